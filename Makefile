@@ -1,0 +1,47 @@
+# What one types in this project. `make` alone lists the targets.
+
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lint test check demo bench-quick chaos clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with ringfaust in it (again only when its inputs changed)
+
+# The stamp comes last, so a set-up that was interrupted is done again.
+$(READY): pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (once; about a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ringfaust needs Python 3.11 or newer, this is %s; try: make PYTHON=/path/to/python3.11" % sys.version.split()[0])'
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+lint: $(READY) ## style, format and types
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --no-error-summary
+
+test: $(READY) ## all tests but the slow ones (starts a real broker)
+	@$(BIN)/pytest -m "not slow"
+
+check: lint test ## what CI runs
+
+demo: $(READY) ## flights through rings on a real broker, every eviction accounted for
+	@$(BIN)/ringfaust demo
+
+bench-quick: $(READY) ## throughput of one worker beside a plain pass-through
+	@$(BIN)/python -m bench.quick
+
+chaos: $(READY) ## kill workers under load and count what comes out
+	@$(BIN)/python -m tests.chaos
+
+clean: ## remove .venv and everything built
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Ring queues on Apache Kafka."""

@@ -1,0 +1,1 @@
+"""What runs: the command line, the demo and the embedded broker."""
