@@ -1,0 +1,1 @@
+"""Hosts: they move bytes between the pure core and the world."""

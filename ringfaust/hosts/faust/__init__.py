@@ -1,0 +1,1 @@
+"""The Faust host: the rings as a stream worker."""
