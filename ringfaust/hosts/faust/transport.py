@@ -42,7 +42,7 @@ FETCH_TIMEOUT_MS = 1000
 DEFAULTS: Mapping[str, Any] = {
     "broker_max_poll_records": 4000,
     "broker_session_timeout": 10.0,
-    "broker_heartbeat_interval": 2.0,
+    "broker_heartbeat_interval": 1.0,
     "consumer_auto_offset_reset": "earliest",
     "stream_wait_empty": False,  # nothing is ever waiting for an ack
     "table_standby_replicas": 0,
