@@ -1,0 +1,137 @@
+"""How Kafka and Java are found: all that can go wrong before a broker starts."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ringfaust.app import kafka_jars
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.java import NoJava, find_java
+from ringfaust.app.kafka_jars import FetchFailed, Jar, fetch, pinned_jars
+
+GOOD = b"the bytes of a jar"
+PINNED = [Jar(f"org.example:jar{n}:1.0", hashlib.sha256(GOOD).hexdigest()) for n in range(4)]
+
+
+class Registry:
+    """Stands in for the Maven repository: gives bytes to whom asks, and counts."""
+
+    def __init__(self, content: bytes = GOOD, error: Exception | None = None) -> None:
+        self.content = content
+        self.error = error
+        self.asked: list[str] = []
+
+    def download(self, coordinates: str, scratch: Path) -> Path:
+        self.asked.append(coordinates)
+        if self.error:
+            raise self.error
+        scratch.mkdir()
+        path = scratch / f"{coordinates.split(':')[1]}.jar"
+        path.write_bytes(self.content)
+        return path
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RINGFAUST_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kafka_jars, "pinned_jars", lambda: PINNED)
+    return tmp_path / "cache"
+
+
+def use(monkeypatch: pytest.MonkeyPatch, registry: Registry) -> Registry:
+    monkeypatch.setattr(kafka_jars, "_download", registry.download)
+    return registry
+
+
+def visible(cache: Path) -> list[str]:
+    return [path.name for path in cache.iterdir() if not path.name.startswith(".")]
+
+
+def test_pins_are_complete() -> None:
+    jars = pinned_jars()
+    assert "org.apache.kafka:kafka_2.13:4.1.1" in [jar.coordinates for jar in jars]
+    assert all(len(jar.sha256) == 64 and jar.coordinates.count(":") == 2 for jar in jars)
+
+
+def test_fetched_once_then_silent(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = use(monkeypatch, Registry())
+    folder = fetch(Console(file=io.StringIO()))
+    assert sorted(path.name for path in folder.iterdir()) == [f"jar{n}.jar" for n in range(4)]
+    said = io.StringIO()
+    assert fetch(Console(file=said)) == folder
+    assert said.getvalue() == ""
+    assert len(registry.asked) == len(PINNED)
+
+
+def test_two_at_once_download_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = use(monkeypatch, Registry())
+    with ThreadPoolExecutor(2) as pool:
+        consoles = [Console(file=io.StringIO()) for _ in range(2)]
+        first, second = pool.map(fetch, consoles)
+    assert first == second
+    assert len(registry.asked) == len(PINNED)
+
+
+def test_what_a_killed_download_left_is_swept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Registry())
+    done = fetch(Console(file=io.StringIO()))
+    half = cache / f".{done.name}-killed"
+    done.rename(half)
+    assert fetch(Console(file=io.StringIO())) == done
+    assert not half.exists()
+
+
+def test_wrong_bytes_are_refused_by_name_and_not_kept(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, Registry(content=b"<html>please log in</html>"))
+    with pytest.raises(FetchFailed, match=r"org\.example:jar\d:1\.0: its SHA-256 is .* is pinned"):
+        fetch(Console(file=io.StringIO()))
+    assert visible(cache) == []
+
+
+def test_failed_download_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = use(monkeypatch, Registry(error=RuntimeError("not found in remote repositories")))
+    with pytest.raises(FetchFailed, match="not found in .* Check the network .*--bootstrap-server"):
+        fetch(Console(file=io.StringIO()))
+    assert visible(cache) == []
+    assert len(registry.asked) > len(PINNED), "a failure is tried again"
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoJava, match="No java in the PATH.* needs Java 17 .*--bootstrap-servers"):
+        EmbeddedBroker().start()
+
+
+def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(NoJava, match="JAVA_HOME"):
+        find_java()
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('openjdk version "11.0.2" 2019-01-15', "is Java 11.0.2"),
+        ('java version "1.8.0_402"', "is Java 1.8.0_402"),
+        ("Segmentation fault", "does not tell its version"),
+    ],
+)
+def test_java_that_will_not_do(
+    line: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{line}' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(NoJava, match=f"{fault}.*needs Java 17"):
+        find_java()
