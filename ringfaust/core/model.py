@@ -1,0 +1,267 @@
+"""The nouns: what a queue is set to, what a message and a delivery are, what is counted.
+
+Values that are made for each message are `NamedTuple`s: immutable, and made in a sixth of the
+time of a frozen dataclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from ringfaust.core import limits
+from ringfaust.errors import BadSetting
+
+PLAIN = 1 << 104
+"""Positions of plain messages start here, so that all that came due stand before them (§1)."""
+
+
+def plain_position(sequence: int) -> int:
+    """Position of a plainly sent message: its sequence number."""
+    return PLAIN | sequence
+
+
+def due_position(due_ms: int, sequence: int) -> int:
+    """Position of a message that came due: before all plain ones, by (due time, sequence)."""
+    return due_ms << limits.SEQUENCE_BITS | sequence
+
+
+def timed_key(at_ms: int, sequence: int) -> int:
+    """Key of a row that is read by time: (time, sequence)."""
+    return at_ms << limits.SEQUENCE_BITS | sequence
+
+
+def time_of(key: int) -> int:
+    """The time in a `timed_key`, in ms."""
+    return key >> limits.SEQUENCE_BITS
+
+
+class AckMode(StrEnum):
+    """How a consumer settles (R16). Only `client` and `none` differ for the engine."""
+
+    AUTO = "auto"
+    CLIENT = "client"
+    INDIVIDUAL = "individual"
+    DUPS_OK = "dups_ok"
+    NONE = "none"
+
+
+class Refusal(StrEnum):
+    """Why a command was refused (R103)."""
+
+    UNKNOWN_DELIVERY = "unknown_delivery"
+    STALE_DELIVERY = "stale_delivery"
+    EVICTED = "evicted"
+    UNKNOWN_QUEUE = "unknown_queue"
+    CONSUMER_LIMIT = "consumer_limit"
+    QUEUE_FULL = "queue_full"
+    TOO_LARGE = "too_large"
+    BAD_SELECTOR = "bad_selector"
+    BAD_COMMAND = "bad_command"
+
+
+class EvictReason(StrEnum):
+    """Why a message left by the ring (R6)."""
+
+    OVERFLOW = "overflow"
+    RETURN_OVERFLOW = "return_overflow"
+    SCHEDULED_OVERFLOW = "scheduled_overflow"
+    LIMIT = "limit"
+    SHRINK = "shrink"
+    PURGE = "purge"
+
+
+class DeadReason(StrEnum):
+    """Why a message went to the dead topic (R42)."""
+
+    EXPIRED = "expired"
+    UNDELIVERABLE = "undeliverable"
+    REJECTED = "rejected"
+
+
+class Message(NamedTuple):
+    """One message in one queue. `payload` is the host's and is never opened here."""
+
+    id: str
+    sequence: int
+    position: int
+    """Place among the ready of its priority; 0 until it was first inserted."""
+    priority: int
+    enqueued_ms: int
+    """Time of the send: ttl, delay and age count from here."""
+    expires_at_ms: int
+    """0: never."""
+    due_ms: int
+    """When it is due, or was; 0 for a plain send."""
+    group: str
+    """Empty: none."""
+    attempts: int
+    """Hand-overs that count against `max_attempts` (R40)."""
+    handovers: int
+    """All hand-overs (R24)."""
+    holders: tuple[str, ...]
+    """Names of the consumers that ever held it, each once (R103's `evicted`)."""
+    size_bytes: int
+    payload: Any
+
+
+class Delivery(NamedTuple):
+    """One hand-over of one message to one consumer."""
+
+    number: int
+    """Counts up over the whole partition, so that deliveries of several queues have an order."""
+    consumer: str
+    message: Message
+    handed_ms: int
+
+
+@dataclass(slots=True)
+class Consumer:
+    """An attached consumer (R10, R11)."""
+
+    name: str
+    order: int
+    """Place in the attach order of its queue; never given twice."""
+    credit: int
+    priority: int
+    ack_mode: AckMode
+    session: str
+    """Empty: none."""
+    active: bool
+    """False for a backup."""
+    seen_ms: int
+    """When it last gave a sign of life (R13)."""
+    held: dict[str, list[int]] = field(default_factory=dict)
+    """Unsettled delivery numbers by message id, oldest first; not stored, the deliveries are."""
+    in_flight: int = 0
+
+    def is_open(self) -> bool:
+        """May it be handed another message now?"""
+        return self.active and self.in_flight < self.credit
+
+
+@dataclass(slots=True)
+class Counts:
+    """The accounts of a queue (R100); durable (R101)."""
+
+    ready: int = 0
+    delivering: int = 0
+    scheduled: int = 0
+    added: int = 0
+    acked: int = 0
+    evicted: int = 0
+    expired: int = 0
+    dead: int = 0
+    refused: int = 0
+    removed: int = 0
+    moved_out: int = 0
+    lost: int = 0
+
+    @property
+    def messages(self) -> int:
+        """What the queue holds now."""
+        return self.ready + self.delivering + self.scheduled
+
+    @property
+    def gone(self) -> int:
+        """What has left it, by whatever way."""
+        return (
+            self.acked + self.evicted + self.expired + self.dead
+            + self.removed + self.moved_out + self.lost
+        )  # fmt: skip
+
+    def as_dict(self) -> dict[str, int]:
+        """All counts by name, `messages` too."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"messages": self.messages}
+
+
+# --- settings of a queue ------------------------------------------------------------------------
+
+
+def _whole(low: int, advice: str) -> tuple[type, Any, str]:
+    return (int, lambda value: value >= low, advice)
+
+
+def _one_of(*names: str) -> tuple[type, Any, str]:
+    return (str, lambda value: value in names, "one of " + ", ".join(names))
+
+
+_COUNT = "a whole number, 0 or more"
+_RULES: dict[str, tuple[type, Any, str]] = {
+    "ring_size": (int, lambda n: n == -1 or n >= 1, "1 or more, or -1 for no limit"),
+    "evict": _one_of("oldest", "head", "lowest_priority"),
+    "shrink": _one_of("lazy", "eager"),
+    "evicted_payload": _one_of("full", "reference", "none"),
+    "scheduled_when_full": _one_of("drop", "displace"),
+    "max_attempts": (int, lambda n: n == -1 or n >= 1, "1 or more, or -1 for no limit"),
+    "redelivery_delay": _whole(0, f"{_COUNT}, in ms"),
+    "redelivery_multiplier": (float, lambda x: 1.0 <= x <= 1000.0, "from 1.0 to 1000.0"),
+    "redelivery_jitter": (float, lambda x: 0.0 <= x <= 1.0, "from 0.0 to 1.0, a share of the delay"),
+    "redelivery_delay_max": _whole(-1, "a whole number of ms, or -1 for no cap"),
+    "max_active_consumers": (int, lambda n: n == -1 or n >= 1, "1 or more, or -1 for any number"),
+    "max_backup_consumers": _whole(0, _COUNT),
+    "consumer_timeout": _whole(0, "a whole number of ms, 0 for never"),
+    "batch": _whole(1, "a whole number, 1 or more"),
+    "window": (int, lambda n: 0 <= n <= limits.CREDIT, f"from 0 (off) to {limits.CREDIT}"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSpec:
+    """What a queue is set to. All times in ms. Each field names its rule of the contract."""
+
+    ring_size: int = -1
+    """N: how many messages may be ready; -1 off (R1)."""
+    evict: str = "oldest"
+    """Who leaves a full ring: oldest, head, lowest_priority (R3)."""
+    shrink: str = "lazy"
+    """When N is lowered: lazy waits for sends, eager trims at once (R5)."""
+    evicted_payload: str = "full"
+    """What an evicted record carries: full, reference, none (R6)."""
+    scheduled_when_full: str = "drop"
+    """A due message that finds the ring full: drop it, or displace the oldest (R31)."""
+    max_attempts: int = 10
+    """Hand-overs until a returned message is dead; -1 never (R40)."""
+    redelivery_delay: int = 0
+    """Wait before a released message comes again (R40)."""
+    redelivery_multiplier: float = 1.0
+    """Growth of that wait with each attempt (R40)."""
+    redelivery_jitter: float = 0.0
+    """Share of the wait by which it varies, drawn from the message id (R40)."""
+    redelivery_delay_max: int = -1
+    """Cap of that wait; -1 none (R40)."""
+    max_active_consumers: int = -1
+    """How many consumers are served; -1 any, 1 exclusive (R11)."""
+    max_backup_consumers: int = 0
+    """How many more may wait to take over (R11)."""
+    consumer_timeout: int = 30_000
+    """A consumer that is silent for so long is detached; 0 never (R13)."""
+    batch: int = 1
+    """Deliveries in a row to one consumer before the next has its turn (R11)."""
+    window: int = 0
+    """Dispatch up to so many unsettled messages with no consumer attached; 0 off (R12)."""
+
+    def with_fields(self, given: Mapping[str, object]) -> QueueSpec:
+        """A copy with some fields changed.
+
+        Raises:
+            BadSetting: a field is unknown, of the wrong type or out of its range (R90, R103).
+        """
+        return replace(self, **{name: _checked(name, value) for name, value in given.items()})
+
+
+FIELD_NAMES = tuple(f.name for f in fields(QueueSpec))
+
+
+def _checked(name: str, value: object) -> Any:
+    rule = _RULES.get(name)
+    if rule is None:
+        raise BadSetting(name, value, "no such queue setting; known: " + ", ".join(FIELD_NAMES))
+    kind, holds, advice = rule
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind or not holds(value):
+        raise BadSetting(name, value, f"must be {advice}")
+    return value

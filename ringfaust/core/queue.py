@@ -1,0 +1,325 @@
+"""One queue, decoded: its tables, its numbers, and the arithmetic of its order. No policy.
+
+What may happen to a message is decided in `engine`; here is only how it is done: where a message
+stands, who is lowest, who is next. Each method keeps tables and counts in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ringfaust.core import limits
+from ringfaust.core.ledger import Ledger
+from ringfaust.core.model import Consumer, Counts, Delivery, Message, QueueSpec, time_of, timed_key
+from ringfaust.core.table import Book, Kind, Ordered, Rows
+from ringfaust.errors import BrokenAccounts
+
+
+SCHEDULED = -1
+"""In an expiry row, in place of a lane: the message is scheduled."""
+
+
+class QueueRow(NamedTuple):
+    """What is stored of a queue beside its tables; the fields are those of `Queue`."""
+
+    settings: dict[str, object]
+    """Set while running; the rest comes from the configuration."""
+    counts: tuple[int, ...]
+    lane_counts: tuple[int, ...]
+    sequence: int
+    orders: int
+    turns: tuple[tuple[int, int, int], ...]
+    """(consumer priority, attach order of who had the last delivery, its deliveries in a row)."""
+    paused: tuple[str, ...]
+    wake_ms: int
+    expiring: int
+    attached: int
+    departures: tuple[int, int]
+
+
+class Queue:
+    """See the head of this file."""
+
+    def __init__(self, book: Book, name: str, spec: QueueSpec, row: QueueRow | None) -> None:
+        """`row` None: the queue is new."""
+        self.book = book
+        self.name = name
+        self.spec = spec
+        row = row or QueueRow({}, (), (0,) * limits.PRIORITIES, 0, 0, (), (), 0, 0, 0, (0, 0))
+        self.settings = row.settings
+        self.counts = Counts(*row.counts)
+        self.lane_counts = list(row.lane_counts)
+        self.sequence = row.sequence
+        """The last sequence number given."""
+        self.orders = row.orders
+        """The last attach order given."""
+        self.turns = {level: (order, run) for level, order, run in row.turns}
+        """By consumer priority: attach order of who had the last delivery, and how many in a row."""
+        self.paused = set(row.paused)
+        self.wake_ms = row.wake_ms
+        """When the partition's wake table names this queue; 0: it does not."""
+        self.expiring = row.expiring
+        """Rows in `expiry`."""
+        self._lanes: dict[int, Ordered] = {}
+        counts = self.counts
+        self.scheduled = Ordered(
+            book, Kind.SCHEDULED, name, fresh=not counts.scheduled, weighs=True
+        )
+        self.expiry = Ordered(book, Kind.EXPIRY, name, fresh=not row.expiring)
+        self.deliveries = Ordered(book, Kind.DELIVERY, name, fresh=not counts.delivering)
+        self.consumer_rows = Ordered(book, Kind.CONSUMER, name, fresh=not row.attached)
+        self.groups = Rows(book, Kind.GROUP, name)
+        self.ledger = Ledger(book, name, row.departures)
+        self.used_step = 0
+        """The step that used it last: who was used longest ago is forgotten first."""
+        self._load_consumers()
+
+    # --- consumers -------------------------------------------------------------------------------
+
+    def _load_consumers(self) -> None:
+        self.consumers: dict[str, Consumer] = {c.name: c for _, c in self.consumer_rows}
+        if self.consumers:
+            for number, delivery in self.deliveries:
+                self.consumers[delivery.consumer].held.setdefault(delivery.message.id, []).append(number)
+                self.consumers[delivery.consumer].in_flight += 1
+        self.level()
+
+    def level(self) -> None:
+        """Sort the consumers anew: highest priority first, each in attach order (R11)."""
+        by_level: dict[int, list[Consumer]] = {}
+        for consumer in self.consumers.values():
+            by_level.setdefault(consumer.priority, []).append(consumer)
+        self.levels = [(level, by_level[level]) for level in sorted(by_level, reverse=True)]
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """It joins, last in the attach order."""
+        self.consumers[consumer.name] = consumer
+        self.consumer_rows.put_new(consumer.order, consumer)
+        self.level()
+
+    def save_consumer(self, consumer: Consumer) -> None:
+        """Something of it has changed."""
+        self.consumer_rows.put(consumer.order, consumer)
+
+    def drop_consumer(self, consumer: Consumer) -> None:
+        """It leaves; the groups it owned are free (R14)."""
+        del self.consumers[consumer.name]
+        self.consumer_rows.delete(consumer.order)
+        self.level()
+        after = None
+        while rows := self.groups.scan(after, limits.REFILL):
+            for group, order in rows:
+                if order == consumer.order:
+                    self.groups.delete(group)
+            after = rows[-1][0]
+
+    def owner(self, group: str) -> Consumer | None:
+        """Who owns the message group (R14)."""
+        order = self.groups.get(group)
+        if order is None:
+            return None
+        return next((c for c in self.consumers.values() if c.order == order), None)
+
+    def has_open_consumer(self) -> bool:
+        """Could anybody be handed a message?"""
+        return any(c.in_flight < c.credit and c.active for c in self.consumers.values())
+
+    def taker(self, message: Message) -> Consumer | None:
+        """Who gets this message now, or None (R11, R14)."""
+        if message.group and (owner := self.owner(message.group)) is not None:
+            return owner if owner.is_open() else None
+        for level, consumers in self.levels:
+            last, run = self.turns.get(level, (0, 0))
+            following = None
+            wrapped = None
+            for consumer in consumers:
+                if not consumer.is_open():
+                    continue
+                if consumer.order == last and run < self.spec.batch:
+                    return consumer
+                if consumer.order > last:
+                    following = following or consumer
+                else:
+                    wrapped = wrapped or consumer
+            if following or wrapped:
+                return following or wrapped
+        return None
+
+    # --- the ring --------------------------------------------------------------------------------
+
+    def lane(self, number: int) -> Ordered:
+        """The ready messages of one priority: lane = 9 − priority."""
+        lane = self._lanes.get(number)
+        if lane is None:
+            fresh = not self.lane_counts[number]
+            lane = Ordered(self.book, Kind.RING, self.name, number, fresh=fresh, weighs=True)
+            self._lanes[number] = lane
+        return lane
+
+    def place(self, message: Message) -> None:
+        """It becomes ready, at its position."""
+        lane = limits.PRIORITIES - 1 - message.priority
+        self.lane(lane).put_new(message.position, message)
+        self.lane_counts[lane] += 1
+        self.counts.ready += 1
+        if message.expires_at_ms:
+            self._will_expire(message, lane, message.position)
+
+    def unplace(self, message: Message) -> None:
+        """It is no longer ready."""
+        lane = limits.PRIORITIES - 1 - message.priority
+        self.lane(lane).delete(message.position)
+        self.lane_counts[lane] -= 1
+        self.counts.ready -= 1
+        if message.expires_at_ms:
+            self._will_not_expire(message)
+
+    def in_order(self) -> Iterator[Message]:
+        """The ready messages in delivery order (R14). They may be unplaced meanwhile."""
+        for lane, count in enumerate(self.lane_counts):
+            if count:
+                for _, message in self.lane(lane):
+                    yield message
+
+    def lowest(self) -> Message:
+        """The ready message of the lowest position, whatever its priority (R3 oldest)."""
+        rows = [self.lane(i).first() for i, count in enumerate(self.lane_counts) if count]
+        return min(row for row in rows if row is not None)[1]  # type: ignore[no-any-return]
+
+    def victim(self) -> Message:
+        """Who leaves an overfull ring (R3); the expired are gone already."""
+        if self.spec.evict == "oldest":
+            return self.lowest()
+        used = [i for i, count in enumerate(self.lane_counts) if count]
+        lane = used[0] if self.spec.evict == "head" else used[-1]
+        row = self.lane(lane).first()
+        assert row is not None
+        return row[1]  # type: ignore[no-any-return]
+
+    # --- the schedule and expiry -----------------------------------------------------------------
+
+    def schedule(self, message: Message) -> None:
+        """It waits until its `due_ms`."""
+        key = timed_key(message.due_ms, message.sequence)
+        self.scheduled.put_new(key, message)
+        self.counts.scheduled += 1
+        if message.expires_at_ms:
+            self._will_expire(message, SCHEDULED, key)
+
+    def unschedule(self, message: Message) -> None:
+        """It waits no longer."""
+        self.scheduled.delete(timed_key(message.due_ms, message.sequence))
+        self.counts.scheduled -= 1
+        if message.expires_at_ms:
+            self._will_not_expire(message)
+
+    def _will_expire(self, message: Message, lane: int, key: int) -> None:
+        self.expiry.put_new(timed_key(message.expires_at_ms, message.sequence), (lane, key))
+        self.expiring += 1
+
+    def _will_not_expire(self, message: Message) -> None:
+        self.expiry.delete(timed_key(message.expires_at_ms, message.sequence))
+        self.expiring -= 1
+
+    def first_expired(self, now_ms: int) -> tuple[Message, bool] | None:
+        """Who expired first, by (time, sequence), and whether it is scheduled; None: nobody."""
+        row = self.expiry.first() if self.expiring else None
+        if row is None or time_of(row[0]) > now_ms:
+            return None
+        lane, key = row[1]
+        table = self.scheduled if lane == SCHEDULED else self.lane(lane)
+        return table.get(key), lane == SCHEDULED  # type: ignore[return-value]
+
+    # --- deliveries ------------------------------------------------------------------------------
+
+    def hand_over(self, delivery: Delivery, consumer: Consumer) -> None:
+        """The message, unplaced before, is this consumer's now; its turn is counted (R11)."""
+        self.deliveries.put_new(delivery.number, delivery)
+        consumer.held.setdefault(delivery.message.id, []).append(delivery.number)
+        consumer.in_flight += 1
+        self.counts.delivering += 1
+
+    def count_turn(self, consumer: Consumer) -> None:
+        """A delivery went to this consumer: the pointer of its priority moves (R11)."""
+        last, run = self.turns.get(consumer.priority, (0, 0))
+        goes_on = consumer.order == last and run < self.spec.batch
+        self.turns[consumer.priority] = (consumer.order, run + 1 if goes_on else 1)
+
+    def end(self, delivery: Delivery) -> None:
+        """The delivery is over, however; its credit is free again."""
+        consumer = self.consumers[delivery.consumer]
+        numbers = consumer.held[delivery.message.id]
+        numbers.remove(delivery.number)
+        if not numbers:
+            del consumer.held[delivery.message.id]
+        consumer.in_flight -= 1
+        self.deliveries.delete(delivery.number)
+        self.counts.delivering -= 1
+
+    def held_by(self, consumer: Consumer) -> list[Delivery]:
+        """Its unsettled deliveries, in the order they were handed over."""
+        numbers = sorted(number for held in consumer.held.values() for number in held)
+        return [self.deliveries.get(number) for number in numbers]  # type: ignore[misc]
+
+    # --- storing ---------------------------------------------------------------------------------
+
+    def row(self) -> QueueRow:
+        """What is to be stored of it beside its tables; the accounts are checked first.
+
+        Raises:
+            BrokenAccounts: they do not add up (R100).
+        """
+        self.check()
+        self.ledger.save()
+        counts = self.counts
+        return QueueRow(
+            settings=self.settings,
+            counts=tuple(getattr(counts, name) for name in counts.__slots__),
+            lane_counts=tuple(self.lane_counts),
+            sequence=self.sequence,
+            orders=self.orders,
+            turns=tuple((level, *turn) for level, turn in sorted(self.turns.items())),
+            paused=tuple(sorted(self.paused)),
+            wake_ms=self.wake_ms,
+            expiring=self.expiring,
+            attached=len(self.consumers),
+            departures=self.ledger.departures,
+        )
+
+    def check(self) -> None:
+        """Do the accounts balance? (R100)
+
+        Raises:
+            BrokenAccounts: they do not.
+        """
+        counts = self.counts
+        in_flight = sum(c.in_flight for c in self.consumers.values())
+        promises = {
+            "added = held + gone": counts.added == counts.messages + counts.gone,
+            "ready = sum of the lanes": counts.ready == sum(self.lane_counts),
+            "delivering = sum over consumers": counts.delivering == in_flight,
+            "no count is negative": min(counts.ready, counts.delivering, counts.scheduled) >= 0,
+        }
+        for promise, holds in promises.items():
+            if not holds:
+                raise BrokenAccounts(self.name, promise, f"{counts.as_dict()}, {in_flight=}")
+
+    def begin_anew(self, spec: QueueSpec) -> None:
+        """It was emptied and deleted, and is made again within the same batch."""
+        self.spec = spec
+        self.counts = Counts()
+        self.sequence = 0
+        self.paused = set()
+
+    def forget(self) -> None:
+        """Give the memory of all windows back. Only when no change is pending."""
+        for table in (*self._lanes.values(), self.scheduled, self.expiry, self.deliveries):
+            table.forget()
+
+    def trim(self, cache_bytes: int) -> None:
+        """Shorten the windows to about `cache_bytes`; the front of each stays."""
+        for table in (*self._lanes.values(), self.scheduled):
+            excess = self.book.cached_bytes - cache_bytes
+            if excess > 0:
+                table.shed(excess)

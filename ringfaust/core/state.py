@@ -1,0 +1,137 @@
+"""The state of one partition: which tables there are, and the queues that are decoded now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.queue import Queue, QueueRow
+from ringfaust.core.table import Book, Kind, Ordered, Row, Rows, Store
+
+
+class Clock(NamedTuple):
+    """The numbers of the partition that only grow."""
+
+    now_ms: int = 0
+    """The latest time that a step was given; it never goes back (architecture 4)."""
+    step: int = 0
+    """Number of the last step that did something."""
+    deliveries: int = 0
+    """Number of the last delivery."""
+
+
+class State:
+    """What the engine reads and writes. The host drains `writes` and calls `settle`."""
+
+    def __init__(self, store: Store, catalog: Catalog) -> None:
+        self.book = Book(store)
+        self.catalog = catalog
+        self.queues: dict[str, Queue] = {}
+        """Decoded queues, by name."""
+        self.changed_queues: dict[Queue, None] = {}
+        """Those that the batch may have changed, in the order of their first change."""
+        self.wakes = Ordered(self.book, Kind.WAKE, "", fresh=False)
+        self._clock = Rows(self.book, Kind.CLOCK, "")
+        self._rows = Rows(self.book, Kind.QUEUE, "")
+        self._deleted: dict[str, Queue] = {}
+        """Queues deleted in this batch: one made anew must not see what the store still has."""
+        self._sessions: dict[str, Ordered] = {}
+        clock: Clock = self._clock.get(0) or Clock()
+        self.now_ms, self.step, self.deliveries = clock
+
+    def queue(self, name: str) -> Queue | None:
+        """The queue of that name, read from the store or made if the catalog declares it."""
+        queue = self.queues.get(name)
+        if queue is None:
+            row: QueueRow | None = self._rows.get(name)
+            if row is not None:
+                queue = Queue(self.book, name, self.catalog.spec(name, row.settings), row)
+                self.queues[name] = queue
+            elif self.catalog.declares(name):
+                queue = self.create(name, {})
+        return queue
+
+    def create(self, name: str, settings: dict[str, object]) -> Queue:
+        """A new queue, with settings of its own.
+
+        Raises:
+            BadSetting: a setting is not right.
+        """
+        spec = self.catalog.spec(name, settings)
+        queue = self._deleted.pop(name, None)
+        if queue is None:
+            queue = Queue(self.book, name, spec, None)
+        else:
+            queue.begin_anew(spec)
+        queue.settings = settings
+        self.queues[name] = queue
+        return queue
+
+    def use(self, queue: Queue) -> None:
+        """A step is about to change it."""
+        queue.used_step = self.step
+        self.changed_queues[queue] = None
+
+    def delete(self, queue: Queue) -> None:
+        """An emptied queue ends."""
+        queue.ledger.erase()
+        self._rows.delete(queue.name)
+        del self.queues[queue.name]
+        del self.changed_queues[queue]
+        self._deleted[queue.name] = queue
+
+    def session(self, name: str) -> Ordered:
+        """The consumers of a session."""
+        table = self._sessions.get(name)
+        if table is None:
+            table = Ordered(self.book, Kind.SESSION, "", name, fresh=False)
+            self._sessions[name] = table
+        return table
+
+    def next_wake_ms(self) -> int | None:
+        """When a sweep is due, or None."""
+        key = self.wakes.first_key()
+        return None if key is None else int(key[0])
+
+    def writes(self) -> Iterator[tuple[Row, Any | None]]:
+        """All that changed since the last `settle`, to be made durable as one.
+
+        Raises:
+            BrokenAccounts: a queue's counts do not add up (R100).
+        """
+        if not self.changed_queues and not self.book.dirty:
+            return
+        self._clock.put(0, Clock(self.now_ms, self.step, self.deliveries))
+        for queue in self.changed_queues:
+            self._rows.put(queue.name, queue.row())
+        for table in self.book.dirty:
+            yield from table.writes()
+
+    def settle(self, cache_bytes: int) -> None:
+        """The host has applied the writes. Then bring the decoded part down to `cache_bytes`."""
+        for table in self.book.dirty:
+            table.settle()
+        self.book.dirty.clear()
+        for queue in self.changed_queues:
+            queue.ledger.settle()
+        self.changed_queues.clear()
+        self._deleted.clear()
+        self._sessions.clear()
+        if self.book.cached_bytes > cache_bytes or len(self.queues) > QUEUES_DECODED:
+            self._shrink(cache_bytes // 2)
+
+    def _shrink(self, cache_bytes: int) -> None:
+        """Forget the queues that were used longest ago; then the far ends of the others."""
+        by_use = sorted(self.queues.values(), key=lambda queue: queue.used_step)
+        for queue in by_use[: len(by_use) - 1]:
+            if self.book.cached_bytes <= cache_bytes and len(self.queues) <= QUEUES_DECODED // 2:
+                return
+            queue.forget()
+            del self.queues[queue.name]
+        if self.book.cached_bytes > cache_bytes:
+            by_use[-1].trim(cache_bytes)
+
+
+QUEUES_DECODED = 20_000
+"""Most queues held decoded, whatever they hold: about 10 kB each."""

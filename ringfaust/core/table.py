@@ -1,0 +1,318 @@
+"""Rows of the state, with what a batch changed laid over what the store holds.
+
+Two shapes. `Rows` is read by key. `Ordered` is read from its front as well and keeps a **window**
+decoded: all rows up to an edge, never one beyond it. So a ring may be far larger than memory: what
+lies behind the edge is in the store (or among this batch's changes) and is read when the window
+runs empty.
+
+A row that is born and dies within one batch leaves no trace in either, so it is never written.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any, Protocol
+
+from ringfaust.core import limits
+
+Key = Any
+"""int, str, or a tuple of these: the same type within one table."""
+Row = tuple[int, str, Any, Key]
+"""kind of table, queue, lane (a part of the table, or 0), key."""
+
+
+class Kind(IntEnum):
+    """The tables. A kind's number stands first in its stored keys: never give one twice."""
+
+    CLOCK = 1
+    """One row: how far time and numbers have come."""
+    QUEUE = 2
+    """One row a queue: settings, counts, numbers."""
+    CONSUMER = 3
+    """Attached consumers, by attach order."""
+    RING = 4
+    """Ready messages; lane = 9 − priority, key = position."""
+    DELIVERY = 5
+    """Unsettled deliveries, by number."""
+    SCHEDULED = 6
+    """Scheduled messages, by (due time, sequence)."""
+    EXPIRY = 7
+    """Which ready and scheduled messages expire when, by (time, sequence)."""
+    WAKE = 8
+    """Which queue has something to do when, by (time, queue); one row a queue."""
+    GROUP = 9
+    """Owner of a message group: attach order of its consumer, by group."""
+    SESSION = 10
+    """Consumers of a session: lane = session, key = (queue, consumer)."""
+    ENDED = 11
+    """Ended deliveries: lane = consumer, key = page."""
+    PAST = 12
+    """Consumers that were ever attached, by name."""
+    DEPARTED = 13
+    """Names of detached consumers, by number of the detach."""
+
+
+class Store(Protocol):
+    """What a host holds of the state: what was applied up to the last commit."""
+
+    def get(self, row: Row) -> Any | None:
+        """The row's value, or None."""
+
+    def scan(self, kind: int, queue: str, lane: Any, after: Key | None, most: int) -> list[Any]:
+        """Up to `most` (key, value) pairs of one table in key order, from the first key > after."""
+
+
+class Book:
+    """What the tables of one partition share: the store, and which of them a batch changed."""
+
+    __slots__ = ("cached_bytes", "dirty", "store")
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.dirty: list[Rows] = []
+        self.cached_bytes = 0
+
+
+class Rows:
+    """Rows read by key alone. Nothing is cached beyond the batch."""
+
+    __slots__ = ("_is_dirty", "book", "born", "changed", "kind", "lane", "queue")
+
+    def __init__(self, book: Book, kind: int, queue: str, lane: Any = 0) -> None:
+        self.book = book
+        self.kind = kind
+        self.queue = queue
+        self.lane = lane
+        self.born: dict[Key, Any] = {}
+        """Put in this batch, and not in the store."""
+        self.changed: dict[Key, Any | None] = {}
+        """Put or deleted (None) in this batch, and perhaps in the store."""
+        self._is_dirty = False
+
+    def _touch(self) -> None:
+        self._is_dirty = True
+        self.book.dirty.append(self)
+
+    def get(self, key: Key) -> Any | None:
+        """The row's value, or None."""
+        value = self.born.get(key)
+        if value is not None:
+            return value
+        if key in self.changed:
+            return self.changed[key]
+        return self.book.store.get((self.kind, self.queue, self.lane, key))
+
+    def put_new(self, key: Key, value: Any) -> None:
+        """Put a row that the store does not have."""
+        if not self._is_dirty:
+            self._touch()
+        if key in self.changed:  # deleted earlier in this batch
+            self.changed[key] = value
+        else:
+            self.born[key] = value
+
+    def put(self, key: Key, value: Any) -> None:
+        """Put a row that the store may have."""
+        if not self._is_dirty:
+            self._touch()
+        if key in self.born:
+            self.born[key] = value
+        else:
+            self.changed[key] = value
+
+    def delete(self, key: Key) -> None:
+        """Delete a row."""
+        if not self._is_dirty:
+            self._touch()
+        if self.born.pop(key, None) is None:
+            self.changed[key] = None
+
+    def writes(self) -> Iterator[tuple[Row, Any | None]]:
+        """What this batch changed: (row, value), or (row, None) for a delete."""
+        head = (self.kind, self.queue, self.lane)
+        for key, value in self.born.items():
+            yield (*head, key), value
+        for key, value in self.changed.items():
+            yield (*head, key), value
+
+    def settle(self) -> None:
+        """The host has applied the writes: the store has them now."""
+        self.born = {}
+        self.changed = {}
+        self._is_dirty = False
+
+    def scan(self, after: Key | None, most: int) -> list[tuple[Key, Any]]:
+        """Up to `most` rows in key order, from the first key > after, this batch's changes too."""
+        pairs = self.book.store.scan(self.kind, self.queue, self.lane, after, most + len(self.changed))
+        cut = pairs[-1][0] if len(pairs) == most + len(self.changed) else None
+        found = dict(pairs)
+        for changes in (self.changed, self.born):
+            for key, value in changes.items():
+                if (after is None or key > after) and (cut is None or key <= cut):
+                    found[key] = value
+        rows = [(key, found[key]) for key in sorted(found) if found[key] is not None]
+        return rows[:most]
+
+
+class Ordered(Rows):
+    """Rows that are read in key order from the front; see the head of this file."""
+
+    __slots__ = ("_edge", "_head", "_keys", "_values", "_whole", "weighs")
+
+    def __init__(
+        self, book: Book, kind: int, queue: str, lane: Any = 0, *, fresh: bool, weighs: bool = False
+    ) -> None:
+        """`fresh`: the store has no rows of it. `weighs`: its values have `size_bytes`."""
+        super().__init__(book, kind, queue, lane)
+        self._keys: list[Key] = []
+        """The window's keys in order, from index `_head` on."""
+        self._head = 0
+        self._values: dict[Key, Any] = {}
+        self._whole = fresh
+        """Does the window hold all rows?"""
+        self._edge: Key | None = None
+        """Where it does not: the last key it speaks for; None if it speaks for none."""
+        self.weighs = weighs
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def first_key(self) -> Key | None:
+        """The lowest key, or None if there is no row."""
+        if self._head == len(self._keys) and not self._refill():
+            return None
+        return self._keys[self._head]
+
+    def first(self) -> tuple[Key, Any] | None:
+        """The row with the lowest key, or None."""
+        key = self.first_key()
+        return None if key is None else (key, self._values[key])
+
+    def get(self, key: Key) -> Any | None:
+        """The row's value, or None; from the window if it speaks for the key."""
+        value = self._values.get(key)
+        if value is None and not self._covers(key):
+            return super().get(key)
+        return value
+
+    def __iter__(self) -> Iterator[tuple[Key, Any]]:
+        """All rows in key order. Rows may be deleted meanwhile, and put before where it stands."""
+        key = self.first_key()
+        while key is not None:
+            value = self._values.get(key)
+            if value is not None:
+                yield key, value
+            index = bisect_left(self._keys, key, self._head)
+            if index < len(self._keys) and self._keys[index] == key:
+                index += 1
+            if index == len(self._keys):
+                if self._whole:
+                    return
+                self._extend()
+                index = bisect_left(self._keys, key, self._head)
+                if index < len(self._keys) and self._keys[index] == key:
+                    index += 1
+                if index == len(self._keys):
+                    return
+            key = self._keys[index]
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def put_new(self, key: Key, value: Any) -> None:
+        """Put a row that the store does not have."""
+        super().put_new(key, value)
+        if self._whole or self._covers(key):
+            self._insert(key, value)
+
+    def put(self, key: Key, value: Any) -> None:
+        """Put a row that may be there."""
+        super().put(key, value)
+        if key in self._values:
+            self._weigh(value, self._values[key])
+            self._values[key] = value
+        elif self._whole or self._covers(key):
+            self._insert(key, value)
+
+    def delete(self, key: Key) -> None:
+        """Delete a row."""
+        super().delete(key)
+        value = self._values.pop(key, None)
+        if value is None:
+            return
+        self._weigh(None, value)
+        if self._keys[self._head] == key:
+            self._head += 1
+            if self._head > 4096 and self._head * 2 > len(self._keys):
+                del self._keys[: self._head]
+                self._head = 0
+        else:
+            del self._keys[bisect_left(self._keys, key, self._head)]
+
+    def forget(self) -> None:
+        """Give the window's memory back. Only when no change is pending."""
+        for value in self._values.values():
+            self._weigh(None, value)
+        self._keys = []
+        self._values = {}
+        self._head = 0
+        self._edge = None
+        self._whole = False
+
+    def shed(self, excess_bytes: int) -> None:
+        """Forget rows from the far end until so many bytes are free, but for the first row."""
+        stop = len(self._keys)
+        target = self.book.cached_bytes - excess_bytes
+        while stop > self._head + 1 and self.book.cached_bytes > target:
+            stop -= 1
+            self._weigh(None, self._values.pop(self._keys[stop]))
+        if stop < len(self._keys):
+            self._edge = self._keys[stop - 1]
+            self._keys = self._keys[self._head : stop]
+            self._head = 0
+            self._whole = False
+
+    # --- the window ------------------------------------------------------------------------------
+
+    def _covers(self, key: Key) -> bool:
+        return self._whole or (self._edge is not None and key <= self._edge)
+
+    def _insert(self, key: Key, value: Any) -> None:
+        keys = self._keys
+        if self._head == len(keys) or key > keys[-1]:
+            keys.append(key)
+        elif self._head and key < keys[self._head]:
+            self._head -= 1
+            keys[self._head] = key
+        else:
+            insort(keys, key, self._head)
+        self._values[key] = value
+        self._weigh(value, None)
+
+    def _weigh(self, new: Any | None, old: Any | None) -> None:
+        if self.weighs:
+            self.book.cached_bytes += (new.size_bytes + ROW_BYTES if new is not None else 0) - (
+                old.size_bytes + ROW_BYTES if old is not None else 0
+            )
+
+    def _refill(self) -> bool:
+        """The window is empty: read on. True if there is a row."""
+        self._keys.clear()
+        self._head = 0
+        if not self._whole:
+            self._extend()
+        return bool(self._keys)
+
+    def _extend(self) -> None:
+        """Move the edge on by up to REFILL rows."""
+        rows = self.scan(self._edge, limits.REFILL)
+        for key, value in rows:
+            self._insert(key, value)
+        if len(rows) < limits.REFILL:
+            self._whole = True
+        else:
+            self._edge = rows[-1][0]
+
+
+ROW_BYTES = 600
+"""What a decoded message costs beside its own bytes: measured, CPython 3.11, rounded up."""

@@ -1,0 +1,47 @@
+"""The errors people meet. Each says what happened, with its data, and what to do about it."""
+
+from __future__ import annotations
+
+
+class RingfaustError(Exception):
+    """Root of all errors that ringfaust raises on purpose."""
+
+
+class BadSetting(RingfaustError, ValueError):
+    """A setting has a value that cannot be; nothing was changed.
+
+    Attributes:
+        field: the setting's name.
+        value: what was given.
+        advice: what would be right.
+    """
+
+    def __init__(self, field: str, value: object, advice: str) -> None:
+        super().__init__(f"{field} = {value!r}: {advice}")
+        self.field = field
+        self.value = value
+        self.advice = advice
+
+
+class BrokenAccounts(RingfaustError):
+    """A queue's counts do not add up (R100): a bug in ringfaust, never the user's fault.
+
+    The queue's partition stops before anything is committed. What to do: keep the data folder
+    and the topics as they are and report the message; no message is lost, the log still has all.
+    """
+
+    def __init__(self, queue: str, promise: str, figures: str) -> None:
+        super().__init__(f"queue {queue!r}: {promise} does not hold: {figures}")
+        self.queue = queue
+
+
+class WireError(RingfaustError):
+    """Bytes from outside that make no sense. The record goes to the dead topic with `reason`.
+
+    Attributes:
+        reason: one word for the dead record (`undecodable` or `too_large`).
+    """
+
+    def __init__(self, text: str, reason: str = "undecodable") -> None:
+        super().__init__(text)
+        self.reason = reason

@@ -1,0 +1,1 @@
+"""What it looks like in bytes: records in and out, control and replies, stored rows. Pure."""

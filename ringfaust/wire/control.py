@@ -1,0 +1,244 @@
+"""The control protocol: JSON that `kcat` can write, one command a record. See docs/protocol.md.
+
+Each model is one command; unknown fields are refused. `reply`, if given, asks for an answer on the
+replies topic under that key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from ringfaust.core import command as c
+from ringfaust.core import limits
+from ringfaust.core.model import AckMode
+from ringfaust.errors import WireError
+
+VERSION = 1
+MAX_BYTES = 64 * 1024
+"""Longest control record: settings are its largest part, and these are short."""
+
+Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARS, pattern=r"^[^\x00]+$")]
+MessageId = Annotated[str, Field(min_length=1, max_length=limits.ID_CHARS)]
+Number = Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
+Ms = Annotated[int, Field(ge=0, le=limits.TIME_MS, strict=True)]
+
+
+class _Control(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    core: ClassVar[type[c.Command]]
+    """What it is to the core; their fields have the same names."""
+    v: Literal[1] = 1
+    reply: str = Field(default="", max_length=limits.NAME_CHARS)
+
+    def command(self) -> c.Command:
+        """The core's command. What only the core can judge (settings, say) is judged there."""
+        return self.core(*[getattr(self, name) for name in self.core._fields])
+
+
+class _OfQueue(_Control):
+    queue: Name
+
+
+class _OfConsumer(_OfQueue):
+    consumer: Name
+
+
+class _Settle(_OfConsumer):
+    message: MessageId
+    delivery: Number = 0
+
+
+class Attach(_OfConsumer):
+    """R10, R11."""
+
+    core: ClassVar[type[c.Command]] = c.Attach
+    type: Literal["attach"]
+    credit: Annotated[int, Field(ge=0, le=limits.CREDIT, strict=True)]
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31, strict=True)] = 0
+    ack_mode: AckMode = AckMode.INDIVIDUAL
+    session: str = Field(default="", max_length=limits.NAME_CHARS, pattern=r"^[^\x00]*$")
+
+
+class Credit(_OfConsumer):
+    """R10."""
+
+    core: ClassVar[type[c.Command]] = c.Credit
+    type: Literal["credit"]
+    add: Number
+
+
+class Heartbeat(_OfConsumer):
+    """R13."""
+
+    core: ClassVar[type[c.Command]] = c.Heartbeat
+    type: Literal["heartbeat"]
+
+
+class Ack(_Settle):
+    """R16."""
+
+    core: ClassVar[type[c.Command]] = c.Ack
+    type: Literal["ack"]
+
+
+class Release(_Settle):
+    """R23."""
+
+    core: ClassVar[type[c.Command]] = c.Release
+    type: Literal["release"]
+    delay_ms: Ms | None = None
+
+
+class Reject(_Settle):
+    """R41."""
+
+    core: ClassVar[type[c.Command]] = c.Reject
+    type: Literal["reject"]
+    text: str = Field(default="", max_length=2_000)
+
+
+class Detach(_OfConsumer):
+    """R20."""
+
+    core: ClassVar[type[c.Command]] = c.Detach
+    type: Literal["detach"]
+
+
+class Recover(_OfConsumer):
+    """R20."""
+
+    core: ClassVar[type[c.Command]] = c.Recover
+    type: Literal["recover"]
+
+
+class Rollback(_Control):
+    """R80."""
+
+    core: ClassVar[type[c.Command]] = c.Rollback
+    type: Literal["rollback"]
+    session: Name
+
+
+class CreateQueue(_OfQueue):
+    """R90."""
+
+    core: ClassVar[type[c.Command]] = c.CreateQueue
+    type: Literal["create_queue"]
+    settings: dict[str, Any] = {}
+
+
+class Configure(_OfQueue):
+    """R90."""
+
+    core: ClassVar[type[c.Command]] = c.Configure
+    type: Literal["configure"]
+    settings: dict[str, Any]
+
+
+class DeleteQueue(_OfQueue):
+    """R90."""
+
+    core: ClassVar[type[c.Command]] = c.DeleteQueue
+    type: Literal["delete_queue"]
+
+
+class Pause(_OfQueue):
+    """R90."""
+
+    core: ClassVar[type[c.Command]] = c.Pause
+    type: Literal["pause"]
+    what: Literal["pulling", "dispatch"]
+
+
+class Resume(_OfQueue):
+    """R90."""
+
+    core: ClassVar[type[c.Command]] = c.Resume
+    type: Literal["resume"]
+    what: Literal["pulling", "dispatch"]
+
+
+class Purge(_OfQueue):
+    """R90."""
+
+    core: ClassVar[type[c.Command]] = c.Purge
+    type: Literal["purge"]
+
+
+class Remove(_OfQueue):
+    """R90."""
+
+    core: ClassVar[type[c.Command]] = c.Remove
+    type: Literal["remove"]
+    message: MessageId
+
+
+class Move(_OfQueue):
+    """R90."""
+
+    core: ClassVar[type[c.Command]] = c.Move
+    type: Literal["move"]
+    message: MessageId
+    to: Name
+
+
+class CancelScheduled(_OfQueue):
+    """R34."""
+
+    core: ClassVar[type[c.Command]] = c.CancelScheduled
+    type: Literal["cancel_scheduled"]
+    message: MessageId
+
+
+class DeliverNow(_OfQueue):
+    """R34."""
+
+    core: ClassVar[type[c.Command]] = c.DeliverNow
+    type: Literal["deliver_now"]
+    message: MessageId
+
+
+class Tick(_Control):
+    """Time moves to `now_ms` and what became due is done. Only where the log is the clock."""
+
+    core: ClassVar[type[c.Command]] = c.Sweep
+    type: Literal["tick"]
+    now_ms: Ms
+
+
+class List(_OfQueue):
+    """Asks for what a queue holds; the answer is the reply. Changes nothing (R34)."""
+
+    type: Literal["list"]
+    limit: Annotated[int, Field(ge=0, le=10_000, strict=True)] = 1_000
+
+
+Control = (
+    Attach | Credit | Heartbeat | Ack | Release | Reject | Detach | Recover | Rollback
+    | CreateQueue | Configure | DeleteQueue | Pause | Resume | Purge | Remove | Move
+    | CancelScheduled | DeliverNow | Tick | List
+)  # fmt: skip
+
+_ADAPTER: TypeAdapter[Control] = TypeAdapter(Annotated[Control, Field(discriminator="type")])
+
+
+def read_control(value: bytes | None) -> Control:
+    """The command that a control record holds.
+
+    Raises:
+        WireError: it is no JSON of the protocol; the text names the field and what would be right.
+    """
+    if value is None:
+        raise WireError("a control record needs a JSON value")
+    if len(value) > MAX_BYTES:
+        raise WireError(f"{len(value)} bytes; a control record has at most {MAX_BYTES}", "too_large")
+    try:
+        return _ADAPTER.validate_json(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "record"
+        given = repr(first["input"])[:80]
+        raise WireError(f"{place}: {first['msg']} (given {given})") from None

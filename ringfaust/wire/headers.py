@@ -1,0 +1,38 @@
+"""The names of our headers. All start with one prefix; everything else passes through untouched.
+
+Of an input record the headers with our prefix are read and not passed on; output records carry the
+others byte for byte, and then ours.
+"""
+
+PREFIX = "ringfaust-"
+
+# What a producer may say about its message.
+ID = "ringfaust-id"
+PRIORITY = "ringfaust-priority"
+GROUP = "ringfaust-group"
+DELAY_MS = "ringfaust-delay-ms"
+DELIVER_AT_MS = "ringfaust-deliver-at-ms"
+TTL_MS = "ringfaust-ttl-ms"
+EXPIRES_AT_MS = "ringfaust-expires-at-ms"
+QUEUE = "ringfaust-queue"
+"""Names the queue, for routes by header and on all output."""
+
+# What we say about it.
+SEQUENCE = "ringfaust-sequence"
+SOURCE = "ringfaust-source"
+"""topic/partition/offset of the producer's record."""
+ENQUEUED_MS = "ringfaust-enqueued-ms"
+TIME_MS = "ringfaust-time-ms"
+CONSUMER = "ringfaust-consumer"
+DELIVERY = "ringfaust-delivery"
+ATTEMPT = "ringfaust-attempt"
+HANDOVERS = "ringfaust-handovers"
+REDELIVERED = "ringfaust-redelivered"
+REASON = "ringfaust-reason"
+CAUSE = "ringfaust-cause"
+RING_SIZE = "ringfaust-ring-size"
+READY = "ringfaust-ready"
+AGE_MS = "ringfaust-age-ms"
+TEXT = "ringfaust-text"
+POSITION = "ringfaust-position"
+"""`plain` or `due`: where it stood (§1)."""

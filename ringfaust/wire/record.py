@@ -1,0 +1,71 @@
+"""Records: what a payload is, what goes out, and by which role a topic is named."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+class Role(StrEnum):
+    """What a topic is for; `topics/` has a declaration for each."""
+
+    PRODUCER = "producer"
+    CONTROL = "control"
+    HOP = "hop"
+    DISPATCHED = "dispatched"
+    EVICTED = "evicted"
+    DEAD = "dead"
+    EVENTS = "events"
+    REPLIES = "replies"
+    CHANGELOG = "changelog"
+
+
+class InRecord(Protocol):
+    """What we read of a consumed record; aiokafka's ConsumerRecord is one."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def timestamp_type(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+class Payload(NamedTuple):
+    """The producer's record: never opened, passed on as it came (architecture 10)."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    """Without ours."""
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def source(self) -> str:
+        """Where it came from: topic/partition/offset."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+class OutRecord(NamedTuple):
+    """A record to be written, to the same partition of its role's topic."""
+
+    role: Role
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int | None = None
+    """None: the partition that it was decided in. A hop names the queue's own."""

@@ -1,0 +1,166 @@
+"""A producer's record becomes a send: which queue, which id, what its headers say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ringfaust.core import limits
+from ringfaust.core.command import Send
+from ringfaust.errors import WireError
+from ringfaust.wire import headers as h
+from ringfaust.wire.record import Headers, InRecord, Payload
+
+LOG_APPEND_TIME = 1
+"""aiokafka's timestamp_type of a record whose time is the broker's."""
+
+_RECORD_BYTES = 80
+"""What a record weighs beside its key, value and headers: counted into `size_bytes`."""
+
+
+class Route(NamedTuple):
+    """Records of `topic` go to the queue that the template names.
+
+    In the template `{topic}`, `{key}` and `{header:NAME}` stand for parts of the record; without
+    any it is the queue's name.
+    """
+
+    topic: str
+    queue: str
+    hop: bool
+    """Do its records take the hop through the queue-keyed topic (architecture 3)?"""
+
+
+_PART = re.compile(r"\{(topic|key|header:[^{}]+)\}")
+
+
+def queue_namer(template: str) -> Callable[[InRecord], str]:
+    """Compile a route's template.
+
+    The function raises WireError where a record lacks the part, or it is no UTF-8.
+    """
+    parts = _PART.split(template)
+    if len(parts) == 1:
+        return lambda record: template
+
+    def name(record: InRecord) -> str:
+        return "".join(
+            _part(record, part) if index % 2 else part for index, part in enumerate(parts)
+        )
+
+    return name
+
+
+def _part(record: InRecord, part: str) -> str:
+    if part == "topic":
+        return record.topic
+    if part == "key":
+        raw = record.key
+    else:
+        name = part.removeprefix("header:")
+        raw = next((value for key, value in record.headers if key == name), None)
+    if raw is None:
+        raise WireError(f"the route needs the record's {part}, which it does not have")
+    return _text(part, raw)
+
+
+def _text(name: str, raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise WireError(f"{name} is not UTF-8: {raw[:40]!r}") from None
+
+
+def read_send(record: InRecord, queue: str, now_ms: int) -> Send:
+    """The send that a record asks for.
+
+    Times count from the broker's timestamp where the topic has LogAppendTime, else from `now_ms`:
+    a producer with a wrong clock cannot move time (architecture 4).
+
+    Raises:
+        WireError: the queue's name or a header of ours makes no sense.
+    """
+    if not queue or len(queue) > limits.NAME_CHARS or "\0" in queue:
+        raise WireError(f"a queue's name has from 1 to {limits.NAME_CHARS} characters: {queue[:80]!r}")
+    sent_ms = record.timestamp if record.timestamp_type == LOG_APPEND_TIME else now_ms
+    key, value, headers = record.key, record.value, record.headers
+    size = _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+    topic, partition, offset = record.topic, record.partition, record.offset
+    if not headers:
+        payload = Payload(key, value, (), topic, partition, offset)
+        return Send(
+            queue, f"{topic}-{partition}-{offset}", sent_ms, size_bytes=size, payload=payload
+        )
+    foreign, ours = _split(headers)
+    if h.SOURCE in ours and h.QUEUE in ours and h.TIME_MS in ours:  # it took the hop
+        topic, partition, offset = _source(ours[h.SOURCE])
+        sent_ms = _whole(ours, h.TIME_MS, sent_ms, limits.TIME_MS)
+    size += sum(len(name) + len(value or b"") for name, value in foreign)
+    payload = Payload(key, value, foreign, topic, partition, offset)
+    return Send(
+        queue,
+        _name(ours, h.ID, limits.ID_CHARS) or f"{topic}-{partition}-{offset}",
+        sent_ms,
+        priority=_whole(ours, h.PRIORITY, 4, limits.PRIORITIES - 1),
+        due_ms=_time(ours, h.DELIVER_AT_MS, h.DELAY_MS, sent_ms),
+        expires_at_ms=_time(ours, h.EXPIRES_AT_MS, h.TTL_MS, sent_ms),
+        group=_name(ours, h.GROUP, limits.NAME_CHARS),
+        size_bytes=size,
+        payload=payload,
+    )
+
+
+def _split(headers: Headers) -> tuple[Headers, Mapping[str, bytes]]:
+    foreign = tuple(pair for pair in headers if not pair[0].startswith(h.PREFIX))
+    ours = {name: value or b"" for name, value in headers if name.startswith(h.PREFIX)}
+    return foreign, ours
+
+
+def _name(ours: Mapping[str, bytes], header: str, most: int) -> str:
+    raw = ours.get(header)
+    if raw is None:
+        return ""
+    text = _text(header, raw)
+    if len(text) > most or "\0" in text:
+        raise WireError(f"{header} has at most {most} characters, none of them NUL")
+    return text
+
+
+def _whole(ours: Mapping[str, bytes], header: str, default: int, most: int) -> int:
+    raw = ours.get(header)
+    if raw is None:
+        return default
+    if not raw.isdigit() or len(raw) > 15 or int(raw) > most:
+        raise WireError(f"{header} must be a whole number from 0 to {most}, not {raw[:40]!r}")
+    return int(raw)
+
+
+def _time(ours: Mapping[str, bytes], at: str, after: str, sent_ms: int) -> int:
+    """An absolute time, or one from the send on; 0 for none (R33, R50)."""
+    if at in ours:
+        return _whole(ours, at, 0, limits.TIME_MS)
+    raw = ours.get(after)
+    if raw is None or raw.startswith(b"-") and raw[1:].isdigit():
+        return 0  # a time in the past is no schedule (R33)
+    wait_ms = _whole(ours, after, 0, limits.TIME_MS - sent_ms)
+    return sent_ms + wait_ms if wait_ms else 0
+
+
+def _source(raw: bytes) -> tuple[str, int, int]:
+    topic, partition, offset = _text(h.SOURCE, raw).rsplit("/", 2)
+    if not (partition.isdigit() and offset.isdigit()):
+        raise WireError(f"{h.SOURCE} must be topic/partition/offset, not {raw[:80]!r}")
+    return topic, int(partition), int(offset)
+
+
+def hop_headers(record: InRecord, queue: str, sent_ms: int) -> Headers:
+    """The headers of a record that takes the hop: its own, and where it goes and came from."""
+    kept = tuple(pair for pair in record.headers if pair[0] not in (h.QUEUE, h.SOURCE, h.TIME_MS))
+    source = f"{record.topic}/{record.partition}/{record.offset}"
+    return (
+        *kept,
+        (h.QUEUE, queue.encode()),
+        (h.SOURCE, source.encode()),
+        (h.TIME_MS, b"%d" % sent_ms),
+    )

@@ -1,0 +1,242 @@
+"""Stored rows: keys that sort in the order they are read, values of fixed layout or JSON.
+
+The same bytes stand in RocksDB and in the changelog. A key is: kind (1 byte), queue, NUL, lane, and
+the rest by kind; whole numbers are big-endian, so that the order of bytes is the order of keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from ringfaust.core.ledger import Past
+from ringfaust.core.model import AckMode, Consumer, Delivery, Message
+from ringfaust.core.queue import QueueRow
+from ringfaust.core.state import Clock
+from ringfaust.core.table import Kind, Row
+from ringfaust.wire.record import Payload
+
+VERSION = 1
+"""First byte of each stored message; a new layout gets a new number and the old stays readable."""
+
+_U64 = Struct(">Q")
+_POSITION_BYTES = 14
+"""105 bits: see PLAIN in core/model.py."""
+
+# --- keys ---------------------------------------------------------------------------------------
+
+
+def table_prefix(kind: int, queue: str, lane: Any) -> bytes:
+    """What all keys of one table start with."""
+    if kind in (Kind.CLOCK, Kind.QUEUE, Kind.WAKE):
+        return bytes((kind,))
+    if kind == Kind.SESSION:
+        return b"%c%b\0" % (kind, lane.encode())
+    prefix = b"%c%b\0" % (kind, queue.encode())
+    if kind == Kind.RING:
+        return prefix + bytes((lane,))
+    if kind == Kind.ENDED:
+        return b"%b%b\0" % (prefix, lane.encode())
+    return prefix
+
+
+def _wake_key(key: tuple[int, str]) -> bytes:
+    return _U64.pack(key[0]) + key[1].encode()
+
+
+def _member_key(key: tuple[str, str]) -> bytes:
+    return b"%b\0%b" % (key[0].encode(), key[1].encode())
+
+
+def _read_member(raw: bytes) -> tuple[str, str]:
+    queue, consumer = raw.split(b"\0")
+    return queue.decode(), consumer.decode()
+
+
+def _position(key: int) -> bytes:
+    return key.to_bytes(_POSITION_BYTES, "big")
+
+
+def _read_u64(raw: bytes) -> int:
+    return int.from_bytes(raw, "big")
+
+
+_TAIL: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+    Kind.CLOCK: (lambda key: b"", lambda raw: 0),
+    Kind.QUEUE: (str.encode, bytes.decode),
+    Kind.CONSUMER: (_U64.pack, _read_u64),
+    Kind.RING: (_position, _read_u64),
+    Kind.DELIVERY: (_U64.pack, _read_u64),
+    Kind.SCHEDULED: (_position, _read_u64),
+    Kind.EXPIRY: (_position, _read_u64),
+    Kind.WAKE: (_wake_key, lambda raw: (_read_u64(raw[:8]), raw[8:].decode())),
+    Kind.GROUP: (str.encode, bytes.decode),
+    Kind.SESSION: (_member_key, _read_member),
+    Kind.ENDED: (_U64.pack, _read_u64),
+    Kind.PAST: (str.encode, bytes.decode),
+    Kind.DEPARTED: (_U64.pack, _read_u64),
+}
+
+
+def write_key(row: Row) -> bytes:
+    """The row's key."""
+    kind, queue, lane, key = row
+    return table_prefix(kind, queue, lane) + _TAIL[kind][0](key)
+
+
+def read_tail(kind: int, raw: bytes) -> Any:
+    """The key within its table, from what follows the table's prefix."""
+    return _TAIL[kind][1](raw)
+
+
+# --- messages -----------------------------------------------------------------------------------
+
+_MESSAGE = Struct(">BQ14sBQQQIIQ HHHHiiH iq".replace(" ", ""))
+
+
+def write_message(m: Message) -> bytes:
+    """A message with its payload."""
+    key, value, headers, topic, partition, offset = m.payload
+    id_, group, topic_, holders = m.id.encode(), m.group.encode(), topic.encode(), b""
+    if m.holders:
+        holders = "\0".join(m.holders).encode()
+    head = _MESSAGE.pack(
+        VERSION, m.sequence, m.position.to_bytes(_POSITION_BYTES, "big"), m.priority,
+        m.enqueued_ms, m.expires_at_ms, m.due_ms, m.attempts, m.handovers, m.size_bytes,
+        len(id_), len(group), len(topic_), len(holders),
+        -1 if key is None else len(key), -1 if value is None else len(value), len(headers),
+        partition, offset,
+    )  # fmt: skip
+    body = (head, id_, group, topic_, holders, key or b"", value or b"")
+    if not headers:
+        return b"".join(body)
+    return b"".join(body) + write_headers(headers)
+
+
+def write_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
+    """Name and value of each, with their lengths; a header's value may be null."""
+    out = bytearray()
+    for name, value in headers:
+        raw = name.encode()
+        out += _U64.pack(len(raw) << 32 | (0xFFFFFFFF if value is None else len(value)))
+        out += raw + (value or b"")
+    return bytes(out)
+
+
+def read_message(raw: bytes) -> Message:
+    """The inverse of `write_message`."""
+    (
+        version, sequence, position, priority, enqueued_ms, expires_at_ms, due_ms, attempts,
+        handovers, size_bytes, id_len, group_len, topic_len, holders_len, key_len, value_len,
+        header_count, partition, offset,
+    ) = _MESSAGE.unpack_from(raw)  # fmt: skip
+    if version != VERSION:
+        raise ValueError(f"a stored message of version {version}; this program knows {VERSION}")
+    at = _MESSAGE.size
+    parts = []
+    for length in (id_len, group_len, topic_len, holders_len, key_len, value_len):
+        parts.append(None if length < 0 else raw[at : at + length])
+        at += max(length, 0)
+    id_, group, topic, holders, key, value = parts
+    headers = []
+    for _ in range(header_count):
+        lengths = _U64.unpack_from(raw, at)[0]
+        name_len, header_len = lengths >> 32, lengths & 0xFFFFFFFF
+        at += 8
+        name = raw[at : at + name_len].decode()
+        at += name_len
+        if header_len == 0xFFFFFFFF:
+            headers.append((name, None))
+        else:
+            headers.append((name, raw[at : at + header_len]))
+            at += header_len
+    payload = Payload(key, value, tuple(headers), topic.decode(), partition, offset)  # type: ignore[union-attr, arg-type]
+    return Message(
+        id_.decode(), sequence, int.from_bytes(position, "big"), priority, enqueued_ms,  # type: ignore[union-attr]
+        expires_at_ms, due_ms, group.decode(), attempts, handovers,  # type: ignore[union-attr]
+        tuple(holders.decode().split("\0")) if holders else (), size_bytes, payload,
+    )  # fmt: skip
+
+
+def _write_delivery(delivery: Delivery) -> bytes:
+    consumer = delivery.consumer.encode()
+    head = _U64.pack(delivery.number) + _U64.pack(delivery.handed_ms << 16 | len(consumer))
+    return head + consumer + write_message(delivery.message)
+
+
+def _read_delivery(raw: bytes) -> Delivery:
+    number, rest = _U64.unpack_from(raw)[0], _U64.unpack_from(raw, 8)[0]
+    end = 16 + (rest & 0xFFFF)
+    return Delivery(number, raw[16:end].decode(), read_message(raw[end:]), rest >> 16)
+
+
+# --- the rest is small: JSON ----------------------------------------------------------------------
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _write_consumer(consumer: Consumer) -> bytes:
+    return _json(
+        [
+            consumer.name, consumer.order, consumer.credit, consumer.priority, consumer.ack_mode,
+            consumer.session, consumer.active, consumer.seen_ms,
+        ]
+    )  # fmt: skip
+
+
+def _read_consumer(raw: bytes) -> Consumer:
+    name, order, credit, priority, ack_mode, session, active, seen_ms = json.loads(raw)
+    return Consumer(
+        name, order, credit, priority, AckMode(ack_mode), session, active, seen_ms
+    )  # fmt: skip
+
+
+def _read_queue(raw: bytes) -> QueueRow:
+    row = QueueRow(*json.loads(raw))
+    return row._replace(
+        counts=tuple(row.counts),
+        lane_counts=tuple(row.lane_counts),
+        turns=tuple((level, order, run) for level, order, run in row.turns),
+        paused=tuple(row.paused),
+        departures=(row.departures[0], row.departures[1]),
+    )
+
+
+def _read_page(raw: bytes) -> tuple[tuple[str, bool], ...]:
+    return tuple((message_id, evicted) for message_id, evicted in json.loads(raw))
+
+
+def _read_pair(raw: bytes) -> tuple[int, int]:
+    first, second = json.loads(raw)
+    return first, second
+
+
+_VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+    Kind.CLOCK: (_json, lambda raw: Clock(*json.loads(raw))),
+    Kind.QUEUE: (_json, _read_queue),
+    Kind.CONSUMER: (_write_consumer, _read_consumer),
+    Kind.RING: (write_message, read_message),
+    Kind.DELIVERY: (_write_delivery, _read_delivery),
+    Kind.SCHEDULED: (write_message, read_message),
+    Kind.EXPIRY: (_json, _read_pair),
+    Kind.WAKE: (lambda value: b"1", lambda raw: True),
+    Kind.GROUP: (_json, json.loads),
+    Kind.SESSION: (lambda value: b"1", lambda raw: True),
+    Kind.ENDED: (_json, _read_page),
+    Kind.PAST: (_json, lambda raw: Past(*json.loads(raw))),
+    Kind.DEPARTED: (str.encode, bytes.decode),
+}
+
+
+def write_value(kind: int, value: Any) -> bytes:
+    """A row's value."""
+    return _VALUES[kind][0](value)
+
+
+def read_value(kind: int, raw: bytes) -> Any:
+    """The inverse of `write_value`."""
+    return _VALUES[kind][1](raw)
