@@ -1,0 +1,61 @@
+"""compose/: one file that brings up a broker and a worker, on loopback only."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+COMPOSE = Path(__file__).parents[2] / "compose"
+FILE = COMPOSE / "docker-compose.yaml"
+
+
+@pytest.fixture
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(FILE.read_text("utf-8"))["services"]
+    return found
+
+
+def test_docker_compose_accepts_the_file() -> None:
+    command = shutil.which("docker-compose")
+    if command is None:
+        pytest.skip("there is no docker-compose here; the other tests read the file as YAML")
+    done = subprocess.run(
+        [command, "-f", FILE, "config", "-q"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_worker_waits_for_a_healthy_broker_and_finds_it(services: dict[str, Any]) -> None:
+    worker, broker = services["worker"], services["broker"]
+    assert worker["depends_on"] == {"broker": {"condition": "service_healthy"}}
+    assert broker["healthcheck"]["test"]
+    address = worker["command"][worker["command"].index("--bootstrap-servers") + 1]
+    assert f"INSIDE://{address}" in broker["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+
+
+def test_nothing_is_published_beyond_loopback(services: dict[str, Any]) -> None:
+    ports = [port for service in services.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert not any("network_mode" in service for service in services.values())
+
+
+def test_state_survives_in_volumes(services: dict[str, Any]) -> None:
+    dockerfile = (COMPOSE / "Dockerfile").read_text("utf-8")
+    volume, folder = services["worker"]["volumes"][0].split(":")
+    assert volume in yaml.safe_load(FILE.read_text("utf-8"))["volumes"]
+    assert f"WORKDIR {folder}" in dockerfile
+    logs = services["broker"]["environment"]["KAFKA_LOG_DIRS"]
+    assert services["broker"]["volumes"] == [f"topics:{logs}"]
+
+
+def test_build_uses_files_that_are_there(services: dict[str, Any]) -> None:
+    build = services["worker"]["build"]
+    context = (COMPOSE / build["context"]).resolve()
+    assert (context / build["dockerfile"]).is_file()
+    assert (context / "constraints.txt").is_file()

@@ -1,0 +1,45 @@
+"""The wheel: it works without the checkout, as the defaults travel inside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+@pytest.mark.parametrize("kind", ["topics", "config"])
+def test_defaults_are_the_checkouts_own_files(wheel: zipfile.ZipFile, kind: str) -> None:
+    own = {path.name: path.read_bytes() for path in (ROOT / kind).glob("*.yaml")}
+    inside = f"ringfaust/defaults/{kind}/"
+    packed = {
+        name.removeprefix(inside): wheel.read(name)
+        for name in wheel.namelist()
+        if name.startswith(inside)
+    }
+    assert packed == own
+
+
+def test_kafkas_pins_types_and_licence_are_inside(wheel: zipfile.ZipFile) -> None:
+    names = wheel.namelist()
+    assert any(name.startswith("ringfaust/app/kafka-") for name in names)
+    assert "ringfaust/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_nothing_else_is_inside(wheel: zipfile.ZipFile) -> None:
+    roots = {name.split("/")[0] for name in wheel.namelist()}
+    assert {root for root in roots if not root.endswith(".dist-info")} == {"ringfaust"}
