@@ -1,7 +1,7 @@
 # What one types in this project. `make` alone lists the targets.
 
 SHELL := /bin/bash
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PYTHON ?= $(or $(shell command -v python3.11 || command -v python3),python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
