@@ -1,0 +1,359 @@
+"""What a worker is told: `queues.yaml` says what queues mean, `worker.yaml` what a process needs.
+
+The first must be equal on all workers of an application, for any of them may come to own any
+queue. The second is one process's own affair.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from ringfaust.app.documents import (
+    ConfigError,
+    Fault,
+    Settings,
+    check,
+    read,
+    refuse,
+    shown,
+    suggestion,
+)
+from ringfaust.app.security import Security
+from ringfaust.core import limits
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.model import FIELD_NAMES, QueueSpec
+from ringfaust.errors import BadSetting
+
+__all__ = [
+    "ConfigError",
+    "Fault",
+    "Placeholder",
+    "QueuesConfig",
+    "Route",
+    "Security",
+    "Web",
+    "WorkerConfig",
+    "load_queues",
+    "load_worker",
+]
+
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PLACEHOLDERS = ("{topic}", "{key}", "{header:NAME}")
+_LONGEST_ROLE = len(".dispatched")
+
+
+def _topic_name(name: str) -> str:
+    if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+        raise refuse(
+            f"{shown(name)} cannot be a topic's name: Kafka allows letters, digits and . _ -, "
+            "up to 249 of them"
+        )
+    return name
+
+
+# --- queues.yaml: meaning -----------------------------------------------------------------------
+
+
+class Placeholder(NamedTuple):
+    """The part of a queue template that a record fills in."""
+
+    kind: Literal["key", "header"]
+    header: str = ""
+    """Name of the header, for kind `header`."""
+
+
+class Route(Settings):
+    """Which queue the records of a producer's topic go to."""
+
+    topic: Annotated[str, AfterValidator(_topic_name)]
+    queue: str
+    """Template of the queue's name: text, `{topic}`, `{key}`, `{header:NAME}`."""
+    hop: Literal["auto", "always", "never"] = "auto"
+    """Whether records first go through the internal topic that is partitioned by queue."""
+
+    @field_validator("queue")
+    @classmethod
+    def _template(cls, template: str) -> str:
+        if not template:
+            raise refuse("is empty, but has to name a queue")
+        _split(template, "any")
+        return template
+
+    def parts(self) -> tuple[str | Placeholder, ...]:
+        """The template in pieces, `{topic}` already filled in: joined, they name the queue."""
+        return _split(self.queue, self.topic)
+
+    def fixed_queue(self) -> str | None:
+        """The queue's name, if it is the same for all records of the topic."""
+        parts = self.parts()
+        return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else None
+
+    def needs_hop(self, partitions: int) -> bool:
+        """Would the topic's own partitioning spread a queue over several partitions?
+
+        `auto` takes no hop where a queue's name holds the key and nothing else that varies, for
+        then all records of a queue have one key, and so one partition already. Of several things
+        that vary two different records could make one name.
+
+        Args:
+            partitions: of the application's topics, and so of each topic that is read directly.
+        """
+        if self.hop != "auto":
+            return self.hop == "always"
+        varying = [part for part in self.parts() if isinstance(part, Placeholder)]
+        return partitions > 1 and varying != [Placeholder("key")]
+
+
+def _split(template: str, topic: str) -> tuple[str | Placeholder, ...]:
+    """Cut a template into text and placeholders; neighbouring text is one piece."""
+    parts: list[str | Placeholder] = []
+    for piece in re.split(r"(\{[^{}]*\})", template):
+        part = _part(piece, topic)
+        if isinstance(part, str) and parts and isinstance(parts[-1], str):
+            parts[-1] += part
+        elif part:
+            parts.append(part)
+    return tuple(parts)
+
+
+def _part(piece: str, topic: str) -> str | Placeholder:
+    if piece == "{key}":
+        return Placeholder("key")
+    if piece == "{topic}":
+        return topic
+    if piece.startswith("{header:") and len(piece) > len("{header:}"):
+        return Placeholder("header", piece[len("{header:") : -1])
+    if piece.startswith("{") and piece.endswith("}"):
+        raise refuse(f"{shown(piece)} stands for nothing; {suggestion(piece, _PLACEHOLDERS)}")
+    if "{" in piece or "}" in piece:
+        raise refuse(f"{shown(piece)} has a brace without its other half")
+    return piece
+
+
+def _pattern(name: str) -> str:
+    if not name or len(name) > limits.NAME_CHARS:
+        raise refuse(f"a queue's name has from 1 to {limits.NAME_CHARS} characters")
+    for word in name.split("."):
+        if len(word) > 1 and ("*" in word or "#" in word):
+            raise refuse(
+                f"{shown(word)}: * and # each stand for whole words between dots, such as "
+                "departures.*"
+            )
+    return name
+
+
+def _queue_fields(fields: dict[str, object]) -> dict[str, object]:
+    for name, value in fields.items():
+        if name not in FIELD_NAMES:
+            raise refuse(f"there is no such setting; {suggestion(name, FIELD_NAMES)}", name)
+        try:
+            QueueSpec().with_fields({name: value})
+        except BadSetting as error:
+            raise refuse(f"is {shown(value)}: {error.advice}", name) from None
+    return fields
+
+
+def _nothing_is_empty(value: object) -> object:
+    """In YAML `orders:` with nothing behind it is null; it means an entry without fields."""
+    return {} if value is None else value
+
+
+_Pattern = Annotated[str, AfterValidator(_pattern)]
+_Fields = Annotated[
+    dict[str, object], BeforeValidator(_nothing_is_empty), AfterValidator(_queue_fields)
+]
+_Table = Annotated[dict[_Pattern, _Fields], BeforeValidator(_nothing_is_empty)]
+
+
+class QueuesConfig(Settings):
+    """`queues.yaml`: which queues there are, what they are set to, and what feeds them."""
+
+    routes: Annotated[tuple[Route, ...], Field(strict=False)] = ()
+    queues: _Table = {}
+    """Fields by queue name; a pattern declares all queues that match."""
+    settings: _Table = {}
+    """Fields by pattern for queues that are declared elsewhere (R72)."""
+
+    @model_validator(mode="after")
+    def _one_route_for_a_topic(self) -> Self:
+        seen: set[str] = set()
+        for index, route in enumerate(self.routes):
+            if route.topic in seen:
+                raise refuse(
+                    f"topic {route.topic!r} stands in two routes, but a record goes to one queue: "
+                    "keep one of them",
+                    "routes",
+                    index,
+                    "topic",
+                )
+            seen.add(route.topic)
+        return self
+
+    @model_validator(mode="after")
+    def _routes_lead_somewhere(self) -> Self:
+        for index, route in enumerate(self.routes):
+            if not any(_may_match(route, pattern) for pattern in self.queues):
+                known = suggestion(route.queue, self.queues) if self.queues else "there are none"
+                raise refuse(
+                    f"is {shown(route.queue)}, but no entry of `queues` declares that; {known}",
+                    "routes",
+                    index,
+                    "queue",
+                )
+        return self
+
+    def catalog(self) -> Catalog:
+        """The declared queues and their settings, as the engine asks for them."""
+        return Catalog(self.queues, self.settings)
+
+
+def _may_match(route: Route, pattern: str) -> bool:
+    """Could the pattern declare a queue of this route? Only the text in front is compared."""
+    fixed = route.fixed_queue()
+    if fixed is not None:
+        return Catalog({pattern: {}}, {}).declares(fixed)
+    first = route.parts()[0]
+    # The last word is left out: what follows it belongs to it.
+    words = first.split(".")[:-1] if isinstance(first, str) else []
+    for known, word in zip(pattern.split("."), words, strict=False):
+        if known == "#":
+            return True
+        if known not in ("*", word):
+            return False
+    return len(pattern.split(".")) > len(words) or pattern.endswith("#")
+
+
+# --- worker.yaml: this process ------------------------------------------------------------------
+
+
+def _application_name(name: str) -> str:
+    longest = 249 - _LONGEST_ROLE
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or len(name) > longest:
+        raise refuse(
+            f"{shown(name)} cannot begin topics' names: use letters, digits and . _ - (the first "
+            f"a letter or digit), up to {longest}"
+        )
+    return name
+
+
+def _servers(text: str) -> str:
+    for server in text.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host) or not _is_port(port):
+            raise refuse(
+                f"{shown(server)} is no broker's address: write host:port, several with commas "
+                "between, such as 127.0.0.1:9092"
+            )
+    return ",".join(server.strip() for server in text.split(","))
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65_536
+
+
+def _state_folder(settings: dict[str, Any]) -> Path:
+    """The folder for users' state (XDG), with a part for each application."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base, "ringfaust", settings.get("application", "ringfaust"))
+
+
+def _absolute(path: Path) -> Path:
+    if "\0" in str(path):
+        raise refuse("holds a NUL character, which no folder's name can")
+    return path.expanduser().absolute()
+
+
+_Folder = Annotated[Path, Field(strict=False), AfterValidator(_absolute)]
+
+
+class Web(Settings):
+    """The worker's own web page and metrics."""
+
+    enabled: bool = False
+    bind: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65_535)] = 6066
+
+
+class WorkerConfig(Settings):
+    """`worker.yaml`: what one worker process needs to know. Workers may differ in it.
+
+    Only `application` and `partitions` are the same for all, for they name and size the topics
+    that the workers share.
+    """
+
+    application: Annotated[str, AfterValidator(_application_name)] = "ringfaust"
+    """Consumer group, and the beginning of the names of our topics and transactional ids."""
+    bootstrap_servers: Annotated[str, AfterValidator(_servers)] = "127.0.0.1:9092"
+    """`host:port`, several with commas between."""
+    partitions: Annotated[int, Field(ge=1, le=10_000)] = 4
+    """Partitions of our topics, and of each producer's topic that is read without a hop."""
+    replication_factor: Annotated[int, Field(ge=-1, le=32_767)] = -1
+    """Copies of each partition of the topics we make; -1: what the brokers are set to."""
+    data_dir: _Folder = Field(default_factory=_state_folder)
+    """Where RocksDB lives, absolute; each worker needs one of its own."""
+    guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    cache_bytes: Annotated[int, Field(ge=1 << 20)] = 256 << 20
+    """Bound of the state that is held in memory, over all partitions of this worker."""
+    batch_records: Annotated[int, Field(ge=1, le=100_000)] = 4000
+    """Most records of one partition in one transaction."""
+    clock: Literal["wall", "log"] = "wall"
+    """`log`: time comes from tick records alone, for tests."""
+    tick_ms: Annotated[int, Field(ge=1, le=60_000)] = 50
+    """How often due work is looked for."""
+    max_record_bytes: Annotated[int, Field(ge=1_000, le=1_900_000)] = 900_000
+    """Largest record taken in; a larger one goes to the dead topic."""
+    session_timeout_ms: Annotated[int, Field(ge=1_000, le=1_800_000)] = 10_000
+    """A worker that is silent for so long loses its partitions to the others."""
+    security: Security = Security()
+    web: Web = Web()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_default(cls, data: object) -> object:
+        if isinstance(data, dict) and data.get("data_dir", "") is None:
+            return {name: value for name, value in data.items() if name != "data_dir"}
+        return data
+
+    @field_validator("replication_factor")
+    @classmethod
+    def _some_copies(cls, copies: int) -> int:
+        if copies == 0:
+            raise refuse("is 0: use 1 or more, or -1 for what the brokers are set to")
+        return copies
+
+    def topic(self, role: str) -> str:
+        """Name of our topic of this role, such as `ringfaust.control`."""
+        return f"{self.application}.{role}"
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def load_queues(path: Path) -> QueuesConfig:
+    """Read a `queues.yaml`.
+
+    Raises:
+        ConfigError: it cannot be used; all faults are told, with their lines.
+    """
+    return read(path).model(QueuesConfig)
+
+
+def load_worker(path: Path | None = None, **overrides: object) -> WorkerConfig:
+    """Read a `worker.yaml`; without one, everything is at its default.
+
+    Args:
+        path: the file; one that is given has to be there.
+        overrides: settings of the command line, which win over the file; None: not given.
+
+    Raises:
+        ConfigError: it cannot be used; all faults are told, with their lines.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    alone = check(WorkerConfig, given, "command line")
+    return read(path).model(WorkerConfig, given) if path else alone
