@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -32,7 +32,6 @@ from ringfaust.errors import BadSetting
 __all__ = [
     "ConfigError",
     "Fault",
-    "Placeholder",
     "QueuesConfig",
     "Route",
     "Security",
@@ -43,6 +42,7 @@ __all__ = [
 ]
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _PLACEHOLDERS = ("{topic}", "{key}", "{header:NAME}")
 _LONGEST_ROLE = len(".dispatched")
 
@@ -59,14 +59,6 @@ def _topic_name(name: str) -> str:
 # --- queues.yaml: meaning -----------------------------------------------------------------------
 
 
-class Placeholder(NamedTuple):
-    """The part of a queue template that a record fills in."""
-
-    kind: Literal["key", "header"]
-    header: str = ""
-    """Name of the header, for kind `header`."""
-
-
 class Route(Settings):
     """Which queue the records of a producer's topic go to."""
 
@@ -81,17 +73,13 @@ class Route(Settings):
     def _template(cls, template: str) -> str:
         if not template:
             raise refuse("is empty, but has to name a queue")
-        _split(template, "any")
+        for name in _PLACEHOLDER.findall(template):
+            if name not in ("topic", "key") and not re.fullmatch("header:.+", name):
+                known = suggestion(f"{{{name}}}", _PLACEHOLDERS)
+                raise refuse(f"{shown(f'{{{name}}}')} stands for nothing; {known}")
+        if set("{}\0") & set(_PLACEHOLDER.sub("", template)):
+            raise refuse(f"{shown(template)} has a brace without its other half, or a NUL")
         return template
-
-    def parts(self) -> tuple[str | Placeholder, ...]:
-        """The template in pieces, `{topic}` already filled in: joined, they name the queue."""
-        return _split(self.queue, self.topic)
-
-    def fixed_queue(self) -> str | None:
-        """The queue's name, if it is the same for all records of the topic."""
-        parts = self.parts()
-        return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else None
 
     def needs_hop(self, partitions: int) -> bool:
         """Would the topic's own partitioning spread a queue over several partitions?
@@ -105,39 +93,33 @@ class Route(Settings):
         """
         if self.hop != "auto":
             return self.hop == "always"
-        varying = [part for part in self.parts() if isinstance(part, Placeholder)]
-        return partitions > 1 and varying != [Placeholder("key")]
+        return partitions > 1 and set(_PLACEHOLDER.findall(self._named)) != {"key"}
 
+    def may_lead_to(self, pattern: str) -> bool:
+        """Could a record of this route name a queue that the pattern declares?
 
-def _split(template: str, topic: str) -> tuple[str | Placeholder, ...]:
-    """Cut a template into text and placeholders; neighbouring text is one piece."""
-    parts: list[str | Placeholder] = []
-    for piece in re.split(r"(\{[^{}]*\})", template):
-        part = _part(piece, topic)
-        if isinstance(part, str) and parts and isinstance(parts[-1], str):
-            parts[-1] += part
-        elif part:
-            parts.append(part)
-    return tuple(parts)
+        Where the name varies, only the whole words in front of that are compared.
+        """
+        first = _PLACEHOLDER.search(self._named)
+        if first is None:
+            return Catalog({pattern: {}}, {}).declares(self._named)
+        words = self._named[: first.start()].split(".")[:-1]
+        known = pattern.split(".")
+        for have, word in zip(known, words, strict=False):
+            if have == "#":
+                return True
+            if have not in ("*", word):
+                return False
+        return len(known) > len(words)
 
-
-def _part(piece: str, topic: str) -> str | Placeholder:
-    if piece == "{key}":
-        return Placeholder("key")
-    if piece == "{topic}":
-        return topic
-    if piece.startswith("{header:") and len(piece) > len("{header:}"):
-        return Placeholder("header", piece[len("{header:") : -1])
-    if piece.startswith("{") and piece.endswith("}"):
-        raise refuse(f"{shown(piece)} stands for nothing; {suggestion(piece, _PLACEHOLDERS)}")
-    if "{" in piece or "}" in piece:
-        raise refuse(f"{shown(piece)} has a brace without its other half")
-    return piece
+    @property
+    def _named(self) -> str:
+        return self.queue.replace("{topic}", self.topic)
 
 
 def _pattern(name: str) -> str:
-    if not name or len(name) > limits.NAME_CHARS:
-        raise refuse(f"a queue's name has from 1 to {limits.NAME_CHARS} characters")
+    if not name or len(name) > limits.NAME_CHARS or "\0" in name:
+        raise refuse(f"a queue's name has from 1 to {limits.NAME_CHARS} characters, none NUL")
     for word in name.split("."):
         if len(word) > 1 and ("*" in word or "#" in word):
             raise refuse(
@@ -197,7 +179,7 @@ class QueuesConfig(Settings):
     @model_validator(mode="after")
     def _routes_lead_somewhere(self) -> Self:
         for index, route in enumerate(self.routes):
-            if not any(_may_match(route, pattern) for pattern in self.queues):
+            if not any(route.may_lead_to(pattern) for pattern in self.queues):
                 known = suggestion(route.queue, self.queues) if self.queues else "there are none"
                 raise refuse(
                     f"is {shown(route.queue)}, but no entry of `queues` declares that; {known}",
@@ -210,22 +192,6 @@ class QueuesConfig(Settings):
     def catalog(self) -> Catalog:
         """The declared queues and their settings, as the engine asks for them."""
         return Catalog(self.queues, self.settings)
-
-
-def _may_match(route: Route, pattern: str) -> bool:
-    """Could the pattern declare a queue of this route? Only the text in front is compared."""
-    fixed = route.fixed_queue()
-    if fixed is not None:
-        return Catalog({pattern: {}}, {}).declares(fixed)
-    first = route.parts()[0]
-    # The last word is left out: what follows it belongs to it.
-    words = first.split(".")[:-1] if isinstance(first, str) else []
-    for known, word in zip(pattern.split("."), words, strict=False):
-        if known == "#":
-            return True
-        if known not in ("*", word):
-            return False
-    return len(pattern.split(".")) > len(words) or pattern.endswith("#")
 
 
 # --- worker.yaml: this process ------------------------------------------------------------------

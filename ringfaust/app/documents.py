@@ -232,7 +232,7 @@ def _fault(
 
 
 def _words(detail: ErrorDetails, kind: type[BaseModel], place: Sequence[int | str]) -> str:
-    given = "what is given" if _HIDDEN in place else f"is {shown(detail['input'])}, which"
+    but = "" if _HIDDEN in place else f"is {shown(detail['input'])}, but "
     match detail["type"]:
         case "extra_forbidden":
             known = _fields_at(kind, place[:-1])
@@ -240,13 +240,13 @@ def _words(detail: ErrorDetails, kind: type[BaseModel], place: Sequence[int | st
         case "missing":
             return "this has to be set"
         case "string_type" | "path_type":
-            return f"{given} is not text: put it in quotes"
+            return f"{but}must be text: put it in quotes"
         case "dict_type" | "model_type":
-            return f"{given} is not names with values"
+            return f"{but}must be names with values"
         case "ringfaust":
             return detail["msg"]
         case _:
-            return f"{given} is not right: " + detail["msg"].replace("Input should be", "must be")
+            return but + detail["msg"].replace("Input should be", "must be")
 
 
 def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> list[str]:
