@@ -176,6 +176,34 @@ async def test_a_held_partition_waits_and_the_others_go_on(broker: EmbeddedBroke
     assert host.offsets(free) == list(range(5200))
 
 
+async def test_a_held_partition_does_not_slow_the_others(broker: EmbeddedBroker) -> None:
+    """What was fetched of it stays in the client, and must not keep others from being fetched."""
+    topic = await new_topic(broker, 2)
+    busy, free = TP(topic, 0), TP(topic, 1)
+    await fill(broker, busy, 0, 100_000)
+    host = Recorder(broker, group(), topic, broker_max_poll_records=500)
+
+    async def work(batch: Batch) -> None:
+        if batch.tp == busy:
+            host.app.reader.hold(busy)
+            asyncio.get_running_loop().call_later(0.05, host.app.reader.go_on, busy)
+
+    host.on_batch = work
+    waits = []
+    async with (
+        host.running(),
+        AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer,
+    ):
+        await until(lambda: host.batches)
+        for number in range(50):
+            began = time.monotonic()
+            await producer.send(topic, b"", partition=1)
+            await until(lambda: len(host.offsets(free)) > number)  # noqa: B023
+            waits.append(time.monotonic() - began)
+        assert len(host.offsets(busy)) < 100_000
+    assert sorted(waits)[len(waits) // 2] < 0.03
+
+
 async def test_a_busy_agent_is_not_flooded(broker: EmbeddedBroker) -> None:
     """While an agent works on a batch, one more of the partition waits, whatever the topic has."""
     topic = await new_topic(broker)
@@ -270,7 +298,7 @@ async def test_faust_commits_nothing(broker: EmbeddedBroker) -> None:
 
 
 async def test_two_workers_share_and_hand_over(broker: EmbeddedBroker) -> None:
-    one, two, name = await new_topic(broker, 4), await new_topic(broker, 4), group()
+    one, two, name = await new_topic(broker, 3), await new_topic(broker, 3), group()
     first, second = Recorder(broker, name, one, two), Recorder(broker, name, one, two)
     let_go = asyncio.Event()
 
@@ -285,22 +313,22 @@ async def test_two_workers_share_and_hand_over(broker: EmbeddedBroker) -> None:
 
     second.before_assigned = after_the_first_let_go
     async with first.running():
-        assert len(first.owned) == 8
+        assert len(first.owned) == 6
         async with second.running():
-            await until(lambda: len(first.owned) == 4 and len(second.owned) == 4)
+            await until(lambda: {len(first.owned), len(second.owned)} == {2, 4})
             for host in (first, second):  # partition p of each topic is with the same worker
                 ours = {tp.partition for tp in host.owned}
                 assert host.owned == {TP(topic, p) for topic in (one, two) for p in ours}
             assert first.owned.isdisjoint(second.owned)
-            for partition in range(4):
-                await fill(broker, TP(one, partition), 0, 100)
-            everything = {TP(one, partition) for partition in range(4)}
+            everything = {TP(one, partition) for partition in range(3)}
+            for tp in everything:
+                await fill(broker, tp, 0, 100)
             await until(
                 lambda: all(len(first.offsets(tp) + second.offsets(tp)) == 100 for tp in everything)
             )
             let_go.clear()
             await first.app.stop()
-            await until(lambda: len(second.owned) == 8, 3)
+            await until(lambda: len(second.owned) == 6, 3)
             assert first.told[-1][0] == "revoked"
 
 
@@ -346,6 +374,48 @@ async def test_a_rebalance_breaks_off_a_long_preparation(broker: EmbeddedBroker)
         await starting
     finally:
         await host.app.stop()
+
+
+@pytest.mark.parametrize("where", ["before_assigned", "before_revoked", "on_batch"])
+async def test_an_error_stops_the_worker(broker: EmbeddedBroker, where: str) -> None:
+    topic, name = await new_topic(broker), group()
+    await fill(broker, TP(topic, 0), 0, 10)
+    host = Recorder(broker, name, topic)
+
+    async def fail(*_: Any) -> None:
+        raise RuntimeError(f"failed {where}")
+
+    setattr(host, where, fail)
+    starting = asyncio.create_task(host.app.start())
+    try:
+        if where == "before_revoked":
+            await starting
+            async with Recorder(broker, name, topic).running():
+                await until(lambda: host.app.crashed)
+        await until(lambda: host.app.crashed)
+        assert isinstance(host.app.crash_reason, RuntimeError)
+        if where == "on_batch":  # a second attempt would not have had the first one's records
+            assert len(host.batches) == 1
+    finally:
+        host.before_revoked = None
+        await host.app.stop()
+        await asyncio.wait({starting})
+
+
+async def test_a_worker_outlives_its_broker() -> None:
+    with EmbeddedBroker() as broker:
+        topic = await new_topic(broker)
+        await fill(broker, TP(topic, 0), 0, 10)
+        async with Recorder(broker, group(), topic).running() as host:
+            await until(lambda: len(host.offsets(TP(topic, 0))) == 10)
+            await asyncio.to_thread(broker.restart)
+            await fill(broker, TP(topic, 0), 10, 10)
+            await until(lambda: len(host.offsets(TP(topic, 0))) == 20)
+            await asyncio.to_thread(broker.stop)
+            await asyncio.sleep(1)
+            began = time.monotonic()
+            await host.app.stop()
+            assert time.monotonic() - began < 5
 
 
 WORKER = """

@@ -14,6 +14,7 @@ computes; everything else, the host's hooks too, lives in the app's loop.
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar, Protocol, TypeVar, cast
@@ -27,7 +28,7 @@ from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, AppT, EventT, Message, StreamT, TopicT
 from faust.types.transports import ConsumerT, TransportT
-from mode import ServiceT
+from mode import CrashingSupervisor, ServiceT
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ FETCH_TIMEOUT_MS = 1000
 
 #: What differs from Faust's defaults; each can be overridden in the app's options.
 DEFAULTS: Mapping[str, Any] = {
+    "agent_supervisor": CrashingSupervisor,  # a restarted agent would not see its batch again
     "broker_max_poll_records": 4000,
     "broker_session_timeout": 10.0,
     "broker_heartbeat_interval": 1.0,
@@ -109,13 +111,30 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         self._reassigning = False
         self._changed = asyncio.Event()
 
+    async def on_start(self) -> None:
+        """Connect."""
+        await super().on_start()
+        # Records fetched but not asked for, those of a held partition, keep the client from
+        # asking their broker for others, for 100 ms. Not at all would be too short: what is left
+        # of a fetch for a few milliseconds would let its partition wait behind the idle ones.
+        backoff = FETCH_MAX_WAIT_MS / 1000
+        self._ensure_consumer()._fetcher._prefetch_backoff = backoff  # noqa: SLF001
+
+    async def on_thread_stop(self) -> None:
+        """Leave the group and disconnect."""
+        # While the broker is away the client, stopping, lets out the cancellation of its own
+        # fetch; Faust would then wait a minute for the thread.
+        with suppress(asyncio.CancelledError):
+            await super().on_thread_stop()
+
     def generation(self, tp: TP) -> int | None:
         """Tell the generation `tp` is read in, None while it is not to be read."""
         return self._generations.get(tp)
 
     def wake(self) -> None:
         """End the current fetch early, for other partitions are wanted now. Any thread."""
-        self.thread_loop.call_soon_threadsafe(self._changed.set)
+        with suppress(RuntimeError):  # the loop is closed: nobody fetches any more
+            self.thread_loop.call_soon_threadsafe(self._changed.set)
 
     async def fetch(self, tps: frozenset[TP]) -> list[Batch]:
         """Wait for records of `tps`, for `wake`, or for a second."""
