@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -20,14 +22,17 @@ from ringfaust.app.documents import (
     check,
     read,
     refuse,
+    shipped,
     shown,
     suggestion,
 )
+from ringfaust.app.routes import Route, conflict
 from ringfaust.app.security import Security
 from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import FIELD_NAMES, QueueSpec
 from ringfaust.errors import BadSetting
+from ringfaust.wire.record import Role
 
 __all__ = [
     "ConfigError",
@@ -37,84 +42,15 @@ __all__ = [
     "Security",
     "Web",
     "WorkerConfig",
+    "load",
     "load_queues",
     "load_worker",
 ]
 
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_PLACEHOLDERS = ("{topic}", "{key}", "{header:NAME}")
 _LONGEST_ROLE = len(".dispatched")
 
 
-def _topic_name(name: str) -> str:
-    if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
-        raise refuse(
-            f"{shown(name)} cannot be a topic's name: Kafka allows letters, digits and . _ -, "
-            "up to 249 of them"
-        )
-    return name
-
-
 # --- queues.yaml: meaning -----------------------------------------------------------------------
-
-
-class Route(Settings):
-    """Which queue the records of a producer's topic go to."""
-
-    topic: Annotated[str, AfterValidator(_topic_name)]
-    queue: str
-    """Template of the queue's name: text, `{topic}`, `{key}`, `{header:NAME}`."""
-    hop: Literal["auto", "always", "never"] = "auto"
-    """Whether records first go through the internal topic that is partitioned by queue."""
-
-    @field_validator("queue")
-    @classmethod
-    def _template(cls, template: str) -> str:
-        if not template:
-            raise refuse("is empty, but has to name a queue")
-        for name in _PLACEHOLDER.findall(template):
-            if name not in ("topic", "key") and not re.fullmatch("header:.+", name):
-                known = suggestion(f"{{{name}}}", _PLACEHOLDERS)
-                raise refuse(f"{shown(f'{{{name}}}')} stands for nothing; {known}")
-        if set("{}\0") & set(_PLACEHOLDER.sub("", template)):
-            raise refuse(f"{shown(template)} has a brace without its other half, or a NUL")
-        return template
-
-    def needs_hop(self, partitions: int) -> bool:
-        """Would the topic's own partitioning spread a queue over several partitions?
-
-        `auto` takes no hop where a queue's name holds the key and nothing else that varies, for
-        then all records of a queue have one key, and so one partition already. Of several things
-        that vary two different records could make one name.
-
-        Args:
-            partitions: of the application's topics, and so of each topic that is read directly.
-        """
-        if self.hop != "auto":
-            return self.hop == "always"
-        return partitions > 1 and set(_PLACEHOLDER.findall(self._named)) != {"key"}
-
-    def may_lead_to(self, pattern: str) -> bool:
-        """Could a record of this route name a queue that the pattern declares?
-
-        Where the name varies, only the whole words in front of that are compared.
-        """
-        first = _PLACEHOLDER.search(self._named)
-        if first is None:
-            return Catalog({pattern: {}}, {}).declares(self._named)
-        words = self._named[: first.start()].split(".")[:-1]
-        known = pattern.split(".")
-        for have, word in zip(known, words, strict=False):
-            if have == "#":
-                return True
-            if have not in ("*", word):
-                return False
-        return len(known) > len(words)
-
-    @property
-    def _named(self) -> str:
-        return self.queue.replace("{topic}", self.topic)
 
 
 def _pattern(name: str) -> str:
@@ -323,3 +259,50 @@ def load_worker(path: Path | None = None, **overrides: object) -> WorkerConfig:
     given = {name: value for name, value in overrides.items() if value is not None}
     alone = check(WorkerConfig, given, "command line")
     return read(path).model(WorkerConfig, given) if path else alone
+
+
+def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig, QueuesConfig]:
+    """Read both files and see that they go together.
+
+    Args:
+        folder: has `queues.yaml` and, unless all of it is at its default, `worker.yaml`; without
+            it the shipped ones.
+        overrides: as for `load_worker`.
+
+    Raises:
+        ConfigError: they cannot be used.
+    """
+    folder = folder or shipped("config")
+    queues_path, worker_path = folder / "queues.yaml", folder / "worker.yaml"
+    if not folder.is_dir():
+        raise ConfigError(folder, [Fault("", "is no folder; it should hold queues.yaml")])
+    queues = load_queues(queues_path)
+    worker = load_worker(worker_path if worker_path.exists() else None, **overrides)
+    faults = [*_own_topics(worker, queues), *_split_queues(worker, queues)]
+    if faults:
+        raise ConfigError(queues_path, faults)
+    return worker, queues
+
+
+def _own_topics(worker: WorkerConfig, queues: QueuesConfig) -> Iterator[Fault]:
+    """Routes that would feed the application its own output (R42)."""
+    ours = {worker.topic(role) for role in Role}
+    for index, route in enumerate(queues.routes):
+        if route.topic in ours:
+            yield Fault(
+                f"routes.{index}.topic",
+                f"{route.topic} is a topic of this application's own, which would feed itself: "
+                "read it with another application, or name yours otherwise in worker.yaml",
+            )
+
+
+def _split_queues(worker: WorkerConfig, queues: QueuesConfig) -> Iterator[Fault]:
+    """Pairs of routes that could put one queue's records into two partitions."""
+    for (_, one), (index, other) in combinations(enumerate(queues.routes), 2):
+        if conflict(one, other, worker.partitions):
+            yield Fault(
+                f"routes.{index}.hop",
+                f"{one.topic} ({one.queue}) and {other.topic} ({other.queue}) can name the same "
+                "queue, but would put it into different partitions: give both hop: always, or "
+                "their queues different names",
+            )
