@@ -1,0 +1,198 @@
+"""The command line. Each command imports what it needs when it runs, so that help is quick."""
+
+# ruff: noqa: PLC0415 - see above
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ringfaust import __version__
+from ringfaust.errors import RingfaustError
+
+if TYPE_CHECKING:
+    from ringfaust.app.config import QueuesConfig, WorkerConfig
+
+_FAILED = 2
+
+
+class _Commands(TyperGroup):
+    """Turns the errors that people meet into one message and exit status 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RingfaustError as error:
+            typer.secho(f"ringfaust: {error}", err=True)
+            raise typer.Exit(_FAILED) from None
+
+
+def _group(about: str, **options: Any) -> typer.Typer:
+    # Without rich, whose import costs more than all the rest of a start.
+    return typer.Typer(
+        help=about,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        **options,
+    )
+
+
+main = _group(
+    "Ring queues on Apache Kafka: the newest N stay, the rest is accounted for.", cls=_Commands
+)
+topics = _group("Plan, make and verify the topics that an application needs.")
+config = _group("Look at the configuration.")
+main.add_typer(topics, name="topics")
+main.add_typer(config, name="config")
+
+ConfigFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="DIR",
+        help="Folder with queues.yaml and worker.yaml; the shipped example if not given.",
+    ),
+]
+Servers = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT,…", help="Brokers; wins over worker.yaml."),
+]
+OwnServers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT,…", help="Brokers of your own; if not given, one is started for this."
+    ),
+]
+
+
+class HostName(StrEnum):
+    """Where scenarios are played."""
+
+    MEMORY = "memory"
+    FAUST = "faust"
+
+
+@main.callback()
+def _before() -> None:
+    # What aiokafka logs is told by our own errors, unless somebody sets logging up.
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+
+
+def _load(
+    folder: Path | None, servers: str | None, **overrides: object
+) -> tuple[WorkerConfig, QueuesConfig]:
+    from ringfaust.app.config import load
+
+    return load(folder, bootstrap_servers=servers, **overrides)
+
+
+@main.command()
+def worker(
+    folder: ConfigFolder = None,
+    bootstrap_servers: Servers = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="State of this worker; wins over worker.yaml."),
+    ] = None,
+) -> None:
+    """Run a worker until it is stopped (Ctrl-C or SIGTERM)."""
+    worker_config, queues_config = _load(folder, bootstrap_servers, data_dir=data_dir)
+    from ringfaust.hosts.faust.worker import run
+
+    run(worker_config, queues_config)
+
+
+@topics.command("plan")
+def topics_plan(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
+    """Show which topics are there, missing or different. Changes nothing."""
+    files = _load(folder, bootstrap_servers)
+    from ringfaust.app.topics_command import plan
+
+    raise typer.Exit(plan(*files))
+
+
+@topics.command("create")
+def topics_create(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
+    """Make the topics that are missing. Never alters or removes one."""
+    files = _load(folder, bootstrap_servers)
+    from ringfaust.app.topics_command import create
+
+    raise typer.Exit(create(*files))
+
+
+@topics.command("verify")
+def topics_verify(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
+    """Say in words what is wrong with the topics; exit status 1 if a worker could not run."""
+    files = _load(folder, bootstrap_servers)
+    from ringfaust.app.topics_command import verify
+
+    raise typer.Exit(verify(*files))
+
+
+@config.command("check")
+def config_check(folder: ConfigFolder = None) -> None:
+    """Read both files and say what is wrong, with file, line and a suggestion."""
+    worker_config, queues = _load(folder, None)
+    from ringfaust.app.documents import shipped
+
+    where = folder or shipped("config")
+    typer.echo(
+        f"{where / 'queues.yaml'} is right: routes {len(queues.routes)}, queues "
+        f"{len(queues.queues)}, settings {len(queues.settings)}"
+    )
+    path = where / "worker.yaml"
+    said = "is right" if path.exists() else "is not there: all at its default"
+    typer.echo(f"{path} {said}: application {worker_config.application}")
+    for route in queues.routes:
+        hop = "by the hop" if route.needs_hop(worker_config.partitions) else "directly"
+        typer.echo(f"  {route.topic} -> {route.queue}, {hop}")
+
+
+@main.command()
+def scenario(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Scenario files.")],
+    host: Annotated[HostName, typer.Option(help="Where to play them.")] = HostName.MEMORY,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="What the host cannot do fails, instead of a skip.")
+    ] = False,
+    bootstrap_servers: OwnServers = None,
+) -> None:
+    """Play scenario files: 0 all hold, 1 one fails, 2 one is not valid."""
+    from ringfaust.scenario.main import run
+
+    raise typer.Exit(run(files, host.value, strict, bootstrap_servers))
+
+
+@main.command()
+def demo(bootstrap_servers: OwnServers = None) -> None:
+    """Send real flights through rings on a real broker, and account for each."""
+    from ringfaust.app.demo import run
+
+    raise typer.Exit(run(bootstrap_servers))
+
+
+@main.command()
+def broker(
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Where it listens.")] = 9092,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keeps its topics; if not given, all is lost."),
+    ] = None,
+) -> None:
+    """Run a real Kafka broker here, to try things out, until it is stopped (Ctrl-C or SIGTERM)."""
+    from ringfaust.app.broker_command import run
+
+    run(port, data_dir)
+
+
+@main.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
