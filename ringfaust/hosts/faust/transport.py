@@ -71,7 +71,7 @@ class Host(Protocol):
     """Who owns the offsets and the state behind the partitions."""
 
     async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
-        """Take over all of `tps` and tell the offsets to read them from.
+        """Take over `tps`, all we have from now on, and tell the offsets to read them from.
 
         No record is handed on before this returns. Partitions left out start at the group's
         committed offset, read after this returned, or at the earliest one. Cancelled if the
@@ -289,9 +289,11 @@ class BatchConsumer(driver.Consumer):
         No such batch reaches an agent any more once this has returned. Raises
         `aiokafka.errors.IllegalStateError` if the partition is not ours any more.
         """
-        await self._thread.seek_to({partition: offset})
-        self._waiting.discard(partition)
-        self._thread.wake()
+        try:
+            await self._thread.seek_to({partition: offset})
+        finally:  # also if cancelled, for the thread may have sought
+            self._waiting.discard(partition)
+            self._thread.wake()
 
     # -- what Faust calls
 
@@ -337,6 +339,8 @@ class BatchConsumer(driver.Consumer):
     async def take_over(self) -> bool:
         """Give the assignment to the host; False if it was revoked meanwhile."""
         self._given = frozenset(self.assignment())
+        if not self._given:
+            return True
         self._assigning = asyncio.ensure_future(self.host.on_assigned(self._given))
         await asyncio.wait({self._assigning})
         if self._assigning.cancelled():
