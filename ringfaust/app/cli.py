@@ -99,10 +99,10 @@ def worker(
     bootstrap_servers: Servers = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="State of this worker; wins over worker.yaml."),
+        typer.Option(metavar="DIR", help="Where its state is kept; wins over worker.yaml."),
     ] = None,
 ) -> None:
-    """Run a worker until it is stopped (Ctrl-C or SIGTERM)."""
+    """Run a worker until Ctrl-C or SIGTERM."""
     worker_config, queues_config = _load(folder, bootstrap_servers, data_dir=data_dir)
     from ringfaust.hosts.faust.worker import run
 
@@ -129,7 +129,10 @@ def topics_create(folder: ConfigFolder = None, bootstrap_servers: Servers = None
 
 @topics.command("verify")
 def topics_verify(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
-    """Say in words what is wrong with the topics; exit status 1 if a worker could not run."""
+    """Say in words what is wrong with the topics.
+
+    Exit status 1 if a worker could not run with them.
+    """
     files = _load(folder, bootstrap_servers)
     from ringfaust.app.topics_command import verify
 
@@ -164,7 +167,10 @@ def scenario(
     ] = False,
     bootstrap_servers: OwnServers = None,
 ) -> None:
-    """Play scenario files: 0 all hold, 1 one fails, 2 one is not valid."""
+    """Play scenario files and tell which hold.
+
+    Exit status: 0 all hold, 1 one fails, 2 one is not valid.
+    """
     from ringfaust.scenario.main import run
 
     raise typer.Exit(run(files, host.value, strict, bootstrap_servers))
@@ -172,7 +178,7 @@ def scenario(
 
 @main.command()
 def demo(bootstrap_servers: OwnServers = None) -> None:
-    """Send real flights through rings on a real broker, and account for each."""
+    """Send real flights through rings and account for each."""
     from ringfaust.app.demo import run
 
     raise typer.Exit(run(bootstrap_servers))
@@ -183,10 +189,13 @@ def broker(
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Where it listens.")] = 9092,
     data_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keeps its topics; if not given, all is lost."),
+        typer.Option(metavar="DIR", help="Keeps its topics; else they are lost."),
     ] = None,
 ) -> None:
-    """Run a real Kafka broker here, to try things out, until it is stopped (Ctrl-C or SIGTERM)."""
+    """Run a real Kafka broker here, to try things out.
+
+    It listens on 127.0.0.1 until Ctrl-C or SIGTERM.
+    """
     from ringfaust.app.broker_command import run
 
     run(port, data_dir)

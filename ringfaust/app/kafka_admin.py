@@ -93,14 +93,16 @@ class Admin:
                 settings[name] = {entry[0]: entry[1] or "" for entry in entries}
         return settings
 
-    async def create(self, topics: Sequence[NewTopic]) -> None:
-        """Make topics and wait until the brokers know them; one that is there already is well.
+    async def create(self, topics: Sequence[NewTopic]) -> list[str]:
+        """Make topics, and return the names of those once the brokers know them.
+
+        One that is there already, perhaps not known to all brokers yet, is left as it is.
 
         Raises:
             BrokerRefused: the brokers refuse to make one.
         """
         if not topics:
-            return
+            return []
         wishes = [
             # An empty assignment, for without it the client takes no -1.
             kafka.NewTopic(
@@ -120,6 +122,7 @@ class Admin:
         names = {each.name for each in topics}
         while names - (await self.existing(names)).keys():
             await asyncio.sleep(_RETRY_SECONDS)
+        return [name for name, code, _ in answer.topic_errors if code == 0]
 
 
 @asynccontextmanager

@@ -163,7 +163,7 @@ async def create_topics(config: WorkerConfig, queues: QueuesConfig) -> list[str]
     async with open_admin(config) as admin:
         findings = await _survey(admin, wanted_topics(config, queues))
         missing = [finding.wanted for finding in findings if finding.existing is None]
-        await admin.create(
+        return await admin.create(
             [
                 NewTopic(
                     topic.name,
@@ -174,7 +174,6 @@ async def create_topics(config: WorkerConfig, queues: QueuesConfig) -> list[str]
                 for topic in missing
             ]
         )
-    return [topic.name for topic in missing]
 
 
 async def _survey(admin: Admin, topics: Sequence[Wanted]) -> list[Finding]:

@@ -17,7 +17,7 @@ def plan(worker: WorkerConfig, queues: QueuesConfig) -> int:
     findings = asyncio.run(survey(worker, queues))
     out = _console()
     table = Table(title=f"topics of {worker.application} at {worker.bootstrap_servers}")
-    for heading in ("topic", "role", "partitions", "cleanup", "timestamps", "state"):
+    for heading in ("topic", "partitions", "cleanup", "timestamps", "state"):
         table.add_column(heading, overflow="fold")
     for finding in findings:
         table.add_row(*_row(finding))
@@ -43,7 +43,7 @@ def _row(finding: Finding) -> list[str]:
     else:
         state = "[green]there[/]"
     name = escape(finding.wanted.name)
-    return [name, declared.role, wanted, declared.cleanup, declared.timestamps, state]
+    return [name, wanted, declared.cleanup, declared.timestamps, state]
 
 
 def create(worker: WorkerConfig, queues: QueuesConfig) -> int:
