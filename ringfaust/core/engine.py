@@ -60,6 +60,10 @@ class _Refused(Exception):
         self.text = text
 
 
+class _Idle(Exception):
+    """There was nothing to do, so no step was made."""
+
+
 class Engine:
     """The state machine of one partition."""
 
@@ -94,7 +98,8 @@ class Engine:
     def step(self, command: c.Command, now_ms: int) -> list[e.Effect]:
         """Do one command at a time that never goes back; what happened, in order."""
         state = self.state
-        if now_ms > state.now_ms:
+        before_ms = state.now_ms
+        if now_ms > before_ms:
             state.now_ms = now_ms
         self._now = state.now_ms
         state.step += 1
@@ -102,10 +107,13 @@ class Engine:
         self._out = out
         try:
             self._handlers[type(command)](command)
-        except _Refused as no:
+        except (_Refused, _Idle) as no:
+            # Nothing of it becomes durable, so nothing of it may stay in memory either.
             state.step -= 1
-            name = getattr(command, "queue", "")
-            out.append(e.Refused(name, no.reason, no.about, no.text))
+            state.now_ms = before_ms
+            if isinstance(no, _Refused):
+                name = getattr(command, "queue", "")
+                out.append(e.Refused(name, no.reason, no.about, no.text))
         return out
 
     # --- sending ---------------------------------------------------------------------------------
@@ -157,6 +165,10 @@ class Engine:
         if "dispatch" in queue.paused or not queue.counts.ready or not queue.has_open_consumer():
             return
         for message in queue.in_order():
+            if 0 < message.expires_at_ms <= self._now:  # more than one sweep takes (R50)
+                queue.unplace(message)
+                self._expired(queue, message, "")
+                continue
             consumer = queue.taker(message)
             if consumer is not None:
                 self._hand_over(queue, message, consumer)
@@ -171,7 +183,7 @@ class Engine:
         queue.count_turn(consumer)
         holders = message.holders
         if consumer.name not in holders:
-            holders = (*holders, consumer.name)
+            holders = (*holders[1 - limits.HOLDERS :], consumer.name)
         message = message._replace(
             attempts=message.attempts + 1, handovers=message.handovers + 1, holders=holders
         )
@@ -200,10 +212,13 @@ class Engine:
             for held in other_queue.held_by(other):
                 if held.number <= delivery.number:
                     covered.append((held.number, other_queue, held))
+        touched = dict.fromkeys(other_queue for _, other_queue, _ in covered)
+        for other_queue in touched:
+            self._expire(other_queue)
         for _, other_queue, held in sorted(covered, key=lambda entry: entry[0]):
             self._acked(other_queue, held)
-        for touched in dict.fromkeys(other_queue for _, other_queue, _ in covered):
-            self._dispatch(touched)
+        for other_queue in touched:
+            self._dispatch(other_queue)
 
     def _acked(self, queue: Queue, delivery: Delivery) -> None:
         self._end(queue, delivery)
@@ -232,11 +247,11 @@ class Engine:
         numbers = consumer.held.get(settle.message, ()) if consumer else ()
         if not numbers or (settle.delivery and settle.delivery not in numbers):
             reason = queue.ledger.judge(settle.consumer, settle.message)
-            if numbers and reason is Refusal.UNKNOWN_DELIVERY:
-                reason = Refusal.STALE_DELIVERY
             raise _Refused(reason, settle.message, _NO_DELIVERY[reason])
         assert consumer is not None
         self._alive(queue, consumer)
+        if queue.expiring:
+            self._expire(queue)
         delivery = queue.deliveries.get(settle.delivery or numbers[0])
         assert delivery is not None
         return queue, delivery
@@ -293,9 +308,12 @@ class Engine:
     # --- leaving ---------------------------------------------------------------------------------
 
     def _evict(self, queue: Queue, message: Message, reason: EvictReason, cause: str) -> None:
-        """A ready message leaves by the ring."""
+        """A ready message leaves by the ring; an expired one as expired (R3)."""
         queue.unplace(message)
-        self._evicted(queue, message, reason, cause)
+        if message.expires_at_ms and message.expires_at_ms <= self._now:
+            self._expired(queue, message, "")
+        else:
+            self._evicted(queue, message, reason, cause)
 
     def _evicted(self, queue: Queue, message: Message, reason: EvictReason, cause: str) -> None:
         """R6. The message stands in no table any more."""
@@ -337,6 +355,9 @@ class Engine:
         """R32, queue by queue in the order of what is due first."""
         budget = limits.SWEEP_AT_ONCE
         wakes = self.state.wakes
+        first = wakes.first_key()
+        if first is None or first[0] > self._now:
+            raise _Idle
         while budget > 0 and (key := wakes.first_key()) is not None and key[0] <= self._now:
             wakes.delete(key)
             queue = self._queue(key[1])
@@ -406,6 +427,8 @@ class Engine:
     def _attach(self, attach: c.Attach) -> None:
         """R10, R11."""
         queue = self._queue(attach.queue)
+        if attach.consumer == WINDOW:
+            raise _bad(WINDOW, "this name stands for a managed window")
         if attach.consumer in queue.consumers:
             raise _bad(attach.consumer, "a consumer of that name is attached; detach it first")
         if not 0 <= attach.credit <= limits.CREDIT:
@@ -586,6 +609,7 @@ class Engine:
         queue = self._queue(delete.queue)
         self.state.use(queue)
         queue.paused.add("dispatch")
+        self._expire(queue)
         for consumer in list(queue.consumers.values()):
             self._part(queue, consumer, timeout=False)
         while queue.counts.ready:
@@ -666,6 +690,8 @@ class Engine:
         message = self._scheduled(queue, deliver.message)
         self.state.use(queue)
         self._expire(queue)
+        if 0 < message.expires_at_ms <= self._now:  # it left with the others
+            return
         queue.unschedule(message)
         self._come_due(queue, message._replace(due_ms=self._now))
 
@@ -680,7 +706,9 @@ class Engine:
             self._fit_window(queue)
         return queue
 
-    def _attached(self, command: c.Credit | c.Heartbeat | c.Detach | c.Recover) -> tuple[Queue, Consumer]:
+    def _attached(
+        self, command: c.Credit | c.Heartbeat | c.Detach | c.Recover
+    ) -> tuple[Queue, Consumer]:
         queue = self._queue(command.queue)
         consumer = queue.consumers.get(command.consumer)
         if consumer is None:

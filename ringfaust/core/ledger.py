@@ -45,7 +45,9 @@ class _Trail:
 
     def page_of(self, message_id: str) -> int | None:
         """The page that speaks for the message: the newest that has it."""
-        return next((n for n in sorted(self.pages, reverse=True) if message_id in self.pages[n]), None)
+        return next(
+            (n for n in sorted(self.pages, reverse=True) if message_id in self.pages[n]), None
+        )
 
 
 class Ledger:

@@ -21,6 +21,9 @@ ENDED_REMEMBERED = 1_000
 DEPARTED_REMEMBERED = 1_000
 """Detached consumers of a queue whose ended deliveries are still remembered."""
 
+HOLDERS = 64
+"""Names kept with a message of consumers that held it: their length is stored in two bytes."""
+
 SWEEP_AT_ONCE = 10_000
 """Most timed transitions in one sweep; the rest waits for the next, so that no sweep blocks."""
 

@@ -188,6 +188,10 @@ def _one_of(*names: str) -> tuple[type, Any, str]:
     return (str, lambda value: value in names, "one of " + ", ".join(names))
 
 
+def _ms(low: int, advice: str) -> tuple[type, Any, str]:
+    return (int, lambda value: low <= value <= limits.TIME_MS, f"a whole number of ms, {advice}")
+
+
 _COUNT = "a whole number, 0 or more"
 _RULES: dict[str, tuple[type, Any, str]] = {
     "ring_size": (int, lambda n: n == -1 or n >= 1, "1 or more, or -1 for no limit"),
@@ -196,13 +200,17 @@ _RULES: dict[str, tuple[type, Any, str]] = {
     "evicted_payload": _one_of("full", "reference", "none"),
     "scheduled_when_full": _one_of("drop", "displace"),
     "max_attempts": (int, lambda n: n == -1 or n >= 1, "1 or more, or -1 for no limit"),
-    "redelivery_delay": _whole(0, f"{_COUNT}, in ms"),
+    "redelivery_delay": _ms(0, "0 for none"),
     "redelivery_multiplier": (float, lambda x: 1.0 <= x <= 1000.0, "from 1.0 to 1000.0"),
-    "redelivery_jitter": (float, lambda x: 0.0 <= x <= 1.0, "from 0.0 to 1.0, a share of the delay"),
-    "redelivery_delay_max": _whole(-1, "a whole number of ms, or -1 for no cap"),
+    "redelivery_jitter": (
+        float,
+        lambda x: 0.0 <= x <= 1.0,
+        "from 0.0 to 1.0, a share of the delay",
+    ),
+    "redelivery_delay_max": _ms(-1, "or -1 for no cap"),
     "max_active_consumers": (int, lambda n: n == -1 or n >= 1, "1 or more, or -1 for any number"),
     "max_backup_consumers": _whole(0, _COUNT),
-    "consumer_timeout": _whole(0, "a whole number of ms, 0 for never"),
+    "consumer_timeout": _ms(0, "0 for never"),
     "batch": _whole(1, "a whole number, 1 or more"),
     "window": (int, lambda n: 0 <= n <= limits.CREDIT, f"from 0 (off) to {limits.CREDIT}"),
 }

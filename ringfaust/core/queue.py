@@ -81,7 +81,9 @@ class Queue:
         self.consumers: dict[str, Consumer] = {c.name: c for _, c in self.consumer_rows}
         if self.consumers:
             for number, delivery in self.deliveries:
-                self.consumers[delivery.consumer].held.setdefault(delivery.message.id, []).append(number)
+                self.consumers[delivery.consumer].held.setdefault(delivery.message.id, []).append(
+                    number
+                )
                 self.consumers[delivery.consumer].in_flight += 1
         self.level()
 
@@ -310,7 +312,10 @@ class Queue:
         self.spec = spec
         self.counts = Counts()
         self.sequence = 0
+        self.orders = 0
+        self.turns = {}
         self.paused = set()
+        self.ledger.departures = (0, 0)
 
     def forget(self) -> None:
         """Give the memory of all windows back. Only when no change is pending."""

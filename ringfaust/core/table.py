@@ -145,7 +145,9 @@ class Rows:
 
     def scan(self, after: Key | None, most: int) -> list[tuple[Key, Any]]:
         """Up to `most` rows in key order, from the first key > after, this batch's changes too."""
-        pairs = self.book.store.scan(self.kind, self.queue, self.lane, after, most + len(self.changed))
+        pairs = self.book.store.scan(
+            self.kind, self.queue, self.lane, after, most + len(self.changed)
+        )
         cut = pairs[-1][0] if len(pairs) == most + len(self.changed) else None
         found = dict(pairs)
         for changes in (self.changed, self.born):

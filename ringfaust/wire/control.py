@@ -234,7 +234,9 @@ def read_control(value: bytes | None) -> Control:
     if value is None:
         raise WireError("a control record needs a JSON value")
     if len(value) > MAX_BYTES:
-        raise WireError(f"{len(value)} bytes; a control record has at most {MAX_BYTES}", "too_large")
+        raise WireError(
+            f"{len(value)} bytes; a control record has at most {MAX_BYTES}", "too_large"
+        )
     try:
         return _ADAPTER.validate_json(value)
     except ValidationError as error:

@@ -82,7 +82,9 @@ def read_send(record: InRecord, queue: str, now_ms: int) -> Send:
         WireError: the queue's name or a header of ours makes no sense.
     """
     if not queue or len(queue) > limits.NAME_CHARS or "\0" in queue:
-        raise WireError(f"a queue's name has from 1 to {limits.NAME_CHARS} characters: {queue[:80]!r}")
+        raise WireError(
+            f"a queue's name has from 1 to {limits.NAME_CHARS} characters: {queue[:80]!r}"
+        )
     sent_ms = record.timestamp if record.timestamp_type == LOG_APPEND_TIME else now_ms
     key, value, headers = record.key, record.value, record.headers
     size = _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)

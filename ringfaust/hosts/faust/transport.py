@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 import faust
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
@@ -67,6 +67,15 @@ class Batch:
     generation: int
 
 
+class Progress(NamedTuple):
+    """How far a partition has been read."""
+
+    position: int
+    """The next offset to fetch; it moves past transaction markers too."""
+    taken: int
+    """The offset after the last record that was taken from the client; 0 if none was."""
+
+
 class Host(Protocol):
     """Who owns the offsets and the state behind the partitions."""
 
@@ -107,6 +116,7 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         """Start without any partition."""
         super().__post_init__()
         self._generations: dict[TP, int] = {}
+        self._taken: dict[TP, int] = {}
         self._next_generation = count(1).__next__
         self._reassigning = False
         self._changed = asyncio.Event()
@@ -159,6 +169,16 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         self._reassigning = False
         await super().on_partitions_assigned(assigned, generation_id)
 
+    async def progress(self, tp: TP) -> Progress | None:
+        """How far `tp` has been read; None while it is not ours to read."""
+        return await self._run(self._progress(tp))
+
+    async def _progress(self, tp: TP) -> Progress | None:
+        if tp not in self._generations or self._reassigning:
+            return None
+        position = await self._ensure_consumer().position(driver.ensure_aiokafka_TP(tp))
+        return Progress(position, self._taken.get(tp, 0))
+
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         # Unlike Faust's method queue this has no fixed number of workers that a fetch would
         # occupy, and cancelling it cancels the work.
@@ -192,6 +212,7 @@ class BatchThread(driver.AIOKafkaConsumerThread):
             tp = TP(where.topic, where.partition)
             generation = self._generations.get(tp)
             if generation is not None:
+                self._taken[tp] = records[-1].offset + 1
                 batches.append(Batch(tp, records, generation))
         return batches
 
@@ -202,6 +223,7 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         for tp, offset in positions.items():
             consumer.seek(driver.ensure_aiokafka_TP(tp), offset)
             self._generations[tp] = self._next_generation()
+            self._taken.pop(tp, None)
 
     async def _seek_or_resume(self, tps: Iterable[TP], positions: Mapping[TP, int]) -> None:
         consumer = self._ensure_consumer()
@@ -294,6 +316,10 @@ class BatchConsumer(driver.Consumer):
         finally:  # also if cancelled, for the thread may have sought
             self._waiting.discard(partition)
             self._thread.wake()
+
+    async def progress(self, tp: TP) -> Progress | None:
+        """How far `tp` has been read; None while it is not ours to read."""
+        return await self._thread.progress(tp)
 
     # -- what Faust calls
 

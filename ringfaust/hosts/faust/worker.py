@@ -1,0 +1,105 @@
+"""The worker: a Faust app whose one agent iterates over batches and hands them to their owner."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from typing import Any
+
+from aiokafka.partitioner import murmur2
+from faust.types import StreamT
+from rocksdict import Cache
+
+from ringfaust.app.config import QueuesConfig, WorkerConfig
+from ringfaust.hosts.faust.owner import Owner
+from ringfaust.hosts.faust.partition import Shared
+from ringfaust.hosts.faust.transport import Batch, BatchApp
+from ringfaust.hosts.road import RoadMap
+from ringfaust.wire.record import Role
+from ringfaust.wire.route import Route
+
+_OUR_ROLES = (
+    Role.CONTROL, Role.HOP, Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES,
+    Role.CHANGELOG,
+)  # fmt: skip
+_GC_THRESHOLDS = (100_000, 50, 100)
+"""Most garbage of the hot path is freed by reference counts; the default looks through the decoded
+rings a hundred times a second and finds nothing."""
+
+
+def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
+    """The Faust app of one worker."""
+    topics = {str(role): worker.topic(role) for role in _OUR_ROLES}
+    routes = [
+        Route(route.topic, route.queue, route.needs_hop(worker.partitions))
+        for route in queues.routes
+    ]
+    inputs = frozenset({topics["control"], topics["hop"], *(route.topic for route in routes)})
+    partitions = worker.partitions
+    app = BatchApp(
+        worker.application,
+        broker=[f"kafka://{server}" for server in worker.bootstrap_servers.split(",")],
+        broker_max_poll_records=worker.batch_records,
+        broker_session_timeout=worker.session_timeout_ms / 1000,
+        broker_request_timeout=max(40.0, worker.session_timeout_ms / 1000 + 10),
+        consumer_max_fetch_size=_FETCH_BYTES,
+        datadir=str(worker.data_dir),
+        web_enabled=worker.web.enabled,
+        web_bind=worker.web.bind,
+        web_port=worker.web.port,
+        **_faust_security(worker),
+    )
+    cache_part = worker.cache_bytes // 2
+    shared = Shared(
+        application=worker.application,
+        topics=topics,
+        client={
+            "bootstrap_servers": worker.bootstrap_servers,
+            **worker.security.client_options(),
+        },
+        data_dir=worker.data_dir,
+        cache=Cache(cache_part),
+        cache_bytes=cache_part // partitions,
+        batch_records=worker.batch_records,
+        tick_ms=worker.tick_ms,
+        fenced_wait_s=worker.session_timeout_ms / 1000,
+        road_map=RoadMap(
+            control_topic=topics["control"],
+            hop_topic=topics["hop"],
+            routes=routes,
+            partition_of=lambda queue: (murmur2(queue.encode()) & 0x7FFFFFFF) % partitions,
+            max_record_bytes=worker.max_record_bytes,
+            log_is_clock=worker.clock == "log",
+        ),
+        catalog=queues.catalog(),
+        reader=lambda: app.reader,
+        crash=lambda error: app.add_future(app.crash(error)),
+    )
+    owner = Owner(shared, inputs)
+    app.host = owner
+
+    @app.agent(app.topic(*sorted(inputs)), name="ringfaust")  # type: ignore[untyped-decorator]
+    async def ring(batches: StreamT[Batch]) -> None:
+        async for batch in batches:
+            owner.offer(batch)
+
+    return app
+
+
+_FETCH_BYTES = 4 * 1024 * 1024
+
+
+def _faust_security(worker: WorkerConfig) -> dict[str, Any]:
+    """TLS and SASL in Faust's words."""
+    return {}
+
+
+def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
+    """Run a worker until it is told to stop (SIGTERM, SIGINT)."""
+    import faust
+
+    gc.set_threshold(*_GC_THRESHOLDS)
+    worker.data_dir.mkdir(parents=True, exist_ok=True)
+    app = create_app(worker, queues)
+    level = logging.getLevelName(worker.log_level.upper())
+    faust.Worker(app, loglevel=level, redirect_stdouts=False).execute_from_commandline()

@@ -1,0 +1,185 @@
+"""The road of a record: in, decode, step, encode, out. One partition, no I/O, one direction.
+
+A host feeds it records and writes what comes out: `outputs` to the topics and `writes` to the
+changelog, in one transaction, and only then the same writes to its own store (architecture 5).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ringfaust.core import effect as e
+from ringfaust.core.command import Sweep
+from ringfaust.core.engine import Engine
+from ringfaust.core.model import Refusal
+from ringfaust.core.state import State
+from ringfaust.errors import WireError
+from ringfaust.hosts.store import encode_writes
+from ringfaust.wire import control, events, output
+from ringfaust.wire.headers import QUEUE
+from ringfaust.wire.listing import list_queue
+from ringfaust.wire.record import InRecord, OutRecord, Role
+from ringfaust.wire.route import LOG_APPEND_TIME, Route, hop_headers, queue_namer, read_send
+
+POSITIONS_KEY = b"\0positions"
+"""Stored beside the rows: topic → next offset to read, so that position travels with state."""
+
+TICK = "tick"
+"""What caused an effect of time, in place of a record's position."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoadMap:
+    """What the roads of all partitions of an application share."""
+
+    control_topic: str
+    hop_topic: str
+    routes: Sequence[Route]
+    partition_of: Callable[[str], int]
+    """The home partition of a queue whose records take the hop."""
+    max_record_bytes: int
+    log_is_clock: bool
+    """Time comes from tick records alone; for tests and for replaying a log."""
+
+
+class Road:
+    """One partition's road; `take` and `tick` fill it, `drain` empties it."""
+
+    def __init__(self, shared: RoadMap, state: State, positions: Mapping[str, int]) -> None:
+        self.state = state
+        self.positions = dict(positions)
+        """By topic: the next offset. A record before it is a repeat."""
+        self._map = shared
+        self._engine = Engine(state)
+        self._routes = {route.topic: (queue_namer(route.queue), route) for route in shared.routes}
+        hop = Route(shared.hop_topic, f"{{header:{QUEUE}}}", hop=False)
+        self._routes[hop.topic] = (queue_namer(hop.queue), hop)
+        self._out: list[OutRecord] = []
+        self._lines: list[str] = []
+
+    # --- in --------------------------------------------------------------------------------------
+
+    def take(self, records: Iterable[InRecord], wall_ms: int) -> None:
+        """Do what the records ask for, in order. They may be repeats; those do nothing."""
+        now_ms = self.state.now_ms if self._map.log_is_clock else max(wall_ms, self.state.now_ms)
+        control_topic = self._map.control_topic
+        for record in records:
+            topic = record.topic
+            offset = record.offset
+            if offset < self.positions.get(topic, 0):
+                continue
+            self.positions[topic] = offset + 1
+            try:
+                if topic == control_topic:
+                    now_ms = self._control(record, now_ms)
+                else:
+                    self._produced(record, now_ms)
+            except WireError as error:
+                self._unreadable(record, error, now_ms)
+
+    def tick(self, wall_ms: int) -> None:
+        """Do what time has brought."""
+        effects = self._engine.step(Sweep(), wall_ms)
+        self._tell(effects, TICK)
+
+    def _produced(self, record: InRecord, now_ms: int) -> None:
+        most = self._map.max_record_bytes
+        size = len(record.value or b"") + len(record.key or b"")
+        if size > most:
+            raise WireError(f"{size} bytes; the worker takes at most {most}", "too_large")
+        name, route = self._routes[record.topic]
+        queue = name(record)
+        if route.hop:
+            is_broker_time = record.timestamp_type == LOG_APPEND_TIME
+            sent_ms = record.timestamp if is_broker_time else now_ms
+            headers = hop_headers(record, queue, sent_ms)
+            home = self._map.partition_of(queue)
+            self._out.append(OutRecord(Role.HOP, record.key, record.value, headers, home))
+            return
+        effects = self._engine.step(read_send(record, queue, now_ms), now_ms)
+        self._tell(effects, f"{record.topic}/{record.partition}/{record.offset}")
+
+    def _control(self, record: InRecord, now_ms: int) -> int:
+        """Do a control command; the time from then on."""
+        asked = control.read_control(record.value)
+        by = f"{record.topic}/{record.partition}/{record.offset}"
+        if isinstance(asked, control.List):
+            self._answer_list(asked)
+            return now_ms
+        effects: list[e.Effect]
+        if isinstance(asked, control.Tick) and not self._map.log_is_clock:
+            text = "this worker's clock is the wall clock; it ticks by itself"
+            effects = [e.Refused("", Refusal.BAD_COMMAND, "tick", text)]
+        else:
+            if isinstance(asked, control.Tick):
+                now_ms = max(asked.now_ms, now_ms)
+            effects = self._engine.step(asked.command(), now_ms)
+        self._tell(effects, by)
+        if not (effects and isinstance(effects[-1], e.Refused)):
+            tail = events.event_tail(self.state.now_ms, by)
+            self._lines.append(events.done_line(self.state.step, asked.type, tail))
+        if asked.reply:
+            self._out.append(output.reply_record(asked.reply, effects, None))
+        return now_ms
+
+    def _answer_list(self, asked: control.List) -> None:
+        queue = self.state.queue(asked.queue)
+        if queue is None:
+            text = f"no queue {asked.queue!r} in this partition"
+            no: list[e.Effect] = [e.Refused(asked.queue, Refusal.UNKNOWN_QUEUE, asked.queue, text)]
+            self._out.append(output.reply_record(asked.reply, no, None))
+        else:
+            answer = list_queue(queue, asked.limit)
+            self._out.append(output.reply_record(asked.reply, [], answer))
+
+    # --- out -------------------------------------------------------------------------------------
+
+    def _tell(self, effects: Iterable[e.Effect], by: str) -> None:
+        state = self.state
+        step = state.step
+        tail = events.event_tail(state.now_ms, by)
+        for effect in effects:
+            self._lines.append(events.event_line(effect, step, tail))
+            kind = type(effect)
+            if kind is e.Evicted:
+                self._out.append(output.evicted_record(effect))  # type: ignore[arg-type]
+            elif kind is e.Dispatched:
+                self._out.append(output.dispatched_record(effect))  # type: ignore[arg-type]
+            elif kind is e.Dead or kind is e.Expired:
+                self._out.append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
+
+    def _unreadable(self, record: InRecord, error: WireError, now_ms: int) -> None:
+        self._out.append(output.unreadable_record(record, error, now_ms))
+        by = f"{record.topic}/{record.partition}/{record.offset}"
+        line = {
+            "step": self.state.step, "event": "unreadable", "reason": error.reason,
+            "text": str(error), "time_ms": now_ms, "by": by,
+        }  # fmt: skip
+        self._lines.append(json.dumps(line, separators=(",", ":")))
+
+    def outputs(self) -> Iterator[OutRecord]:
+        """The records to write, those of each role in order; the events last. Empties the road."""
+        yield from self._out
+        lines = self._lines
+        for start in range(0, len(lines), events.LINES_PER_RECORD):
+            text = "\n".join(lines[start : start + events.LINES_PER_RECORD])
+            yield OutRecord(Role.EVENTS, None, text.encode())
+        self._out = []
+        self._lines = []
+
+    def writes(self) -> list[tuple[bytes, bytes | None]]:
+        """The changes to the stored rows, positions among them; None deletes.
+
+        Raises:
+            BrokenAccounts: see `State.writes`.
+        """
+        writes = encode_writes(self.state.writes())
+        positions = json.dumps(self.positions, separators=(",", ":")).encode()
+        return [*writes, (POSITIONS_KEY, positions)]
+
+
+def read_positions(raw: bytes | None) -> dict[str, int]:
+    """The stored positions; none yet in a new store."""
+    return dict(json.loads(raw)) if raw else {}

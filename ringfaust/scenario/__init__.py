@@ -1,0 +1,1 @@
+"""Scenario files: the contract in executable form. The grammar is docs/scenario-format.md."""

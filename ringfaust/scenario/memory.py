@@ -1,0 +1,96 @@
+"""Scenarios on the memory host. Sessions live in their client, so here is a small one (R80)."""
+
+from __future__ import annotations
+
+from ringfaust.core import command as c
+from ringfaust.core import effect as e
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.model import Refusal
+from ringfaust.hosts.memory import MemoryHost
+from ringfaust.scenario import grammar as g
+from ringfaust.scenario.player import Listing, Seen
+from ringfaust.wire.listing import list_queue
+from ringfaust.wire.record import Payload
+
+
+class MemoryScenarioHost:
+    """Plays on one partition in memory."""
+
+    capabilities: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        self._host = MemoryHost(Catalog({}, {}))
+        self._now_ms = 0
+        self._sessions: dict[str, list[c.Command]] = {}
+        self._sent = 0
+
+    def start(self, scenario: g.Scenario) -> None:
+        """Make the scenario's queues."""
+        self._host = MemoryHost(Catalog(scenario.queues, scenario.all_settings()))
+
+    def do(self, command: c.Command, session: str) -> list[Seen]:
+        """Do one command now, or in an open session."""
+        if isinstance(command, c.Send):
+            self._sent += 1
+            command = command._replace(payload=Payload(None, b"", (), "scenario", 0, self._sent))
+        if session:
+            self._sessions[session].append(command)
+            return []
+        return _seen(self._host.step(command, self._now_ms))
+
+    def begin(self, session: str) -> None:
+        """Open a session's transaction."""
+        self._sessions[session] = []
+
+    def commit(self, session: str) -> list[Seen]:
+        """Each operation takes effect, in the order made, as a command of its own."""
+        pending = self._sessions.pop(session, None)
+        if pending is None:
+            return [Seen("refused", session, reason=Refusal.BAD_COMMAND)]
+        return [seen for command in pending for seen in self.do(command, "")]
+
+    def rollback(self, session: str) -> list[Seen]:
+        """What was pending is forgotten; what the session's consumers hold returns."""
+        self._sessions.pop(session, None)
+        return self.do(c.Rollback(session), "")
+
+    def advance(self, now_ms: int) -> list[Seen]:
+        """Move the clock, then sweep."""
+        self._now_ms = now_ms
+        return self.do(c.Sweep(), "")
+
+    def crash(self) -> list[Seen]:
+        """Lose all that is not durable and start again."""
+        self._host.crash()
+        return []
+
+    def listing(self, queue: str) -> Listing:
+        """What a queue holds."""
+        found = self._host.state.queue(queue)
+        if found is None:
+            return Listing([], {}, [], {})
+        return Listing(**list_queue(found, limit=10_000))
+
+
+def _seen(effects: list[e.Effect]) -> list[Seen]:
+    return [seen for effect in effects if (seen := _one(effect)) is not None]
+
+
+def _one(effect: e.Effect) -> Seen | None:
+    match effect:
+        case e.Dispatched(_, delivery):
+            again = delivery.message.handovers > 1
+            return Seen("dispatched", delivery.message.id, delivery.consumer, again=again)
+        case e.Acked(_, delivery):
+            return Seen("acked", delivery.message.id, delivery.consumer)
+        case e.Returned(_, _, message, _):
+            return Seen("returned", message.id)
+        case e.Evicted(_, message, reason):
+            return Seen("evicted", message.id, reason=reason)
+        case e.Expired(_, message, _):
+            return Seen("expired", message.id)
+        case e.Dead(_, message, reason, consumer, _):
+            return Seen("dead", message.id, consumer, reason)
+        case e.Refused(_, reason, about, _):
+            return Seen("refused", about, reason=reason)
+    return None

@@ -1,0 +1,120 @@
+"""Effects become records: dispatched, evicted, dead, replies. See docs/protocol.md for each header.
+
+The producer's key, value and headers go out as they came in; ours follow.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ringfaust.core import effect as e
+from ringfaust.core.model import PLAIN, DeadReason, Message
+from ringfaust.errors import WireError
+from ringfaust.wire import headers as h
+from ringfaust.wire.control import VERSION
+from ringfaust.wire.record import Headers, InRecord, OutRecord, Payload, Role
+
+
+def _common(queue: str, message: Message, payload: Payload) -> tuple[tuple[str, bytes], ...]:
+    """What is said of the message on every output; optional parts only where they are set."""
+    base = (
+        (h.QUEUE, queue.encode()),
+        (h.ID, message.id.encode()),
+        (h.SEQUENCE, b"%d" % message.sequence),
+        (h.PRIORITY, b"%d" % message.priority),
+        (h.ENQUEUED_MS, b"%d" % message.enqueued_ms),
+        (h.SOURCE, b"%b/%d/%d" % (payload.topic.encode(), payload.partition, payload.offset)),
+    )
+    return (*base, (h.GROUP, message.group.encode())) if message.group else base
+
+
+def dispatched_record(effect: e.Dispatched) -> OutRecord:
+    """For the consumer that the message was handed to."""
+    delivery = effect.delivery
+    message = delivery.message
+    payload: Payload = message.payload
+    headers: Headers = (
+        *payload.headers,
+        *_common(effect.queue, message, payload),
+        (h.CONSUMER, delivery.consumer.encode()),
+        (h.DELIVERY, b"%d" % delivery.number),
+        (h.ATTEMPT, b"%d" % message.attempts),
+        (h.HANDOVERS, b"%d" % message.handovers),
+    )
+    if message.handovers > 1:
+        headers = (*headers, (h.REDELIVERED, b"1"))
+    if message.expires_at_ms:
+        headers = (*headers, (h.EXPIRES_AT_MS, b"%d" % message.expires_at_ms))
+    return OutRecord(Role.DISPATCHED, payload.key, payload.value, headers)
+
+
+def evicted_record(effect: e.Evicted) -> OutRecord:
+    """R6. `evicted_payload`: full has key, value and headers; reference the key; none neither."""
+    message = effect.message
+    payload: Payload = message.payload
+    headers: Headers = (
+        *_common(effect.queue, message, payload),
+        (h.REASON, effect.reason.value.encode()),
+        (h.CAUSE, effect.cause.encode()),
+        (h.RING_SIZE, b"%d" % effect.ring_size),
+        (h.READY, b"%d" % effect.ready),
+        (h.TIME_MS, b"%d" % effect.at_ms),
+        (h.AGE_MS, b"%d" % (effect.at_ms - message.enqueued_ms)),
+        (h.HANDOVERS, b"%d" % message.handovers),
+    )
+    if effect.payload == "full":
+        return OutRecord(Role.EVICTED, payload.key, payload.value, (*payload.headers, *headers))
+    key = payload.key if effect.payload == "reference" else None
+    return OutRecord(Role.EVICTED, key, None, headers)
+
+
+def dead_record(effect: e.Dead | e.Expired, now_ms: int) -> OutRecord:
+    """R42."""
+    message = effect.message
+    payload: Payload = message.payload
+    expired = isinstance(effect, e.Expired)
+    reason = DeadReason.EXPIRED if expired else effect.reason  # type: ignore[union-attr]
+    text = "" if expired else effect.text  # type: ignore[union-attr]
+    headers: Headers = (
+        *payload.headers,
+        *_common(effect.queue, message, payload),
+        (h.REASON, reason.value.encode()),
+        (h.TEXT, text.encode()),
+        (h.TIME_MS, b"%d" % now_ms),
+        (h.ATTEMPT, b"%d" % message.attempts),
+        (h.HANDOVERS, b"%d" % message.handovers),
+        (h.CONSUMER, effect.consumer.encode()),
+        (h.POSITION, b"plain" if message.position >= PLAIN else b"due"),
+    )
+    return OutRecord(Role.DEAD, payload.key, payload.value, headers)
+
+
+def unreadable_record(record: InRecord, error: WireError, now_ms: int) -> OutRecord:
+    """A record that makes no sense, or is too large: by reference then, the whole is at its source."""
+    too_large = error.reason == "too_large"
+    headers: Headers = (
+        *(() if too_large else record.headers),
+        (h.SOURCE, f"{record.topic}/{record.partition}/{record.offset}".encode()),
+        (h.REASON, error.reason.encode()),
+        (h.TEXT, str(error).encode()),
+        (h.TIME_MS, b"%d" % now_ms),
+    )
+    if too_large:
+        return OutRecord(Role.DEAD, None, None, headers)
+    return OutRecord(Role.DEAD, record.key, record.value, headers)
+
+
+def reply_record(reply: str, effects: list[e.Effect], answer: dict[str, Any] | None) -> OutRecord:
+    """The answer to a control command that asked for one, under its `reply` as key."""
+    body: dict[str, Any] = {"v": VERSION, "ok": True}
+    for effect in effects:
+        if isinstance(effect, e.Refused):
+            body = {
+                "v": VERSION, "ok": False, "reason": effect.reason, "about": effect.about,
+                "text": effect.text,
+            }  # fmt: skip
+    if answer is not None:
+        body["answer"] = answer
+    value = json.dumps(body, separators=(",", ":")).encode()
+    return OutRecord(Role.REPLIES, reply.encode(), value)
