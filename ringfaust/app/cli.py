@@ -104,7 +104,7 @@ def worker(
 ) -> None:
     """Run a worker until Ctrl-C or SIGTERM."""
     worker_config, queues_config = _load(folder, bootstrap_servers, data_dir=data_dir)
-    from ringfaust.hosts.faust.worker import run
+    from ringfaust.app.worker import run
 
     run(worker_config, queues_config)
 

@@ -277,12 +277,12 @@ class Engine:
         """
         self._expire(queue)
         spec = queue.spec
-        for delivery in sorted(deliveries, key=lambda d: d.message.position, reverse=True):
-            self._end(queue, delivery)
-            message = delivery.message
+        for held in sorted(deliveries, key=lambda d: d.message.position, reverse=True):
+            self._end(queue, held)
+            message = held.message
             if clean:
                 message = message._replace(attempts=message.attempts - 1)
-                delivery = delivery._replace(message=message)
+            delivery = held._replace(message=message)
             if 0 <= spec.max_attempts <= message.attempts:
                 self._dead(queue, delivery, DeadReason.UNDELIVERABLE, "")
                 continue

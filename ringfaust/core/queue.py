@@ -15,7 +15,6 @@ from ringfaust.core.model import Consumer, Counts, Delivery, Message, QueueSpec,
 from ringfaust.core.table import Book, Kind, Ordered, Rows
 from ringfaust.errors import BrokenAccounts
 
-
 SCHEDULED = -1
 """In an expiry row, in place of a lane: the message is scheduled."""
 
@@ -55,7 +54,7 @@ class Queue:
         self.orders = row.orders
         """The last attach order given."""
         self.turns = {level: (order, run) for level, order, run in row.turns}
-        """By consumer priority: attach order of who had the last delivery, and how many in a row."""
+        """By consumer priority: attach order of who had the last delivery, how many in a row."""
         self.paused = set(row.paused)
         self.wake_ms = row.wake_ms
         """When the partition's wake table names this queue; 0: it does not."""
@@ -290,7 +289,7 @@ class Queue:
         )
 
     def check(self) -> None:
-        """Do the accounts balance? (R100)
+        """Check that the accounts balance (R100).
 
         Raises:
             BrokenAccounts: they do not.

@@ -35,7 +35,7 @@ class _MemoryStage:
 
 
 def _faust_stage(bootstrap_servers: str | None) -> _Stage:
-    from ringfaust.scenario.kafka import FaustStage
+    from ringfaust.scenario.kafka import FaustStage  # noqa: PLC0415 - Kafka only if asked for
 
     return FaustStage(bootstrap_servers)
 
@@ -43,7 +43,10 @@ def _faust_stage(bootstrap_servers: str | None) -> _Stage:
 def run(
     files: Sequence[Path], host: str, strict: bool, bootstrap_servers: str | None = None
 ) -> int:
-    """Play the files. Exit status: 0 all hold, 1 one fails (or is skipped, if strict), 2 not valid."""
+    """Play the files.
+
+    Exit status: 0 all hold, 1 one fails (or is skipped, if strict), 2 a file is not valid.
+    """
     out = Console(highlight=False, soft_wrap=True)
     try:
         scenarios = [load(path) for path in files]

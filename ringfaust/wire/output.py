@@ -91,7 +91,7 @@ def dead_record(effect: e.Dead | e.Expired, now_ms: int) -> OutRecord:
 
 
 def unreadable_record(record: InRecord, error: WireError, now_ms: int) -> OutRecord:
-    """A record that makes no sense, or is too large: by reference then, the whole is at its source."""
+    """A record that makes no sense; one that is too large by reference, the whole is at its source."""
     too_large = error.reason == "too_large"
     headers: Headers = (
         *(() if too_large else record.headers),

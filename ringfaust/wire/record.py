@@ -25,22 +25,15 @@ class Role(StrEnum):
 class InRecord(Protocol):
     """What we read of a consumed record; aiokafka's ConsumerRecord is one."""
 
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def timestamp_type(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Headers: ...
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """ms since 1970."""
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
 
 
 class Payload(NamedTuple):

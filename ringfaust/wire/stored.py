@@ -140,7 +140,7 @@ def read_message(raw: bytes) -> Message:
         parts.append(None if length < 0 else raw[at : at + length])
         at += max(length, 0)
     id_, group, topic, holders, key, value = parts
-    headers = []
+    headers: list[tuple[str, Any]] = []
     for _ in range(header_count):
         lengths = _U64.unpack_from(raw, at)[0]
         name_len, header_len = lengths >> 32, lengths & 0xFFFFFFFF
@@ -152,7 +152,7 @@ def read_message(raw: bytes) -> Message:
         else:
             headers.append((name, raw[at : at + header_len]))
             at += header_len
-    payload = Payload(key, value, tuple(headers), topic.decode(), partition, offset)  # type: ignore[union-attr, arg-type]
+    payload = Payload(key, value, tuple(headers), topic.decode(), partition, offset)  # type: ignore[union-attr]
     return Message(
         id_.decode(), sequence, int.from_bytes(position, "big"), priority, enqueued_ms,  # type: ignore[union-attr]
         expires_at_ms, due_ms, group.decode(), attempts, handovers,  # type: ignore[union-attr]

@@ -128,7 +128,7 @@ def test_an_unknown_command_or_option_is_refused():
 
 
 def test_worker_gets_both_configurations(module, tmp_path):
-    calls = module("ringfaust.hosts.faust.worker")
+    calls = module("ringfaust.app.worker")
     assert run("worker", *DOWN, "--data-dir", str(tmp_path)).exit_code == 0
     ((worker, queues),) = calls
     assert (worker.bootstrap_servers, worker.data_dir) == ("127.0.0.1:9", tmp_path)
@@ -136,7 +136,7 @@ def test_worker_gets_both_configurations(module, tmp_path):
 
 
 def test_an_error_while_running_is_one_message(module):
-    module("ringfaust.hosts.faust.worker", RingfaustError("the sky fell; hold it up"))
+    module("ringfaust.app.worker", RingfaustError("the sky fell; hold it up"))
     failed = run("worker")
     assert failed.exit_code == 2
     assert failed.stderr == "ringfaust: the sky fell; hold it up\n"

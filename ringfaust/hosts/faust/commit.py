@@ -19,7 +19,7 @@ Entry = tuple[bytes | None, bytes | None, Any]
 
 
 class Committer:
-    """The transactional producer of one partition. Its id fences whoever had the partition before."""
+    """The transactional producer of one partition; its id fences whoever had that before."""
 
     def __init__(
         self, application: str, partition: int, changelog_topic: str, client: Mapping[str, Any]
@@ -67,7 +67,7 @@ class Committer:
         sent = []
         for (topic, partition), entries in outputs.items():
             sent += await self._send(topic, partition, entries, now_ms)
-        changelog = [(key, value, ()) for key, value in writes]
+        changelog: list[Entry] = [(key, value, ()) for key, value in writes]
         logged = await self._send(self._changelog_topic, self._partition, changelog, now_ms)
         if offsets:
             await producer.send_offsets_to_transaction(
@@ -82,7 +82,7 @@ class Committer:
 
     async def _send(
         self, topic: str, partition: int, entries: list[Entry], now_ms: int
-    ) -> list[Any]:
+    ) -> list[tuple[asyncio.Future[RecordMetadata], int]]:
         """Hand over as few record batches as hold the entries: (future, number of records) each."""
         sent = []
         builder = self._producer.create_batch()

@@ -189,7 +189,7 @@ class Partition:
             try:
                 async with self._turn:
                     await self._do_turn(self._take_batch())
-            except (KafkaError, asyncio.TimeoutError) as error:
+            except (TimeoutError, KafkaError) as error:
                 await self._open_again(error)
 
     async def _wait_for_work(self) -> None:
@@ -254,7 +254,7 @@ class Partition:
             try:
                 positions = await self.open(self._ends)
                 break
-            except (KafkaError, asyncio.TimeoutError, OSError) as again:
+            except (TimeoutError, KafkaError, OSError) as again:
                 wait_s = min(wait_s * 2, _RETRY_MOST_S)
                 log.warning(
                     "partition %d: still not (%r); next try in %.1f s", self.number, again, wait_s

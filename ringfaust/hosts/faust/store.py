@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
 
@@ -56,11 +57,11 @@ class RocksStore:
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None."""
-        return self._db.get(key)  # type: ignore[no-any-return]
+        return cast("bytes | None", self._db.get(key))
 
     def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
         """All items with keys >= `key`, in order."""
-        return self._db.items(from_key=key)  # type: ignore[no-any-return]
+        return cast("Iterator[tuple[bytes, bytes]]", self._db.items(from_key=key))
 
     @property
     def applied_offset(self) -> int:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
-import logging
+from collections.abc import Sequence
 from typing import Any
 
+import faust
 from aiokafka.partitioner import murmur2
 from faust.types import StreamT
 from rocksdict import Cache
 
 from ringfaust.app.config import QueuesConfig, WorkerConfig
+from ringfaust.app.logs import logging_config
+from ringfaust.app.topics import Problem, check_topics
+from ringfaust.errors import RingfaustError
 from ringfaust.hosts.faust.owner import Owner
 from ringfaust.hosts.faust.partition import Shared
 from ringfaust.hosts.faust.transport import Batch, BatchApp
@@ -27,6 +32,17 @@ _GC_THRESHOLDS = (100_000, 50, 100)
 rings a hundred times a second and finds nothing."""
 
 
+class WrongTopics(RingfaustError):
+    """The topics are not as a worker needs them.
+
+    What to do: `ringfaust topics create` makes what is missing; the rest is said in words.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        text = "\n".join(f"- {problem.text}" for problem in problems)
+        super().__init__(f"the worker cannot start with these topics:\n{text}")
+
+
 def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
     """The Faust app of one worker."""
     topics = {str(role): worker.topic(role) for role in _OUR_ROLES}
@@ -40,6 +56,7 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
         worker.application,
         broker=[f"kafka://{server}" for server in worker.bootstrap_servers.split(",")],
         broker_max_poll_records=worker.batch_records,
+        broker_credentials=_credentials(worker),
         broker_session_timeout=worker.session_timeout_ms / 1000,
         broker_request_timeout=max(40.0, worker.session_timeout_ms / 1000 + 10),
         consumer_max_fetch_size=_FETCH_BYTES,
@@ -47,7 +64,6 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
         web_enabled=worker.web.enabled,
         web_bind=worker.web.bind,
         web_port=worker.web.port,
-        **_faust_security(worker),
     )
     cache_part = worker.cache_bytes // 2
     shared = Shared(
@@ -89,17 +105,37 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
 _FETCH_BYTES = 4 * 1024 * 1024
 
 
-def _faust_security(worker: WorkerConfig) -> dict[str, Any]:
-    """TLS and SASL in Faust's words."""
-    return {}
+def _credentials(worker: WorkerConfig) -> Any:
+    """The security settings in Faust's words; None for plain text."""
+    options = worker.security.client_options()
+    context = options.get("ssl_context")
+    if "sasl_mechanism" in options:
+        return faust.SASLCredentials(
+            username=options["sasl_plain_username"],
+            password=options["sasl_plain_password"],
+            mechanism=options["sasl_mechanism"],
+            ssl_context=context,
+        )
+    return faust.SSLCredentials(context=context) if context is not None else None
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
-    """Run a worker until it is told to stop (SIGTERM, SIGINT)."""
-    import faust
+    """Run a worker until it is told to stop (SIGTERM, SIGINT).
 
+    Raises:
+        WrongTopics: it could not work with the topics that the brokers have.
+        BrokerUnreachable: no broker answers.
+    """
+    problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
+    if problems:
+        raise WrongTopics(problems)
     gc.set_threshold(*_GC_THRESHOLDS)
     worker.data_dir.mkdir(parents=True, exist_ok=True)
-    app = create_app(worker, queues)
-    level = logging.getLevelName(worker.log_level.upper())
-    faust.Worker(app, loglevel=level, redirect_stdouts=False).execute_from_commandline()
+    process = faust.Worker(
+        create_app(worker, queues),
+        quiet=True,
+        redirect_stdouts=False,
+        logging_config=logging_config(worker.log_level),
+    )
+    process.spinner = None
+    process.execute_from_commandline()

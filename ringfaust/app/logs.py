@@ -1,0 +1,52 @@
+"""What a worker says: its own words on stderr, and of its libraries only what needs attention."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+_REPEAT_S = 10.0
+"""How long the same complaint is kept back: a broker that is away is told 80 times a second."""
+
+
+class Seldom(logging.Filter):
+    """Lets a message of a library through once in a while, whatever its figures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for a repeat."""
+        if record.name.startswith("ringfaust"):
+            return True
+        now = time.monotonic()
+        said = f"{record.name}:{record.msg}"
+        if now - self._last.get(said, -_REPEAT_S) < _REPEAT_S:
+            return False
+        self._last[said] = now
+        return True
+
+
+def logging_config(level: str) -> dict[str, Any]:
+    """For logging.config.dictConfig. `level` is that of our own loggers."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(message)s"}},
+        "filters": {"seldom": {"()": Seldom}},
+        "handlers": {
+            "stderr": {
+                "class": "logging.StreamHandler",
+                "formatter": "plain",
+                "filters": ["seldom"],
+            }
+        },
+        "root": {"level": "WARNING", "handlers": ["stderr"]},
+        "loggers": {
+            "ringfaust": {"level": level.upper()},
+            # It calls each normal rebalance a warning, and the first start an error.
+            "aiokafka.consumer.group_coordinator": {"level": "CRITICAL"},
+        },
+    }
