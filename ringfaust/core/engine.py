@@ -147,18 +147,20 @@ class Engine:
             return
         queue.place(message)
         self._out.append(e.Added(queue.name, message))
-        if queue.consumers:
-            self._offer(queue, message)
+        if queue.consumers and self._offer(queue, message):
+            return
         ring_size = queue.spec.ring_size
         if 0 <= ring_size < queue.counts.ready:
             self._evict(queue, queue.victim(), EvictReason.OVERFLOW, message.id)
 
     # --- delivering ------------------------------------------------------------------------------
 
-    def _offer(self, queue: Queue, message: Message) -> None:
-        """Hand this ready message over if anybody can take it."""
-        if "dispatch" not in queue.paused and (consumer := queue.taker(message)) is not None:
-            self._hand_over(queue, message, consumer)
+    def _offer(self, queue: Queue, message: Message) -> bool:
+        """Hand this ready message over if anybody can take it. True: it went."""
+        if "dispatch" in queue.paused or (consumer := queue.taker(message)) is None:
+            return False
+        self._hand_over(queue, message, consumer)
+        return True
 
     def _dispatch(self, queue: Queue) -> None:
         """Hand over what can go, in delivery order; what cannot blocks nobody (R14)."""
