@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import IllegalStateError
 from aiokafka.structs import RecordMetadata
 
 from ringfaust.wire.record import OutRecord
@@ -62,6 +63,18 @@ class Committer:
         Raises:
             KafkaError: nothing is known of the outcome; open the partition anew.
         """
+        try:
+            return await self._commit(outputs, writes, offsets, now_ms)
+        except AssertionError as error:  # how aiokafka says that it was fenced between two calls
+            raise IllegalStateError(f"the producer cannot go on: {error}") from error
+
+    async def _commit(
+        self,
+        outputs: Mapping[tuple[str, int], list[Entry]],
+        writes: Iterable[tuple[bytes, bytes | None]],
+        offsets: Mapping[str, int],
+        now_ms: int,
+    ) -> int:
         producer = self._producer
         await producer.begin_transaction()
         sent = []
@@ -74,11 +87,10 @@ class Committer:
                 {TopicPartition(topic, self._partition): at for topic, at in offsets.items()},
                 self._group,
             )
+        # aiokafka would commit a transaction one of whose batches was refused, without that batch.
+        *_, last = await asyncio.gather(*(future for future, _ in sent + logged))
         await producer.commit_transaction()
-        await asyncio.gather(*(future for future, _ in sent))
-        future, count = logged[-1]
-        last: RecordMetadata = await future
-        return int(last.offset) + count
+        return int(last.offset) + logged[-1][1]
 
     async def _send(
         self, topic: str, partition: int, entries: list[Entry], now_ms: int

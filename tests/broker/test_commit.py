@@ -1,0 +1,88 @@
+"""One transaction for a batch: all of it or nothing, whatever fails."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.hosts.faust.commit import Committer
+
+pytestmark = pytest.mark.kafka
+
+
+async def new_topics(broker: EmbeddedBroker, **max_bytes: int) -> dict[str, str]:
+    """Topics of one partition by role, each with its largest message."""
+    names = {role: f"commit-{role}-{uuid.uuid4().hex[:8]}" for role in max_bytes}
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    await admin.start()
+    try:
+        await admin.create_topics(
+            [
+                NewTopic(names[role], 1, 1, topic_configs={"max.message.bytes": str(most)})
+                for role, most in max_bytes.items()
+            ]
+        )
+    finally:
+        await admin.close()
+    return names
+
+
+async def read_all(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
+    """Values of what was committed."""
+    tp = TopicPartition(topic, 0)
+    values: list[bytes | None] = []
+    async with AIOKafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, isolation_level="read_committed"
+    ) as consumer:
+        consumer.assign([tp])
+        end = (await consumer.end_offsets([tp]))[tp]
+        consumer.seek(tp, 0)
+        while await consumer.position(tp) < end:
+            fetched = await consumer.getmany(tp, timeout_ms=200)
+            values += [record.value for record in fetched.get(tp, ())]
+    return values
+
+
+async def test_a_refused_batch_takes_the_whole_transaction_with_it(broker: EmbeddedBroker) -> None:
+    names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20, dispatched=1_000)
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    committer = Committer(names["changelog"], 0, names["changelog"], client)
+    await committer.start()
+    outputs = {
+        (names["evicted"], 0): [(None, b"small", ())],
+        (names["dispatched"], 0): [(None, b"too large" * 1_000, ())],
+    }
+    with pytest.raises(KafkaError):
+        await committer.commit(outputs, [(b"row", b"1")], {names["evicted"]: 1}, 1)
+    await committer.stop()
+
+    again = Committer(names["changelog"], 0, names["changelog"], client)
+    await again.start()  # settles what the other left open
+    try:
+        assert await read_all(broker, names["evicted"]) == []
+        assert await read_all(broker, names["changelog"]) == []
+    finally:
+        await again.stop()
+
+
+async def test_who_is_fenced_is_told_by_a_kafka_error(broker: EmbeddedBroker) -> None:
+    names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    zombie, owner = (Committer(names["changelog"], 0, names["changelog"], client) for _ in "ab")
+    outputs = {(names["evicted"], 0): [(None, b"x", ())]}
+    await zombie.start()
+    await zombie.commit(outputs, [(b"row", b"1")], {names["evicted"]: 1}, 1)
+    await owner.start()
+    for _ in range(2):
+        with pytest.raises(KafkaError):
+            await zombie.commit(outputs, [(b"row", b"zombie")], {names["evicted"]: 2}, 2)
+    await zombie.stop()
+    await owner.commit(outputs, [(b"row", b"2")], {names["evicted"]: 2}, 2)
+    await owner.stop()
+    assert await read_all(broker, names["changelog"]) == [b"1", b"2"]
+    assert await read_all(broker, names["evicted"]) == [b"x", b"x"]
