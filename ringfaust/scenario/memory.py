@@ -1,14 +1,14 @@
-"""Scenarios on the memory host. Sessions live in their client, so here is a small one (R80)."""
+"""Scenarios on the memory host. Sessions live in their client (R80)."""
 
 from __future__ import annotations
 
 from ringfaust.core import command as c
 from ringfaust.core import effect as e
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.model import Refusal
 from ringfaust.hosts.memory import MemoryHost
 from ringfaust.scenario import grammar as g
 from ringfaust.scenario.player import Listing, Seen
+from ringfaust.scenario.sessions import Sessions, unknown_session
 from ringfaust.wire.listing import list_queue
 from ringfaust.wire.record import Payload
 
@@ -21,7 +21,7 @@ class MemoryScenarioHost:
     def __init__(self) -> None:
         self._host = MemoryHost(Catalog({}, {}))
         self._now_ms = 0
-        self._sessions: dict[str, list[c.Command]] = {}
+        self._sessions = Sessions()
         self._sent = 0
 
     def start(self, scenario: g.Scenario) -> None:
@@ -32,27 +32,27 @@ class MemoryScenarioHost:
         """Do one command now, or in an open session."""
         if isinstance(command, c.Send):
             self._sent += 1
-            command = command._replace(payload=Payload(None, b"", (), "scenario", 0, self._sent))
-        if session:
-            self._sessions[session].append(command)
-            return []
-        return _seen(self._host.step(command, self._now_ms))
+            command = command._replace(payload=Payload(None, b"", (), f"scenario/0/{self._sent}"))
+        kept = self._sessions.take(command, session)
+        return _seen(self._host.step(command, self._now_ms)) if kept is None else kept
 
-    def begin(self, session: str) -> None:
+    def begin(self, session: str) -> list[Seen]:
         """Open a session's transaction."""
-        self._sessions[session] = []
+        return self._sessions.begin(session)
 
     def commit(self, session: str) -> list[Seen]:
         """Each operation takes effect, in the order made, as a command of its own."""
-        pending = self._sessions.pop(session, None)
+        pending = self._sessions.end(session)
         if pending is None:
-            return [Seen("refused", session, reason=Refusal.BAD_COMMAND)]
+            return unknown_session(session)
         return [seen for command in pending for seen in self.do(command, "")]
 
     def rollback(self, session: str) -> list[Seen]:
         """What was pending is forgotten; what the session's consumers hold returns."""
-        self._sessions.pop(session, None)
-        return self.do(c.Rollback(session), "")
+        if self._sessions.end(session) is None:
+            return unknown_session(session)
+        # Of a session without consumers the engine knows nothing, and there is nothing to return.
+        return [seen for seen in self.do(c.Rollback(session), "") if seen.kind != "refused"]
 
     def advance(self, now_ms: int) -> list[Seen]:
         """Move the clock, then sweep."""
@@ -70,6 +70,9 @@ class MemoryScenarioHost:
         if found is None:
             return Listing([], {}, [], {})
         return Listing(**list_queue(found, limit=10_000))
+
+    def finish(self) -> None:
+        """Nothing outlives the file."""
 
 
 def _seen(effects: list[e.Effect]) -> list[Seen]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -44,7 +45,7 @@ class Host(Protocol):
     def do(self, command: c.Command, session: str) -> list[Seen]:
         """Do one command now, or in an open session."""
 
-    def begin(self, session: str) -> None:
+    def begin(self, session: str) -> list[Seen]:
         """Open a session's transaction."""
 
     def commit(self, session: str) -> list[Seen]:
@@ -62,10 +63,13 @@ class Host(Protocol):
     def listing(self, queue: str) -> Listing:
         """What a queue holds."""
 
+    def finish(self) -> None:
+        """Clean up after the last step, and see that nothing is left over."""
+
 
 @dataclass(slots=True)
 class Difference(Exception):
-    """A step did not do what the file says."""
+    """A step did not do what the file says. A host that is at odds with itself leaves line 0."""
 
     line: int
     what: str
@@ -80,14 +84,29 @@ def play(scenario: g.Scenario, host: Host) -> None:
     Raises:
         Difference: at the first step that differs.
     """
-    host.start(scenario)
     play = _Play(scenario, host)
-    for step in scenario.steps:
-        try:
+    line, doing = 1, "start"
+    try:
+        host.start(scenario)
+        for step in scenario.steps:
+            line, doing = step.line, step.kind
             play.step(step)
-        except Difference as difference:
-            difference.step = step.kind
-            raise
+    except Difference as difference:
+        difference.line = difference.line or line
+        difference.step = doing
+        with suppress(Difference):
+            host.finish()
+        raise
+    _finish(host, line)
+
+
+def _finish(host: Host, line: int) -> None:
+    try:
+        host.finish()
+    except Difference as difference:
+        difference.line = line
+        difference.step = "after the last step"
+        raise
 
 
 class _Play:
@@ -113,7 +132,7 @@ class _Play:
         elif step.kind == "crash":
             yield from host.crash()
         elif step.kind == "begin":
-            host.begin(what.session)
+            yield from host.begin(what.session)
         elif step.kind == "commit":
             yield from host.commit(what.session)
         elif step.kind == "rollback":

@@ -1,0 +1,336 @@
+"""Scenarios on the Faust host: a real worker process on a real broker, by public protocol alone.
+
+Sends are records with headers, all else is control JSON; tick records are the clock, `list` tells
+the state, read_committed consumers see what comes out. One worker with one partition serves all
+files. Time in a partition never goes back, so each file's time begins where that of the one before
+ended; queues and sessions have a prefix of their own for each file, and the queues are deleted at
+its end, which also shows that their accounts balance to the last.
+
+A session's operations are kept by its client and written in one Kafka transaction at the commit
+(see `sessions`). At a rollback they are written too, in a transaction that is then aborted: a
+worker that acted on them would be found out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiokafka.admin import AIOKafkaAdminClient
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.config import WorkerConfig, load
+from ringfaust.app.kafka_admin import NewTopic, open_admin
+from ringfaust.app.topics import create_topics, wanted_topics
+from ringfaust.core import command as c
+from ringfaust.core.catalog import Catalog
+from ringfaust.scenario import grammar as g
+from ringfaust.scenario.agree import agree, seen_of
+from ringfaust.scenario.link import Link, Outcome, Record
+from ringfaust.scenario.player import Difference, Listing, Seen
+from ringfaust.scenario.process import WorkerProcess
+from ringfaust.scenario.sessions import Sessions, unknown_session
+from ringfaust.wire import headers as h
+
+START_SECONDS = 60.0
+"""How long a worker may take until it answers, also after a crash."""
+_SESSION_TIMEOUT_MS = 6_000
+"""The shortest that brokers allow by default: so long a worker's crash keeps its partition."""
+_LIST_LIMIT = 10_000
+
+
+class FaustStage:
+    """Starts broker and worker for the first file, and serves all of them.
+
+    Args:
+        bootstrap_servers: a broker of the user's own; none: one is started for this.
+        lose_state: at each crash the worker loses its RocksDB folder too.
+    """
+
+    capabilities: frozenset[str] = frozenset()
+
+    def __init__(self, bootstrap_servers: str | None, lose_state: bool = False) -> None:
+        self._servers = bootstrap_servers
+        self._lose_state = lose_state
+        self._opened = ExitStack()
+        self._rig: Rig | None = None
+        self._files = 0
+
+    def host(self) -> FaustScenarioHost:
+        """A host for the next file."""
+        if self._rig is None:
+            try:
+                self._rig = self._open()
+            except BaseException:
+                self._opened.close()
+                raise
+        self._files += 1
+        return FaustScenarioHost(self._rig, f"file-{self._files}.")
+
+    def close(self) -> None:
+        """End what was started, and leave nothing behind."""
+        self._opened.close()
+        self._rig = None
+
+    def _open(self) -> Rig:
+        opened = self._opened
+        runner = opened.enter_context(asyncio.Runner())
+        servers = self._servers or opened.enter_context(EmbeddedBroker()).bootstrap_servers
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="ringfaust-")))
+        application = f"scenario-{uuid.uuid4().hex[:12]}"
+        _write_config(folder, application, servers)
+        worker_config, queues = load(folder)
+        if self._servers:
+            names = [topic.name for topic in wanted_topics(worker_config, queues)]
+            opened.callback(lambda: runner.run(_delete_topics(servers, names)))
+        runner.run(_make_topic(worker_config, _producer_topic(application)))
+        runner.run(create_topics(worker_config, queues))
+        worker = WorkerProcess(folder, folder / "worker.log")
+        opened.callback(worker.stop)
+        link = runner.run(_connect(servers, application, worker))
+        opened.callback(lambda: runner.run(link.close()))
+        data_dir = worker_config.data_dir if self._lose_state else None
+        rig = Rig(runner, link, worker, application, data_dir)
+        worker.start()
+        rig.await_worker()
+        return rig
+
+
+class Rig:
+    """What all files share: the worker, the way to it, and the clock."""
+
+    def __init__(
+        self,
+        runner: asyncio.Runner,
+        link: Link,
+        worker: WorkerProcess,
+        application: str,
+        lost_at_crash: Path | None,
+    ) -> None:
+        self._runner = runner
+        self._link = link
+        self._worker = worker
+        self._lost_at_crash = lost_at_crash
+        self.producer_topic = _producer_topic(application)
+        self.control_topic = f"{application}.control"
+        self.now_ms = 1
+        self._replies = 0
+
+    def await_worker(self) -> None:
+        """Return when the worker answers."""
+        self.ask("list", {"queue": "nobody"}, START_SECONDS)
+
+    def crash(self) -> None:
+        """Kill the worker and start it again."""
+        self._worker.kill()
+        if self._lost_at_crash is not None:
+            shutil.rmtree(self._lost_at_crash)
+        self._worker.start()
+        self.await_worker()
+
+    def step(self, records: Sequence[Record], as_one: bool = False) -> Outcome:
+        """Write records, and see that all that the worker wrote of them agrees."""
+        outcome = self._runner.run(self._link.step(records, as_one))
+        agree(outcome, [record.reply for record in records])
+        return outcome
+
+    def abort(self, records: Sequence[Record]) -> None:
+        """Write records that nobody may act on."""
+        self._runner.run(self._link.abort(records))
+
+    def ask(self, kind: str, fields: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """The reply to a command that changes nothing."""
+        return self._runner.run(self._link.ask(self.control(kind, fields), seconds))
+
+    def left_over(self) -> list[str]:
+        """What the worker wrote without reason."""
+        return self._runner.run(self._link.left_over())
+
+    def control(self, kind: str, fields: dict[str, Any]) -> Record:
+        """A control record that asks for a reply of its own."""
+        self._replies += 1
+        reply = f"reply-{self._replies}"
+        value = json.dumps({"v": 1, "type": kind, "reply": reply, **fields}).encode()
+        key = str(fields.get("queue", "")).encode()
+        return Record(self.control_topic, key, value, reply=reply)
+
+
+class FaustScenarioHost:
+    """Plays one file."""
+
+    def __init__(self, rig: Rig, prefix: str) -> None:
+        self._rig = rig
+        self._prefix = prefix
+        self._base_ms = rig.now_ms
+        self._sessions = Sessions()
+        self._catalog = Catalog({}, {})
+        self._made: list[str] = []
+
+    def start(self, scenario: g.Scenario) -> None:
+        """Make the scenario's queues, those of a pattern when they are first named."""
+        self._catalog = Catalog(scenario.queues, scenario.all_settings())
+        for name in scenario.queues:
+            if not {"*", "#"} & set(name.split(".")):
+                self._make(name)
+
+    def finish(self) -> None:
+        """Delete the queues, and see that the worker wrote nothing beyond what it was asked."""
+        different: Difference | None = None
+        for name in self._made:
+            try:
+                self._step(self._rig.control("delete_queue", {"queue": self._prefix + name}))
+            except Difference as difference:
+                different = different or difference
+        left_over = self._rig.left_over()
+        if different is not None:
+            raise different
+        if left_over:
+            raise Difference(0, "left over", [], left_over)
+
+    def do(self, command: c.Command, session: str) -> list[Seen]:
+        """Do one command now, or in an open session."""
+        kept = self._sessions.take(command, session)
+        return self._step(self._record(command)) if kept is None else kept
+
+    def begin(self, session: str) -> list[Seen]:
+        """Open a session's transaction."""
+        return self._sessions.begin(session)
+
+    def commit(self, session: str) -> list[Seen]:
+        """Write all that the session did, as one Kafka transaction."""
+        pending = self._sessions.end(session)
+        if pending is None:
+            return unknown_session(session)
+        return self._step(*map(self._record, pending), as_one=True) if pending else []
+
+    def rollback(self, session: str) -> list[Seen]:
+        """Abort it, and have the worker take back what the session's consumers hold."""
+        pending = self._sessions.end(session)
+        if pending is None:
+            return unknown_session(session)
+        if pending:
+            self._rig.abort(list(map(self._record, pending)))
+        seen = self._step(self._record(c.Rollback(session)))
+        # Of a session without consumers the worker knows nothing, and there is nothing to return.
+        return [each for each in seen if each.kind != "refused"]
+
+    def advance(self, now_ms: int) -> list[Seen]:
+        """Move the clock, then sweep."""
+        self._rig.now_ms = self._base_ms + now_ms
+        return self._step(self._rig.control("tick", {"now_ms": self._rig.now_ms}))
+
+    def crash(self) -> list[Seen]:
+        """Kill the worker and start it again. What it then does by itself is found by `_step`."""
+        self._rig.crash()
+        return []
+
+    def listing(self, queue: str) -> Listing:
+        """What a queue holds."""
+        self._make_if_declared(queue)
+        fields = {"queue": self._prefix + queue, "limit": _LIST_LIMIT}
+        reply = self._rig.ask("list", fields, START_SECONDS)
+        return Listing(**reply["answer"]) if reply["ok"] else Listing([], {}, [], {})
+
+    # --- in the protocol's words -----------------------------------------------------------------
+
+    def _step(self, *records: Record, as_one: bool = False) -> list[Seen]:
+        return seen_of(self._rig.step(records, as_one), self._prefix)
+
+    def _make_if_declared(self, queue: str) -> None:
+        if queue not in self._made and self._catalog.declares(queue):
+            self._make(queue)
+
+    def _make(self, queue: str) -> None:
+        fields = {
+            "queue": self._prefix + queue,
+            "settings": asdict(self._catalog.spec(queue, {})),
+        }
+        self._made.append(queue)
+        if refused := self._step(self._rig.control("create_queue", fields)):
+            raise Difference(0, f"create_queue {queue}", [], refused)
+
+    def _record(self, command: c.Command) -> Record:
+        self._make_if_declared(getattr(command, "queue", ""))
+        if isinstance(command, c.Send):
+            return self._produced(command)
+        fields = {name: value for name, value in command._asdict().items() if value is not None}
+        for name in ("queue", "session"):
+            if fields.get(name):
+                fields[name] = self._prefix + fields[name]
+        kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(command).__name__).lower()
+        return self._rig.control(kind, fields)
+
+    def _produced(self, send: c.Send) -> Record:
+        """A producer's record. Its times are absolute: in a session they count from the send."""
+        said = {
+            h.QUEUE: self._prefix + send.queue,
+            h.ID: send.id,
+            h.PRIORITY: send.priority if send.priority != c.Send("", "", 0).priority else None,
+            h.GROUP: send.group or None,
+            h.DELIVER_AT_MS: self._base_ms + send.due_ms if send.due_ms else None,
+            h.EXPIRES_AT_MS: self._base_ms + send.expires_at_ms if send.expires_at_ms else None,
+        }
+        headers = tuple(
+            (name, str(value).encode()) for name, value in said.items() if value is not None
+        )
+        value = send.id.encode()
+        return Record(self._rig.producer_topic, None, value, headers)
+
+
+# --- setting up ---------------------------------------------------------------------------------
+
+
+def _producer_topic(application: str) -> str:
+    return f"{application}.sent"
+
+
+def _write_config(folder: Path, application: str, servers: str) -> None:
+    worker = {
+        "application": application,
+        "bootstrap_servers": servers,
+        "partitions": 1,
+        "data_dir": str(folder / "data"),
+        "clock": "log",
+        "session_timeout_ms": _SESSION_TIMEOUT_MS,
+    }
+    route = {"topic": _producer_topic(application), "queue": f"{{header:{h.QUEUE}}}"}
+    # A route has to lead to some declared queue; those of the files are created as they come.
+    queues = {"routes": [{**route, "hop": "never"}], "queues": {"unused": {}}}
+    (folder / "worker.yaml").write_text(yaml.safe_dump(worker), "utf-8")
+    (folder / "queues.yaml").write_text(yaml.safe_dump(queues), "utf-8")
+
+
+async def _connect(servers: str, application: str, worker: WorkerProcess) -> Link:
+    link = Link(servers, application, worker)
+    try:
+        await link.open()
+    except BaseException:
+        await link.close()
+        raise
+    return link
+
+
+async def _make_topic(config: WorkerConfig, name: str) -> None:
+    """The producer's topic, without the brokers' time: here all time comes from ticks."""
+    async with open_admin(config) as admin:
+        timestamps = {"message.timestamp.type": "CreateTime"}
+        await admin.create([NewTopic(name, config.partitions, -1, timestamps)])
+
+
+async def _delete_topics(servers: str, names: list[str]) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+    await admin.start()
+    try:
+        await admin.delete_topics(names)
+    finally:
+        await admin.close()

@@ -1,0 +1,218 @@
+"""The traffic of a scenario with a worker: records in, and what the worker wrote of them.
+
+One partition. Everything a worker writes is read, read_committed, and everything must be explained
+by a record of ours: an event by nobody's record, an output without an event, a second reply are
+errors, whenever they turn up.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from ringfaust.scenario.player import Difference
+from ringfaust.scenario.process import WorkerProcess
+from ringfaust.wire.record import Headers, Role
+
+ANSWER_SECONDS = 30.0
+"""How long a worker that runs may take for one step."""
+_POLL_MS = 500
+_OUTPUTS = (Role.EVENTS, Role.REPLIES, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
+_PARTITION = 0
+_ENDS_PRODUCED = ("added", "scheduled", "refused", "unreadable")
+_ENDS_CONTROL = ("done", "refused", "unreadable")
+
+
+class Record(NamedTuple):
+    """A record to be written."""
+
+    topic: str
+    key: bytes | None
+    value: bytes
+    headers: Headers = ()
+    reply: str = ""
+    """The key of the reply that a control record asks for."""
+
+
+class Outcome(NamedTuple):
+    """All that a worker wrote about a step."""
+
+    lines: list[dict[str, Any]]
+    """Of the events, in their order."""
+    outputs: dict[Role, list[Any]]
+    """The records of the other topics, in their order."""
+    replies: dict[str, dict[str, Any]]
+    """By the key that was asked for."""
+
+
+class Link:
+    """See the head of this file. Make it where an event loop runs."""
+
+    def __init__(self, bootstrap_servers: str, application: str, worker: WorkerProcess) -> None:
+        self._application = application
+        self._worker = worker
+        self._control_topic = f"{application}.{Role.CONTROL}"
+        self._roles = {f"{application}.{role}": role for role in _OUTPUTS}
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=bootstrap_servers, acks="all", enable_idempotence=True
+        )
+        self._transactions = AIOKafkaProducer(
+            bootstrap_servers=bootstrap_servers, transactional_id=f"{application}-sessions"
+        )
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=bootstrap_servers, isolation_level="read_committed"
+        )
+        self._lines: list[dict[str, Any]] = []
+        self._records: dict[Role, deque[Any]] = {role: deque() for role in _OUTPUTS[2:]}
+        self._replies: list[tuple[str, dict[str, Any]]] = []
+
+    async def open(self) -> None:
+        """Connect, and read all outputs from their beginning."""
+        await self._consumer.start()
+        places = [TopicPartition(topic, _PARTITION) for topic in self._roles]
+        self._consumer.assign(places)
+        await self._consumer.seek_to_beginning(*places)
+        await self._producer.start()
+        await self._transactions.start()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        for client in (self._consumer, self._producer, self._transactions):
+            await client.stop()
+
+    # --- in --------------------------------------------------------------------------------------
+
+    async def step(self, records: Sequence[Record], as_one: bool = False) -> Outcome:
+        """Write records, in one Kafka transaction if `as_one`, and wait for all they caused.
+
+        Raises:
+            Difference: what the worker wrote does not agree with itself.
+            WorkerFailed: it wrote too little of it, in time.
+        """
+        if as_one:
+            async with self._transactions.transaction():
+                places = await self._write(self._transactions, records)
+        else:
+            places = await self._write(self._producer, records)
+        wanted = dict(zip(places, records, strict=True))
+        asked = [record.reply for record in records if record.reply]
+        await self._until(lambda: self._is_whole(wanted, asked))
+        return self._take(wanted)
+
+    async def abort(self, records: Sequence[Record]) -> None:
+        """Write records in a Kafka transaction that is then aborted: nobody may act on them."""
+        await self._transactions.begin_transaction()
+        await self._write(self._transactions, records)
+        await self._transactions.abort_transaction()
+
+    async def ask(self, record: Record, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+        """Write a command that causes no event, and return its reply."""
+        await self._write(self._producer, [record])
+        await self._until(lambda: bool(self._replies), seconds)
+        key, body = self._replies.pop(0)
+        if key != record.reply:
+            raise Difference(0, "reply", record.reply, key)
+        return body
+
+    async def _write(self, producer: Any, records: Sequence[Record]) -> list[str]:
+        """Where they stand, as topic/partition/offset."""
+        sent = [
+            await producer.send(
+                each.topic,
+                each.value,
+                key=each.key,
+                headers=list(each.headers),
+                partition=_PARTITION,
+            )
+            for each in records
+        ]
+        stored = [await future for future in sent]
+        return [f"{at.topic}/{at.partition}/{at.offset}" for at in stored]
+
+    # --- out -------------------------------------------------------------------------------------
+
+    async def _until(self, done: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while not done():
+            self._worker.check()
+            if time.monotonic() > deadline:
+                raise self._worker.failed(f"gave no answer for {seconds:.0f} s")
+            await self._read(_POLL_MS)
+
+    async def _read(self, wait_ms: int) -> None:
+        for place, records in (await self._consumer.getmany(timeout_ms=wait_ms)).items():
+            role = self._roles[place.topic]
+            for record in records:
+                if role is Role.EVENTS:
+                    self._lines += map(json.loads, record.value.splitlines())
+                elif role is Role.REPLIES:
+                    self._replies.append((record.key.decode(), json.loads(record.value)))
+                else:
+                    self._records[role].append(record)
+
+    def _is_whole(self, wanted: Mapping[str, Record], asked: Sequence[str]) -> bool:
+        """Has all arrived? Events tell how much of the rest there is to come."""
+        ended = {line["by"] for line in self._lines if line["event"] in self._ends(str(line["by"]))}
+        return (
+            ended >= wanted.keys()
+            and len(self._replies) >= len(asked)
+            and all(
+                len(records) >= _count(self._lines, role) for role, records in self._records.items()
+            )
+        )
+
+    def _ends(self, by: str) -> Sequence[str]:
+        """Events that are the last, or the certain one, of a record's."""
+        topic = by.split("/", 1)[0]
+        return _ENDS_CONTROL if topic == self._control_topic else _ENDS_PRODUCED
+
+    def _take(self, wanted: Mapping[str, Record]) -> Outcome:
+        lines, self._lines = self._lines, []
+        replies, self._replies = self._replies, []
+        outputs = {role: list(records) for role, records in self._records.items()}
+        for records in self._records.values():
+            records.clear()
+        strange = [line for line in lines if line["by"] not in wanted]
+        if strange:
+            raise Difference(0, "events", f"of {', '.join(wanted)} only", strange)
+        keys = sorted(key for key, _ in replies)
+        if keys != (asked := sorted(each.reply for each in wanted.values() if each.reply)):
+            raise Difference(0, "replies", asked, keys)
+        return Outcome(lines, outputs, dict(replies))
+
+    async def left_over(self) -> list[str]:
+        """Read to the end of all outputs, and drop what nobody has taken; a line for each."""
+        ends = await self._consumer.end_offsets(list(self._consumer.assignment()))
+        deadline = time.monotonic() + ANSWER_SECONDS
+        for place, end in ends.items():
+            while await self._consumer.position(place) < end:
+                if time.monotonic() > deadline:
+                    raise self._worker.failed(f"wrote something into {place.topic} that stays open")
+                await self._read(_POLL_MS)
+        found = [f"event {line}" for line in self._lines]
+        found += [f"reply {key} {body}" for key, body in self._replies]
+        for role, records in self._records.items():
+            found += [f"{role} {dict(record.headers)}" for record in records]
+            records.clear()
+        self._lines.clear()
+        self._replies.clear()
+        return found
+
+
+def _count(lines: Sequence[Mapping[str, Any]], role: Role) -> int:
+    return sum(ROLE_OF.get(line["event"]) is role for line in lines)
+
+
+ROLE_OF = {
+    "dispatched": Role.DISPATCHED,
+    "evicted": Role.EVICTED,
+    "dead": Role.DEAD,
+    "expired": Role.DEAD,
+    "unreadable": Role.DEAD,
+}
+"""The topic that has a record for each such event."""

@@ -1,0 +1,91 @@
+"""A worker as a process of its own, started, killed and stopped by its process id."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+
+from ringfaust.errors import RingfaustError
+
+_STOP_SECONDS = 20.0
+_LOG_LINES = 30
+
+# Ends the worker when we are gone without having said goodbye, killed say.
+_GUARD = 'read -r goodbye || kill -KILL "$1"'
+
+
+class WorkerFailed(RingfaustError):
+    """A worker ended by itself or does not answer. What to do: read the end of its log, below."""
+
+    def __init__(self, what: str, log_path: Path) -> None:
+        with log_path.open(encoding="utf-8", errors="replace") as lines:
+            tail = "".join(deque(lines, _LOG_LINES)).rstrip() or "(it is empty)"
+        super().__init__(f"The worker {what}. The end of its log:\n{tail}")
+
+
+class WorkerProcess:
+    """`ringfaust worker` with a config folder; its output goes to a log file."""
+
+    def __init__(self, config_folder: Path, log_path: Path) -> None:
+        self._folder = config_folder
+        self._log_path = log_path
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it. Whether it works is for the protocol to tell."""
+        command = [sys.executable, "-m", "ringfaust", "worker", "--config", str(self._folder)]
+        with self._log_path.open("ab") as log:
+            # A session of its own: Ctrl-C is for us, and we decide when the worker ends.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "ringfaust-guard", str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def check(self) -> None:
+        """See that it runs.
+
+        Raises:
+            WorkerFailed: it does not.
+        """
+        if self._process is None:
+            raise self.failed("is not started")
+        if (code := self._process.poll()) is not None:
+            raise self.failed(f"ended by itself with code {code}")
+
+    def failed(self, what: str) -> WorkerFailed:
+        """An error about this worker, with the end of its log."""
+        return WorkerFailed(what, self._log_path)
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._dismiss_guard()
+
+    def stop(self) -> None:
+        """End it in order; one that will not is killed."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._dismiss_guard()
+
+    def _dismiss_guard(self) -> None:
+        guard, self._guard, self._process = self._guard, None, None
+        if guard is not None:
+            guard.communicate(b"goodbye\n")
