@@ -1,20 +1,14 @@
-"""What a scenario file may say; a file that is not valid is named with its line and the reason."""
+"""What a scenario file may say. See `reading` for how one is read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ringfaust.core.model import FIELD_NAMES, AckMode
-from ringfaust.errors import RingfaustError
-
-
-class BadScenario(RingfaustError):
-    """A scenario file is not valid. The text has file, line and reason."""
+from ringfaust.core import limits
+from ringfaust.core.model import FIELD_NAMES, AckMode, Counts
 
 
 class _Strict(BaseModel):
@@ -54,7 +48,7 @@ class Send(_Strict):
     queue: str | None = None
     address: str | None = None
     ids: list[str]
-    priority: int = 4
+    priority: Annotated[int, Field(ge=0, lt=limits.PRIORITIES)] = 4
     delay_ms: int | None = None
     ttl_ms: int | None = None
     group: str = ""
@@ -180,6 +174,15 @@ class Redrive(_Strict):
     queue: str
 
 
+def _a_count(name: str) -> str:
+    if name not in (known := Counts().as_dict()):
+        raise ValueError(f"no count {name!r}; there are {', '.join(sorted(known))}")
+    return name
+
+
+_Count = Annotated[str, AfterValidator(_a_count)]
+
+
 class State(_Strict):
     """Asserts the state."""
 
@@ -187,14 +190,14 @@ class State(_Strict):
     ready: list[str] | None = None
     delivering: dict[str, list[str]] | None = None
     scheduled: list[str] | None = None
-    counts: dict[str, int] = {}
+    counts: dict[_Count, int] = {}
 
 
 class Nothing(_Strict):
     """Crash has no arguments."""
 
 
-_STEPS: Mapping[str, type[BaseModel]] = {
+STEPS: Mapping[str, type[BaseModel]] = {
     "send": Send,
     "attach": Attach,
     "credit": Credit,
@@ -254,10 +257,10 @@ class Scenario(_Strict):
         fields = {
             name for table in (self.queues, self.settings) for f in table.values() for name in f
         }
-        if self.addresses:
-            found.add("addresses")
         for step in self.steps:
             what = step.what
+            if self.addresses or getattr(what, "address", None) is not None:
+                found.add("addresses")
             if step.kind == "redrive":
                 found.add("redrive")
             if getattr(what, "xid", None) is not None:
@@ -271,71 +274,3 @@ class Scenario(_Strict):
         if unknown := fields - set(FIELD_NAMES):
             found.add("queue settings: " + ", ".join(sorted(unknown)))
         return found
-
-
-def load(path: Path) -> Scenario:
-    """Read one file.
-
-    Raises:
-        BadScenario: it cannot be read, is no YAML or not of the grammar.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        raw = yaml.safe_load(text)
-    except OSError as error:
-        raise BadScenario(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"{mark.line + 1}: " if mark else " "
-        raise BadScenario(f"{path}:{line}not YAML: {getattr(error, 'problem', error)}") from None
-    if not isinstance(raw, dict) or not isinstance(raw.get("steps"), list):
-        raise BadScenario(f"{path}:1: a scenario is a map with a list of steps")
-    lines = _step_lines(tree)
-    steps = [_step(path, entry, line) for entry, line in zip(raw["steps"], lines, strict=True)]
-    try:
-        scenario = Scenario.model_validate({**raw, "steps": steps})
-    except ValidationError as error:
-        raise BadScenario(f"{path}:1: {_first(error)}") from None
-    if scenario.id != path.stem:
-        raise BadScenario(f"{path}:1: the id is {scenario.id!r}; it must be the file's name")
-    return scenario
-
-
-def _step_lines(tree: Any) -> list[int]:
-    for key, value in tree.value:
-        if key.value == "steps":
-            return [node.start_mark.line + 1 for node in value.value]
-    return []
-
-
-def _step(path: Path, entry: Any, line: int) -> Step:
-    where = f"{path}:{line}"
-    if not isinstance(entry, dict):
-        raise BadScenario(f"{where}: a step is a map of one key, and perhaps expect")
-    kinds = [name for name in entry if name != "expect"]
-    if len(kinds) != 1:
-        raise BadScenario(f"{where}: a step has one key beside expect, not {kinds}")
-    kind = str(kinds[0])
-    try:
-        expect = Expect.model_validate(entry.get("expect", {}))
-        if kind == "advance":
-            what = entry[kind]
-            if type(what) is not int or what < 0:
-                raise BadScenario(
-                    f"{where}: advance takes whole milliseconds, 0 or more, not {what!r}"
-                )
-        elif kind in _STEPS:
-            what = _STEPS[kind].model_validate(entry[kind])
-        else:
-            known = ", ".join([*_STEPS, "advance"])
-            raise BadScenario(f"{where}: no step {kind!r}; there are {known}")
-    except ValidationError as error:
-        raise BadScenario(f"{where}: {kind}: {_first(error)}") from None
-    return Step(kind=kind, what=what, expect=expect, line=line)
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else first["msg"]

@@ -22,6 +22,8 @@ from ringfaust.wire.record import Headers, Role
 ANSWER_SECONDS = 30.0
 """How long a worker that runs may take for one step."""
 _POLL_MS = 500
+_FETCH_WAIT_MS = 50
+"""That a transaction ended behind the last record is told by a fetch that brings nothing."""
 _OUTPUTS = (Role.EVENTS, Role.REPLIES, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 _PARTITION = 0
 _ENDS_PRODUCED = ("added", "scheduled", "refused", "unreadable")
@@ -65,7 +67,9 @@ class Link:
             bootstrap_servers=bootstrap_servers, transactional_id=f"{application}-sessions"
         )
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap_servers, isolation_level="read_committed"
+            bootstrap_servers=bootstrap_servers,
+            isolation_level="read_committed",
+            fetch_max_wait_ms=_FETCH_WAIT_MS,
         )
         self._lines: list[dict[str, Any]] = []
         self._records: dict[Role, deque[Any]] = {role: deque() for role in _OUTPUTS[2:]}

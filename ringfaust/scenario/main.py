@@ -9,9 +9,10 @@ from typing import Protocol
 from rich.console import Console
 from rich.markup import escape
 
-from ringfaust.scenario.grammar import BadScenario, Scenario, load
+from ringfaust.scenario.grammar import Scenario
 from ringfaust.scenario.memory import MemoryScenarioHost
 from ringfaust.scenario.player import Difference, Host, play
+from ringfaust.scenario.reading import BadScenario, load
 
 
 class _Stage(Protocol):

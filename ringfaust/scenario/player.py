@@ -137,9 +137,13 @@ class _Play:
             yield from host.commit(what.session)
         elif step.kind == "rollback":
             yield from host.rollback(what.session)
+        elif step.kind == "attach":
+            seen = host.do(self._attach(what), "")
+            if not any(effect.kind == "refused" for effect in seen):
+                self.queue_of[what.consumer] = what.queue
+            self.queue_of.setdefault(what.consumer, what.queue)
+            yield from seen
         else:
-            if step.kind == "attach":
-                self.queue_of.setdefault(what.consumer, what.queue)
             session = getattr(what, "session", "") if step.kind in ("send", "ack") else ""
             for command in self._commands(step.kind, what):
                 yield from host.do(command, session or "")
@@ -147,17 +151,6 @@ class _Play:
     def _commands(self, kind: str, what: Any) -> Sequence[c.Command]:
         if kind == "send":
             return [self._send(what, message_id) for message_id in what.ids]
-        if kind == "attach":
-            return [
-                c.Attach(
-                    what.queue,
-                    what.consumer,
-                    what.credit,
-                    what.priority,
-                    what.ack_mode,
-                    what.session,
-                )
-            ]
         if kind == "configure":
             return [c.Configure(what.queue, dict(what.model_extra or {}))]
         if kind in ("pause", "resume"):
@@ -182,6 +175,11 @@ class _Play:
         if kind == "release":
             return [c.Release(queue, name, i, delay_ms=what.delay_ms) for i in what.ids]
         return [c.Reject(queue, name, message_id, text=what.text) for message_id in what.ids]
+
+    def _attach(self, what: g.Attach) -> c.Attach:
+        return c.Attach(
+            what.queue, what.consumer, what.credit, what.priority, what.ack_mode, what.session
+        )
 
     def _send(self, what: g.Send, message_id: str) -> c.Send:
         now = self.now_ms

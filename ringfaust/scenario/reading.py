@@ -1,0 +1,176 @@
+"""Reads scenario files; one that is not valid is named with its line and the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from ringfaust.core.model import FIELD_NAMES, QueueSpec
+from ringfaust.errors import BadSetting, RingfaustError
+from ringfaust.scenario.grammar import STEPS, Expect, Scenario, Step
+
+_Place = Sequence[str | int]
+"""The way to a node of the document: keys and indexes."""
+
+
+class BadScenario(RingfaustError):
+    """A scenario file is not valid. The text has file, line and reason."""
+
+
+class _Fault(Exception):
+    """What is wrong at a place of the document."""
+
+    def __init__(self, place: _Place, reason: str) -> None:
+        self.place = place
+        self.reason = reason
+
+
+def load(path: Path) -> Scenario:
+    """Read one file.
+
+    Raises:
+        BadScenario: it cannot be read, is no YAML or not of the grammar.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        raw = yaml.safe_load(text)
+    except OSError as error:
+        raise BadScenario(f"{path}:1: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadScenario(f"{path}:1: not UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        raise BadScenario(f"{path}:{line}: not YAML: {getattr(error, 'problem', error)}") from None
+    try:
+        return _scenario(raw, tree, path.stem)
+    except _Fault as fault:
+        line = _line_of(tree, fault.place)
+        raise BadScenario(f"{path}:{line}: {fault.reason}") from None
+
+
+def _scenario(raw: Any, tree: Any, name: str) -> Scenario:
+    if not isinstance(raw, dict) or not isinstance(raw.get("steps"), list):
+        raise _Fault((), "a scenario is a map with a list of steps")
+    _check_keys(tree, ())
+    steps = [_step(entry, index, tree) for index, entry in enumerate(raw["steps"])]
+    try:
+        scenario = Scenario.model_validate({**raw, "steps": steps})
+    except ValidationError as error:
+        raise _fault((), error) from None
+    if scenario.id != name:
+        raise _Fault(("id",), f"the id is {scenario.id!r}; it must be the file's name")
+    _check_settings(scenario)
+    _check_sessions(scenario.steps)
+    return scenario
+
+
+def _step(entry: Any, index: int, tree: Any) -> Step:
+    here: _Place = ("steps", index)
+    if not isinstance(entry, dict):
+        raise _Fault(here, "a step is a map of one key, and perhaps expect")
+    kinds = [name for name in entry if name != "expect"]
+    if len(kinds) != 1:
+        raise _Fault(here, f"a step has one key beside expect, not {kinds}")
+    kind = kinds[0]
+    what = entry[kind]
+    if kind == "advance":
+        if type(what) is not int or what < 0:
+            reason = f"advance takes whole milliseconds, 0 or more, not {what!r}"
+            raise _Fault((*here, kind), reason)
+    elif kind not in STEPS:
+        raise _Fault(here, f"no step {kind!r}; there are {', '.join([*STEPS, 'advance'])}")
+    else:
+        try:
+            what = STEPS[kind].model_validate(what)
+        except ValidationError as error:
+            raise _fault((*here, kind), error) from None
+    try:
+        expect = Expect.model_validate(entry.get("expect", {}))
+    except ValidationError as error:
+        raise _fault((*here, "expect"), error) from None
+    return Step(kind=kind, what=what, expect=expect, line=_line_of(tree, here))
+
+
+def _fault(here: _Place, error: ValidationError) -> _Fault:
+    """The first thing that pydantic found; `here` is where the model began."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = (*here, *first["loc"])
+    named = ".".join(part for part in place if isinstance(part, str) and part != "steps")
+    return _Fault(place, f"{named}: {first['msg']}" if named else first["msg"])
+
+
+def _check_keys(node: Any, here: _Place) -> None:
+    """A key that stands twice would silently lose what stands behind the first."""
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if key.value in seen:
+                raise _Fault((*here, key.value), f"{key.value} stands twice")
+            seen.add(key.value)
+            _check_keys(value, (*here, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _check_keys(value, (*here, index))
+
+
+def _check_settings(scenario: Scenario) -> None:
+    """Values of settings; settings that are not known are a matter of capabilities."""
+    tables = {"queues": scenario.queues, "settings": scenario.settings}
+    for table, entries in tables.items():
+        for queue, fields in entries.items():
+            for name in fields.keys() & set(FIELD_NAMES):
+                try:
+                    QueueSpec().with_fields({name: fields[name]})
+                except BadSetting as error:
+                    raise _Fault((table, queue, name), str(error)) from None
+
+
+def _check_sessions(steps: Sequence[Step]) -> None:
+    """What would have no order on Kafka: sends and acks of one queue, or a close before an ack."""
+    queue_of: dict[str, str] = {}
+    sent: dict[str, set[str]] = {}
+    acked: dict[str, set[str]] = {}
+    for index, step in enumerate(steps):
+        what, session = step.what, getattr(step.what, "session", None) or ""
+        if step.kind == "attach":
+            queue_of.setdefault(what.consumer, what.queue)
+        elif step.kind in ("begin", "commit", "rollback"):
+            sent[session], acked[session] = set(), set()
+        elif step.kind == "send" and session:
+            sent.setdefault(session, set()).add(what.queue)
+        elif step.kind == "ack" and session:
+            acked.setdefault(session, set()).add(what.consumer)
+        elif step.kind in ("detach", "recover"):
+            if what.consumer in set().union(*acked.values()):
+                reason = f"{what.consumer} has an ack pending in a session: it cannot {step.kind}"
+                raise _Fault(("steps", index), reason)
+        settled = {queue_of.get(consumer) for consumer in acked.get(session, ())}
+        if session and (both := sent.get(session, set()) & settled):
+            reason = f"session {session} both sends to {both.pop()} and settles on it"
+            raise _Fault(("steps", index), reason)
+
+
+def _line_of(tree: Any, place: _Place) -> int:
+    """The line of a place, or of the nearest thing around it."""
+    node, line = tree, 1
+    for part in place:
+        found = next((value for key, value in _children(node) if key == part), None)
+        if found is None:
+            break
+        node, line = found
+    return line
+
+
+def _children(node: Any) -> Iterator[tuple[str | int, tuple[Any, int]]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in reversed(node.value):  # of a key that stands twice, the second
+            yield key.value, (value, key.start_mark.line + 1)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield index, (value, value.start_mark.line + 1)
