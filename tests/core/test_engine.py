@@ -1,0 +1,299 @@
+"""What the naive model cannot judge: limits, arithmetic of delays, broken accounts, bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ringfaust.core import command as c
+from ringfaust.core import effect as e
+from ringfaust.core import limits
+from ringfaust.core.model import AckMode, Refusal
+from ringfaust.errors import BrokenAccounts
+from tests.model.harness import PAYLOAD, BytesStore, DictStore, Partition
+
+LATEST = limits.TIME_MS
+
+
+def partition(**fields: object) -> Partition:
+    return Partition(DictStore(), {"q": {"consumer_timeout": 0} | fields, "other": {}})
+
+
+def send(queue: str, message: str, now: int = 0, **more: Any) -> c.Send:
+    return c.Send(queue, message, now, payload=PAYLOAD, **more)
+
+
+def refusals(effects: list[e.Effect]) -> list[Refusal]:
+    return [one.reason for one in effects if isinstance(one, e.Refused)]
+
+
+# --- bad input changes nothing (R103) -----------------------------------------------------------
+
+BAD = [
+    (send("nowhere", "m"), Refusal.UNKNOWN_QUEUE),
+    (c.Attach("nowhere", "k", 1), Refusal.UNKNOWN_QUEUE),
+    (c.Attach("q", "k1", 1), Refusal.BAD_COMMAND),
+    (c.Attach("q", "@window", 1), Refusal.BAD_COMMAND),
+    (c.Attach("q", "k", -1), Refusal.BAD_COMMAND),
+    (c.Attach("q", "k", limits.CREDIT + 1), Refusal.BAD_COMMAND),
+    (c.Credit("q", "k1", -1), Refusal.BAD_COMMAND),
+    (c.Credit("q", "k1", limits.CREDIT), Refusal.BAD_COMMAND),
+    (c.Credit("q", "nobody", 1), Refusal.BAD_COMMAND),
+    (c.Heartbeat("q", "nobody"), Refusal.BAD_COMMAND),
+    (c.Detach("q", "nobody"), Refusal.BAD_COMMAND),
+    (c.Recover("q", "nobody"), Refusal.BAD_COMMAND),
+    (c.Rollback("nothing"), Refusal.BAD_COMMAND),
+    (c.Rollback(""), Refusal.BAD_COMMAND),
+    (c.Ack("q", "nobody", "held"), Refusal.BAD_COMMAND),
+    (c.Ack("q", "k1", "nothing"), Refusal.UNKNOWN_DELIVERY),
+    (c.Ack("q", "k1", "held", 99), Refusal.UNKNOWN_DELIVERY),
+    (c.Ack("q", "k1", "done"), Refusal.STALE_DELIVERY),
+    (c.Reject("q", "k1", "done"), Refusal.STALE_DELIVERY),
+    (c.Release("q", "k1", "held", 0, -1), Refusal.BAD_COMMAND),
+    (c.Release("q", "k1", "held", 0, LATEST + 1), Refusal.BAD_COMMAND),
+    (c.CreateQueue("q", {}), Refusal.BAD_COMMAND),
+    (c.CreateQueue("", {}), Refusal.BAD_COMMAND),
+    (c.CreateQueue("x" * (limits.NAME_CHARS + 1), {}), Refusal.BAD_COMMAND),
+    (c.CreateQueue("new", {"ring_size": 0}), Refusal.BAD_COMMAND),
+    (c.Configure("q", {"ring_size": 0}), Refusal.BAD_COMMAND),
+    (c.Configure("q", {"ring_size": 2, "rung": 1}), Refusal.BAD_COMMAND),
+    (c.Configure("q", {"consumer_timeout": LATEST + 1}), Refusal.BAD_COMMAND),
+    (c.Configure("nowhere", {}), Refusal.UNKNOWN_QUEUE),
+    (c.DeleteQueue("nowhere"), Refusal.UNKNOWN_QUEUE),
+    (c.Pause("q", "everything"), Refusal.BAD_COMMAND),
+    (c.Resume("q", ""), Refusal.BAD_COMMAND),
+    (c.Remove("q", "held"), Refusal.BAD_COMMAND),
+    (c.Move("q", "waits", "nowhere"), Refusal.UNKNOWN_QUEUE),
+    (c.Move("q", "nothing", "other"), Refusal.BAD_COMMAND),
+    (c.CancelScheduled("q", "waits"), Refusal.BAD_COMMAND),
+    (c.DeliverNow("q", "waits"), Refusal.BAD_COMMAND),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "reason"), BAD, ids=str)
+@pytest.mark.parametrize("in_one_batch", [True, False])
+def test_a_refused_command_changes_nothing(
+    command: c.Command, reason: Refusal, in_one_batch: bool
+) -> None:
+    it = partition()
+    it.step(c.Attach("q", "k1", 1), 10)
+    it.step(send("q", "done"), 10)
+    it.step(c.Ack("q", "k1", "done"), 10)
+    it.step(send("q", "held"), 10)
+    it.step(send("q", "waits"), 10)
+    it.step(send("q", "later", due_ms=1_000), 10)
+    if not in_one_batch:
+        it.commit()
+    before = it.would_be_durable().rows
+    effects = it.step(command, 50)
+    assert refusals(effects) == [reason]
+    assert len(effects) == 1
+    assert it.would_be_durable().rows == before
+    if not in_one_batch:
+        assert it.commit() == []
+
+
+def test_a_refused_or_idle_step_takes_no_number_and_no_time() -> None:
+    it = partition()
+    it.step(send("q", "m"), 10)
+    it.step(c.Rollback("nothing"), 500)
+    it.step(c.Sweep(), 700)
+    assert (it.state.step, it.state.now_ms) == (1, 10)
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+
+def test_no_more_consumers_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONSUMERS", 2)
+    it = partition()
+    answers = [refusals(it.step(c.Attach("q", name, 1), 0)) for name in ("a", "b", "c")]
+    assert answers == [[], [], [Refusal.CONSUMER_LIMIT]]
+
+
+def test_a_sweep_does_a_bounded_part_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SWEEP_AT_ONCE", 4)
+    it = partition()
+    for number in range(10):
+        it.step(send("q", f"m{number}", due_ms=100 + number), 0)
+    done = []
+    for _ in range(9):
+        done += [one.message.id for one in it.step(c.Sweep(), 1_000) if isinstance(one, e.Due)]
+        assert len(done) < 10 or done == [f"m{number}" for number in range(10)]
+    assert len(done) == 10
+    assert it.state.next_wake_ms() is None
+
+
+def test_more_expired_than_one_step_takes_are_neither_delivered_nor_evicted() -> None:
+    """R50: before it can be delivered or count as a victim."""
+    it = partition(ring_size=limits.SWEEP_AT_ONCE + 2)
+    for number in range(limits.SWEEP_AT_ONCE + 2):
+        it.step(send("q", f"m{number}", expires_at_ms=5), 0)
+    effects = it.step(c.Attach("q", "k", 9), 10)
+    assert {type(one) for one in effects} == {e.Attached, e.Expired}
+    assert it.state.queues["q"].counts.ready == 0
+    for number in range(limits.SWEEP_AT_ONCE + 2):
+        it.step(send("other", f"n{number}", 10, expires_at_ms=15), 10)
+    effects = it.step(c.Purge("other"), 20)
+    assert {type(one) for one in effects} == {e.Expired}
+    assert len(effects) == limits.SWEEP_AT_ONCE + 2
+
+
+def test_a_message_that_many_held_can_still_be_stored() -> None:
+    """Their names stand in the message; the last ones are kept."""
+    it = Partition(BytesStore(), {"q": {}})
+    it.step(send("q", "m"), 0)
+    for number in range(limits.HOLDERS + 40):
+        name = f"{number:03}".rjust(limits.NAME_CHARS, "\U0001f501")
+        it.step(c.Attach("q", name, 1), 0)
+        it.step(c.Detach("q", name), 0)
+        it.commit()
+    it.start()
+    it.step(c.Purge("q"), 0)
+    assert refusals(it.step(c.Ack("q", name, "m"), 0)) == [Refusal.EVICTED]
+
+
+# --- redelivery delay (R40) ---------------------------------------------------------------------
+
+
+def waits(message: str, releases: int, **fields: object) -> list[int]:
+    """How long a message had to wait after each of its releases."""
+    it = partition(max_attempts=-1, **fields)
+    it.step(c.Attach("q", "k", 1), 0)
+    it.step(send("q", message), 0)
+    found = []
+    now = 0
+    for _ in range(releases):
+        effects = it.step(c.Release("q", "k", message), now)
+        due_ms = next(one.due_ms for one in effects if isinstance(one, e.Returned))
+        found.append(due_ms - now if due_ms else 0)
+        now = max(now, due_ms)
+        it.step(c.Sweep(), now)
+    it.commit()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, [0, 0]),
+        ({"redelivery_delay": 1_000}, [1_000, 1_000]),
+        ({"redelivery_delay": 1_000, "redelivery_multiplier": 2.0}, [1_000, 2_000, 4_000]),
+        ({"redelivery_delay": 3, "redelivery_multiplier": 1.5}, [3, 4, 6, 10]),
+        (
+            {"redelivery_delay": 9, "redelivery_multiplier": 2, "redelivery_delay_max": 20},
+            [9, 18, 20, 20],
+        ),
+        ({"redelivery_delay": 9, "redelivery_delay_max": 0}, [0, 0]),
+    ],
+)
+def test_growth_and_cap(fields: dict[str, object], expected: list[int]) -> None:
+    assert waits("m", len(expected), **fields) == expected
+
+
+def test_growth_that_overflows_is_capped() -> None:
+    grown = waits("m", 200, redelivery_delay=LATEST, redelivery_multiplier=1_000.0)
+    assert grown == [LATEST // 2] * 200
+    capped = waits(
+        "m", 200, redelivery_delay=1, redelivery_multiplier=1_000, redelivery_delay_max=50
+    )
+    assert capped == [1] + [50] * 199
+
+
+def test_the_longest_delay_can_be_stored() -> None:
+    it = Partition(
+        BytesStore(), {"q": {"redelivery_delay": LATEST, "redelivery_delay_max": LATEST}}
+    )
+    it.step(c.Attach("q", "k", 1), LATEST)
+    it.step(send("q", "m"), LATEST)
+    it.step(c.Release("q", "k", "m"), LATEST)
+    it.commit()
+    assert it.state.next_wake_ms() == LATEST + 30_000
+    assert it.state.queues["q"].counts.scheduled == 1
+
+
+def test_jitter_is_drawn_from_the_id_within_its_share() -> None:
+    fields = {"redelivery_delay": 1_000, "redelivery_jitter": 0.3}
+    drawn = {f"m{n}": waits(f"m{n}", 1, **fields)[0] for n in range(300)}
+    assert min(drawn.values()) >= 700
+    assert max(drawn.values()) <= 1_300
+    assert min(drawn.values()) < 750
+    assert max(drawn.values()) > 1_250
+    assert all(waits(name, 1, **fields) == [ms] for name, ms in list(drawn.items())[:20])
+
+
+def test_jitter_does_not_pass_the_cap() -> None:
+    fields = {"redelivery_delay": 1_000, "redelivery_jitter": 1.0, "redelivery_delay_max": 1_000}
+    drawn = [waits(f"m{n}", 1, **fields)[0] for n in range(50)]
+    assert max(drawn) == 1_000
+    assert min(drawn) < 1_000
+
+
+def test_a_delay_that_a_release_names_is_not_capped() -> None:
+    it = partition(redelivery_delay_max=5)
+    it.step(c.Attach("q", "k", 1), 0)
+    it.step(send("q", "m"), 0)
+    (returned,) = it.step(c.Release("q", "k", "m", 0, 77), 0)
+    assert isinstance(returned, e.Returned)
+    assert returned.due_ms == 77
+
+
+# --- accounts (R100) ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["added", "acked", "ready", "delivering", "scheduled", "evicted"])
+@pytest.mark.parametrize("by", [1, -1])
+def test_tampered_counts_stop_the_queue(name: str, by: int) -> None:
+    it = partition()
+    it.step(send("q", "m"), 0)
+    it.commit()
+    counts = it.state.queues["q"].counts
+    setattr(counts, name, getattr(counts, name) + by)
+    it.step(send("q", "n"), 0)
+    with pytest.raises(BrokenAccounts, match="'q'"):
+        it.commit()
+
+
+def test_counts_that_balance_but_lie_about_deliveries_stop_the_queue() -> None:
+    it = partition()
+    it.step(send("q", "m"), 0)
+    counts = it.state.queues["q"].counts
+    counts.delivering += 1
+    counts.added += 1
+    with pytest.raises(BrokenAccounts, match="delivering"):
+        it.commit()
+
+
+# --- the managed window (R12), as far as the core knows it --------------------------------------
+
+
+def test_a_window_is_served_without_anybody_attaching() -> None:
+    it = partition(window=2)
+    sent = [one for n in range(3) for one in it.step(send("q", f"m{n}"), 0)]
+    assert [d.delivery.message.id for d in sent if isinstance(d, e.Dispatched)] == ["m0", "m1"]
+    it.commit()
+    it.start()
+    acked = it.step(c.Ack("q", "@window", "m0"), 0)
+    assert [d.delivery.message.id for d in acked if isinstance(d, e.Dispatched)] == ["m2"]
+    closed = it.step(c.Configure("q", {"window": 0}), 0)
+    assert [r.message.id for r in closed if isinstance(r, e.Returned)] == ["m2", "m1"]
+
+
+# --- client acks (R16) --------------------------------------------------------------------------
+
+
+def test_a_client_ack_reaches_over_the_queues_of_its_session_and_no_further() -> None:
+    it = partition()
+    client = AckMode.CLIENT
+    it.step(c.Attach("q", "k1", 9, 0, client, "s"), 0)
+    it.step(c.Attach("other", "k1", 9, 0, client, "s"), 0)
+    it.step(c.Attach("other", "k2", 9, 9, client, "t"), 0)
+    for queue, message in (("q", "a"), ("other", "b"), ("q", "c")):
+        it.step(send(queue, message), 0)
+    it.step(c.Detach("other", "k2"), 0)  # b goes to k1, after c
+    acked = it.step(c.Ack("q", "k1", "c"), 0)
+    assert [one.delivery.message.id for one in acked if isinstance(one, e.Acked)] == ["a", "c"]
+    it.step(send("q", "d"), 0)
+    acked = it.step(c.Ack("q", "k1", "d"), 0)
+    assert [one.delivery.message.id for one in acked if isinstance(one, e.Acked)] == ["b", "d"]

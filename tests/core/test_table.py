@@ -1,0 +1,181 @@
+"""Windows over the store, against a sorted dict."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from ringfaust.core import limits
+from ringfaust.core.table import ROW_BYTES, Book, Kind, Ordered, Row, Rows
+from tests.model.harness import DictStore
+
+KEYS = st.integers(0, 25)
+
+
+class Value(NamedTuple):
+    text: str
+    size_bytes: int
+
+
+VALUES = st.builds(Value, st.text(max_size=2), st.integers(0, 100))
+
+
+class Windows(RuleBasedStateMachine):
+    """One table beside a plain dict; the table is asked in every way there is."""
+
+    @initialize(
+        rows=st.dictionaries(KEYS, VALUES, max_size=12), refill=st.sampled_from([1, 2, 3, 1_000])
+    )
+    def begin(self, rows: dict[int, Value], refill: int) -> None:
+        self.usual_refill, limits.REFILL = limits.REFILL, refill
+        self.store = DictStore()
+        self.store.apply(((Kind.RING, "q", 0, key), value) for key, value in rows.items())
+        self.book = Book(self.store)
+        self.truth = dict(rows)
+        self.flying: dict[Row, Value | None] = {}
+        self.table = Ordered(self.book, Kind.RING, "q", fresh=not rows, weighs=True)
+
+    def teardown(self) -> None:
+        if hasattr(self, "usual_refill"):
+            limits.REFILL = self.usual_refill
+
+    @rule(key=KEYS, value=VALUES)
+    def put_new(self, key: int, value: Value) -> None:
+        if key not in self.truth:
+            self.table.put_new(key, value)
+            self.truth[key] = value
+
+    @rule(key=KEYS, value=VALUES)
+    def put(self, key: int, value: Value) -> None:
+        self.table.put(key, value)
+        self.truth[key] = value
+
+    @rule(key=KEYS)
+    def delete(self, key: int) -> None:
+        self.table.delete(key)
+        self.truth.pop(key, None)
+
+    @rule(count=st.integers(1, 4))
+    def delete_from_the_front(self, count: int) -> None:
+        for _ in range(count):
+            if (key := self.table.first_key()) is not None:
+                self.table.delete(key)
+                del self.truth[key]
+
+    @rule(key=KEYS)
+    def get(self, key: int) -> None:
+        assert self.table.get(key) == self.truth.get(key)
+
+    @rule()
+    def first(self) -> None:
+        assert self.table.first() == min(self.truth.items(), default=None)
+
+    @rule()
+    def iterate(self) -> None:
+        assert list(self.table) == sorted(self.truth.items())
+
+    @rule(most=st.integers(1, 9))
+    def read_some(self, most: int) -> None:
+        pairs = zip(self.table, range(most), strict=False)
+        assert [pair for pair, _ in pairs] == sorted(self.truth.items())[:most]
+
+    @rule(doomed=st.sets(KEYS), before=st.lists(KEYS, max_size=2))
+    def change_while_iterating(self, doomed: set[int], before: list[int]) -> None:
+        """Rows may be deleted meanwhile, and put before where it stands."""
+        expected = sorted(self.truth)
+        seen = []
+        for key, _ in self.table:
+            seen.append(key)
+            if key in doomed:
+                self.delete(key)
+            for new in before:
+                if new < key:
+                    self.put_new(new, Value("new", 1))
+        assert seen == expected
+
+    @rule(after=st.none() | KEYS, most=st.integers(1, 9))
+    def scan(self, after: int | None, most: int) -> None:
+        rows = [(k, v) for k, v in sorted(self.truth.items()) if after is None or k > after]
+        assert self.table.scan(after, most) == rows[:most]
+
+    @precondition(lambda self: not self.flying)
+    @rule()
+    def take_off(self) -> None:
+        self.flying = dict(self.table.writes())
+        self.book.dirty.clear()
+
+    @rule()
+    def land(self) -> None:
+        self.store.apply(self.flying.items())
+        self.flying = {}
+        self.table.settle()
+
+    @rule(excess=st.integers(0, 4_000))
+    def shed(self, excess: int) -> None:
+        before = self.book.cached_bytes
+        self.table.shed(excess)
+        kept = list(self.table._values)
+        assert self.book.cached_bytes <= max(before - excess, 0) or len(kept) <= 1
+
+    @rule()
+    def forget(self) -> None:
+        self.table.forget()
+        assert self.book.cached_bytes == 0
+
+    @invariant()
+    def weighs_what_it_holds(self) -> None:
+        if hasattr(self, "table"):
+            held = self.table._values.values()
+            assert self.book.cached_bytes == sum(v.size_bytes + ROW_BYTES for v in held)
+
+    @invariant()
+    def writes_are_the_difference(self) -> None:
+        """Store, what flies and what changed since make the truth."""
+        if not hasattr(self, "table"):
+            return
+        table = deepcopy(self.table)
+        store = table.book.store
+        store.apply(self.flying.items())
+        table.settle()
+        store.apply(table.writes())
+        assert dict(store.scan(Kind.RING, "q", 0, None, 99)) == self.truth
+
+
+def test_ordered_is_a_sorted_dict() -> None:
+    run_state_machine_as_test(
+        Windows,
+        settings=settings(max_examples=100, stateful_step_count=40, deadline=None, print_blob=True),
+    )
+
+
+@pytest.mark.parametrize("table_type", [Rows, Ordered])
+def test_what_is_born_and_dies_in_one_batch_leaves_no_write(table_type: type[Rows]) -> None:
+    book = Book(DictStore())
+    extra = {} if table_type is Rows else {"fresh": True}
+    table = table_type(book, Kind.GROUP, "q", **extra)
+    table.put_new(1, "one")
+    table.delete(1)
+    assert list(table.writes()) == []
+
+
+def test_a_row_that_was_deleted_and_came_again_is_written_over() -> None:
+    store = DictStore()
+    store.apply([((Kind.GROUP, "q", 0, 1), "old")])
+    table = Rows(Book(store), Kind.GROUP, "q")
+    table.delete(1)
+    assert table.get(1) is None
+    table.put_new(1, "new")
+    table.delete(1)
+    assert list(table.writes()) == [((Kind.GROUP, "q", 0, 1), None)]

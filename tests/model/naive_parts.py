@@ -1,0 +1,134 @@
+"""The naive model's small parts: how a message moves, whoever decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ringfaust.core.model import AckMode, QueueSpec
+from ringfaust.errors import BadSetting
+from tests.model.naive_queue import Consumer, Held, Message, Queue
+
+Fact = tuple[Any, ...]
+"""An effect in comparable form: what happened, the queue, and so on."""
+
+
+class Refuse(Exception):
+    """The command is refused: for what reason."""
+
+
+def need(holds: object) -> None:
+    """Otherwise the command is no good."""
+    if not holds:
+        raise Refuse("bad_command")
+
+
+class Parts:
+    """The queues of one partition and what can be done in them."""
+
+    def __init__(self, declared: Mapping[str, Mapping[str, object]]) -> None:
+        self.declared = declared
+        self.queues: dict[str, Queue] = {}
+        self.now = 0
+        self.facts: list[Fact] = []
+        self.given: list[tuple[str, Held]] = []
+        """Deliveries of the last step, by queue name."""
+
+    def say(self, what: str, q: Queue, *rest: Any) -> None:
+        self.facts.append((what, q.name, *rest))
+
+    def queue(self, name: str) -> Queue:
+        if name not in self.queues and name in self.declared:
+            self.make(name, {})
+        if name not in self.queues:
+            raise Refuse("unknown_queue")
+        return self.queues[name]
+
+    def make(self, name: str, own: Mapping[str, object]) -> Queue:
+        self.queues[name] = Queue(name, own, self.spec(name, own))
+        return self.queues[name]
+
+    def spec(self, name: str, own: Mapping[str, object]) -> QueueSpec:
+        try:
+            return QueueSpec().with_fields({**self.declared.get(name, {}), **own})
+        except BadSetting as error:
+            raise Refuse("bad_command") from error
+
+    def attached(self, queue: str, name: str) -> tuple[Queue, Consumer]:
+        q = self.queue(queue)
+        k = q.consumer(name)
+        if k is None:
+            raise Refuse("bad_command")
+        return q, k
+
+    def session(self, name: str) -> list[tuple[Queue, Consumer]]:
+        """All consumers attached in a session, with their queues."""
+        queues = [q for _, q in sorted(self.queues.items())]
+        return [(q, k) for q in queues for k in q.consumers if name and k.session == name]
+
+    def waiting(self, q: Queue, message: str, only_scheduled: bool = False) -> Message:
+        """The ready or scheduled message of that id."""
+        ready = [] if only_scheduled else q.in_delivery_order()
+        for m in ready + [m for _, m in q.by_due_time()]:
+            if m.id == message:
+                return m
+        raise Refuse("bad_command")
+
+    def withdraw(self, q: Queue, m: Message) -> None:
+        q.ready = [other for other in q.ready if other is not m]
+        q.scheduled = [pair for pair in q.scheduled if pair[1] is not m]
+
+    def dispatch(self, q: Queue) -> None:
+        """The first message that some consumer can take, again until none can (R14)."""
+        while "dispatch" not in q.paused:
+            pairs = [(m, q.taker(m)) for m in q.in_delivery_order()]
+            able = [(m, k) for m, k in pairs if k is not None]
+            if not able:
+                return
+            self.hand_over(q, *able[0])
+
+    def hand_over(self, q: Queue, m: Message, k: Consumer) -> None:
+        self.withdraw(q, m)
+        m.attempts += 1
+        m.handovers += 1
+        m.holders.append(k.name)
+        if m.group:
+            q.owners[m.group] = k.name
+        q.took(k)
+        h = Held(k.name, m)
+        q.held.append(h)
+        self.given.append((q.name, h))
+        self.say("dispatched", q, k.name, m.id, m.attempts, m.handovers)
+        if k.mode is AckMode.NONE:
+            self.end(q, h)
+            self.accept(q, h)
+
+    def end(self, q: Queue, h: Held) -> None:
+        q.held.remove(h)
+        q.ended[h.consumer][h.message.id] = "stale_delivery"
+
+    def accept(self, q: Queue, h: Held) -> None:
+        q.counts["acked"] += 1
+        self.say("acked", q, h.consumer, h.message.id)
+
+    def die(self, q: Queue, h: Held, reason: str, text: str) -> None:
+        q.counts["dead"] += 1
+        self.say("dead", q, h.message.id, reason, h.consumer, text)
+
+    def evict(self, q: Queue, m: Message, reason: str, cause: str) -> None:
+        """It leaves by the ring (R6)."""
+        self.withdraw(q, m)
+        for name in m.holders:
+            q.ended[name][m.id] = "evicted"
+        q.counts["evicted"] += 1
+        self.say("evicted", q, m.id, reason, cause, q.spec.ring_size, len(q.ready))
+
+    def leave_expired(self, q: Queue, m: Message, consumer: str = "") -> None:
+        self.withdraw(q, m)
+        q.counts["expired"] += 1
+        self.say("expired", q, m.id, consumer)
+
+    def take_out(self, q: Queue, m: Message) -> None:
+        self.withdraw(q, m)
+        q.counts["removed"] += 1
+        self.say("removed", q, m.id)

@@ -1,0 +1,157 @@
+"""What the naive model keeps of one queue: lists and dicts, and `sorted` says what the order is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ringfaust.core.model import AckMode, QueueSpec
+
+
+@dataclass(eq=False)
+class Message:
+    """A message; only its place and its hand-overs ever change."""
+
+    id: str
+    sequence: int
+    priority: int
+    sent_ms: int
+    expires_ms: int
+    due_ms: int
+    group: str
+    size_bytes: int
+    payload: object
+    place: tuple[int, int, int] | None = None
+    """Position: (0, due time, sequence) for what came due, (1, 0, sequence) for the plain."""
+    attempts: int = 0
+    handovers: int = 0
+    holders: list[str] = field(default_factory=list)
+
+    def is_expired(self, now: int) -> bool:
+        return 0 < self.expires_ms <= now
+
+
+@dataclass(eq=False)
+class Consumer:
+    """An attached consumer."""
+
+    name: str
+    order: int
+    credit: int
+    priority: int
+    mode: AckMode
+    session: str
+    active: bool
+    seen_ms: int
+
+
+@dataclass(eq=False)
+class Held:
+    """A delivery that is not settled."""
+
+    consumer: str
+    message: Message
+    number: int = 0
+
+
+class Queue:
+    """One queue."""
+
+    def __init__(self, name: str, own: Mapping[str, object], spec: QueueSpec) -> None:
+        self.name = name
+        self.own = dict(own)
+        self.spec = spec
+        self.ready: list[Message] = []
+        self.scheduled: list[tuple[int, Message]] = []
+        self.held: list[Held] = []
+        """In the order they were handed over."""
+        self.consumers: list[Consumer] = []
+        self.owners: dict[str, str] = {}
+        """Message group → the consumer that has it."""
+        self.turns: dict[int, tuple[int, int]] = {}
+        """By consumer priority: attach order of who got the last delivery, how many in a row."""
+        self.ended: dict[str, dict[str, str]] = {}
+        """By consumer that ever attached and message id: why its delivery is no more."""
+        self.counts: Counter[str] = Counter()
+        self.sequences = 0
+        self.orders = 0
+        self.paused: set[str] = set()
+
+    def in_delivery_order(self) -> list[Message]:
+        """R14: priority, then position."""
+        return sorted(self.ready, key=lambda m: (-m.priority, m.place))
+
+    def by_position(self) -> list[Message]:
+        """The ready ones, whatever their priority."""
+        return sorted(self.ready, key=lambda m: m.place)
+
+    def by_due_time(self) -> list[tuple[int, Message]]:
+        """The scheduled ones with their due times."""
+        return sorted(self.scheduled, key=lambda pair: (pair[0], pair[1].sequence))
+
+    def expired(self, now: int) -> list[Message]:
+        """What a sweep removes first (R32)."""
+        all_waiting = self.ready + [m for _, m in self.scheduled]
+        late = [m for m in all_waiting if m.is_expired(now)]
+        return sorted(late, key=lambda m: (m.expires_ms, m.sequence))
+
+    def is_full(self) -> bool:
+        return self.spec.ring_size != -1 and len(self.ready) >= self.spec.ring_size
+
+    def is_over(self) -> bool:
+        return self.spec.ring_size != -1 and len(self.ready) > self.spec.ring_size
+
+    def victim(self) -> Message:
+        """Who leaves a full ring (R3)."""
+        if self.spec.evict == "head":
+            return self.in_delivery_order()[0]
+        if self.spec.evict == "lowest_priority":
+            return sorted(self.ready, key=lambda m: (m.priority, m.place))[0]
+        return self.by_position()[0]
+
+    def consumer(self, name: str) -> Consumer | None:
+        return next((k for k in self.consumers if k.name == name), None)
+
+    def held_by(self, name: str) -> list[Held]:
+        return [h for h in self.held if h.consumer == name]
+
+    def taker(self, message: Message) -> Consumer | None:
+        """Who gets the message, if anybody can take it (R11, R14)."""
+        able = [
+            k
+            for k in sorted(self.consumers, key=lambda k: k.order)
+            if k.active
+            and len(self.held_by(k.name)) < k.credit
+            and (not message.group or self.owners.get(message.group, k.name) == k.name)
+        ]
+        if not able:
+            return None
+        highest = max(k.priority for k in able)
+        able = [k for k in able if k.priority == highest]
+        last, in_a_row = self.turns.get(highest, (0, 0))
+        for k in able:
+            if k.order == last and in_a_row < self.spec.batch:
+                return k
+        return next((k for k in able if k.order > last), able[0])
+
+    def took(self, k: Consumer) -> None:
+        """Every delivery moves the turn (R11)."""
+        last, in_a_row = self.turns.get(k.priority, (0, 0))
+        goes_on = last == k.order and in_a_row < self.spec.batch
+        self.turns[k.priority] = (k.order, in_a_row + 1 if goes_on else 1)
+
+    def all_counts(self) -> dict[str, int]:
+        """The accounts (R100), `messages` too."""
+        now = {
+            "ready": len(self.ready),
+            "delivering": len(self.held),
+            "scheduled": len(self.scheduled),
+        }
+        past = ("added", "acked", "evicted", "expired", "dead", "refused", "removed", "moved_out")
+        return {
+            **now,
+            **{name: self.counts[name] for name in past},
+            "lost": 0,
+            "messages": sum(now.values()),
+        }
