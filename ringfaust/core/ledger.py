@@ -35,7 +35,8 @@ class _Trail:
     __slots__ = ("changed", "pages", "past", "rows")
 
     def __init__(self, past: Past, rows: Rows) -> None:
-        self.past = past
+        self.past: Past | None = past
+        """None: it was forgotten in this batch."""
         self.rows = rows
         self.pages: dict[int, dict[str, bool]] = {
             number: dict(page) for number, page in rows.scan(None, _PAGES + 1)
@@ -67,14 +68,14 @@ class Ledger:
     def arrive(self, consumer: str) -> None:
         """It attached; what its name had before counts on."""
         trail = self._trail(consumer)
-        trail.past = trail.past._replace(departure=0)
+        trail.past = _past(trail)._replace(departure=0)
 
     def depart(self, consumer: str) -> None:
         """It detached; remember it as one of the last that did."""
         forgotten, given = self.departures
         given += 1
         trail = self._trail(consumer)
-        trail.past = trail.past._replace(departure=given)
+        trail.past = _past(trail)._replace(departure=given)
         self._departed.put_new(given, consumer)
         if given - forgotten > limits.DEPARTED_REMEMBERED:
             forgotten += 1
@@ -84,14 +85,15 @@ class Ledger:
     def _forget_departure(self, number: int) -> None:
         name = self._departed.get(number)
         self._departed.delete(number)
-        if name is not None and self._trail(name).past.departure == number:
+        if name is not None and _past(self._trail(name)).departure == number:
             self._erase_consumer(name)
 
     def remember(self, consumer: str, message_id: str) -> None:
         """A delivery of that message to that consumer is over."""
         trail = self._trail(consumer)
-        number = trail.past.ended
-        trail.past = trail.past._replace(ended=number + 1)
+        past = _past(trail)
+        number = past.ended
+        trail.past = past._replace(ended=number + 1)
         page = number // PAGE
         if page not in trail.pages:
             trail.pages[page] = {}
@@ -112,7 +114,8 @@ class Ledger:
 
     def judge(self, consumer: str, message_id: str) -> Refusal:
         """Why there is nothing to settle (R103)."""
-        if consumer not in self._trails and self._past.get(consumer) is None:
+        known = self._trails.get(consumer)
+        if (known.past if known else self._past.get(consumer)) is None:
             return Refusal.BAD_COMMAND
         trail = self._trail(consumer)
         page = trail.page_of(message_id)
@@ -123,7 +126,7 @@ class Ledger:
     def save(self) -> None:
         """Write what has changed."""
         for consumer, trail in self._trails.items():
-            if self._past.get(consumer) != trail.past:
+            if trail.past is not None and self._past.get(consumer) != trail.past:
                 self._past.put(consumer, trail.past)
             for number in sorted(trail.changed):
                 page = trail.pages.get(number)
@@ -132,11 +135,11 @@ class Ledger:
                 else:
                     trail.rows.put(number, tuple(page.items()))
             trail.changed.clear()
-
-    def settle(self) -> None:
-        """The batch is applied: few trails stay decoded."""
         if len(self._trails) > _TRAILS_DECODED:
-            self._trails.clear()
+            settled = [name for name, trail in self._trails.items() if not trail.rows.is_dirty]
+            for name in settled:
+                if not self._trails[name].rows.flying:
+                    del self._trails[name]
 
     def erase(self) -> None:
         """Delete all rows: the queue ends."""
@@ -154,8 +157,10 @@ class Ledger:
         trail = self._trail(name)
         for number in trail.pages:
             trail.rows.delete(number)
+        trail.pages.clear()
+        trail.changed.clear()
+        trail.past = None
         self._past.delete(name)
-        del self._trails[name]
 
     def _trail(self, consumer: str) -> _Trail:
         trail = self._trails.get(consumer)
@@ -164,3 +169,7 @@ class Ledger:
             rows = Rows(self._book, Kind.ENDED, self._queue, consumer)
             trail = self._trails[consumer] = _Trail(past, rows)
         return trail
+
+
+def _past(trail: _Trail) -> Past:
+    return trail.past or Past(0, 0)

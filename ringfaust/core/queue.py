@@ -61,6 +61,7 @@ class Queue:
         self.expiring = row.expiring
         """Rows in `expiry`."""
         self._lanes: dict[int, Ordered] = {}
+        self._last_lane = 0
         counts = self.counts
         self.scheduled = Ordered(
             book, Kind.SCHEDULED, name, fresh=not counts.scheduled, weighs=True
@@ -162,6 +163,7 @@ class Queue:
         """It becomes ready, at its position."""
         lane = limits.PRIORITIES - 1 - message.priority
         self.lane(lane).put_new(message.position, message)
+        self._last_lane = lane
         self.lane_counts[lane] += 1
         self.counts.ready += 1
         if message.expires_at_ms:
@@ -185,6 +187,9 @@ class Queue:
 
     def lowest(self) -> Message:
         """The ready message of the lowest position, whatever its priority (R3 oldest)."""
+        only = self._last_lane
+        if self.lane_counts[only] == self.counts.ready:  # as in most rings: one priority
+            return self.lane(only).first()[1]  # type: ignore[index, no-any-return]
         rows = [self.lane(i).first() for i, count in enumerate(self.lane_counts) if count]
         return min(row for row in rows if row is not None)[1]  # type: ignore[no-any-return]
 

@@ -35,7 +35,8 @@ class State:
         self._clock = Rows(self.book, Kind.CLOCK, "")
         self._rows = Rows(self.book, Kind.QUEUE, "")
         self._deleted: dict[str, Queue] = {}
-        """Queues deleted in this batch: one made anew must not see what the store still has."""
+        """Queues deleted, but not yet in the store: a new one must not see what that still has."""
+        self._flying_deleted: dict[str, Queue] = {}
         self._sessions: dict[str, Ordered] = {}
         clock: Clock = self._clock.get(0) or Clock()
         self.now_ms, self.step, self.deliveries = clock
@@ -59,7 +60,7 @@ class State:
             BadSetting: a setting is not right.
         """
         spec = self.catalog.spec(name, settings)
-        queue = self._deleted.pop(name, None)
+        queue = self._deleted.pop(name, None) or self._flying_deleted.pop(name, None)
         if queue is None:
             queue = Queue(self.book, name, spec, None)
         else:
@@ -95,42 +96,48 @@ class State:
         return None if key is None else int(key[0])
 
     def writes(self) -> Iterator[tuple[Row, Any | None]]:
-        """All that changed since the last `settle`, to be made durable as one.
+        """All that changed since the last call, to be made durable as one; it flies until `settle`.
+
+        Not to be called while another batch flies.
 
         Raises:
             BrokenAccounts: a queue's counts do not add up (R100).
         """
-        if not self.changed_queues and not self.book.dirty:
+        book = self.book
+        if not self.changed_queues and not book.dirty:
             return
         self._clock.put(0, Clock(self.now_ms, self.step, self.deliveries))
         for queue in self.changed_queues:
             self._rows.put(queue.name, queue.row())
-        for table in self.book.dirty:
+        self.changed_queues.clear()
+        self._flying_deleted, self._deleted = self._deleted, {}
+        book.flying, book.dirty = book.dirty, []
+        for table in book.flying:
             yield from table.writes()
 
     def settle(self, cache_bytes: int) -> None:
         """The host has applied the writes. Then bring the decoded part down to `cache_bytes`."""
-        for table in self.book.dirty:
+        for table in self.book.flying:
             table.settle()
-        self.book.dirty.clear()
-        for queue in self.changed_queues:
-            queue.ledger.settle()
-        self.changed_queues.clear()
-        self._deleted.clear()
-        self._sessions.clear()
+        self.book.flying = []
+        self._flying_deleted = {}
+        self._sessions = {name: t for name, t in self._sessions.items() if t.is_dirty}
         if self.book.cached_bytes > cache_bytes or len(self.queues) > QUEUES_DECODED:
             self._shrink(cache_bytes // 2)
 
     def _shrink(self, cache_bytes: int) -> None:
-        """Forget the queues that were used longest ago; then the far ends of the others."""
-        by_use = sorted(self.queues.values(), key=lambda queue: queue.used_step)
-        for queue in by_use[: len(by_use) - 1]:
+        """Forget the queues that were used longest ago; then the far ends of the others.
+
+        Queues that the batch under way has changed stay: their changes are in their tables.
+        """
+        idle = [queue for queue in self.queues.values() if queue not in self.changed_queues]
+        for queue in sorted(idle, key=lambda queue: queue.used_step):
             if self.book.cached_bytes <= cache_bytes and len(self.queues) <= QUEUES_DECODED // 2:
                 return
             queue.forget()
             del self.queues[queue.name]
-        if self.book.cached_bytes > cache_bytes:
-            by_use[-1].trim(cache_bytes)
+        for queue in self.queues.values():
+            queue.trim(cache_bytes)
 
 
 QUEUES_DECODED = 20_000

@@ -6,6 +6,9 @@ lies behind the edge is in the store (or among this batch's changes) and is read
 runs empty.
 
 A row that is born and dies within one batch leaves no trace in either, so it is never written.
+
+A batch's changes take off with `writes` and land with `settle`, when the host has made them durable
+and applied them. Meanwhile the next batch may go on: it reads through what is flying.
 """
 
 from __future__ import annotations
@@ -67,18 +70,19 @@ class Store(Protocol):
 class Book:
     """What the tables of one partition share: the store, and which of them a batch changed."""
 
-    __slots__ = ("cached_bytes", "dirty", "store")
+    __slots__ = ("cached_bytes", "dirty", "flying", "store")
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.dirty: list[Rows] = []
+        self.flying: list[Rows] = []
         self.cached_bytes = 0
 
 
 class Rows:
     """Rows read by key alone. Nothing is cached beyond the batch."""
 
-    __slots__ = ("_is_dirty", "book", "born", "changed", "kind", "lane", "queue")
+    __slots__ = ("book", "born", "changed", "flying", "is_dirty", "kind", "lane", "queue")
 
     def __init__(self, book: Book, kind: int, queue: str, lane: Any = 0) -> None:
         self.book = book
@@ -89,10 +93,12 @@ class Rows:
         """Put in this batch, and not in the store."""
         self.changed: dict[Key, Any | None] = {}
         """Put or deleted (None) in this batch, and perhaps in the store."""
-        self._is_dirty = False
+        self.flying: dict[Key, Any | None] = {}
+        """The last batch's changes, until the store has them."""
+        self.is_dirty = False
 
     def _touch(self) -> None:
-        self._is_dirty = True
+        self.is_dirty = True
         self.book.dirty.append(self)
 
     def get(self, key: Key) -> Any | None:
@@ -102,11 +108,13 @@ class Rows:
             return value
         if key in self.changed:
             return self.changed[key]
+        if key in self.flying:
+            return self.flying[key]
         return self.book.store.get((self.kind, self.queue, self.lane, key))
 
     def put_new(self, key: Key, value: Any) -> None:
         """Put a row that the store does not have."""
-        if not self._is_dirty:
+        if not self.is_dirty:
             self._touch()
         if key in self.changed:  # deleted earlier in this batch
             self.changed[key] = value
@@ -115,7 +123,7 @@ class Rows:
 
     def put(self, key: Key, value: Any) -> None:
         """Put a row that the store may have."""
-        if not self._is_dirty:
+        if not self.is_dirty:
             self._touch()
         if key in self.born:
             self.born[key] = value
@@ -124,33 +132,32 @@ class Rows:
 
     def delete(self, key: Key) -> None:
         """Delete a row."""
-        if not self._is_dirty:
+        if not self.is_dirty:
             self._touch()
         if self.born.pop(key, None) is None:
             self.changed[key] = None
 
     def writes(self) -> Iterator[tuple[Row, Any | None]]:
-        """What this batch changed: (row, value), or (row, None) for a delete."""
+        """What this batch changed takes off: (row, value), or (row, None) for a delete."""
+        self.flying = {**self.changed, **self.born}
+        self.born = {}
+        self.changed = {}
+        self.is_dirty = False
         head = (self.kind, self.queue, self.lane)
-        for key, value in self.born.items():
-            yield (*head, key), value
-        for key, value in self.changed.items():
+        for key, value in self.flying.items():
             yield (*head, key), value
 
     def settle(self) -> None:
-        """The host has applied the writes: the store has them now."""
-        self.born = {}
-        self.changed = {}
-        self._is_dirty = False
+        """What was flying is in the store now."""
+        self.flying = {}
 
     def scan(self, after: Key | None, most: int) -> list[tuple[Key, Any]]:
-        """Up to `most` rows in key order, from the first key > after, this batch's changes too."""
-        pairs = self.book.store.scan(
-            self.kind, self.queue, self.lane, after, most + len(self.changed)
-        )
-        cut = pairs[-1][0] if len(pairs) == most + len(self.changed) else None
+        """Up to `most` rows in key order, from the first key > after, all changes included."""
+        reach = most + len(self.changed) + len(self.flying)
+        pairs = self.book.store.scan(self.kind, self.queue, self.lane, after, reach)
+        cut = pairs[-1][0] if len(pairs) == reach else None
         found = dict(pairs)
-        for changes in (self.changed, self.born):
+        for changes in (self.flying, self.changed, self.born):
             for key, value in changes.items():
                 if (after is None or key > after) and (cut is None or key <= cut):
                     found[key] = value
@@ -242,7 +249,8 @@ class Ordered(Rows):
         value = self._values.pop(key, None)
         if value is None:
             return
-        self._weigh(None, value)
+        if self.weighs:
+            self.book.cached_bytes -= value.size_bytes + ROW_BYTES
         if self._keys[self._head] == key:
             self._head += 1
             if self._head > 4096 and self._head * 2 > len(self._keys):
@@ -252,7 +260,7 @@ class Ordered(Rows):
             del self._keys[bisect_left(self._keys, key, self._head)]
 
     def forget(self) -> None:
-        """Give the window's memory back. Only when no change is pending."""
+        """Give the window's memory back; what it held is read again when it is asked for."""
         for value in self._values.values():
             self._weigh(None, value)
         self._keys = []
@@ -289,7 +297,8 @@ class Ordered(Rows):
         else:
             insort(keys, key, self._head)
         self._values[key] = value
-        self._weigh(value, None)
+        if self.weighs:
+            self.book.cached_bytes += value.size_bytes + ROW_BYTES
 
     def _weigh(self, new: Any | None, old: Any | None) -> None:
         if self.weighs:

@@ -7,7 +7,7 @@ changelog, in one transaction, and only then the same writes to its own store (a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ringfaust.core import effect as e
@@ -25,6 +25,9 @@ from ringfaust.wire.route import LOG_APPEND_TIME, Route, hop_headers, queue_name
 
 POSITIONS_KEY = b"\0positions"
 """Stored beside the rows: topic → next offset to read, so that position travels with state."""
+
+Outputs = dict[tuple[Role, int | None], list[OutRecord]]
+"""By role, and by partition where it is not the one that decides: a hop names its own."""
 
 TICK = "tick"
 """What caused an effect of time, in place of a record's position."""
@@ -56,7 +59,7 @@ class Road:
         self._routes = {route.topic: (queue_namer(route.queue), route) for route in shared.routes}
         hop = Route(shared.hop_topic, f"{{header:{QUEUE}}}", hop=False)
         self._routes[hop.topic] = (queue_namer(hop.queue), hop)
-        self._out: list[OutRecord] = []
+        self._out: Outputs = {}
         self._lines: list[str] = []
 
     # --- in --------------------------------------------------------------------------------------
@@ -96,10 +99,11 @@ class Road:
             sent_ms = record.timestamp if is_broker_time else now_ms
             headers = hop_headers(record, queue, sent_ms)
             home = self._map.partition_of(queue)
-            self._out.append(OutRecord(Role.HOP, record.key, record.value, headers, home))
+            self._to(Role.HOP, home).append((record.key, record.value, headers))
             return
-        effects = self._engine.step(read_send(record, queue, now_ms), now_ms)
-        self._tell(effects, f"{record.topic}/{record.partition}/{record.offset}")
+        source = f"{record.topic}/{record.partition}/{record.offset}"
+        effects = self._engine.step(read_send(record, queue, source, now_ms), now_ms)
+        self._tell(effects, source)
 
     def _control(self, record: InRecord, now_ms: int) -> int:
         """Do a control command; the time from then on."""
@@ -121,7 +125,7 @@ class Road:
             tail = events.event_tail(self.state.now_ms, by)
             self._lines.append(events.done_line(self.state.step, asked.type, tail))
         if asked.reply:
-            self._out.append(output.reply_record(asked.reply, effects, None))
+            self._to(Role.REPLIES).append(output.reply_record(asked.reply, effects, None))
         return now_ms
 
     def _answer_list(self, asked: control.List) -> None:
@@ -129,10 +133,10 @@ class Road:
         if queue is None:
             text = f"no queue {asked.queue!r} in this partition"
             no: list[e.Effect] = [e.Refused(asked.queue, Refusal.UNKNOWN_QUEUE, asked.queue, text)]
-            self._out.append(output.reply_record(asked.reply, no, None))
+            self._to(Role.REPLIES).append(output.reply_record(asked.reply, no, None))
         else:
             answer = list_queue(queue, asked.limit)
-            self._out.append(output.reply_record(asked.reply, [], answer))
+            self._to(Role.REPLIES).append(output.reply_record(asked.reply, [], answer))
 
     # --- out -------------------------------------------------------------------------------------
 
@@ -140,18 +144,19 @@ class Road:
         state = self.state
         step = state.step
         tail = events.event_tail(state.now_ms, by)
+        lines = self._lines
         for effect in effects:
-            self._lines.append(events.event_line(effect, step, tail))
             kind = type(effect)
+            lines.append(events.WRITERS[kind](effect, step) + tail)
             if kind is e.Evicted:
-                self._out.append(output.evicted_record(effect))  # type: ignore[arg-type]
+                self._to(Role.EVICTED).append(output.evicted_record(effect))  # type: ignore[arg-type]
             elif kind is e.Dispatched:
-                self._out.append(output.dispatched_record(effect))  # type: ignore[arg-type]
+                self._to(Role.DISPATCHED).append(output.dispatched_record(effect))  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:
-                self._out.append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
+                self._to(Role.DEAD).append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
 
     def _unreadable(self, record: InRecord, error: WireError, now_ms: int) -> None:
-        self._out.append(output.unreadable_record(record, error, now_ms))
+        self._to(Role.DEAD).append(output.unreadable_record(record, error, now_ms))
         by = f"{record.topic}/{record.partition}/{record.offset}"
         line = {
             "step": self.state.step, "event": "unreadable", "reason": error.reason,
@@ -159,15 +164,22 @@ class Road:
         }  # fmt: skip
         self._lines.append(json.dumps(line, separators=(",", ":")))
 
-    def outputs(self) -> Iterator[OutRecord]:
-        """The records to write, those of each role in order; the events last. Empties the road."""
-        yield from self._out
-        lines = self._lines
+    def _to(self, role: Role, partition: int | None = None) -> list[OutRecord]:
+        """Where the records for a role's topic are gathered."""
+        target = (role, partition)
+        found = self._out.get(target)
+        if found is None:
+            found = self._out[target] = []
+        return found
+
+    def outputs(self) -> Outputs:
+        """The records to write, each topic's in order; the road is empty then."""
+        lines, self._lines = self._lines, []
         for start in range(0, len(lines), events.LINES_PER_RECORD):
             text = "\n".join(lines[start : start + events.LINES_PER_RECORD])
-            yield OutRecord(Role.EVENTS, None, text.encode())
-        self._out = []
-        self._lines = []
+            self._to(Role.EVENTS).append((None, text.encode(), []))
+        out, self._out = self._out, {}
+        return out
 
     def writes(self) -> list[tuple[bytes, bytes | None]]:
         """The changes to the stored rows, positions among them; None deletes.

@@ -32,11 +32,6 @@ def _quoted_name(name: str) -> str:
     return found
 
 
-def event_line(effect: e.Effect, step: int, tail: str) -> str:
-    """One event. `tail` is what all of one step share; see `event_tail`."""
-    return _WRITERS[type(effect)](effect, step) + tail
-
-
 def event_tail(now_ms: int, by: str) -> str:
     """Time and cause: the end of each line of one step."""
     return f',"time_ms":{now_ms},"by":{quoted(by)}}}'
@@ -54,14 +49,18 @@ def _about(event: str, queue: str, message: Message, step: int) -> str:
     )
 
 
-def _added(effect: e.Added | e.Scheduled | e.Due, step: int) -> str:
+def _due(effect: e.Due, step: int) -> str:
+    return _about("due", effect.queue, effect.message, step) + f',"due_ms":{effect.message.due_ms}'
+
+
+def _added(effect: e.Added | e.Scheduled, step: int) -> str:
     message = effect.message
-    if type(effect) is e.Due:
-        return _about("due", effect.queue, message, step) + f',"due_ms":{message.due_ms}'
     name = "added" if type(effect) is e.Added else "scheduled"
-    line = _about(name, effect.queue, message, step) + (
-        f',"source":{quoted(message.payload.source)},"enqueued_ms":{message.enqueued_ms}'
-        f',"priority":{message.priority},"size_bytes":{message.size_bytes}'
+    line = (
+        f'{{"step":{step},"event":"{name}","queue":{_quoted_name(effect.queue)},'
+        f'"sequence":{message.sequence},"id":{quoted(message.id)},'
+        f'"source":{quoted(message.payload.source)},"enqueued_ms":{message.enqueued_ms},'
+        f'"priority":{message.priority},"size_bytes":{message.size_bytes}'
     )
     if message.due_ms:
         line += f',"due_ms":{message.due_ms}'
@@ -87,7 +86,9 @@ def _returned(effect: e.Returned, step: int) -> str:
 
 def _evicted(effect: e.Evicted, step: int) -> str:
     message = effect.message
-    return _about("evicted", effect.queue, message, step) + (
+    return (
+        f'{{"step":{step},"event":"evicted","queue":{_quoted_name(effect.queue)},'
+        f'"sequence":{message.sequence},"id":{quoted(message.id)}'
         f',"reason":"{effect.reason}","cause":{quoted(effect.cause)},"ready":{effect.ready}'
         f',"ring_size":{effect.ring_size},"age_ms":{effect.at_ms - message.enqueued_ms}'
         f',"handovers":{message.handovers}'
@@ -121,10 +122,10 @@ def _plain(event: str, *names: str) -> Callable[[Any, int], str]:
     return write
 
 
-_WRITERS: dict[type, Callable[[Any, int], str]] = {
+WRITERS: dict[type, Callable[[Any, int], str]] = {
     e.Added: _added,
     e.Scheduled: _added,
-    e.Due: _added,
+    e.Due: _due,
     e.Dispatched: lambda effect, step: _held("dispatched", effect.queue, effect.delivery, step),
     e.Acked: lambda effect, step: _held("acked", effect.queue, effect.delivery, step),
     e.Returned: _returned,
@@ -140,3 +141,4 @@ _WRITERS: dict[type, Callable[[Any, int], str]] = {
     e.Deleted: _plain("deleted", "counts"),
     e.Refused: _plain("refused", "reason", "about", "text"),
 }
+"""How each effect is written: (effect, step) → the line but for its `event_tail`."""

@@ -13,20 +13,23 @@ from ringfaust.core.model import PLAIN, DeadReason, Message
 from ringfaust.errors import WireError
 from ringfaust.wire import headers as h
 from ringfaust.wire.control import VERSION
-from ringfaust.wire.record import Headers, InRecord, OutRecord, Payload, Role
+from ringfaust.wire.record import InRecord, OutRecord, Payload
 
 
-def _common(queue: str, message: Message, payload: Payload) -> tuple[tuple[str, bytes], ...]:
-    """What is said of the message on every output; optional parts only where they are set."""
-    base = (
+def _headers(queue: str, message: Message, payload: Payload) -> list[tuple[str, bytes]]:
+    """The producer's headers, and what is said of the message on every output."""
+    headers = [
+        *payload.headers,
         (h.QUEUE, queue.encode()),
         (h.ID, message.id.encode()),
         (h.SEQUENCE, b"%d" % message.sequence),
         (h.PRIORITY, b"%d" % message.priority),
         (h.ENQUEUED_MS, b"%d" % message.enqueued_ms),
-        (h.SOURCE, b"%b/%d/%d" % (payload.topic.encode(), payload.partition, payload.offset)),
-    )
-    return (*base, (h.GROUP, message.group.encode())) if message.group else base
+        (h.SOURCE, payload.source.encode()),
+    ]
+    if message.group:
+        headers.append((h.GROUP, message.group.encode()))
+    return headers
 
 
 def dispatched_record(effect: e.Dispatched) -> OutRecord:
@@ -34,39 +37,38 @@ def dispatched_record(effect: e.Dispatched) -> OutRecord:
     delivery = effect.delivery
     message = delivery.message
     payload: Payload = message.payload
-    headers: Headers = (
-        *payload.headers,
-        *_common(effect.queue, message, payload),
+    headers = _headers(effect.queue, message, payload)
+    headers += (
         (h.CONSUMER, delivery.consumer.encode()),
         (h.DELIVERY, b"%d" % delivery.number),
         (h.ATTEMPT, b"%d" % message.attempts),
         (h.HANDOVERS, b"%d" % message.handovers),
     )
     if message.handovers > 1:
-        headers = (*headers, (h.REDELIVERED, b"1"))
+        headers.append((h.REDELIVERED, b"1"))
     if message.expires_at_ms:
-        headers = (*headers, (h.EXPIRES_AT_MS, b"%d" % message.expires_at_ms))
-    return OutRecord(Role.DISPATCHED, payload.key, payload.value, headers)
+        headers.append((h.EXPIRES_AT_MS, b"%d" % message.expires_at_ms))
+    return payload.key, payload.value, headers
 
 
 def evicted_record(effect: e.Evicted) -> OutRecord:
     """R6. `evicted_payload`: full has key, value and headers; reference the key; none neither."""
-    message = effect.message
+    queue, message, reason, cause, ring_size, ready, at_ms, form = effect
     payload: Payload = message.payload
-    headers: Headers = (
-        *_common(effect.queue, message, payload),
-        (h.REASON, effect.reason.value.encode()),
-        (h.CAUSE, effect.cause.encode()),
-        (h.RING_SIZE, b"%d" % effect.ring_size),
-        (h.READY, b"%d" % effect.ready),
-        (h.TIME_MS, b"%d" % effect.at_ms),
-        (h.AGE_MS, b"%d" % (effect.at_ms - message.enqueued_ms)),
+    if form != "full":
+        key = payload.key if form == "reference" else None
+        payload = payload._replace(key=key, value=None, headers=())
+    headers = _headers(queue, message, payload)
+    headers += (
+        (h.REASON, reason.encode()),
+        (h.CAUSE, cause.encode()),
+        (h.RING_SIZE, b"%d" % ring_size),
+        (h.READY, b"%d" % ready),
+        (h.TIME_MS, b"%d" % at_ms),
+        (h.AGE_MS, b"%d" % (at_ms - message.enqueued_ms)),
         (h.HANDOVERS, b"%d" % message.handovers),
     )
-    if effect.payload == "full":
-        return OutRecord(Role.EVICTED, payload.key, payload.value, (*payload.headers, *headers))
-    key = payload.key if effect.payload == "reference" else None
-    return OutRecord(Role.EVICTED, key, None, headers)
+    return payload.key, payload.value, headers
 
 
 def dead_record(effect: e.Dead | e.Expired, now_ms: int) -> OutRecord:
@@ -76,10 +78,9 @@ def dead_record(effect: e.Dead | e.Expired, now_ms: int) -> OutRecord:
     expired = isinstance(effect, e.Expired)
     reason = DeadReason.EXPIRED if expired else effect.reason  # type: ignore[union-attr]
     text = "" if expired else effect.text  # type: ignore[union-attr]
-    headers: Headers = (
-        *payload.headers,
-        *_common(effect.queue, message, payload),
-        (h.REASON, reason.value.encode()),
+    headers = _headers(effect.queue, message, payload)
+    headers += (
+        (h.REASON, reason.encode()),
         (h.TEXT, text.encode()),
         (h.TIME_MS, b"%d" % now_ms),
         (h.ATTEMPT, b"%d" % message.attempts),
@@ -87,22 +88,20 @@ def dead_record(effect: e.Dead | e.Expired, now_ms: int) -> OutRecord:
         (h.CONSUMER, effect.consumer.encode()),
         (h.POSITION, b"plain" if message.position >= PLAIN else b"due"),
     )
-    return OutRecord(Role.DEAD, payload.key, payload.value, headers)
+    return payload.key, payload.value, headers
 
 
 def unreadable_record(record: InRecord, error: WireError, now_ms: int) -> OutRecord:
-    """A record that makes no sense; one that is too large by reference, the whole is at its source."""
+    """A record that makes no sense; one that is too large goes by reference to its source."""
     too_large = error.reason == "too_large"
-    headers: Headers = (
+    headers = [
         *(() if too_large else record.headers),
         (h.SOURCE, f"{record.topic}/{record.partition}/{record.offset}".encode()),
         (h.REASON, error.reason.encode()),
         (h.TEXT, str(error).encode()),
         (h.TIME_MS, b"%d" % now_ms),
-    )
-    if too_large:
-        return OutRecord(Role.DEAD, None, None, headers)
-    return OutRecord(Role.DEAD, record.key, record.value, headers)
+    ]
+    return (None, None, headers) if too_large else (record.key, record.value, headers)
 
 
 def reply_record(reply: str, effects: list[e.Effect], answer: dict[str, Any] | None) -> OutRecord:
@@ -117,4 +116,4 @@ def reply_record(reply: str, effects: list[e.Effect], answer: dict[str, Any] | N
     if answer is not None:
         body["answer"] = answer
     value = json.dumps(body, separators=(",", ":")).encode()
-    return OutRecord(Role.REPLIES, reply.encode(), value)
+    return reply.encode(), value, []

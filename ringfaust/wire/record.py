@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-Headers = tuple[tuple[str, bytes], ...]
+Headers = Sequence[tuple[str, bytes]]
 
 
 class Role(StrEnum):
@@ -43,22 +44,9 @@ class Payload(NamedTuple):
     value: bytes | None
     headers: Headers
     """Without ours."""
-    topic: str
-    partition: int
-    offset: int
-
-    @property
-    def source(self) -> str:
-        """Where it came from: topic/partition/offset."""
-        return f"{self.topic}/{self.partition}/{self.offset}"
+    source: str
+    """Where it came from: topic/partition/offset."""
 
 
-class OutRecord(NamedTuple):
-    """A record to be written, to the same partition of its role's topic."""
-
-    role: Role
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
-    partition: int | None = None
-    """None: the partition that it was decided in. A hop names the queue's own."""
+OutRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
+"""A record to be written: key, value, headers; in the shape that a Kafka client takes."""

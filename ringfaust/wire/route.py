@@ -72,8 +72,8 @@ def _text(name: str, raw: bytes) -> str:
         raise WireError(f"{name} is not UTF-8: {raw[:40]!r}") from None
 
 
-def read_send(record: InRecord, queue: str, now_ms: int) -> Send:
-    """The send that a record asks for.
+def read_send(record: InRecord, queue: str, source: str, now_ms: int) -> Send:
+    """The send that a record asks for. `source` is its topic/partition/offset, and its default id.
 
     Times count from the broker's timestamp where the topic has LogAppendTime, else from `now_ms`:
     a producer with a wrong clock cannot move time (architecture 4).
@@ -88,28 +88,23 @@ def read_send(record: InRecord, queue: str, now_ms: int) -> Send:
     sent_ms = record.timestamp if record.timestamp_type == LOG_APPEND_TIME else now_ms
     key, value, headers = record.key, record.value, record.headers
     size = _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
-    topic, partition, offset = record.topic, record.partition, record.offset
     if not headers:
-        payload = Payload(key, value, (), topic, partition, offset)
-        return Send(
-            queue, f"{topic}-{partition}-{offset}", sent_ms, size_bytes=size, payload=payload
-        )
+        return Send(queue, source, sent_ms, 4, 0, 0, "", size, Payload(key, value, (), source))
     foreign, ours = _split(headers)
     if h.SOURCE in ours and h.QUEUE in ours and h.TIME_MS in ours:  # it took the hop
-        topic, partition, offset = _source(ours[h.SOURCE])
+        source = _text(h.SOURCE, ours[h.SOURCE])
         sent_ms = _whole(ours, h.TIME_MS, sent_ms, limits.TIME_MS)
     size += sum(len(name) + len(value or b"") for name, value in foreign)
-    payload = Payload(key, value, foreign, topic, partition, offset)
     return Send(
         queue,
-        _name(ours, h.ID, limits.ID_CHARS) or f"{topic}-{partition}-{offset}",
+        _name(ours, h.ID, limits.ID_CHARS) or source,
         sent_ms,
         priority=_whole(ours, h.PRIORITY, 4, limits.PRIORITIES - 1),
         due_ms=_time(ours, h.DELIVER_AT_MS, h.DELAY_MS, sent_ms),
         expires_at_ms=_time(ours, h.EXPIRES_AT_MS, h.TTL_MS, sent_ms),
         group=_name(ours, h.GROUP, limits.NAME_CHARS),
         size_bytes=size,
-        payload=payload,
+        payload=Payload(key, value, foreign, source),
     )
 
 
@@ -149,20 +144,13 @@ def _time(ours: Mapping[str, bytes], at: str, after: str, sent_ms: int) -> int:
     return sent_ms + wait_ms if wait_ms else 0
 
 
-def _source(raw: bytes) -> tuple[str, int, int]:
-    topic, partition, offset = _text(h.SOURCE, raw).rsplit("/", 2)
-    if not (partition.isdigit() and offset.isdigit()):
-        raise WireError(f"{h.SOURCE} must be topic/partition/offset, not {raw[:80]!r}")
-    return topic, int(partition), int(offset)
-
-
-def hop_headers(record: InRecord, queue: str, sent_ms: int) -> Headers:
+def hop_headers(record: InRecord, queue: str, sent_ms: int) -> list[tuple[str, bytes]]:
     """The headers of a record that takes the hop: its own, and where it goes and came from."""
-    kept = tuple(pair for pair in record.headers if pair[0] not in (h.QUEUE, h.SOURCE, h.TIME_MS))
+    kept = [pair for pair in record.headers if pair[0] not in (h.QUEUE, h.SOURCE, h.TIME_MS)]
     source = f"{record.topic}/{record.partition}/{record.offset}"
-    return (
+    return [
         *kept,
         (h.QUEUE, queue.encode()),
         (h.SOURCE, source.encode()),
         (h.TIME_MS, b"%d" % sent_ms),
-    )
+    ]

@@ -93,23 +93,22 @@ def read_tail(kind: int, raw: bytes) -> Any:
 
 # --- messages -----------------------------------------------------------------------------------
 
-_MESSAGE = Struct(">BQ14sBQQQIIQ HHHHiiH iq".replace(" ", ""))
+_MESSAGE = Struct(">BQ14sBQQQIIQHHHHiiH")
 
 
 def write_message(m: Message) -> bytes:
     """A message with its payload."""
-    key, value, headers, topic, partition, offset = m.payload
-    id_, group, topic_, holders = m.id.encode(), m.group.encode(), topic.encode(), b""
+    key, value, headers, source = m.payload
+    id_, group, source_, holders = m.id.encode(), m.group.encode(), source.encode(), b""
     if m.holders:
         holders = "\0".join(m.holders).encode()
     head = _MESSAGE.pack(
         VERSION, m.sequence, m.position.to_bytes(_POSITION_BYTES, "big"), m.priority,
         m.enqueued_ms, m.expires_at_ms, m.due_ms, m.attempts, m.handovers, m.size_bytes,
-        len(id_), len(group), len(topic_), len(holders),
+        len(id_), len(group), len(source_), len(holders),
         -1 if key is None else len(key), -1 if value is None else len(value), len(headers),
-        partition, offset,
     )  # fmt: skip
-    body = (head, id_, group, topic_, holders, key or b"", value or b"")
+    body = (head, id_, group, source_, holders, key or b"", value or b"")
     if not headers:
         return b"".join(body)
     return b"".join(body) + write_headers(headers)
@@ -129,17 +128,17 @@ def read_message(raw: bytes) -> Message:
     """The inverse of `write_message`."""
     (
         version, sequence, position, priority, enqueued_ms, expires_at_ms, due_ms, attempts,
-        handovers, size_bytes, id_len, group_len, topic_len, holders_len, key_len, value_len,
-        header_count, partition, offset,
+        handovers, size_bytes, id_len, group_len, source_len, holders_len, key_len, value_len,
+        header_count,
     ) = _MESSAGE.unpack_from(raw)  # fmt: skip
     if version != VERSION:
         raise ValueError(f"a stored message of version {version}; this program knows {VERSION}")
     at = _MESSAGE.size
     parts = []
-    for length in (id_len, group_len, topic_len, holders_len, key_len, value_len):
+    for length in (id_len, group_len, source_len, holders_len, key_len, value_len):
         parts.append(None if length < 0 else raw[at : at + length])
         at += max(length, 0)
-    id_, group, topic, holders, key, value = parts
+    id_, group, source, holders, key, value = parts
     headers: list[tuple[str, Any]] = []
     for _ in range(header_count):
         lengths = _U64.unpack_from(raw, at)[0]
@@ -152,7 +151,7 @@ def read_message(raw: bytes) -> Message:
         else:
             headers.append((name, raw[at : at + header_len]))
             at += header_len
-    payload = Payload(key, value, tuple(headers), topic.decode(), partition, offset)  # type: ignore[union-attr]
+    payload = Payload(key, value, tuple(headers), source.decode())  # type: ignore[union-attr]
     return Message(
         id_.decode(), sequence, int.from_bytes(position, "big"), priority, enqueued_ms,  # type: ignore[union-attr]
         expires_at_ms, due_ms, group.decode(), attempts, handovers,  # type: ignore[union-attr]

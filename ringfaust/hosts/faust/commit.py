@@ -10,30 +10,32 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import IllegalStateError
 from aiokafka.structs import RecordMetadata
 
-from ringfaust.wire.record import OutRecord
+from ringfaust.hosts.road import Outputs
+from ringfaust.wire.record import OutRecord, Role
 
 BATCH_BYTES = 1_000_000
 """Size at which a record batch is closed; topics of ours take twice as much."""
 
-Entry = tuple[bytes | None, bytes | None, Any]
-"""key, value, headers"""
+_RETRY_MS = 5
 
 
 class Committer:
     """The transactional producer of one partition; its id fences whoever had that before."""
 
     def __init__(
-        self, application: str, partition: int, changelog_topic: str, client: Mapping[str, Any]
+        self, application: str, partition: int, topics: Mapping[str, str], client: Mapping[str, Any]
     ) -> None:
-        """`client`: options of any Kafka client."""
+        """`topics`: ours, by role. `client`: options of any Kafka client."""
         self._group = application
         self._partition = partition
-        self._changelog_topic = changelog_topic
+        self._topics = topics
         self._producer = AIOKafkaProducer(
             **client,
             transactional_id=f"{application}-{partition}",
             acks="all",
             max_batch_size=BATCH_BYTES,
+            # A transaction that begins just after another finds the coordinator busy with it.
+            retry_backoff_ms=_RETRY_MS,
             max_request_size=2 * BATCH_BYTES,
         )
 
@@ -47,7 +49,7 @@ class Committer:
 
     async def commit(
         self,
-        outputs: Mapping[tuple[str, int], list[Entry]],
+        outputs: Outputs,
         writes: Iterable[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
         now_ms: int,
@@ -55,7 +57,7 @@ class Committer:
         """Write all of it as one. Returns the changelog offset after the writes.
 
         Args:
-            outputs: entries by (topic, partition), in order.
+            outputs: what the road gave.
             writes: rows for the changelog; never none.
             offsets: by input topic: the next offset to read.
             now_ms: timestamp of what is written.
@@ -70,7 +72,7 @@ class Committer:
 
     async def _commit(
         self,
-        outputs: Mapping[tuple[str, int], list[Entry]],
+        outputs: Outputs,
         writes: Iterable[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
         now_ms: int,
@@ -78,10 +80,10 @@ class Committer:
         producer = self._producer
         await producer.begin_transaction()
         sent = []
-        for (topic, partition), entries in outputs.items():
-            sent += await self._send(topic, partition, entries, now_ms)
-        changelog: list[Entry] = [(key, value, ()) for key, value in writes]
-        logged = await self._send(self._changelog_topic, self._partition, changelog, now_ms)
+        for (role, partition), records in outputs.items():
+            sent += await self._send(role, partition, records, now_ms)
+        changelog: list[OutRecord] = [(key, value, []) for key, value in writes]
+        logged = await self._send(Role.CHANGELOG, None, changelog, now_ms)
         if offsets:
             await producer.send_offsets_to_transaction(
                 {TopicPartition(topic, self._partition): at for topic, at in offsets.items()},
@@ -93,33 +95,21 @@ class Committer:
         return int(last.offset) + logged[-1][1]
 
     async def _send(
-        self, topic: str, partition: int, entries: list[Entry], now_ms: int
+        self, role: Role, partition: int | None, records: list[OutRecord], now_ms: int
     ) -> list[tuple[asyncio.Future[RecordMetadata], int]]:
-        """Hand over as few record batches as hold the entries: (future, number of records) each."""
+        """Hand over as few record batches as hold them: (future, number of records) each."""
+        topic = self._topics[role]
+        where = self._partition if partition is None else partition
         sent = []
         builder = self._producer.create_batch()
-        for key, value, headers in entries:
-            if (
-                builder.append(timestamp=now_ms, key=key, value=value, headers=list(headers))
-                is None
-            ):
+        for key, value, headers in records:
+            if builder.append(timestamp=now_ms, key=key, value=value, headers=headers) is None:
                 count = builder.record_count()
                 sent.append(
-                    (await self._producer.send_batch(builder, topic, partition=partition), count)
+                    (await self._producer.send_batch(builder, topic, partition=where), count)
                 )
                 builder = self._producer.create_batch()
-                builder.append(timestamp=now_ms, key=key, value=value, headers=list(headers))
+                builder.append(timestamp=now_ms, key=key, value=value, headers=headers)
         count = builder.record_count()
-        sent.append((await self._producer.send_batch(builder, topic, partition=partition), count))
+        sent.append((await self._producer.send_batch(builder, topic, partition=where), count))
         return sent
-
-
-def by_topic(
-    outputs: Iterable[OutRecord], topics: Mapping[str, str], partition: int
-) -> dict[tuple[str, int], list[Entry]]:
-    """The outputs by (topic, partition), each in order. `topics`: name by role."""
-    found: dict[tuple[str, int], list[Entry]] = {}
-    for role, key, value, headers, where in outputs:
-        target = (topics[role], partition if where is None else where)
-        found.setdefault(target, []).append((key, value, headers))
-    return found

@@ -1,0 +1,126 @@
+"""`make bench-quick`: a full ring under load, against a plain pass-through, in turns.
+
+One worker, one partition, ring of 1,000 full, no consumer, exactly-once, 200-byte records. Each
+message is added, evicts another, is told in events and stands in changelog and evicted topic. The
+peer only copies. Both are fed the same topic, and timed by the end of the topic they write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from rich.console import Console
+from rich.table import Table
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.config import load
+from ringfaust.app.topics import create_topics
+
+COUNT = 300_000
+RING = 1_000
+VALUE = b"x" * 200
+ROUNDS = 1
+GOAL = 0.3
+WARM = 0.1
+"""The first tenth is not timed: start, connect, fill the ring."""
+DEADLINE_S = 120
+
+QUEUES = """
+routes: [{{topic: {topic}, queue: orders}}]
+queues: {{orders: {{ring_size: 1000}}}}
+"""
+WORKER = "{{application: {name}, partitions: 1, bootstrap_servers: '{servers}', data_dir: '{dir}/state'}}\n"
+
+
+async def _fill(servers: str) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=servers, linger_ms=5, max_batch_size=200_000)
+    await producer.start()
+    for _ in range(COUNT):
+        await producer.send("orders", VALUE, partition=0)
+    await producer.stop()
+
+
+async def _rate(servers: str, topic: str, count: int, process: subprocess.Popen[bytes]) -> float:
+    """Records a second that arrive in the topic, from WARM on to the end."""
+    tp = TopicPartition(topic, 0)
+    watcher = AIOKafkaConsumer(bootstrap_servers=servers)
+    await watcher.start()
+    start = None
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        while time.monotonic() < deadline and process.poll() in (None, 0):
+            end = (await watcher.end_offsets([tp]))[tp]
+            now = time.monotonic()
+            if start is None and end >= count * WARM:
+                start = (now, end)
+            elif start is not None and end >= count:
+                return (end - start[1]) / (now - start[0])
+            await asyncio.sleep(0.05)
+    finally:
+        await watcher.stop()
+    raise SystemExit(f"{topic} did not get its {count} records in {DEADLINE_S} s")
+
+
+async def _plain(servers: str, round_: int) -> float:
+    target = f"plain-{round_}"
+    folder = Path(tempfile.mkdtemp(prefix="ringfaust-bench-"))
+    (folder / "queues.yaml").write_text(QUEUES.format(topic=target))
+    (folder / "worker.yaml").write_text(WORKER.format(name=target, servers=servers, dir=folder))
+    await create_topics(*load(folder))
+    command = [sys.executable, "-m", "bench.passthrough", servers, "orders", target, str(COUNT)]
+    with subprocess.Popen(command) as process:
+        return await _rate(servers, target, COUNT, process)
+
+
+async def _ring(servers: str, round_: int) -> float:
+    name = f"ring-{round_}"
+    with tempfile.TemporaryDirectory(prefix="ringfaust-bench-") as folder:
+        Path(folder, "queues.yaml").write_text(QUEUES.format(topic="orders"))
+        worker = WORKER.format(name=name, servers=servers, dir=folder)
+        Path(folder, "worker.yaml").write_text(worker)
+        await create_topics(*load(Path(folder)))
+        command = [sys.executable, "-m", "ringfaust", "worker", "--config", folder]
+        with subprocess.Popen(command) as process:
+            try:
+                return await _rate(servers, f"{name}.evicted", COUNT - RING, process)
+            finally:
+                process.terminate()
+
+
+async def _measure(servers: str, out: Console) -> None:
+    with tempfile.TemporaryDirectory(prefix="ringfaust-bench-") as folder:
+        Path(folder, "queues.yaml").write_text(QUEUES.format(topic="orders"))
+        worker = WORKER.format(name="fill", servers=servers, dir=folder)
+        Path(folder, "worker.yaml").write_text(worker)
+        await create_topics(*load(Path(folder)))
+    await _fill(servers)
+    table = Table("round", "pass-through, records/s", "ring, messages/s", "ratio", title="evict")
+    ratios = []
+    for round_ in range(ROUNDS):
+        plain = await _plain(servers, round_)
+        ring = await _ring(servers, round_)
+        ratios.append(ring / plain)
+        table.add_row(str(round_ + 1), f"{plain:,.0f}", f"{ring:,.0f}", f"{ratios[-1]:.2f}")
+    out.print(table)
+    ratio = statistics.median(ratios)
+    out.print(f"median ratio {ratio:.2f} (goal {GOAL})")
+    if ratio < GOAL:
+        raise SystemExit(1)
+
+
+def main() -> None:
+    """Run it on a broker of its own."""
+    out = Console()
+    with EmbeddedBroker() as broker:
+        asyncio.run(_measure(broker.bootstrap_servers, out))
+
+
+if __name__ == "__main__":
+    main()
