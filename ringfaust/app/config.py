@@ -198,7 +198,6 @@ class WorkerConfig(Settings):
     """Copies of each partition of the topics we make; -1: what the brokers are set to."""
     data_dir: _Folder = Field(default_factory=_state_folder)
     """Where RocksDB lives, absolute; each worker needs one of its own."""
-    guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
     cache_bytes: Annotated[int, Field(ge=1 << 20)] = 256 << 20
     """Bound of the state that is held in memory, over all partitions of this worker."""
     batch_records: Annotated[int, Field(ge=1, le=100_000)] = 4000

@@ -252,7 +252,6 @@ HOSTILE_WORKERS = {
     "wrong port": ("bootstrap_servers: a:1,b:99999", "'b:99999' is no broker's address"),
     "application": ("application: 'my shop'", "cannot begin topics' names"),
     "long application": (f"application: {'a' * 240}", "up to 238"),
-    "guarantee": ("guarantee: maybe", "must be 'exactly_once' or 'at_least_once'"),
     "record": ("max_record_bytes: 2000000", "less than or equal to 1900000"),
     "folder": ("data_dir: 5", "must be text"),
     "NUL": ('data_dir: "a\\0b"', "NUL"),

@@ -30,12 +30,15 @@ def test_docker_compose_accepts_the_file() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_worker_waits_for_a_healthy_broker_and_finds_it(services: dict[str, Any]) -> None:
-    worker, broker = services["worker"], services["broker"]
-    assert worker["depends_on"] == {"broker": {"condition": "service_healthy"}}
+def test_worker_waits_for_broker_and_topics_and_finds_both(services: dict[str, Any]) -> None:
+    worker, topics, broker = services["worker"], services["topics"], services["broker"]
+    assert worker["depends_on"] == {"topics": {"condition": "service_completed_successfully"}}
+    assert topics["depends_on"] == {"broker": {"condition": "service_healthy"}}
+    assert topics["command"][:2] == ["topics", "create"]
     assert broker["healthcheck"]["test"]
-    address = worker["command"][worker["command"].index("--bootstrap-servers") + 1]
-    assert f"INSIDE://{address}" in broker["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    for service in (worker, topics):
+        address = service["command"][service["command"].index("--bootstrap-servers") + 1]
+        assert f"INSIDE://{address}" in broker["environment"]["KAFKA_ADVERTISED_LISTENERS"]
 
 
 def test_nothing_is_published_beyond_loopback(services: dict[str, Any]) -> None:
@@ -49,13 +52,15 @@ def test_state_survives_in_volumes(services: dict[str, Any]) -> None:
     dockerfile = (COMPOSE / "Dockerfile").read_text("utf-8")
     volume, folder = services["worker"]["volumes"][0].split(":")
     assert volume in yaml.safe_load(FILE.read_text("utf-8"))["volumes"]
-    assert f"WORKDIR {folder}" in dockerfile
+    assert f"VOLUME {folder}" in dockerfile
+    assert folder in services["worker"]["command"]
     logs = services["broker"]["environment"]["KAFKA_LOG_DIRS"]
     assert services["broker"]["volumes"] == [f"topics:{logs}"]
 
 
 def test_build_uses_files_that_are_there(services: dict[str, Any]) -> None:
-    build = services["worker"]["build"]
+    build = services["topics"]["build"]
+    assert services["topics"]["image"] == services["worker"]["image"]
     context = (COMPOSE / build["context"]).resolve()
     assert (context / build["dockerfile"]).is_file()
     assert (context / "constraints.txt").is_file()
