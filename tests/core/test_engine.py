@@ -140,6 +140,50 @@ def test_more_expired_than_one_step_takes_are_neither_delivered_nor_evicted() ->
     assert len(effects) == limits.SWEEP_AT_ONCE + 2
 
 
+def test_a_scheduled_message_that_is_made_due_too_late_expires() -> None:
+    """R50, R34."""
+    it = partition()
+    it.step(send("q", "m", due_ms=1_000, expires_at_ms=20), 0)
+    effects = it.step(c.DeliverNow("q", "m"), 20)
+    assert [type(one) for one in effects] == [e.Expired]
+    it.commit()
+
+
+@pytest.mark.parametrize("settle", [c.Ack, c.Reject])
+def test_a_settle_hands_no_expired_message_over(settle: type[c.Ack]) -> None:
+    """R50: though no sweep came in between."""
+    it = partition()
+    it.step(c.Attach("q", "k", 1), 0)
+    it.step(send("q", "held"), 0)
+    it.step(send("q", "late", expires_at_ms=20), 0)
+    effects = it.step(settle("q", "k", "held"), 20)
+    assert [type(one) for one in effects if isinstance(one, e.Expired | e.Dispatched)] == [
+        e.Expired
+    ]
+
+
+def test_deleting_a_queue_evicts_nothing_that_is_expired() -> None:
+    """R3, R50."""
+    it = partition()
+    it.step(send("q", "m", expires_at_ms=20), 0)
+    effects = it.step(c.DeleteQueue("q"), 20)
+    assert [type(one) for one in effects] == [e.Expired, e.Deleted]
+
+
+def test_a_send_that_is_taken_at_once_evicts_nobody() -> None:
+    """R2: also where the ring is over its size, since it was lowered (R5)."""
+    it = partition(ring_size=5)
+    it.step(c.Attach("q", "k", 1), 0)
+    for name in ("owned", "g1", "g2"):
+        it.step(send("q", name, group="G"), 0)
+    it.step(c.Attach("q", "other", 1), 0)
+    it.step(c.Configure("q", {"ring_size": 1}), 0)
+    effects = it.step(send("q", "taken"), 0)
+    assert [type(one) for one in effects] == [e.Added, e.Dispatched]
+    effects = it.step(send("q", "stays"), 0)
+    assert [one.message.id for one in effects if isinstance(one, e.Evicted)] == ["g1"]
+
+
 def test_a_message_that_many_held_can_still_be_stored() -> None:
     """Their names stand in the message; the last ones are kept."""
     it = Partition(BytesStore(), {"q": {}})
