@@ -6,6 +6,9 @@ NAME_CHARS = 249
 ID_CHARS = 512
 """Longest message id. An id stands in keys and in each event about its message."""
 
+HEADERS = 10_000
+"""Most headers of a record. Their number is stored in two bytes."""
+
 CREDIT = 100_000
 """Most unsettled deliveries of one consumer: those of a hot queue are held in memory."""
 

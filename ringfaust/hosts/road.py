@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ringfaust.core import effect as e
+from ringfaust.core import limits
 from ringfaust.core.command import Sweep
 from ringfaust.core.engine import Engine
 from ringfaust.core.model import Refusal
@@ -28,6 +29,12 @@ POSITIONS_KEY = b"\0positions"
 
 Outputs = dict[tuple[Role, int | None], list[OutRecord]]
 """By role, and by partition where it is not the one that decides: a hop names its own."""
+
+_HEADER_BYTES = 8
+"""What a header weighs in the state beside its name and value."""
+_HOP_BYTES = 4_000
+"""What the hop may add to a record: the headers that tell its queue, source and time."""
+_REPLY_BYTES = 1_000_000
 
 TICK = "tick"
 """What caused an effect of time, in place of a record's position."""
@@ -75,6 +82,7 @@ class Road:
                 continue
             self.positions[topic] = offset + 1
             try:
+                self._refuse_giant(record)
                 if topic == control_topic:
                     now_ms = self._control(record, now_ms)
                 else:
@@ -87,11 +95,22 @@ class Road:
         effects = self._engine.step(Sweep(), wall_ms)
         self._tell(effects, TICK)
 
-    def _produced(self, record: InRecord, now_ms: int) -> None:
+    def _refuse_giant(self, record: InRecord) -> None:
+        """What is larger than this could not be written, and would stop the partition for good."""
         most = self._map.max_record_bytes
         size = len(record.value or b"") + len(record.key or b"")
+        headers = record.headers
+        if headers:
+            if len(headers) > limits.HEADERS:
+                text = f"{len(headers)} headers; the worker takes at most {limits.HEADERS}"
+                raise WireError(text, "too_large")
+            size += sum(len(name) + len(value or b"") + _HEADER_BYTES for name, value in headers)
+            if record.topic == self._map.hop_topic:
+                size -= _HOP_BYTES
         if size > most:
             raise WireError(f"{size} bytes; the worker takes at most {most}", "too_large")
+
+    def _produced(self, record: InRecord, now_ms: int) -> None:
         name, route = self._routes[record.topic]
         queue = name(record)
         if route.hop:
@@ -102,8 +121,9 @@ class Road:
             self._to(Role.HOP, home).append((record.key, record.value, headers))
             return
         source = f"{record.topic}/{record.partition}/{record.offset}"
-        effects = self._engine.step(read_send(record, queue, source, now_ms), now_ms)
-        self._tell(effects, source)
+        hopped = record.topic == self._map.hop_topic
+        send = read_send(record, queue, source, now_ms, hopped=hopped)
+        self._tell(self._engine.step(send, now_ms), source)
 
     def _control(self, record: InRecord, now_ms: int) -> int:
         """Do a control command; the time from then on."""
@@ -135,8 +155,12 @@ class Road:
             no: list[e.Effect] = [e.Refused(asked.queue, Refusal.UNKNOWN_QUEUE, asked.queue, text)]
             self._to(Role.REPLIES).append(output.reply_record(asked.reply, no, None))
         else:
-            answer = list_queue(queue, asked.limit)
-            self._to(Role.REPLIES).append(output.reply_record(asked.reply, [], answer))
+            limit = asked.limit
+            reply = output.reply_record(asked.reply, [], list_queue(queue, limit))
+            while len(reply[1] or b"") > _REPLY_BYTES:  # the counts tell that there is more
+                limit //= 2
+                reply = output.reply_record(asked.reply, [], list_queue(queue, limit))
+            self._to(Role.REPLIES).append(reply)
 
     # --- out -------------------------------------------------------------------------------------
 
@@ -176,8 +200,8 @@ class Road:
         """The records to write, each topic's in order; the road is empty then."""
         lines, self._lines = self._lines, []
         for start in range(0, len(lines), events.LINES_PER_RECORD):
-            text = "\n".join(lines[start : start + events.LINES_PER_RECORD])
-            self._to(Role.EVENTS).append((None, text.encode(), []))
+            for text in events.join_lines(lines[start : start + events.LINES_PER_RECORD]):
+                self._to(Role.EVENTS).append((None, text.encode(), []))
         out, self._out = self._out, {}
         return out
 

@@ -19,6 +19,9 @@ VERSION = 1
 MAX_BYTES = 64 * 1024
 """Longest control record: settings are its largest part, and these are short."""
 
+_TEXT_CHARS = 80
+"""How much of what was given is told back."""
+
 Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARS, pattern=r"^[^\x00]+$")]
 MessageId = Annotated[str, Field(min_length=1, max_length=limits.ID_CHARS)]
 Number = Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
@@ -241,6 +244,6 @@ def read_control(value: bytes | None) -> Control:
         return _ADAPTER.validate_json(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "record"
-        given = repr(first["input"])[:80]
-        raise WireError(f"{place}: {first['msg']} (given {given})") from None
+        place = ".".join(str(part) for part in first["loc"])[:_TEXT_CHARS] or "record"
+        given = repr(first["input"])[:_TEXT_CHARS]
+        raise WireError(f"{place}: {first['msg'][: 5 * _TEXT_CHARS]} (given {given})") from None

@@ -8,7 +8,7 @@ record. Each line has `step`, `event`, `queue`, `time_ms` and `by`: the record t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
@@ -17,6 +17,9 @@ from ringfaust.core.model import Delivery, Message
 
 LINES_PER_RECORD = 400
 """About 80 kB: a record that any consumer can take, and few records a batch."""
+
+RECORD_CHARS = 1_000_000
+"""Longest record: its lines may have long names, ids and texts. All is ASCII."""
 
 _QUOTED: dict[str, str] = {}
 _QUOTED_MOST = 10_000
@@ -30,6 +33,17 @@ def _quoted_name(name: str) -> str:
             _QUOTED.clear()
         found = _QUOTED[name] = quoted(name)
     return found
+
+
+def join_lines(lines: list[str]) -> Iterator[str]:
+    """The lines as one record, or as several where they are long."""
+    text = "\n".join(lines)
+    if len(text) <= RECORD_CHARS or len(lines) == 1:
+        yield text
+    else:
+        half = len(lines) // 2
+        yield from join_lines(lines[:half])
+        yield from join_lines(lines[half:])
 
 
 def event_tail(now_ms: int, by: str) -> str:

@@ -72,8 +72,20 @@ def _text(name: str, raw: bytes) -> str:
         raise WireError(f"{name} is not UTF-8: {raw[:40]!r}") from None
 
 
-def read_send(record: InRecord, queue: str, source: str, now_ms: int) -> Send:
+def _check_name(queue: str) -> None:
+    if not queue or len(queue) > limits.NAME_CHARS or "\0" in queue:
+        raise WireError(
+            f"a queue's name has from 1 to {limits.NAME_CHARS} characters: {queue[:80]!r}"
+        )
+
+
+def read_send(
+    record: InRecord, queue: str, source: str, now_ms: int, *, hopped: bool = False
+) -> Send:
     """The send that a record asks for. `source` is its topic/partition/offset, and its default id.
+
+    `hopped`: it took the hop, so its headers tell where it came from and when. On any other topic
+    the same headers are no more than what an earlier application has left there.
 
     Times count from the broker's timestamp where the topic has LogAppendTime, else from `now_ms`:
     a producer with a wrong clock cannot move time (architecture 4).
@@ -81,18 +93,15 @@ def read_send(record: InRecord, queue: str, source: str, now_ms: int) -> Send:
     Raises:
         WireError: the queue's name or a header of ours makes no sense.
     """
-    if not queue or len(queue) > limits.NAME_CHARS or "\0" in queue:
-        raise WireError(
-            f"a queue's name has from 1 to {limits.NAME_CHARS} characters: {queue[:80]!r}"
-        )
+    _check_name(queue)
     sent_ms = record.timestamp if record.timestamp_type == LOG_APPEND_TIME else now_ms
     key, value, headers = record.key, record.value, record.headers
     size = _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
     if not headers:
         return Send(queue, source, sent_ms, 4, 0, 0, "", size, Payload(key, value, (), source))
     foreign, ours = _split(headers)
-    if h.SOURCE in ours and h.QUEUE in ours and h.TIME_MS in ours:  # it took the hop
-        source = _text(h.SOURCE, ours[h.SOURCE])
+    if hopped:
+        source = _name(ours, h.SOURCE, limits.ID_CHARS) or source
         sent_ms = _whole(ours, h.TIME_MS, sent_ms, limits.TIME_MS)
     size += sum(len(name) + len(value or b"") for name, value in foreign)
     return Send(
@@ -145,7 +154,12 @@ def _time(ours: Mapping[str, bytes], at: str, after: str, sent_ms: int) -> int:
 
 
 def hop_headers(record: InRecord, queue: str, sent_ms: int) -> list[tuple[str, bytes]]:
-    """The headers of a record that takes the hop: its own, and where it goes and came from."""
+    """The headers of a record that takes the hop: its own, and where it goes and came from.
+
+    Raises:
+        WireError: the queue's name makes no sense.
+    """
+    _check_name(queue)
     kept = [pair for pair in record.headers if pair[0] not in (h.QUEUE, h.SOURCE, h.TIME_MS)]
     source = f"{record.topic}/{record.partition}/{record.offset}"
     return [
