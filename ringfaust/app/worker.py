@@ -14,7 +14,7 @@ from rocksdict import Cache
 
 from ringfaust.app.config import QueuesConfig, WorkerConfig
 from ringfaust.app.logs import logging_config
-from ringfaust.app.topics import Problem, check_topics
+from ringfaust.app.topics import Problem, check_topics, declarations
 from ringfaust.errors import RingfaustError
 from ringfaust.hosts.faust.owner import Owner
 from ringfaust.hosts.faust.partition import Shared
@@ -78,6 +78,7 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
         cache_bytes=cache_part // partitions,
         batch_records=worker.batch_records,
         tick_ms=worker.tick_ms,
+        tombstone_ms=declarations()[Role.CHANGELOG].tombstone_retention_ms or 0,
         fenced_wait_s=worker.session_timeout_ms / 1000,
         road_map=RoadMap(
             control_topic=topics["control"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -14,18 +15,30 @@ _AT_ONCE = 20_000
 
 
 class StateLost(RingfaustError):
-    """The changelog lacks what the store needs, or the store is ahead of it.
+    """What the rings held is not where it should be. Nothing was changed.
 
-    What to do: if the changelog topic was deleted or made anew on purpose, delete the worker's data
-    folder too; else restore the topic.
+    What to do: the text says what is missing, and how to begin anew where that is wanted.
     """
 
 
-async def replay(store: RocksStore, topic: str, partition: int, client: dict[str, Any]) -> bool:
+async def replay(
+    store: RocksStore, topic: str, partition: int, client: dict[str, Any], tombstone_ms: int
+) -> bool:
     """Apply what was committed to the changelog since the store's offset.
 
-    Returns False if the store does not belong to this changelog and has to be rebuilt from nothing:
-    its offset lies beyond the end, or before the beginning. `client`: options of any Kafka client.
+    Args:
+        store: to be brought up to date.
+        topic: the changelog.
+        partition: number of the partition.
+        client: options of any Kafka client.
+        tombstone_ms: how long the changelog tells that a row was removed.
+
+    Returns:
+        False if the store is so old that it may have missed that a row was removed: it has to be
+        rebuilt from nothing.
+
+    Raises:
+        StateLost: the changelog lacks its beginning, or what the store has of it.
     """
     tp = TopicPartition(topic, partition)
     consumer = AIOKafkaConsumer(
@@ -39,12 +52,15 @@ async def replay(store: RocksStore, topic: str, partition: int, client: dict[str
     await consumer.start()
     try:
         consumer.assign([tp])
+        now_ms = time.time_ns() // 1_000_000
         begin = (await consumer.beginning_offsets([tp]))[tp]
         end = (await consumer.end_offsets([tp]))[tp]
-        start = store.applied_offset
-        if start and not begin <= start <= end:
+        start, applied_ms = store.applied
+        _check_bounds(tp, store, start, begin, end)
+        # Just behind what was applied stands the marker of its transaction, and is no news.
+        if start and end - start > 1 and now_ms - applied_ms > tombstone_ms:
             return False
-        consumer.seek(tp, max(start, begin))
+        consumer.seek(tp, start)
         # The end is reached when the position is there, not when a record is: what stands last
         # are transaction markers, which are never handed out.
         while await consumer.position(tp) < end:
@@ -52,7 +68,24 @@ async def replay(store: RocksStore, topic: str, partition: int, client: dict[str
             records = fetched.get(tp)
             if records:
                 writes = [(record.key, record.value) for record in records]
-                store.apply(writes, records[-1].offset + 1)
+                store.apply(writes, records[-1].offset + 1, applied_ms)
+        store.apply([], end, now_ms)
         return True
     finally:
         await consumer.stop()
+
+
+def _check_bounds(tp: TopicPartition, store: RocksStore, start: int, begin: int, end: int) -> None:
+    name = f"{tp.topic}, partition {tp.partition},"
+    if start > end:
+        raise StateLost(
+            f"{name} ends at offset {end}, but {store.path} has applied it up to {start}: the "
+            "topic was made anew, lost its end, or the folder is another application's or "
+            "cluster's. To go on with what the topic has, delete the folder"
+        )
+    if start < begin:
+        raise StateLost(
+            f"{name} begins at offset {begin} and no longer at its first record, so rings cannot "
+            "be rebuilt from it. Use the data folder of the worker that had the partition, which "
+            "is newer"
+        )

@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from ringfaust.errors import RingfaustError
-from ringfaust.hosts.faust.partition import Partition, Shared
+from ringfaust.hosts.faust.inputs import read_bounds
+from ringfaust.hosts.faust.partition import RETRY_FIRST_S, RETRY_MOST_S, Partition, Shared
 from ringfaust.hosts.faust.transport import Batch
 
 log = logging.getLogger(__name__)
@@ -43,52 +44,54 @@ class Owner:
 
         Raises:
             NotCopartitioned: of some partition not all input topics are ours.
+            StateLost: what a partition's rings held is gone.
         """
         ours = {tp for tp in tps if tp.topic in self._topics}
-        numbers = {tp.partition for tp in ours}
-        for number in numbers:
+        for number in {tp.partition for tp in ours}:
             missing = self._topics - {tp.topic for tp in ours if tp.partition == number}
             if missing:
                 raise NotCopartitioned(
                     f"partition {number} of {sorted(missing)} is not assigned with the others: "
                     "the topics have different numbers of partitions"
                 )
-        ends = await self._ends(ours)
+        wait_s = RETRY_FIRST_S
+        while True:
+            try:
+                positions = await self._open(ours)
+                break
+            except (TimeoutError, KafkaError, OSError) as error:
+                log.warning("cannot take over yet (%r); next try in %.1f s", error, wait_s)
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, RETRY_MOST_S)
+        for partition in self._partitions.values():
+            partition.start()
+        log.info("partitions %s are ours", sorted(self._partitions))
+        return positions
+
+    async def _open(self, tps: set[TP]) -> dict[TP, int]:
+        """Open all partitions, or none."""
+        bounds = await read_bounds(self._shared.client, tps)
         opened = {
-            number: Partition(number, self._topics, self._shared) for number in sorted(numbers)
+            number: Partition(number, self._topics, self._shared) for number in sorted(bounds)
         }
+        opening = [asyncio.ensure_future(opened[number].open(bounds[number])) for number in opened]
         try:
-            found = await asyncio.gather(
-                *(partition.open(ends[number]) for number, partition in opened.items())
-            )
+            found = await asyncio.gather(*opening)
         except BaseException:
-            await asyncio.gather(*(p.close() for p in opened.values()), return_exceptions=True)
+            # Who comes next finds none of them half open.
+            for task in opening:
+                task.cancel()
+            await asyncio.wait(opening)
+            await asyncio.gather(*(partition.close() for partition in opened.values()))
             raise
         self._partitions = opened
-        for partition in opened.values():
-            partition.start()
-        log.info("partitions %s are ours", sorted(numbers))
         return {
             TP(topic, number): offset
             for number, positions in zip(opened, found, strict=True)
             for topic, offset in positions.items()
-            if topic in self._topics
         }
 
     async def on_revoked(self, tps: frozenset[TP]) -> None:
         """Close everything: who is assigned it next must find it committed."""
         partitions, self._partitions = self._partitions, {}
         await asyncio.gather(*(partition.close() for partition in partitions.values()))
-
-    async def _ends(self, tps: set[TP]) -> dict[int, dict[str, int]]:
-        """The committed end of each input topic, by partition."""
-        consumer = AIOKafkaConsumer(**self._shared.client, isolation_level="read_committed")
-        await consumer.start()
-        try:
-            found = await consumer.end_offsets([TopicPartition(*tp) for tp in tps])
-        finally:
-            await consumer.stop()
-        ends: dict[int, dict[str, int]] = {}
-        for tp, offset in found.items():
-            ends.setdefault(tp.partition, {})[tp.topic] = offset
-        return ends

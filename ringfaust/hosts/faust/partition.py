@@ -32,8 +32,9 @@ from rocksdict import Cache
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
-from ringfaust.hosts.faust.changelog import StateLost, replay
+from ringfaust.hosts.faust.changelog import replay
 from ringfaust.hosts.faust.commit import Committer
+from ringfaust.hosts.faust.inputs import Bounds, committed_offsets, start_positions
 from ringfaust.hosts.faust.store import RocksStore
 from ringfaust.hosts.faust.transport import Batch, BatchConsumer
 from ringfaust.hosts.road import POSITIONS_KEY, Outputs, Road, RoadMap, read_positions
@@ -42,8 +43,8 @@ from ringfaust.wire.record import InRecord
 
 log = logging.getLogger(__name__)
 
-_RETRY_FIRST_S = 0.5
-_RETRY_MOST_S = 15.0
+RETRY_FIRST_S = 0.5
+RETRY_MOST_S = 15.0
 _STOP_MOST_S = 10.0
 _SLICE_RECORDS = 100
 """Records decided before the network has its turn: some 1.5 ms."""
@@ -68,6 +69,8 @@ class Shared:
     """Bound of the decoded state of one partition."""
     batch_records: int
     tick_ms: int
+    tombstone_ms: int
+    """How long the changelog tells that a row was removed: older local state is rebuilt."""
     fenced_wait_s: float
     """How long who was fenced waits for the rebalance that tells why."""
     road_map: RoadMap
@@ -90,6 +93,8 @@ class Partition:
         self._arrived = asyncio.Event()
         self._ends: Mapping[str, int] | None = None
         """By topic: end of the log that was there at the assignment; None once it has been read."""
+        self._begins: Mapping[str, int] = {}
+        """By topic: where to begin if nothing of it has been committed."""
         self._loop_task: asyncio.Task[None] | None = None
         self._committer: Committer | None = None
         self._store: RocksStore | None = None
@@ -99,40 +104,56 @@ class Partition:
 
     # --- opening and closing ---------------------------------------------------------------------
 
-    async def open(self, ends: Mapping[str, int] | None) -> Mapping[str, int]:
-        """Take the partition over. Returns the position of each input topic, as far as known.
+    async def open(self, bounds: Mapping[str, Bounds]) -> Mapping[str, int]:
+        """Take the partition over. Returns the position of each input topic.
 
-        `ends`: by topic, the end of the log that is there now: time waits until it has been read.
-        None: it has been.
+        `bounds`: by topic, the log that is there now: time waits until it has been read.
         """
-        self._ends = ends
+        committed = await self._open()
+        positions = start_positions(self.number, self._road.positions, bounds, committed)
+        self._begins = positions
+        self._road.positions.update(positions)
+        self._ends = {topic: bound.end for topic, bound in bounds.items()}
+        return positions
+
+    async def _open(self) -> Mapping[str, int]:
+        """Settle what is open, bring the store up to date. Returns the group's offsets."""
         shared = self._shared
         self._committer = Committer(shared.application, self.number, shared.topics, shared.client)
         try:
             await self._committer.start()
+            # Read before the changelog's end, so that they are never newer than the state.
+            committed = await committed_offsets(
+                shared.client, shared.application, self._topics, self.number
+            )
             self._store = await self._open_store()
         except BaseException:
             await self._let_go()
             raise
-        positions = read_positions(self._store.get(POSITIONS_KEY))
+        positions = {**self._begins, **read_positions(self._store.get(POSITIONS_KEY))}
         self._road = Road(shared.road_map, State(ByteStore(self._store), shared.catalog), positions)
-        return self._road.positions
+        return committed
 
     async def _open_store(self) -> RocksStore:
         shared = self._shared
         path = shared.data_dir / f"partition-{self.number}"
-        topic = shared.topics["changelog"]
-        for _ in range(2):
-            store = RocksStore(path, shared.cache)
-            try:
-                if await replay(store, topic, self.number, dict(shared.client)):
-                    return store
-            except BaseException:
-                store.close()
-                raise
-            log.warning("partition %d: %s is not of this changelog; rebuilding", self.number, path)
-            store.wipe()
-        raise StateLost(f"{topic}/{self.number} cannot be replayed from its beginning")
+        log_of = (shared.topics["changelog"], self.number, dict(shared.client), shared.tombstone_ms)
+        store = RocksStore(path, shared.cache)
+        try:
+            if await replay(store, *log_of):
+                return store
+        except BaseException:
+            store.close()
+            raise
+        log.warning("partition %d: %s is out of date; rebuilding it", self.number, path)
+        store.wipe()
+        store = RocksStore(path, shared.cache)
+        try:
+            await replay(store, *log_of)
+        except BaseException:
+            store.close()
+            raise
+        return store
 
     def start(self) -> None:
         """Begin to work."""
@@ -248,7 +269,7 @@ class Partition:
         """Commit, then apply."""
         assert self._committer is not None and self._store is not None
         end = await self._committer.commit(outputs, writes, offsets, wall_ms)
-        self._store.apply(writes, end)
+        self._store.apply(writes, end, wall_ms)
         self._road.state.settle(self._shared.cache_bytes)
 
     async def _landed(self) -> None:
@@ -283,15 +304,15 @@ class Partition:
         tells so is on its way, and opening again would only fence the new owner in turn.
         """
         log.warning("partition %d: the commit failed (%r); opening it again", self.number, error)
-        wait_s = self._shared.fenced_wait_s if isinstance(error, ProducerFenced) else _RETRY_FIRST_S
+        wait_s = self._shared.fenced_wait_s if isinstance(error, ProducerFenced) else RETRY_FIRST_S
         await self._let_go()
         while True:
             await asyncio.sleep(wait_s)
             try:
-                positions = await self.open(self._ends)
+                await self._open()
                 break
             except (TimeoutError, KafkaError, OSError) as again:
-                wait_s = min(wait_s * 2, _RETRY_MOST_S)
+                wait_s = min(wait_s * 2, RETRY_MOST_S)
                 log.warning(
                     "partition %d: still not (%r); next try in %.1f s", self.number, again, wait_s
                 )
@@ -299,5 +320,5 @@ class Partition:
         self._inbox_records = 0
         reader = self._shared.reader()
         with suppress(IllegalStateError):  # reassigned meanwhile: whoever comes next seeks
-            for topic, offset in positions.items():
+            for topic, offset in self._road.positions.items():
                 await reader.seek(TP(topic, self.number), offset)

@@ -38,7 +38,7 @@ class RocksStore:
         Raises:
             StoreLocked: another process has it.
         """
-        self._path = path
+        self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         options = Options(raw_mode=True)
         options.create_if_missing(True)
@@ -64,20 +64,25 @@ class RocksStore:
         return cast("Iterator[tuple[bytes, bytes]]", self._db.items(from_key=key))
 
     @property
-    def applied_offset(self) -> int:
-        """The changelog offset to go on from; 0 for a new store."""
+    def applied(self) -> tuple[int, int]:
+        """The changelog offset to go on from, 0 for a new store, and when that was its end."""
         raw = self._db.get(_APPLIED_KEY)
-        return int(json.loads(raw)) if raw else 0
+        return tuple(json.loads(raw)) if raw else (0, 0)
 
-    def apply(self, writes: Iterable[tuple[bytes, bytes | None]], next_offset: int) -> None:
-        """Put and delete, in order, together with the offset of the changelog after them."""
+    def apply(
+        self, writes: Iterable[tuple[bytes, bytes | None]], next_offset: int, now_ms: int
+    ) -> None:
+        """Put and delete, in order, together with the offset of the changelog after them.
+
+        `now_ms`: a time, by this machine's clock, at which the changelog had nothing beyond.
+        """
         batch = WriteBatch(raw_mode=True)
         for key, value in writes:
             if value is None:
                 batch.delete(key)
             else:
                 batch.put(key, value)
-        batch.put(_APPLIED_KEY, str(next_offset).encode())
+        batch.put(_APPLIED_KEY, json.dumps([next_offset, now_ms]).encode())
         self._db.write(batch)
 
     def close(self) -> None:
@@ -87,4 +92,4 @@ class RocksStore:
     def wipe(self) -> None:
         """Close and delete it: what it holds does not belong to the changelog."""
         self.close()
-        shutil.rmtree(self._path)
+        shutil.rmtree(self.path)
