@@ -46,6 +46,8 @@ def logging_config(level: str) -> dict[str, Any]:
         "root": {"level": "WARNING", "handlers": ["stderr"]},
         "loggers": {
             "ringfaust": {"level": level.upper()},
+            # Faust's services log their starting and stopping under the module of their class.
+            "ringfaust.hosts.faust.transport": {"level": "WARNING"},
             # It calls each normal rebalance a warning, and the first start an error.
             "aiokafka.consumer.group_coordinator": {"level": "CRITICAL"},
         },

@@ -135,6 +135,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
     process = faust.Worker(
         create_app(worker, queues),
         quiet=True,
+        loglevel="WARNING",
         redirect_stdouts=False,
         logging_config=logging_config(worker.log_level),
     )

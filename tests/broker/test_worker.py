@@ -1,0 +1,234 @@
+"""A real worker on a real broker: routes, the hop, control and replies, start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
+from aiokafka.partitioner import murmur2
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.config import WorkerConfig, load
+from ringfaust.app.topics import create_topics
+
+pytestmark = pytest.mark.kafka
+
+DEADLINE_S = 40
+QUEUES = """
+routes:
+  - {{topic: {name}-keyed, queue: "device.{{key}}"}}
+  - {{topic: {name}-any, queue: "far.{{header:to}}"}}
+queues:
+  "device.*": {{ring_size: 2}}
+  "far.*": {{ring_size: 2}}
+  "far.open": {{ring_size: -1, window: 3}}
+"""
+
+
+class Bench:
+    """An application of its own: topics, worker process, producer, and readers of all outputs."""
+
+    def __init__(self, servers: str, folder: Path) -> None:
+        self.name = f"t{uuid.uuid4().hex[:8]}"
+        self.folder = folder
+        (folder / "queues.yaml").write_text(QUEUES.format(name=self.name))
+        worker = {
+            "application": self.name,
+            "bootstrap_servers": servers,
+            "partitions": 3,
+            "data_dir": str(folder / "state"),
+            "session_timeout_ms": 6000,
+        }
+        (folder / "worker.yaml").write_text(json.dumps(worker))
+        self.config: WorkerConfig = load(folder)[0]
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *command: str) -> subprocess.Popen[bytes]:
+        """Start a worker."""
+        words = command or ("-m", "ringfaust", "worker", "--config", str(self.folder))
+        environment = os.environ | {"RINGFAUST_CONFIG": str(self.folder)}
+        process = subprocess.Popen([sys.executable, *words], env=environment)
+        self.processes.append(process)
+        return process
+
+    async def read(self, role: str, count: int) -> list[ConsumerRecord]:
+        """The first `count` records of an output topic, by partition and offset."""
+        found: list[ConsumerRecord] = []
+        async with self.reader(role) as reader:
+            async with asyncio.timeout(DEADLINE_S):
+                while len(found) < count:
+                    for records in (await reader.getmany(timeout_ms=200)).values():
+                        found += records
+        return found
+
+    @asynccontextmanager
+    async def reader(self, role: str) -> AsyncIterator[AIOKafkaConsumer]:
+        reader = AIOKafkaConsumer(
+            self.config.topic(role),
+            bootstrap_servers=self.config.bootstrap_servers,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+        await reader.start()
+        try:
+            yield reader
+        finally:
+            await reader.stop()
+
+    async def send(self, topic: str, value: str, key: str | None = None, **headers: str) -> None:
+        """Produce a message; `_` in a header's name stands for `-`."""
+        await self.producer.send_and_wait(
+            f"{self.name}-{topic}",
+            value.encode(),
+            key.encode() if key else None,
+            headers=[(name.replace("_", "-"), text.encode()) for name, text in headers.items()],
+        )
+
+    async def control(self, key: str, **command: Any) -> dict[str, Any]:
+        """Write a control command with the queue's key, and wait for its reply."""
+        reply = uuid.uuid4().hex
+        value = json.dumps({**command, "reply": reply}).encode()
+        await self.producer.send_and_wait(self.config.topic("control"), value, key.encode())
+        async with self.reader("replies") as reader, asyncio.timeout(DEADLINE_S):
+            async for record in reader:
+                if record.key == reply.encode():
+                    return dict(json.loads(record.value))
+        raise AssertionError
+
+
+@pytest.fixture
+async def bench(broker: EmbeddedBroker, tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(broker.bootstrap_servers, tmp_path)
+    await create_topics(*load(tmp_path))
+    bench.producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    await bench.producer.start()
+    yield bench
+    await bench.producer.stop()
+    for process in bench.processes:
+        process.kill()
+        process.wait()
+
+
+def _headers(record: ConsumerRecord) -> dict[str, str]:
+    return {name.removeprefix("ringfaust-"): value.decode() for name, value in record.headers}
+
+
+async def test_a_ring_per_key_without_a_hop(bench: Bench) -> None:
+    bench.start()
+    for number in range(4):
+        await bench.send("keyed", f"v{number}", "d7", colour="blue")
+    evicted = await bench.read("evicted", 2)
+    assert [record.value for record in evicted] == [b"v0", b"v1"]
+    home = (murmur2(b"d7") & 0x7FFFFFFF) % 3
+    assert {record.partition for record in evicted} == {home}
+    said = _headers(evicted[0])
+    assert said["queue"] == "device.d7"
+    assert said["reason"] == "overflow"
+    assert said["cause"] == f"{bench.name}-keyed/{home}/2"
+    assert said["source"] == f"{bench.name}-keyed/{home}/0"
+    assert (said["ring-size"], said["ready"], said["colour"]) == ("2", "2", "blue")
+    listing = await bench.control("d7", type="list", queue="device.d7")
+    assert listing["answer"]["ready"] == [f"{bench.name}-keyed/{home}/{n}" for n in (2, 3)]
+    assert listing["answer"]["counts"]["evicted"] == 2
+
+
+async def test_the_hop_brings_a_queue_into_one_partition(bench: Bench) -> None:
+    bench.start()
+    for number in range(6):
+        await bench.producer.send_and_wait(
+            f"{bench.name}-any", b"v%d" % number, None, partition=number % 3,
+            headers=[("to", b"a"), ("ringfaust-id", b"m%d" % number)],
+        )  # fmt: skip
+    evicted = await bench.read("evicted", 4)
+    home = (murmur2(b"far.a") & 0x7FFFFFFF) % 3
+    assert {record.partition for record in evicted} == {home}
+    sources = {_headers(record)["source"].rsplit("/", 2)[0] for record in evicted}
+    assert sources == {f"{bench.name}-any"}
+    listing = await bench.control("far.a", type="list", queue="far.a")
+    everyone = {_headers(record)["id"] for record in evicted} | set(listing["answer"]["ready"])
+    assert everyone == {f"m{number}" for number in range(6)}
+    assert listing["answer"]["counts"]["added"] == 6
+
+
+async def test_a_managed_window_and_settles_by_plain_control(bench: Bench) -> None:
+    bench.start()
+    for number in range(5):
+        await bench.send("any", f"v{number}", "one key", to="open", ringfaust_id=f"m{number}")
+    dispatched = await bench.read("dispatched", 3)
+    assert [_headers(record)["id"] for record in dispatched] == ["m0", "m1", "m2"]
+    said = _headers(dispatched[0])
+    assert (said["consumer"], said["attempt"], said["handovers"]) == ("@window", "1", "1")
+    settle = {"queue": "far.open", "consumer": "@window"}
+    assert (await bench.control("far.open", type="ack", message="m0", **settle))["ok"]
+    again = await bench.control("far.open", type="ack", message="m0", **settle)
+    assert (again["ok"], again["reason"]) == (False, "stale_delivery")
+    assert (await bench.control("far.open", type="release", message="m1", **settle))["ok"]
+    dispatched = await bench.read("dispatched", 5)
+    assert [_headers(record)["id"] for record in dispatched[3:]] == ["m3", "m1"]
+    assert _headers(dispatched[4])["redelivered"] == "1"
+
+
+async def test_state_and_time_survive_a_graceful_restart(bench: Bench) -> None:
+    process = bench.start()
+    await bench.send("keyed", "now", "k")
+    await bench.send("keyed", "late", "k", ringfaust_delay_ms="3000", ringfaust_id="late")
+    await _event(bench, "scheduled", lambda event: event["id"] == "late")
+    listing = await bench.control("k", type="list", queue="device.k")
+    assert listing["answer"]["scheduled"] == ["late"]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=15) == 0
+    bench.start()
+    await bench.send("keyed", "more", "k")
+    await bench.control("k", type="attach", queue="device.k", consumer="c", credit=9)
+    dispatched = await bench.read("dispatched", 3)
+    assert [record.value for record in dispatched] == [b"now", b"more", b"late"]
+
+
+async def test_time_acts_by_itself(bench: Bench) -> None:
+    bench.start()
+    await bench.send("keyed", "soon gone", "k", ringfaust_ttl_ms="300")
+    dead = await bench.read("dead", 1)
+    assert _headers(dead[0])["reason"] == "expired"
+    await bench.control(
+        "k", type="create_queue", queue="mine", settings={"consumer_timeout": 500, "ring_size": 5}
+    )
+    await bench.control("k", type="attach", queue="mine", consumer="silent", credit=1)
+    await _event(bench, "detached", lambda event: event["timeout"] and event["queue"] == "mine")
+
+
+async def _event(bench: Bench, kind: str, holds: Any) -> dict[str, Any]:
+    async with bench.reader("events") as reader, asyncio.timeout(DEADLINE_S):
+        async for record in reader:
+            for line in record.value.splitlines():
+                event = json.loads(line)
+                if event["event"] == kind and holds(event):
+                    return dict(event)
+    raise AssertionError
+
+
+async def test_faust_own_command_line_starts_it_too(bench: Bench) -> None:
+    bench.start("-m", "faust", "-A", "ringfaust.app.faust_app", "worker", "--without-web")
+    for number in range(3):
+        await bench.send("keyed", f"v{number}", "k")
+    assert [record.value for record in await bench.read("evicted", 1)] == [b"v0"]
+
+
+@pytest.fixture(autouse=True)
+def _no_worker_is_left() -> Iterator[None]:
+    yield
+    left = subprocess.run(
+        ["ps", "-eo", "ppid,args"], check=True, capture_output=True, text=True
+    ).stdout
+    mine = [line for line in left.splitlines() if line.split()[0] == str(os.getpid())]
+    assert not [line for line in mine if "ringfaust worker" in line]
