@@ -405,7 +405,7 @@ def _foreign(record: InRecord) -> tuple[tuple[str, bytes], ...]:
     """The producer's own headers."""
     if not record.headers:
         return ()
-    return tuple(pair for pair in record.headers if pair[0][:_PREFIX_CHARS] != h.PREFIX)
+    return tuple([pair for pair in record.headers if pair[0][:_PREFIX_CHARS] != h.PREFIX])
 
 
 def _name(queue: str, sequence: int, delivery: int = 0, consumer: str = "") -> str:

@@ -1,0 +1,30 @@
+"""Work that goes on beside a block of code, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+Start = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@asynccontextmanager
+async def background() -> AsyncIterator[Start]:
+    """Gives a function that starts work. At the end of the block all of it is cancelled.
+
+    If one piece fails, the block is cancelled, and the error raised here.
+    """
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield lambda work: tasks.append(group.create_task(work))
+            for task in tasks:
+                task.cancel()
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
