@@ -127,7 +127,12 @@ class Road:
 
     def _control(self, record: InRecord, now_ms: int) -> int:
         """Do a control command; the time from then on."""
-        asked = control.read_control(record.value)
+        try:
+            asked = control.read_control(record.value)
+        except control.BadControl as error:
+            no = e.Refused("", Refusal.BAD_COMMAND, "", str(error))
+            self._to(Role.REPLIES).append(output.reply_record(error.reply, [no], None))
+            raise
         by = f"{record.topic}/{record.partition}/{record.offset}"
         if isinstance(asked, control.List):
             self._answer_list(asked)
@@ -139,6 +144,7 @@ class Road:
         else:
             if isinstance(asked, control.Tick):
                 now_ms = max(asked.now_ms, now_ms)
+                self.state.advance(now_ms)
             effects = self._engine.step(asked.command(), now_ms)
         self._tell(effects, by)
         if not (effects and isinstance(effects[-1], e.Refused)):
