@@ -79,8 +79,9 @@ class History:
         self._write()
 
     def _write(self) -> None:
-        for out in self._road.outputs():
-            self.put(out.role, out.key, out.value, out.headers)
+        for (role, _), records in self._road.outputs().items():
+            for key, value, headers in records:
+                self.put(role, key, value, tuple(headers))
 
     def held(self) -> dict[str, dict[str, Any]]:
         found = {}
