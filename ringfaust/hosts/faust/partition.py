@@ -183,7 +183,8 @@ class Partition:
         committer, self._committer = self._committer, None
         if committer is not None:
             with suppress(KafkaError, TimeoutError):
-                await asyncio.wait_for(committer.stop(), timeout=_STOP_MOST_S)
+                async with asyncio.timeout(_STOP_MOST_S):
+                    await committer.stop()
         store, self._store = self._store, None
         if store is not None:
             store.close()
@@ -237,8 +238,10 @@ class Partition:
             if wake_ms is not None:
                 wait = max(wake_ms / 1000 - time.time(), self._next_tick - time.monotonic(), 0.0)
                 timeout = wait
+        # Not by wait_for, which in Python 3.11 loses a cancellation that comes with the event.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._arrived.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._arrived.wait()
 
     async def _do_turn(self, records: list[InRecord]) -> None:
         road = self._road
