@@ -90,6 +90,11 @@ class State:
             self._sessions[name] = table
         return table
 
+    def advance(self, now_ms: int) -> None:
+        """Time alone moves on; what is idle leaves no other trace of it."""
+        self.now_ms = max(now_ms, self.now_ms)
+        self._clock.put(0, Clock(self.now_ms, self.step, self.deliveries))
+
     def next_wake_ms(self) -> int | None:
         """When a sweep is due, or None."""
         key = self.wakes.first_key()

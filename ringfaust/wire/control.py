@@ -28,13 +28,16 @@ Number = Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
 Ms = Annotated[int, Field(ge=0, le=limits.TIME_MS, strict=True)]
 
 
-class _Control(BaseModel):
+class _Asks(BaseModel):
+    reply: str = Field(default="", max_length=limits.NAME_CHARS)
+
+
+class _Control(_Asks):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     core: ClassVar[type[c.Command]]
     """What it is to the core; their fields have the same names."""
     v: Literal[1] = 1
-    reply: str = Field(default="", max_length=limits.NAME_CHARS)
 
     def command(self) -> c.Command:
         """The core's command. What only the core can judge (settings, say) is judged there."""
@@ -228,11 +231,24 @@ Control = (
 _ADAPTER: TypeAdapter[Control] = TypeAdapter(Annotated[Control, Field(discriminator="type")])
 
 
+class BadControl(WireError):
+    """A control record asks for a reply, but is no command; the asker can be told so.
+
+    Attributes:
+        reply: the key of the reply.
+    """
+
+    def __init__(self, text: str, reply: str) -> None:
+        super().__init__(text)
+        self.reply = reply
+
+
 def read_control(value: bytes | None) -> Control:
     """The command that a control record holds.
 
     Raises:
         WireError: it is no JSON of the protocol; the text names the field and what would be right.
+        BadControl: the same of a record that asks for a reply.
     """
     if value is None:
         raise WireError("a control record needs a JSON value")
