@@ -54,6 +54,29 @@ class RoadMap:
     """Time comes from tick records alone; for tests and for replaying a log."""
 
 
+class _Outbox:
+    """The records of a batch, by topic. Plain lists: an enum as a key costs a call each time."""
+
+    __slots__ = ("dead", "dispatched", "events", "evicted", "hops", "replies")
+
+    def __init__(self) -> None:
+        self.dispatched: list[OutRecord] = []
+        self.evicted: list[OutRecord] = []
+        self.dead: list[OutRecord] = []
+        self.events: list[OutRecord] = []
+        self.replies: list[OutRecord] = []
+        self.hops: dict[int, list[OutRecord]] = {}
+        """By the partition that the queue lives in."""
+
+    def by_topic(self) -> Outputs:
+        """What there is."""
+        found: Outputs = {(Role.HOP, home): records for home, records in self.hops.items()}
+        for role in (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES):
+            if records := getattr(self, role):
+                found[role, None] = records
+        return found
+
+
 class Road:
     """One partition's road; `take` and `tick` fill it, `drain` empties it."""
 
@@ -66,7 +89,7 @@ class Road:
         self._routes = {route.topic: (queue_namer(route.queue), route) for route in shared.routes}
         hop = Route(shared.hop_topic, f"{{header:{QUEUE}}}", hop=False)
         self._routes[hop.topic] = (queue_namer(hop.queue), hop)
-        self._out: Outputs = {}
+        self._out = _Outbox()
         self._lines: list[str] = []
 
     # --- in --------------------------------------------------------------------------------------
@@ -118,7 +141,7 @@ class Road:
             sent_ms = record.timestamp if is_broker_time else now_ms
             headers = hop_headers(record, queue, sent_ms)
             home = self._map.partition_of(queue)
-            self._to(Role.HOP, home).append((record.key, record.value, headers))
+            self._out.hops.setdefault(home, []).append((record.key, record.value, headers))
             return
         source = f"{record.topic}/{record.partition}/{record.offset}"
         hopped = record.topic == self._map.hop_topic
@@ -131,7 +154,7 @@ class Road:
             asked = control.read_control(record.value)
         except control.BadControl as error:
             no = e.Refused("", Refusal.BAD_COMMAND, "", str(error))
-            self._to(Role.REPLIES).append(output.reply_record(error.reply, [no], None))
+            self._out.replies.append(output.reply_record(error.reply, [no], None))
             raise
         by = f"{record.topic}/{record.partition}/{record.offset}"
         if isinstance(asked, control.List):
@@ -151,7 +174,7 @@ class Road:
             tail = events.event_tail(self.state.now_ms, by)
             self._lines.append(events.done_line(self.state.step, asked.type, tail))
         if asked.reply:
-            self._to(Role.REPLIES).append(output.reply_record(asked.reply, effects, None))
+            self._out.replies.append(output.reply_record(asked.reply, effects, None))
         return now_ms
 
     def _answer_list(self, asked: control.List) -> None:
@@ -159,14 +182,14 @@ class Road:
         if queue is None:
             text = f"no queue {asked.queue!r} in this partition"
             no: list[e.Effect] = [e.Refused(asked.queue, Refusal.UNKNOWN_QUEUE, asked.queue, text)]
-            self._to(Role.REPLIES).append(output.reply_record(asked.reply, no, None))
+            self._out.replies.append(output.reply_record(asked.reply, no, None))
         else:
             limit = asked.limit
             reply = output.reply_record(asked.reply, [], list_queue(queue, limit))
             while len(reply[1] or b"") > _REPLY_BYTES:  # the counts tell that there is more
                 limit //= 2
                 reply = output.reply_record(asked.reply, [], list_queue(queue, limit))
-            self._to(Role.REPLIES).append(reply)
+            self._out.replies.append(reply)
 
     # --- out -------------------------------------------------------------------------------------
 
@@ -174,19 +197,19 @@ class Road:
         state = self.state
         step = state.step
         tail = events.event_tail(state.now_ms, by)
-        lines = self._lines
+        lines, out = self._lines, self._out
         for effect in effects:
             kind = type(effect)
             lines.append(events.WRITERS[kind](effect, step) + tail)
             if kind is e.Evicted:
-                self._to(Role.EVICTED).append(output.evicted_record(effect))  # type: ignore[arg-type]
+                out.evicted.append(output.evicted_record(effect))  # type: ignore[arg-type]
             elif kind is e.Dispatched:
-                self._to(Role.DISPATCHED).append(output.dispatched_record(effect))  # type: ignore[arg-type]
+                out.dispatched.append(output.dispatched_record(effect))  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:
-                self._to(Role.DEAD).append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
+                out.dead.append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
 
     def _unreadable(self, record: InRecord, error: WireError, now_ms: int) -> None:
-        self._to(Role.DEAD).append(output.unreadable_record(record, error, now_ms))
+        self._out.dead.append(output.unreadable_record(record, error, now_ms))
         by = f"{record.topic}/{record.partition}/{record.offset}"
         line = {
             "step": self.state.step, "event": "unreadable", "reason": error.reason,
@@ -194,22 +217,14 @@ class Road:
         }  # fmt: skip
         self._lines.append(json.dumps(line, separators=(",", ":")))
 
-    def _to(self, role: Role, partition: int | None = None) -> list[OutRecord]:
-        """Where the records for a role's topic are gathered."""
-        target = (role, partition)
-        found = self._out.get(target)
-        if found is None:
-            found = self._out[target] = []
-        return found
-
     def outputs(self) -> Outputs:
         """The records to write, each topic's in order; the road is empty then."""
         lines, self._lines = self._lines, []
         for start in range(0, len(lines), events.LINES_PER_RECORD):
             for text in events.join_lines(lines[start : start + events.LINES_PER_RECORD]):
-                self._to(Role.EVENTS).append((None, text.encode(), []))
-        out, self._out = self._out, {}
-        return out
+                self._out.events.append((None, text.encode(), []))
+        out, self._out = self._out, _Outbox()
+        return out.by_topic()
 
     def writes(self) -> list[tuple[bytes, bytes | None]]:
         """The changes to the stored rows, positions among them; None deletes.

@@ -9,11 +9,14 @@ import json
 from typing import Any
 
 from ringfaust.core import effect as e
+from ringfaust.core import limits
 from ringfaust.core.model import PLAIN, DeadReason, Message
 from ringfaust.errors import WireError
 from ringfaust.wire import headers as h
 from ringfaust.wire.control import VERSION
 from ringfaust.wire.record import InRecord, OutRecord, Payload
+
+_PRIORITY = tuple((h.PRIORITY, b"%d" % priority) for priority in range(limits.PRIORITIES))
 
 
 def _headers(queue: str, message: Message, payload: Payload) -> list[tuple[str, bytes]]:
@@ -23,7 +26,7 @@ def _headers(queue: str, message: Message, payload: Payload) -> list[tuple[str, 
         (h.QUEUE, queue.encode()),
         (h.ID, message.id.encode()),
         (h.SEQUENCE, b"%d" % message.sequence),
-        (h.PRIORITY, b"%d" % message.priority),
+        _PRIORITY[message.priority],
         (h.ENQUEUED_MS, b"%d" % message.enqueued_ms),
         (h.SOURCE, payload.source.encode()),
     ]
