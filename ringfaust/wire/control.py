@@ -262,4 +262,15 @@ def read_control(value: bytes | None) -> Control:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])[:_TEXT_CHARS] or "record"
         given = repr(first["input"])[:_TEXT_CHARS]
-        raise WireError(f"{place}: {first['msg'][: 5 * _TEXT_CHARS]} (given {given})") from None
+        text = f"{place}: {first['msg'][: 5 * _TEXT_CHARS]} (given {given})"
+        if reply := _reply_of(value):
+            raise BadControl(text, reply) from None
+        raise WireError(text) from None
+
+
+def _reply_of(value: bytes) -> str:
+    """The `reply` of a record that is no command otherwise; empty: none that could be used."""
+    try:
+        return _Asks.model_validate_json(value).reply
+    except ValidationError:
+        return ""
