@@ -135,21 +135,21 @@ def history() -> History:
     it.send("b", b"acked")  # 4
     it.send("b", b"released, then rejected")  # 5
     it.send("b", b"released, then undeliverable")  # 6
-    it.ask("ack", "q.b", consumer="slow", message="in-0-4")
-    it.ask("release", "q.b", consumer="slow", message="in-0-5")
-    it.ask("reject", "q.b", consumer="slow", message="in-0-5")
-    it.ask("release", "q.b", consumer="slow", message="in-0-6")
-    it.ask("release", "q.b", consumer="slow", message="in-0-6")
+    it.ask("ack", "q.b", consumer="slow", message="in/0/4")
+    it.ask("release", "q.b", consumer="slow", message="in/0/5")
+    it.ask("reject", "q.b", consumer="slow", message="in/0/5")
+    it.ask("release", "q.b", consumer="slow", message="in/0/6")
+    it.ask("release", "q.b", consumer="slow", message="in/0/6")
     it.send("b", b"delivering")  # 7
     it.send("b", b"scheduled", delay_ms=60_000)  # 8
     it.send("c", b"expired", ttl_ms=10)  # 9
     it.send("c", b"came due", delay_ms=10)  # 10
     it.send("c", b"removed")  # 11
-    it.ask("remove", "q.c", message="in-0-11")
+    it.ask("remove", "q.c", message="in/0/11")
     it.send("c", b"unreadable", priority="high")  # 12
     it.send("c", b"x" * 2_000)  # 13
     it.send("c", b"moved")  # 14
-    it.ask("move", "q.c", message="in-0-14", to="q.b")
+    it.ask("move", "q.c", message="in/0/14", to="q.b")
     it.ask("detach", "q.b", consumer="nobody")  # refused; no input's fate
     it.pass_time(20)
     return it
@@ -257,11 +257,11 @@ def test_a_second_fate_after_the_first_is_seen(history: History) -> None:
 
 def test_a_listing_that_lies_is_named(history: History) -> None:
     held = history.held()
-    held["q.a"]["ready"][0] = "in-0-77"
+    held["q.a"]["ready"][0] = "in/0/77"
     proof = history.proof(held)
     assert proof.missing == ["in/0/2"]
-    assert "queue q.a lists in-0-77 as ready, in vain" in proof.faults
-    assert "queue q.a does not list in-0-2, which is ready" in proof.faults
+    assert "queue q.a lists in/0/77 as ready, in vain" in proof.faults
+    assert "queue q.a does not list in/0/2, which is ready" in proof.faults
 
 
 def test_a_listing_that_is_cut_is_told(history: History) -> None:

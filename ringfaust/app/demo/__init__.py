@@ -18,6 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.config import load_worker
 from ringfaust.app.demo.board import RING_SIZE, WIDE, Board, Scene
 from ringfaust.app.demo.flights import Record, read_flights
 from ringfaust.app.demo.play import Play, write_config
@@ -49,7 +50,8 @@ def run(bootstrap_servers: str | None, limit: int | None = None) -> int:
         with ThreadPoolExecutor(1) as pool:
             outcome = _play(bootstrap_servers, pool.submit(read_flights, limit), scene, board)
     except KeyboardInterrupt:
-        console.print("stopped; worker, broker and temporary data are gone")
+        what = "worker and temporary data" if bootstrap_servers else "worker, broker and all data"
+        console.print(f"stopped; {what} are gone")
         return _STOPPED
     return 0 if print_report(console, outcome, board.seconds()) else 1
 
@@ -72,6 +74,7 @@ def _play(
 def _brokers(servers: str | None, board: Board) -> Iterator[str]:
     """The brokers' address: of those given, or of one that is started for this."""
     if servers:
+        load_worker(bootstrap_servers=servers)  # tells what is wrong with them, as one given here
         yield servers
         return
     board.say("starting Apache Kafka, reading the flights meanwhile")

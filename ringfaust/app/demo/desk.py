@@ -49,8 +49,8 @@ class Desk:
 
     async def read(self) -> None:
         """Read replies and deliveries until cancelled."""
-        await self._consumer.start()
         try:
+            await self._consumer.start()
             async for record in self._consumer:
                 if record.topic.endswith(".replies"):
                     answer = self._answers.pop(record.key, None)

@@ -30,7 +30,7 @@ class Gate:
         self._desk = desk
         self._tell_people = say
         self._attached = False
-        self._closing = asyncio.Event()
+        self.at_rest = False
 
     async def attach(self) -> None:
         """Ask for messages; the first answer also tells that the worker is up."""
@@ -44,13 +44,13 @@ class Gate:
         for number in count(1):
             delivery = await deliveries.get()
             await asyncio.sleep(self.think_seconds)
-            if self._closing.is_set():
+            if self.at_rest:
                 return
             await self._settle(number, delivery)
 
     def rest(self) -> None:
         """Settle nothing more, but stay attached."""
-        self._closing.set()
+        self.at_rest = True
 
     async def stay_alive(self) -> None:
         """Say so every few seconds, for who is silent loses what he holds."""
@@ -87,14 +87,18 @@ class ClosingGate(Gate):
     credit = 20
     habit = "takes 20 and closes without ack"
 
+    def rest(self) -> None:
+        """It comes to rest by closing."""
+
     async def _settle(self, number: int, delivery: Delivery) -> None:
         if number == self.credit:
             self._attached = False
             await self._desk.ask("detach", self.queue, consumer=self.name)
             self._tell_people(
                 f"{self.name} closed with {number} unacknowledged: they went back to where they "
-                "stood, as far as the ring had room for them"
+                "stood, as far as the ring had room"
             )
+            self.at_rest = True
 
 
 class EvictedReader:
@@ -112,8 +116,8 @@ class EvictedReader:
 
     async def read(self) -> None:
         """Read until cancelled."""
-        await self._consumer.start()
         try:
+            await self._consumer.start()
             while True:
                 fetched = await self._consumer.getmany(timeout_ms=1_000)
                 for records in fetched.values():

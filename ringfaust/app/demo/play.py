@@ -21,10 +21,10 @@ from ringfaust.app.demo.desk import Desk
 from ringfaust.app.demo.flights import Record, extra_records, partition_of, replay
 from ringfaust.app.demo.gates import ClosingGate, EvictedReader, Gate, WaveringGate
 from ringfaust.app.demo.report import Outcome
-from ringfaust.app.demo.worker import WorkerProcess
 from ringfaust.app.proof import Proof
 from ringfaust.app.topics import create_topics
 from ringfaust.errors import RingfaustError
+from ringfaust.scenario.process import WorkerProcess
 from ringfaust.wire.record import Role
 
 PARTITIONS = 4
@@ -87,20 +87,22 @@ class Play:
 
         Raises:
             RingfaustError: it could not be brought to its end.
+            KafkaError: the brokers stopped to answer.
         """
         self._board.say("making topics, starting a worker")
         await create_topics(self._config, self._queues)
         producer = AIOKafkaProducer(
             **self._client, enable_idempotence=True, max_batch_size=_BATCH_BYTES
         )
-        async with (
-            WorkerProcess(self._folder, self._folder / "worker.log") as worker,
-            producer,
-            background() as start,
-        ):
-            start(worker.watch())
-            start(self._board.show())
-            return await self._course(start, producer, own_broker)
+        worker = WorkerProcess(self._folder, self._folder / "worker.log")
+        worker.start()
+        try:
+            async with producer, background() as start:
+                start(_watch(worker))
+                start(self._board.show())
+                return await self._course(start, producer, own_broker)
+        finally:
+            worker.stop()
 
     async def _course(self, start: Start, producer: AIOKafkaProducer, own_broker: bool) -> Outcome:
         servers, application = self._config.bootstrap_servers, self._config.application
@@ -115,7 +117,7 @@ class Play:
         queues = sorted({f"departures.{r.key.decode()}" for r in (*extras, *flights)})
         start(self._watch_counts(desk, queues))
         await self._replay(producer, [*extras, *flights], gates)
-        held = await self._rest(desk, queues)
+        held = await self._rest(desk, gates, queues)
         proof = await self._prove(held)
         evicted = sum(row.evicted for row in proof.rows.values())
 
@@ -199,14 +201,17 @@ class Play:
                 self._scene.counts[queue] = listed["counts"]
             await asyncio.sleep(_COUNTS_SECONDS)
 
-    async def _rest(self, desk: Desk, queues: Collection[str]) -> dict[str, dict[str, Any]]:
+    async def _rest(
+        self, desk: Desk, gates: Collection[Gate], queues: Collection[str]
+    ) -> dict[str, dict[str, Any]]:
         """Wait until nothing moves any more; then what each queue holds."""
 
-        async def calls_are_over() -> bool:
+        async def nothing_moves() -> bool:
             counts = (await desk.listing(f"departures.{QUIET_CARRIER}", 0))["counts"]
-            return bool(counts["scheduled"] == 1 and counts["expired"] == 1)
+            calls_are_over = counts["scheduled"] == 1 and counts["expired"] == 1
+            return calls_are_over and all(gate.at_rest for gate in gates)
 
-        await _until("the scheduled announcements have come due", calls_are_over)
+        await _until("announcements have come due and gates rest", nothing_moves)
         listings = await asyncio.gather(*(desk.listing(queue, _MOST_LISTED) for queue in queues))
         return dict(zip(queues, listings, strict=True))
 
@@ -221,6 +226,13 @@ class Play:
         proof = await prove(self._config, [self._topic], held, progress=progress)
         self._board.say(f"{scene.read_back:,} records read back and balanced")
         return proof
+
+
+async def _watch(worker: WorkerProcess) -> None:
+    """See that it runs. Raises WorkerFailed when it does not."""
+    while True:
+        worker.check()
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _until(

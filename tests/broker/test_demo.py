@@ -1,0 +1,205 @@
+"""The demo: with few flights on a real broker, stopped in the middle, and with a tampered proof."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ringfaust.app import demo
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.demo.flights import extra_records, read_flights
+from ringfaust.app.demo.report import Outcome, faults, print_report
+from ringfaust.app.proof import Proof, Row
+
+FLIGHTS = 3_000
+DONE_SECONDS = 120
+
+# As the command line does it, but for the number of flights.
+_SCRIPT = """
+import logging, sys
+from ringfaust.app.demo import run
+logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+sys.exit(run({servers!r}, limit={limit}))
+"""
+
+
+class Run:
+    """A demo as a process; all that it starts carries a mark of its own in its environment."""
+
+    def __init__(self, temp: Path, servers: str | None = None, limit: int = FLIGHTS) -> None:
+        self.temp = temp
+        self.mark = f"RINGFAUST_TEST_MARK={uuid.uuid4().hex}"
+        name, _, value = self.mark.partition("=")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _SCRIPT.format(servers=servers, limit=limit)],
+            env={**os.environ, "TMPDIR": str(temp), "PYTHONUNBUFFERED": "1", name: value},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def read_until(self, text: str) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if text in line:
+                return
+        raise AssertionError(f"the demo ended before it said {text!r}")
+
+    def end(self) -> str:
+        """Wait for its end; what it printed since the last read."""
+        return self.process.communicate(timeout=DONE_SECONDS)[0]
+
+    def processes_left(self) -> list[str]:
+        """Those that carry the mark, once those that are told to end have had time to."""
+        deadline = time.monotonic() + 5
+        while (left := self._marked()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return left
+
+    def _marked(self) -> list[str]:
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.mark.encode() in (folder / "environ").read_bytes():
+                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue  # it has just ended, or is not ours to look into
+        return found
+
+
+@pytest.mark.kafka
+def test_it_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    told = run.end()
+    assert run.process.returncode == 0, told
+    rows = [line.split() for line in told.splitlines() if line.startswith(" departures.")]
+    assert {row[0] for row in rows} >= {"departures.UA", "departures.B6", "departures.OO"}
+    assert {row[-1] for row in rows} == {"yes"}
+    carriers = Counter(record.key.decode() for record in read_flights(FLIGHTS))
+    ua = next(row for row in rows if row[0] == "departures.UA")
+    assert ua[1] == f"{carriers['UA']:,}"
+    assert "3,000 flights accounted for, and 7 announcements" in told
+    assert "0 lost, 0 doubled, 0 altered" in told
+    assert "gate-DL closed with 20 unacknowledged" in told
+    assert "Traceback" not in told
+    assert run.processes_left() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.kafka
+def test_on_brokers_of_ones_own_topics_stay_and_are_named(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    run = Run(tmp_path, broker.bootstrap_servers)
+    told = run.end()
+    assert run.process.returncode == 0, told
+    assert f"kafka-topics.sh --bootstrap-server {broker.bootstrap_servers} --delete" in told
+    assert run.processes_left() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_can_be_stopped_at_any_time(
+    broker: EmbeddedBroker, tmp_path: Path, how: signal.Signals
+) -> None:
+    run = Run(tmp_path, broker.bootstrap_servers, limit=100_000)
+    run.read_until("replaying")
+    run.process.send_signal(how)
+    told = run.end()
+    assert run.process.returncode == 130, told
+    assert told.endswith("stopped; worker and temporary data are gone\n")
+    assert "Traceback" not in told
+    assert run.processes_left() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what is no I/O -----------------------------------------------------------------------------
+
+
+def outcome(proof: Proof) -> Outcome:
+    counts = {"added": 3, "evicted": 1, "ready": 2}
+    return Outcome(
+        proof=proof,
+        flights=2,
+        extras=1,
+        held={"departures.UA": {"ready": ["2", "3"], "counts": counts}},
+        evicted=Counter({"departures.UA": 1}),
+        application="flights-demo",
+        servers="127.0.0.1:9092",
+        own_broker=False,
+    )
+
+
+def right_proof() -> Proof:
+    row = Row("departures.UA", added=3, evicted=1, ready=2)
+    return Proof(rows={row.queue: row}, inputs=3)
+
+
+def test_a_right_proof_is_reported_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    assert print_report(Console(width=100), outcome(right_proof()), 1.0)
+    told = capsys.readouterr().out
+    assert "2 flights accounted for" in told
+    assert "NO" not in told.split()
+
+
+def test_a_tampered_proof_makes_the_exit_status_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proof = right_proof()
+    proof.doubled.append("flights/0/7")
+    monkeypatch.setattr(demo, "_play", lambda *_: outcome(proof))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert demo.run(None, limit=1) == 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    told = capsys.readouterr().out
+    assert "The accounts do not balance" in told
+    assert "1 record with more than one fate: flights/0/7" in told
+    assert "accounted for," not in told
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"flights": 3}, "4 records were sent, 3 are in the input topic"),
+        ({"evicted": Counter()}, "the independent consumer read 0 evicted records, the proof 1"),
+        (
+            {"held": {"departures.UA": {"counts": {"added": 4}}}},
+            "the worker counts added 4, the topics 3",
+        ),
+    ],
+)
+def test_whoever_disagrees_is_named(change: dict[str, object], said: str) -> None:
+    (text,) = faults(outcome(right_proof())._replace(**change))  # type: ignore[arg-type]
+    assert said in text
+
+
+def test_flights_are_keyed_by_carrier() -> None:
+    (first,) = read_flights(1)
+    assert first.key == b"UA"
+    assert first.value.startswith(b'{"year":2013,"month":1,"day":1,"dep_time":517,')
+
+
+def test_all_flights_are_json_and_what_the_table_lacks_is_null() -> None:
+    flights = [json.loads(record.value) for record in read_flights(1_000)]
+    cancelled = [flight for flight in flights if flight["dep_time"] is None]
+    assert cancelled
+    assert all(isinstance(flight["sched_dep_time"], int) for flight in flights)
+
+
+def test_one_announcement_expires_and_one_stays_scheduled() -> None:
+    names = [name for record in extra_records("OO") for name, _ in record.headers]
+    assert names.count("ringfaust-ttl-ms") == 1
+    assert names.count("ringfaust-delay-ms") == 6
