@@ -110,11 +110,13 @@ class Board:
 
     def _picture(self) -> RenderableType:
         scene = self._scene
+        status = Text(f"{self.seconds():5.1f} s  {self._status() or 'waiting for the worker'}")
+        if not scene.counts:
+            return status
         table = count_table(self._console, scene.title)
         for queue, counts in sorted(scene.counts.items(), key=lambda entry: -entry[1]["added"]):
-            read = max(scene.evicted[queue], counts["evicted"])
-            add_counts(self._console, table, queue, {**counts, "evicted": read})
-        return Group(table, Text(f"{self.seconds():5.1f} s  {self._status()}"))
+            add_counts(self._console, table, queue, counts)
+        return Group(table, status)
 
 
 def count_table(console: Console, title: str, *more: str) -> Table:

@@ -17,8 +17,8 @@ HEARTBEAT_SECONDS = 5.0
 class Gate:
     """A consumer of one carrier's ring: acknowledges each message after a while."""
 
-    credit = 40
-    think_seconds = 0.02
+    credit = 20
+    think_seconds = 0.05
     habit = "acks each"
 
     def __init__(self, desk: Desk, queue: str, say: Callable[[str], None]) -> None:
@@ -70,8 +70,8 @@ class Gate:
 class WaveringGate(Gate):
     """Releases each third and rejects each tenth; acknowledges the others."""
 
-    credit = 20
-    think_seconds = 0.03
+    credit = 10
+    think_seconds = 0.05
     habit = "acks some, releases some, rejects some"
 
     async def _settle(self, number: int, delivery: Delivery) -> None:
@@ -84,7 +84,7 @@ class WaveringGate(Gate):
 class ClosingGate(Gate):
     """Takes all it can get, and closes without a word about any of it."""
 
-    credit = 20
+    think_seconds = 0.02
     habit = "takes 20 and closes without ack"
 
     def rest(self) -> None:
@@ -95,8 +95,8 @@ class ClosingGate(Gate):
             self._attached = False
             await self._desk.ask("detach", self.queue, consumer=self.name)
             self._tell_people(
-                f"{self.name} closed with {number} unacknowledged: they went back to where they "
-                "stood, as far as the ring had room"
+                f"{self.name} closed with {number} unacknowledged: they went back, as far as the "
+                "ring had room"
             )
             self.at_rest = True
 

@@ -32,7 +32,7 @@ QUIET_CARRIER = "OO"
 """SkyWest left New York 32 times in the year: its ring never fills."""
 
 _POLL_SECONDS = 0.25
-_COUNTS_SECONDS = 1.0
+_COUNTS_SECONDS = 0.5
 _STUCK_SECONDS = 60.0
 _MOST_LISTED = 10_000
 _BATCH_BYTES = 400_000
