@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from ringfaust.core.model import Refusal
 from ringfaust.scenario.link import ROLE_OF, Outcome
 from ringfaust.scenario.player import Difference, Seen
 from ringfaust.wire import headers as h
@@ -28,7 +29,7 @@ _SAID_TWICE: Mapping[str, Mapping[str, str]] = {
 """By event: what the line and the header of the record say alike."""
 
 
-def agree(outcome: Outcome, asked: Sequence[str]) -> None:
+def agree(outcome: Outcome) -> None:
     """Compare event by event with the records, and with the replies.
 
     Raises:
@@ -42,8 +43,8 @@ def agree(outcome: Outcome, asked: Sequence[str]) -> None:
             more = [f"and {dict(each.headers)}" for each in records[len(lines) :]]
             raise Difference(0, f"{role} topic, by the events", told, [*found, *more])
     _check_redelivered(outcome)
-    for key in filter(None, asked):
-        _check_reply(outcome, outcome.replies[key])
+    for by, body in outcome.replies.items():
+        _check_reply(outcome, by, body)
 
 
 def _told(line: Mapping[str, Any]) -> dict[str, str]:
@@ -64,18 +65,14 @@ def _check_redelivered(outcome: Outcome) -> None:
             raise Difference(0, "value", said[h.ID], record.value)
 
 
-def _check_reply(outcome: Outcome, body: Mapping[str, Any]) -> None:
-    """A step with a reply to check is one control command, or a session's acks."""
-    refused = {(line["reason"], line["about"]) for line in _of(outcome, "refused")}
-    if body["ok"]:
-        if len(outcome.replies) == 1 and refused:
-            raise Difference(0, "reply", f"refused {refused}", body)
-    elif (body["reason"], body["about"]) not in refused:
-        raise Difference(0, "reply", f"as the events tell: {refused or 'done'}", body)
-
-
-def _of(outcome: Outcome, event: str) -> list[dict[str, Any]]:
-    return [line for line in outcome.lines if line["event"] == event]
+def _check_reply(outcome: Outcome, by: str, body: Mapping[str, Any]) -> None:
+    """`by`: the control record that asked for this reply."""
+    lines = [line for line in outcome.lines if line["by"] == by]
+    told = [(line["reason"], line["about"]) for line in lines if line["event"] == "refused"]
+    told += [(Refusal.BAD_COMMAND, "") for line in lines if line["event"] == "unreadable"]
+    found = [] if body["ok"] else [(body["reason"], body["about"])]
+    if told != found:
+        raise Difference(0, "reply", f"as the events tell: refused {told}", body)
 
 
 def seen_of(outcome: Outcome, prefix: str) -> list[Seen]:
@@ -94,5 +91,5 @@ def _seen(line: Mapping[str, Any], prefix: str) -> Seen | None:
         case "refused":
             return Seen("refused", line["about"].removeprefix(prefix), reason=line["reason"])
         case "unreadable":
-            return Seen("refused", line["by"], reason=line["reason"])
+            return Seen("refused", line["by"], reason=Refusal.BAD_COMMAND)
     return None

@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
     outputs: dict[Role, list[Any]]
     """The records of the other topics, in their order."""
     replies: dict[str, dict[str, Any]]
-    """By the key that was asked for."""
+    """By the position of the control record."""
 
 
 class Link:
@@ -145,7 +145,8 @@ class Link:
         while not done():
             self._worker.check()
             if time.monotonic() > deadline:
-                raise self._worker.failed(f"gave no answer for {seconds:.0f} s")
+                so_far = f"; its events so far: {self._lines}" if self._lines else ""
+                raise self._worker.failed(f"gave no answer for {seconds:.0f} s{so_far}")
             await self._read(_POLL_MS)
 
     async def _read(self, wait_ms: int) -> None:
@@ -184,10 +185,11 @@ class Link:
         strange = [line for line in lines if line["by"] not in wanted]
         if strange:
             raise Difference(0, "events", f"of {', '.join(wanted)} only", strange)
-        keys = sorted(key for key, _ in replies)
-        if keys != (asked := sorted(each.reply for each in wanted.values() if each.reply)):
-            raise Difference(0, "replies", asked, keys)
-        return Outcome(lines, outputs, dict(replies))
+        place_of = {record.reply: place for place, record in wanted.items() if record.reply}
+        keys = [key for key, _ in replies]
+        if sorted(keys) != sorted(place_of):
+            raise Difference(0, "replies", list(place_of), keys)
+        return Outcome(lines, outputs, {place_of[key]: body for key, body in replies})
 
     async def left_over(self) -> list[str]:
         """Read to the end of all outputs, and drop what nobody has taken; a line for each."""

@@ -98,8 +98,10 @@ def _step(entry: Any, index: int, tree: Any) -> Step:
 
 
 def _fault(here: _Place, error: ValidationError) -> _Fault:
-    """The first thing that pydantic found; `here` is where the model began."""
-    first = error.errors(include_url=False, include_context=False)[0]
+    """What pydantic found first; `here` is where the model began."""
+    errors = error.errors(include_url=False, include_context=False)
+    # A name that is not known comes before one that is missing for it.
+    first = min(errors, key=lambda each: each["type"] != "extra_forbidden")
     place = (*here, *first["loc"])
     named = ".".join(part for part in place if isinstance(part, str) and part != "steps")
     return _Fault(place, f"{named}: {first['msg']}" if named else first["msg"])

@@ -1,0 +1,313 @@
+"""Each scenario file on each host, and what the command says of files that are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.scenario.kafka import FaustStage
+from ringfaust.scenario.main import run
+from ringfaust.scenario.memory import MemoryScenarioHost
+from ringfaust.scenario.player import Difference, play
+from ringfaust.scenario.reading import load
+
+HERE = Path(__file__).parent
+FILES = sorted(HERE.glob("*.yaml"))
+RINGFAUST = Path(sys.executable).with_name("ringfaust")
+RULES = (
+    {f"R{number}" for first, last in ((1, 6), (10, 14), (20, 24), (30, 34), (40, 42), (100, 103))
+     for number in range(first, last + 1)}
+    | {"R16", "R50", "R80", "R90"}
+)  # fmt: skip
+"""What the core has to do so far."""
+NO_SKIP = """
+    ring-overflow ring-held-then-closed ring-return-meets-newer ring-rollback ring-lowered
+    ring-shrink-eager ring-of-one ring-off scheduled-admin scheduled-grouping
+    scheduled-into-full-ring scheduled-to-the-head window burst-with-waiting-consumer victims
+    returns-from-two-consumers expiry redelivery ack-modes active-and-backup refusals crash
+""".split()
+
+by_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+
+
+def skip_what_is_lacking(path: Path, capabilities: frozenset[str]) -> None:
+    if lacking := load(path).needs() - capabilities:
+        assert path.stem not in NO_SKIP
+        pytest.skip(f"no {', '.join(sorted(lacking))}")
+
+
+@by_file
+def test_memory(path: Path) -> None:
+    skip_what_is_lacking(path, MemoryScenarioHost.capabilities)
+    play(load(path), MemoryScenarioHost())
+
+
+def test_every_rule_has_a_file_that_is_played() -> None:
+    played = [scenario for path in FILES if not (scenario := load(path)).needs()]
+    assert RULES - {rule for scenario in played for rule in scenario.rules} == set()
+
+
+# --- on a real worker and broker ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def stage(broker: EmbeddedBroker) -> Iterator[FaustStage]:
+    stage = FaustStage(broker.bootstrap_servers)
+    yield stage
+    stage.close()
+
+
+@pytest.mark.kafka
+@by_file
+def test_faust(path: Path, stage: FaustStage) -> None:
+    skip_what_is_lacking(path, stage.capabilities)
+    play(load(path), stage.host())
+
+
+def topics_of(broker: EmbeddedBroker) -> set[str]:
+    async def ask() -> set[str]:
+        admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+        await admin.start()
+        try:
+            return set(await admin.list_topics())
+        finally:
+            await admin.close()
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.kafka
+def test_a_worker_that_lost_its_disk_too(broker: EmbeddedBroker) -> None:
+    before = topics_of(broker)
+    stage = FaustStage(broker.bootstrap_servers, lose_state=True)
+    try:
+        for name in ("crash", "accounts", "settled-by-name"):
+            play(load(HERE / f"{name}.yaml"), stage.host())
+        assert topics_of(broker) > before
+    finally:
+        stage.close()
+    assert topics_of(broker) == before, "topics were left on the user's broker"
+
+
+@pytest.mark.kafka
+def test_what_nobody_asked_for_is_found(broker: EmbeddedBroker, stage: FaustStage) -> None:
+    scenario = load(HERE / "ring-overflow.yaml")
+    host = stage.host()
+    topic = host._rig.control_topic.replace("control", "evicted")
+
+    async def twice() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            await producer.send_and_wait(topic, b"again", headers=[("ringfaust-id", b"A")])
+
+    asyncio.run(twice())
+    with pytest.raises(Difference) as found:
+        play(scenario, host)
+    assert "evicted" in found.value.what
+    play(scenario, stage.host())
+
+
+@pytest.mark.kafka
+def test_faust_by_command() -> None:
+    """It starts a broker of its own."""
+    files = [HERE / f"{name}.yaml" for name in ("ring-of-one", "selectors")]
+    done = command("--host", "faust", *files)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "holds    ring-of-one: A ring of one keeps the newest value only.",
+        "skipped  selectors: this host has no selectors",
+        "1 hold, 0 fail, 1 skipped (faust)",
+    ]
+
+
+# --- what is wrong is found ---------------------------------------------------------------------
+
+FILE = """\
+id: changed
+says: A fourth message into a ring of three evicts the first.
+rules: [R2]
+queues:
+  orders: {ring_size: 3, max_attempts: 1}
+steps:
+  - send: {queue: orders, ids: [A, B, C, D]}
+    expect: {evicted: [{id: A, reason: overflow}]}
+  - attach: {consumer: c1, queue: orders, credit: 2}
+    expect: {dispatched: {c1: [B, C]}, redelivered: []}
+  - ack: {consumer: c1, ids: [B]}
+    expect: {acked: [B], dispatched: {c1: [D]}}
+  - ack: {consumer: c1, ids: [B]}
+    expect: {refused: [{reason: stale_delivery}]}
+  - detach: {consumer: c1}
+    expect: {returned: [D, C]}
+  - state: {queue: orders, ready: [C, D], delivering: {}, scheduled: [], counts: {acked: 1}}
+  - send: {queue: orders, ids: [E], ttl_ms: 5}
+  - advance: 5
+    expect: {expired: [E]}
+  - attach: {consumer: c2, queue: orders, credit: 1}
+  - release: {consumer: c2, ids: [C]}
+    expect: {dead: [{id: C, reason: undeliverable}], dispatched: {c2: [D]}}
+"""
+WRONG = [
+    # what is changed, into what; the step, what was expected, what happened
+    ("id: A, reason: overflow", "id: B", "line 7, send: evicted", "['B: *']", "['A: overflow']"),
+    ("reason: overflow", "reason: shrink", "line 7, send: evicted", "A: shrink", "A: overflow"),
+    ("    expect: {evicted: [{id: A, reason: overflow}]}\n", "", "line 7, send: evicted",
+     "[]", "['A: overflow']"),
+    ("overflow}]}", "overflow}, B]}", "line 7, send: evicted", "'B: *'", "['A: overflow']"),
+    ("{c1: [B, C]}", "{c1: [C, B]}", "line 9, attach: dispatched", "['C', 'B']", "['B', 'C']"),
+    ("{c1: [B, C]}", "{}", "line 9, attach: dispatched", "{}", "{'c1': ['B', 'C']}"),
+    ("{c1: [B, C]}", "{c2: [B, C]}", "line 9, attach: dispatched", "c2", "c1"),
+    ("redelivered: []", "redelivered: [B]", "line 9, attach: redelivered", "['B']", "[]"),
+    ("acked: [B]", "acked: []", "line 11, ack: acked", "[]", "['B']"),
+    ("stale_delivery", "evicted", "line 13, ack: refused", "*: evicted", "B: stale_delivery"),
+    ("expect: {refused: [{reason: stale_delivery}]}", "expect: {}", "line 13, ack: refused",
+     "[]", "B: stale_delivery"),
+    ("returned: [D, C]", "returned: [C, D]", "line 15, detach: returned", "['C'", "['D'"),
+    ("returned: [D, C]", "dead: [C]", "line 15, detach: dead", "['C: *']", "[]"),
+    ("ready: [C, D]", "ready: [C]", "line 17, state: ready", "['C']", "['C', 'D']"),
+    ("delivering: {}", "delivering: {c1: [C]}", "line 17, state: delivering", "{'c1'", "{}"),
+    ("scheduled: []", "scheduled: [E]", "line 17, state: scheduled", "['E']", "[]"),
+    ("acked: 1}", "acked: 2}", "line 17, state: counts.acked", "2", "1"),
+    ("expired: [E]", "expired: []", "line 19, advance: expired", "[]", "['E']"),
+    ("advance: 5\n", "advance: 4\n", "line 19, advance: expired", "['E']", "[]"),
+    ("undeliverable", "rejected", "line 22, release: dead", "C: rejected", "C: undeliverable"),
+]  # fmt: skip
+
+
+def changed(folder: Path, old: str, new: str) -> Path:
+    path = folder / "changed.yaml"
+    text = FILE.replace(old, new, 1)
+    assert text != FILE or old == new
+    path.write_text(text)
+    return path
+
+
+def test_the_file_as_it_is_holds(tmp_path: Path) -> None:
+    assert run([changed(tmp_path, "", "")], "memory", strict=True) == 0
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: f"{case[2]} {case[1].strip()}")
+def test_a_wrong_expectation_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: tuple[str, ...]
+) -> None:
+    old, new, step, expected, happened = case
+    assert run([changed(tmp_path, old, new)], "memory", strict=False) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("fails    changed: A fourth message")
+    assert lines[1].strip() == step
+    assert lines[2].strip().startswith("expected ") and expected in lines[2]
+    assert lines[3].strip().startswith("happened ") and happened in lines[3]
+    assert lines[4] == "0 hold, 1 fail, 0 skipped (memory)"
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: f"{case[2]} {case[1].strip()}")
+def test_a_wrong_expectation_fails_on_faust(
+    tmp_path: Path, stage: FaustStage, case: tuple[str, ...]
+) -> None:
+    old, new, step, _, _ = case
+    with pytest.raises(Difference) as found:
+        play(load(changed(tmp_path, old, new)), stage.host())
+    assert step == f"line {found.value.line}, {found.value.step}: {found.value.what}"
+
+
+BAD: list[tuple[str, Callable[[str], str], str]] = [
+    ("not YAML", lambda text: text.replace("[R2]", "[R2"), "4: not YAML: expected ',' or ']'"),
+    ("no map", lambda _: "[]", "1: a scenario is a map with a list of steps"),
+    ("empty", lambda _: "", "1: a scenario is a map with a list of steps"),
+    ("other name", lambda text: text.replace("id: changed", "id: other"),
+     "1: the id is 'other'; it must be the file's name"),
+    ("unknown field", lambda text: text.replace("says:", "sais:"), "2: sais: Extra inputs"),
+    ("no says", lambda text: text.replace("says: A", "# A"), "1: says: Field required"),
+    ("rule", lambda text: text.replace("[R2]", "[2]"), "3: rules: Input should be a valid string"),
+    ("two kinds", lambda text: text.replace("advance: 5", "advance: 5\n    crash: {}"),
+     "19: a step has one key beside expect, not ['advance', 'crash']"),
+    ("no kind", lambda text: text.replace("- advance: 5\n    expect", "- expect"),
+     "19: a step has one key beside expect, not []"),
+    ("unknown step", lambda text: text.replace("advance: 5", "wait: 5"), "19: no step 'wait'"),
+    ("text for ms", lambda text: text.replace("advance: 5", "advance: five"),
+     "19: advance takes whole milliseconds, 0 or more, not 'five'"),
+    ("back in time", lambda text: text.replace("advance: 5", "advance: -5"), "19: advance takes"),
+    ("unknown argument", lambda text: text.replace("ttl_ms", "tll_ms"), "18: send.tll_ms: Extra"),
+    ("missing argument", lambda text: text.replace(", credit: 2", ""), "9: attach.credit: Field"),
+    ("priority", lambda text: text.replace("ttl_ms: 5", "priority: 10"), "18: send.priority"),
+    ("no target", lambda text: text.replace("send: {queue: orders, ids: [E]", "send: {ids: [E]"),
+     "18: send: Value error, a send names either a queue or an address"),
+    ("unknown effect", lambda text: text.replace("expired:", "expird:"), "20: expect.expird: E"),
+    ("unknown count", lambda text: text.replace("{acked: 1}", "{aked: 1}"), "no count 'aked'"),
+    ("key twice", lambda text: text.replace("    expect: {expired: [E]}",
+     "    expect: {expired: [E]}\n    expect: {expired: [E]}"), "21: expect stands twice"),
+    ("bad setting", lambda text: text.replace("ring_size: 3", "ring_size: 0"),
+     "5: ring_size = 0: must be 1 or more, or -1 for no limit"),
+    ("begin without name", lambda text: text + "  - begin: {}\n",
+     "24: begin: Value error, a transaction is named by either session or xid"),
+    ("sent and settled", lambda text: text + "  - begin: {session: s}\n"
+     "  - send: {queue: orders, ids: [F], session: s}\n"
+     "  - ack: {consumer: c2, ids: [D], session: s}\n",
+     "26: session s both sends to orders and settles on it"),
+    ("detach before commit", lambda text: text + "  - begin: {session: s}\n"
+     "  - ack: {consumer: c2, ids: [D], session: s}\n  - detach: {consumer: c2}\n",
+     "26: c2 has an ack pending in a session: it cannot detach"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"), [each[1:] for each in BAD], ids=[each[0] for each in BAD]
+)
+def test_a_file_that_is_not_valid_is_told_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[str], str], reason: str
+) -> None:
+    path = tmp_path / "changed.yaml"
+    path.write_text(change(FILE))
+    assert run([HERE / "ring-off.yaml", path], "memory", strict=False) == 2
+    said = capsys.readouterr()
+    assert said.out == "", "nothing is played when a file is not valid"
+    assert said.err.startswith(f"{path}:") and reason in said.err
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [RINGFAUST, "scenario", *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_command_tells_of_each_file() -> None:
+    done = command(HERE / "ring-of-one.yaml", HERE / "selectors.yaml")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "holds    ring-of-one: A ring of one keeps the newest value only.",
+        "skipped  selectors: this host has no selectors",
+        "1 hold, 0 fail, 1 skipped (memory)",
+    ]
+
+
+def test_a_skip_fails_if_strict() -> None:
+    done = command(HERE / "ring-of-one.yaml", HERE / "selectors.yaml", "--strict")
+    assert done.returncode == 1
+    assert "skipped  selectors" in done.stdout
+    assert command("--strict", *(HERE / f"{name}.yaml" for name in NO_SKIP)).returncode == 0
+
+
+def test_the_exit_status_tells_what_kind_of_wrong(tmp_path: Path) -> None:
+    wrong = changed(tmp_path, "ready: [C, D]", "ready: [D, C]")
+    assert command(wrong).returncode == 1
+    wrong.write_text("id: changed")
+    done = command(wrong)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"{wrong}:1: a scenario is a map with a list of steps\n"
+    done = command(tmp_path / "nowhere.yaml")
+    assert (done.returncode, "No such file" in done.stderr) == (2, True)
