@@ -26,6 +26,10 @@ class Seldom(logging.Filter):
         if now - self._last.get(said, -_REPEAT_S) < _REPEAT_S:
             return False
         self._last[said] = now
+        if record.exc_info and record.name.startswith("aiokafka"):
+            # A connection broke; forty lines of where in the client tell nobody more.
+            record.msg = f"{record.getMessage()}: {record.exc_info[1]!r}"
+            record.args, record.exc_info = None, None
         return True
 
 
