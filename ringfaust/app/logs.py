@@ -6,6 +6,8 @@ import logging
 import time
 from typing import Any
 
+from ringfaust.errors import RingfaustError
+
 _REPEAT_S = 10.0
 """How long the same complaint is kept back: a broker that is away is told 80 times a second."""
 
@@ -19,6 +21,9 @@ class Seldom(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """False for a repeat."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, RingfaustError):  # its text is for people, where it arose is not
+            record.msg, record.args, record.exc_info = str(error), None, None
         if record.name.startswith("ringfaust"):
             return True
         now = time.monotonic()
@@ -26,9 +31,9 @@ class Seldom(logging.Filter):
         if now - self._last.get(said, -_REPEAT_S) < _REPEAT_S:
             return False
         self._last[said] = now
-        if record.exc_info and record.name.startswith("aiokafka"):
+        if error is not None and record.name.startswith("aiokafka"):
             # A connection broke; forty lines of where in the client tell nobody more.
-            record.msg = f"{record.getMessage()}: {record.exc_info[1]!r}"
+            record.msg = f"{record.getMessage()}: {error!r}"
             record.args, record.exc_info = None, None
         return True
 
