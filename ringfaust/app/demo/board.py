@@ -121,7 +121,8 @@ class Board:
 
 def count_table(console: Console, title: str, *more: str) -> Table:
     """An empty table of counts by queue."""
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    gap = 1 if console.width >= WIDE else 0
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, gap, 0, 0), title_justify="left")
     table.add_column("queue", no_wrap=True)
     for name in COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
