@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from ringfaust.core import effect as e
 from ringfaust.core import limits
@@ -27,7 +28,19 @@ from ringfaust.wire.route import LOG_APPEND_TIME, Route, hop_headers, queue_name
 POSITIONS_KEY = b"\0positions"
 """Stored beside the rows: topic → next offset to read, so that position travels with state."""
 
-Outputs = dict[tuple[Role, int | None], list[OutRecord]]
+
+class Gatherer(Protocol):
+    """Where the records of a batch for one topic go: a list, or something that packs them."""
+
+    def append(self, record: OutRecord, /) -> None:
+        """One more."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+
+G = TypeVar("G", bound=Gatherer)
+Outputs = dict[tuple[Role, int | None], G]
 """By role, and by partition where it is not the one that decides: a hop names its own."""
 
 _HEADER_BYTES = 8
@@ -54,33 +67,44 @@ class RoadMap:
     """Time comes from tick records alone; for tests and for replaying a log."""
 
 
-class _Outbox:
-    """The records of a batch, by topic. Plain lists: an enum as a key costs a call each time."""
+class _Outbox(Generic[G]):
+    """The records of a batch, by topic. By attribute: an enum as a key costs a call each time."""
 
-    __slots__ = ("dead", "dispatched", "events", "evicted", "hops", "replies")
+    __slots__ = ("_gather", "dead", "dispatched", "events", "evicted", "hops", "replies")
 
-    def __init__(self) -> None:
-        self.dispatched: list[OutRecord] = []
-        self.evicted: list[OutRecord] = []
-        self.dead: list[OutRecord] = []
-        self.events: list[OutRecord] = []
-        self.replies: list[OutRecord] = []
-        self.hops: dict[int, list[OutRecord]] = {}
+    def __init__(self, gather: Callable[[], G]) -> None:
+        self._gather = gather
+        self.dispatched = gather()
+        self.evicted = gather()
+        self.dead = gather()
+        self.events = gather()
+        self.replies = gather()
+        self.hops: dict[int, G] = {}
         """By the partition that the queue lives in."""
 
-    def by_topic(self) -> Outputs:
+    def hop(self, home: int) -> G:
+        """For the records that go to that partition."""
+        found = self.hops.get(home)
+        if found is None:
+            found = self.hops[home] = self._gather()
+        return found
+
+    def by_topic(self) -> Outputs[G]:
         """What there is."""
-        found: Outputs = {(Role.HOP, home): records for home, records in self.hops.items()}
+        found: Outputs[G] = {(Role.HOP, home): records for home, records in self.hops.items()}
         for role in (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES):
             if records := getattr(self, role):
                 found[role, None] = records
         return found
 
 
-class Road:
-    """One partition's road; `take` and `tick` fill it, `drain` empties it."""
+class Road(Generic[G]):
+    """One partition's road; `take` and `tick` fill it, `outputs` and `writes` empty it."""
 
-    def __init__(self, shared: RoadMap, state: State, positions: Mapping[str, int]) -> None:
+    def __init__(
+        self, shared: RoadMap, state: State, positions: Mapping[str, int], gather: Callable[[], G]
+    ) -> None:
+        """`gather`: gives an empty place for the records of one topic; `list` will do."""
         self.state = state
         self.positions = dict(positions)
         """By topic: the next offset. A record before it is a repeat."""
@@ -89,7 +113,8 @@ class Road:
         self._routes = {route.topic: (queue_namer(route.queue), route) for route in shared.routes}
         hop = Route(shared.hop_topic, f"{{header:{QUEUE}}}", hop=False)
         self._routes[hop.topic] = (queue_namer(hop.queue), hop)
-        self._out = _Outbox()
+        self._gather = gather
+        self._out = _Outbox(gather)
         self._lines: list[str] = []
 
     # --- in --------------------------------------------------------------------------------------
@@ -141,7 +166,7 @@ class Road:
             sent_ms = record.timestamp if is_broker_time else now_ms
             headers = hop_headers(record, queue, sent_ms)
             home = self._map.partition_of(queue)
-            self._out.hops.setdefault(home, []).append((record.key, record.value, headers))
+            self._out.hop(home).append((record.key, record.value, headers))
             return
         source = f"{record.topic}/{record.partition}/{record.offset}"
         hopped = record.topic == self._map.hop_topic
@@ -217,13 +242,13 @@ class Road:
         }  # fmt: skip
         self._lines.append(json.dumps(line, separators=(",", ":")))
 
-    def outputs(self) -> Outputs:
+    def outputs(self) -> Outputs[G]:
         """The records to write, each topic's in order; the road is empty then."""
         lines, self._lines = self._lines, []
         for start in range(0, len(lines), events.LINES_PER_RECORD):
             for text in events.join_lines(lines[start : start + events.LINES_PER_RECORD]):
                 self._out.events.append((None, text.encode(), []))
-        out, self._out = self._out, _Outbox()
+        out, self._out = self._out, _Outbox(self._gather)
         return out.by_topic()
 
     def writes(self) -> list[tuple[bytes, bytes | None]]:

@@ -49,7 +49,7 @@ class History:
             log_is_clock=False,
         )
         catalog = Catalog({"q.*": {"ring_size": 2, "max_attempts": 2}}, {})
-        self._road = Road(shared, State(ByteStore(MemoryKeyValue()), catalog), {})
+        self._road = Road(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
         self.now_ms = SECOND
 
     def put(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Record:

@@ -10,7 +10,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.hosts.faust.commit import Committer
+from ringfaust.hosts.faust.commit import Committer, RecordBatches
+from ringfaust.hosts.road import Outputs
+from ringfaust.wire.record import Role
 
 pytestmark = pytest.mark.kafka
 
@@ -48,20 +50,26 @@ async def read_all(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
     return values
 
 
+def gathered(committer: Committer, **values: bytes) -> Outputs[RecordBatches]:
+    """One record for each role."""
+    outputs: Outputs[RecordBatches] = {}
+    for role, value in values.items():
+        outputs[Role(role), None] = committer.gather()
+        outputs[Role(role), None].append((None, value, []))
+    return outputs
+
+
 async def test_a_refused_batch_takes_the_whole_transaction_with_it(broker: EmbeddedBroker) -> None:
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20, dispatched=1_000)
     client = {"bootstrap_servers": broker.bootstrap_servers}
-    committer = Committer(names["changelog"], 0, names["changelog"], client)
+    committer = Committer(names["changelog"], 0, names, client)
     await committer.start()
-    outputs = {
-        (names["evicted"], 0): [(None, b"small", ())],
-        (names["dispatched"], 0): [(None, b"too large" * 1_000, ())],
-    }
+    outputs = gathered(committer, evicted=b"small", dispatched=b"too large" * 1_000)
     with pytest.raises(KafkaError):
-        await committer.commit(outputs, [(b"row", b"1")], {names["evicted"]: 1}, 1)
+        await committer.commit(outputs, [(b"row", b"1")], {names["evicted"]: 1})
     await committer.stop()
 
-    again = Committer(names["changelog"], 0, names["changelog"], client)
+    again = Committer(names["changelog"], 0, names, client)
     await again.start()  # settles what the other left open
     try:
         assert await read_all(broker, names["evicted"]) == []
@@ -73,16 +81,17 @@ async def test_a_refused_batch_takes_the_whole_transaction_with_it(broker: Embed
 async def test_who_is_fenced_is_told_by_a_kafka_error(broker: EmbeddedBroker) -> None:
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
     client = {"bootstrap_servers": broker.bootstrap_servers}
-    zombie, owner = (Committer(names["changelog"], 0, names["changelog"], client) for _ in "ab")
-    outputs = {(names["evicted"], 0): [(None, b"x", ())]}
+    zombie, owner = (Committer(names["changelog"], 0, names, client) for _ in "ab")
     await zombie.start()
-    await zombie.commit(outputs, [(b"row", b"1")], {names["evicted"]: 1}, 1)
+    await zombie.commit(gathered(zombie, evicted=b"x"), [(b"row", b"1")], {names["evicted"]: 1})
     await owner.start()
     for _ in range(2):
         with pytest.raises(KafkaError):
-            await zombie.commit(outputs, [(b"row", b"zombie")], {names["evicted"]: 2}, 2)
+            await zombie.commit(
+                gathered(zombie, evicted=b"x"), [(b"row", b"zombie")], {names["evicted"]: 2}
+            )
     await zombie.stop()
-    await owner.commit(outputs, [(b"row", b"2")], {names["evicted"]: 2}, 2)
+    await owner.commit(gathered(owner, evicted=b"x"), [(b"row", b"2")], {names["evicted"]: 2})
     await owner.stop()
     assert await read_all(broker, names["changelog"]) == [b"1", b"2"]
     assert await read_all(broker, names["evicted"]) == [b"x", b"x"]

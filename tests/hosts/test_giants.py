@@ -38,7 +38,7 @@ def new_road(**settings: Any) -> Road:
         partition_of=lambda queue: 0, max_record_bytes=MOST, log_is_clock=False,
     )  # fmt: skip
     catalog = Catalog({"q": settings}, {})
-    return Road(shared, State(ByteStore(MemoryKeyValue()), catalog), {})
+    return Road(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
 
 
 def done(road: Road, *records: Record) -> dict[str, list[OutRecord]]:

@@ -33,7 +33,7 @@ from rocksdict import Cache
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
 from ringfaust.hosts.faust.changelog import replay
-from ringfaust.hosts.faust.commit import Committer
+from ringfaust.hosts.faust.commit import Committer, RecordBatches
 from ringfaust.hosts.faust.inputs import Bounds, committed_offsets, start_positions
 from ringfaust.hosts.faust.store import RocksStore
 from ringfaust.hosts.faust.transport import Batch, BatchConsumer
@@ -131,7 +131,8 @@ class Partition:
             await self._let_go()
             raise
         positions = {**self._begins, **read_positions(self._store.get(POSITIONS_KEY))}
-        self._road = Road(shared.road_map, State(ByteStore(self._store), shared.catalog), positions)
+        state = State(ByteStore(self._store), shared.catalog)
+        self._road = Road(shared.road_map, state, positions, self._committer.gather)
         return committed
 
     async def _open_store(self) -> RocksStore:
@@ -264,14 +265,14 @@ class Partition:
 
     async def _fly(
         self,
-        outputs: Outputs,
+        outputs: Outputs[RecordBatches],
         writes: list[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
         wall_ms: int,
     ) -> None:
         """Commit, then apply."""
         assert self._committer is not None and self._store is not None
-        end = await self._committer.commit(outputs, writes, offsets, wall_ms)
+        end = await self._committer.commit(outputs, writes, offsets)
         self._store.apply(writes, end, wall_ms)
         self._road.state.settle(self._shared.cache_bytes)
 
