@@ -1,0 +1,233 @@
+"""docs/protocol.md says what the code does: commands, headers, events, reasons, limits."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from ringfaust.app.config import WorkerConfig
+from ringfaust.app.kafka_jars import fetch
+from ringfaust.core import effect as e
+from ringfaust.core import limits
+from ringfaust.core.model import (
+    AckMode,
+    Counts,
+    DeadReason,
+    Delivery,
+    EvictReason,
+    Message,
+    Refusal,
+    due_position,
+)
+from ringfaust.errors import WireError
+from ringfaust.wire import control, events, output
+from ringfaust.wire import headers as h
+from ringfaust.wire.record import Payload, Role
+
+PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+EXAMPLES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+HEADERS = {value for name, value in vars(h).items() if name.isupper()} - {h.PREFIX}
+UNREADABLE = {WireError("").reason, "too_large"}
+
+
+def table(heading: str, first: str) -> dict[str, list[str]]:
+    """The table under a heading whose first column is so called: its rows by their first cell."""
+    section = re.search(rf"^#+ {heading}\n(.*?)(?=^#|\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    assert section is not None, heading
+    rows: dict[str, list[str]] = {}
+    found = re.search(rf"^\| {first} \|.*\n\|[-|]+\n((?:\|.*\n)+)", section[1], re.MULTILINE)
+    assert found is not None, f"no table with {first} under {heading}"
+    for line in found[1].splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        rows[re.sub(r"^`([^`]*)`$", r"\1", cells[0])] = cells[1:]
+    return rows
+
+
+# --- commands -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_each_example_is_a_command(example: str) -> None:
+    assert control.read_control(example.encode()).type == json.loads(example)["type"]
+
+
+def test_the_examples_show_each_command_once() -> None:
+    types = sorted(json.loads(example)["type"] for example in EXAMPLES)
+    assert types == sorted(
+        get_args(model.model_fields["type"].annotation)[0] for model in get_args(control.Control)
+    )
+
+
+def test_the_examples_show_each_field() -> None:
+    shown = {json.loads(example)["type"]: json.loads(example).keys() for example in EXAMPLES}
+    for model in get_args(control.Control):
+        name = get_args(model.model_fields["type"].annotation)[0]
+        for field in model.model_fields.keys() - {"v", "reply"} - shown[name]:
+            assert f"`{field}`" in PAGE, f"{field} of {name}"
+
+
+def test_commands_for_kcat_are_commands() -> None:
+    commands = re.findall(r"^echo '(\{.*?\})'", PAGE, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        control.read_control(command.encode())
+
+
+def test_ack_modes() -> None:
+    for mode in AckMode:
+        assert f"`{mode}`" in PAGE
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def test_headers_are_those_of_the_code() -> None:
+    assert set(re.findall(r"ringfaust-[a-z][a-z-]*", PAGE)) == HEADERS
+    assert f"`{h.PREFIX}`" in PAGE
+
+
+def test_topics_are_the_roles() -> None:
+    topics = table("Topics", "role")
+    assert topics.keys() == set(Role)
+    own = {name: cells[0] for name, cells in topics.items() if name != Role.PRODUCER}
+    assert own == {name: f"`{WorkerConfig().topic(name)}`" for name in own}
+
+
+def test_reasons_are_those_of_the_code() -> None:
+    assert table("Refusals", "reason").keys() == set(Refusal)
+    assert table("Evicted", "reason").keys() == set(EvictReason)
+    assert table("Dead and unreadable", "reason").keys() == {*DeadReason, *UNREADABLE}
+
+
+# --- outputs ------------------------------------------------------------------------------------
+
+MESSAGE = Message(
+    "id", 1, due_position(5, 1), 4, 1, 9, 5, "group", 2, 2, ("me",), 80,
+    Payload(b"key", b"value", (("theirs", b"1"),), "in/0/0"),
+)  # fmt: skip
+DELIVERY = Delivery(1, "me", MESSAGE, 2)
+EFFECTS: tuple[e.Effect, ...] = (
+    e.Added("q", MESSAGE),
+    e.Scheduled("q", MESSAGE),
+    e.Due("q", MESSAGE),
+    e.Dispatched("q", DELIVERY),
+    e.Acked("q", DELIVERY),
+    e.Returned("q", DELIVERY, MESSAGE, 5),
+    e.Evicted("q", MESSAGE, EvictReason.OVERFLOW, "cause", 3, 3, 7, "full"),
+    e.Expired("q", MESSAGE, "me"),
+    e.Dead("q", MESSAGE, DeadReason.REJECTED, "me", "text"),
+    e.Removed("q", MESSAGE),
+    e.MovedOut("q", MESSAGE, "other"),
+    e.Attached("q", "me", True),
+    e.Detached("q", "me", False),
+    e.Configured("q", {}, True),
+    e.Paused("q", "dispatch", True),
+    e.Deleted("q", Counts().as_dict()),
+    e.Refused("q", Refusal.BAD_COMMAND, "me", "text"),
+)
+
+
+class Unread:
+    """A record that makes no sense."""
+
+    topic, partition, offset = "in", 0, 0
+    key, value, headers = None, b"", ()
+
+
+def outputs() -> dict[str, list[tuple[str, bytes]]]:
+    by_kind: dict[type, Any] = {type(effect): effect for effect in EFFECTS}
+    return {
+        "dispatched": output.dispatched_record(by_kind[e.Dispatched])[2],
+        "evicted": output.evicted_record(by_kind[e.Evicted])[2],
+        "dead": output.dead_record(by_kind[e.Dead], 7)[2],
+        "unreadable": output.unreadable_record(Unread(), WireError(""), 7)[2],  # type: ignore[arg-type]
+    }
+
+
+@pytest.mark.parametrize("kind", outputs())
+def test_outputs_have_the_headers_of_the_table(kind: str) -> None:
+    column = list(outputs()).index(kind)
+    told = {name for name, cells in table("What comes out", "header").items() if cells[column]}
+    assert told == {name for name, _ in outputs()[kind] if name.startswith(h.PREFIX)}
+
+
+def told_fields(name: str, rows: dict[str, list[str]]) -> set[str]:
+    cell = rows[name][1]
+    same = re.search(r"as `(\w+)`", cell)
+    own = re.findall(r"`(\w+)`", cell.replace(same[0], "") if same else cell)
+    return {*own, *(told_fields(same[1], rows) if same else ())}
+
+
+def test_events_are_those_of_the_code() -> None:
+    rows = table("Events", "event")
+    written = {}
+    for effect in EFFECTS:
+        text = events.WRITERS[type(effect)](effect, 1) + events.event_tail(7, "tick")
+        line = json.loads(text)
+        written[line["event"]] = line.keys()
+    written["done"] = json.loads(events.done_line(1, "purge", events.event_tail(7, "x"))).keys()
+    written["unreadable"] = {"reason", "text", "step", "event", "time_ms", "by"}
+    assert {type(effect) for effect in EFFECTS} == events.WRITERS.keys()
+    assert rows.keys() == written.keys()
+    for name, keys in written.items():
+        assert told_fields(name, rows) == set(keys) - {"step", "event", "time_ms", "by"}, name
+
+
+def test_replies_are_as_shown() -> None:
+    shown = [json.loads(text) for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)]
+    done, refused, listed = shown
+    assert json.loads(output.reply_record("me", [], None)[1] or b"") == done
+    no = e.Refused("q", Refusal(refused["reason"]), refused["about"], refused["text"])
+    assert json.loads(output.reply_record("me", [no], None)[1] or b"") == refused
+    assert listed["answer"]["counts"].keys() == Counts().as_dict().keys()
+    assert listed["answer"].keys() == {"ready", "delivering", "scheduled", "counts"}
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "most"),
+    [
+        ("headers of a record", limits.HEADERS),
+        ("a control record", control.MAX_BYTES),
+        ("a producer's record: key, value and headers", WorkerConfig().max_record_bytes),
+        ("queue, consumer, session and group names, `reply`", limits.NAME_CHARS),
+        ("a message id", limits.ID_CHARS),
+        ("credit of a consumer", limits.CREDIT),
+        ("consumers of a queue", limits.CONSUMERS),
+        ("priorities", limits.PRIORITIES),
+        ("ended deliveries remembered of a consumer, at least", limits.ENDED_REMEMBERED),
+        ("detached consumers remembered of a queue", limits.DEPARTED_REMEMBERED),
+        ("consumers remembered with a message", limits.HOLDERS),
+        ("transitions in one sweep", limits.SWEEP_AT_ONCE),
+        ("messages of each state in the answer to `list`", 10_000),
+        ("lines in a record of events", events.LINES_PER_RECORD),
+    ],
+)
+def test_limits_are_those_of_the_code(what: str, most: int) -> None:
+    assert f"{most:,}" in table("At most", "what")[what][0]
+
+
+# --- Java ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.kafka
+def test_the_java_consumer_compiles(tmp_path: Path) -> None:
+    javac = shutil.which("javac")
+    if javac is None:
+        pytest.skip("needs a JDK; Java alone has no compiler")
+    (source,) = re.findall(r"```java\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "Billing.java").write_text(source)
+    (jar,) = fetch().glob("kafka-clients-*.jar")
+    command = [javac, "-Xlint:all", "-Werror", "-cp", str(jar), "-d", str(tmp_path)]
+    done = subprocess.run(
+        [*command, str(tmp_path / "Billing.java")], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
