@@ -26,7 +26,7 @@ from ringfaust.app.topics import create_topics
 COUNT = 300_000
 RING = 1_000
 VALUE = b"x" * 200
-ROUNDS = 1
+ROUNDS = 3
 GOAL = 0.3
 WARM = 0.1
 """The first tenth is not timed: start, connect, fill the ring."""

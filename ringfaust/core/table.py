@@ -230,7 +230,13 @@ class Ordered(Rows):
 
     def put_new(self, key: Key, value: Any) -> None:
         """Put a row that the store does not have."""
-        super().put_new(key, value)
+        # As in Rows, but without the call: this is the hot path.
+        if not self.is_dirty:
+            self._touch()
+        if key in self.changed:
+            self.changed[key] = value
+        else:
+            self.born[key] = value
         if self._whole or self._covers(key):
             self._insert(key, value)
 
@@ -245,7 +251,10 @@ class Ordered(Rows):
 
     def delete(self, key: Key) -> None:
         """Delete a row."""
-        super().delete(key)
+        if not self.is_dirty:
+            self._touch()
+        if self.born.pop(key, None) is None:
+            self.changed[key] = None
         value = self._values.pop(key, None)
         if value is None:
             return
