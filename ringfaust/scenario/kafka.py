@@ -37,15 +37,15 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.scenario import grammar as g
 from ringfaust.scenario.agree import agree, seen_of
 from ringfaust.scenario.link import Link, Outcome, Record
+from ringfaust.scenario.membership import remove_members
 from ringfaust.scenario.player import Difference, Listing, Seen
 from ringfaust.scenario.process import WorkerProcess
 from ringfaust.scenario.sessions import Sessions, unknown_session
 from ringfaust.wire import headers as h
+from ringfaust.wire.record import Role
 
 START_SECONDS = 60.0
 """How long a worker may take until it answers, also after a crash."""
-_SESSION_TIMEOUT_MS = 6_000
-"""The shortest that brokers allow by default: so long a worker's crash keeps its partition."""
 _LIST_LIMIT = 10_000
 
 
@@ -100,7 +100,7 @@ class FaustStage:
         link = runner.run(_connect(servers, application, worker))
         opened.callback(lambda: runner.run(link.close()))
         data_dir = worker_config.data_dir if self._lose_state else None
-        rig = Rig(runner, link, worker, application, data_dir)
+        rig = Rig(runner, link, worker, worker_config, data_dir)
         worker.start()
         rig.await_worker()
         return rig
@@ -114,15 +114,16 @@ class Rig:
         runner: asyncio.Runner,
         link: Link,
         worker: WorkerProcess,
-        application: str,
+        config: WorkerConfig,
         lost_at_crash: Path | None,
     ) -> None:
         self._runner = runner
         self._link = link
         self._worker = worker
+        self._config = config
         self._lost_at_crash = lost_at_crash
-        self.producer_topic = _producer_topic(application)
-        self.control_topic = f"{application}.control"
+        self.producer_topic = _producer_topic(config.application)
+        self.control_topic = config.topic(Role.CONTROL)
         self.now_ms = 1
         self._replies = 0
 
@@ -133,6 +134,8 @@ class Rig:
     def crash(self) -> None:
         """Kill the worker and start it again."""
         self._worker.kill()
+        config = self._config
+        self._runner.run(remove_members(config.bootstrap_servers, config.application))
         if self._lost_at_crash is not None:
             shutil.rmtree(self._lost_at_crash)
         self._worker.start()
@@ -301,7 +304,6 @@ def _write_config(folder: Path, application: str, servers: str) -> None:
         "partitions": 1,
         "data_dir": str(folder / "data"),
         "clock": "log",
-        "session_timeout_ms": _SESSION_TIMEOUT_MS,
     }
     route = {"topic": _producer_topic(application), "queue": f"{{header:{h.QUEUE}}}"}
     # A route has to lead to some declared queue; those of the files are created as they come.
