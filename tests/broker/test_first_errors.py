@@ -1,0 +1,329 @@
+"""What a new user gets wrong, and what hostile clients send: told clearly, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.admin import DeleteGroupsRequest
+from aiokafka.structs import ConsumerRecord
+
+from ringfaust.app.accounts import prove
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.wire import headers as h
+from tests.chaos.rig import Application, until
+from tests.chaos.verdict import wait_until_read
+
+pytestmark = pytest.mark.kafka
+
+NOWHERE = "127.0.0.1:19999"
+QUEUE = "größe"
+SOON_S = 15.0
+
+
+def queues(topic: str) -> dict[str, Any]:
+    route = {"topic": topic, "queue": "{header:to}", "hop": "never"}
+    return {"routes": [route], "queues": {"*": {"ring_size": 100}}}
+
+
+@pytest.fixture
+def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
+    """With its topics, and no worker yet."""
+    application = Application(
+        tmp_path / "app", broker.bootstrap_servers, queues(f"in-{tmp_path.name}"), partitions=1
+    )
+    application.create_topics()
+    yield application
+    application.end()
+
+
+def refused(app: Application, servers: str | None = None) -> str:
+    """What a worker says that must not start: briefly, within seconds, with exit status 2."""
+    began = time.monotonic()
+    more = ["--bootstrap-servers", servers] if servers else []
+    done = app.run("worker", "--config", app.config_dir, "--data-dir", app.folder / "data", *more)
+    assert time.monotonic() - began < SOON_S
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+# --- before it starts ----------------------------------------------------------------------------
+
+
+def test_no_broker(app: Application) -> None:
+    said = refused(app, NOWHERE)
+    assert f"No Kafka broker answers at {NOWHERE}" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_topic_that_is_missing(app: Application) -> None:
+    app.write("queues.yaml", queues("odrers"))
+    assert "Topic odrers, which a route of queues.yaml reads, is missing" in refused(app)
+
+
+def test_a_wrong_number_of_partitions(app: Application) -> None:
+    worker = app.worker_config
+    settings = {"application": worker.application, "bootstrap_servers": app.servers}
+    app.write("worker.yaml", {**settings, "partitions": 3})
+    said = refused(app)
+    assert "has 1 partition, but `partitions` of worker.yaml is 3" in said
+    assert "hop: always" in said  # for the producer's own topic
+
+
+def test_a_bad_configuration(app: Application) -> None:
+    app.write("queues.yaml", {"routes": [], "queues": {"q": {"ringsize": 5}}})
+    said = refused(app)
+    assert "queues.yaml" in said
+    assert "ring_size" in said
+    (app.config_dir / "queues.yaml").write_text("queues: [1, 2\n")
+    assert "queues.yaml" in refused(app)
+
+
+# --- while it runs -------------------------------------------------------------------------------
+
+
+class Client:
+    """Writes what it likes, and reads what came of it."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=app.servers, max_request_size=4 << 20, enable_idempotence=True
+        )
+
+    async def __aenter__(self) -> Client:
+        await self._producer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._producer.stop()
+
+    async def send(
+        self, value: bytes | None, *headers: tuple[str, bytes | None], to: bytes = QUEUE.encode()
+    ) -> str:
+        """A record; where it landed."""
+        return await self._put(self.app.inputs[0], value, [("to", to), *headers])
+
+    async def control(self, value: bytes | None) -> str:
+        return await self._put(self.app.topic("control"), value, [])
+
+    async def _put(self, topic: str, value: bytes | None, headers: list[Any]) -> str:
+        sent = await self._producer.send_and_wait(
+            topic, value, key=b"key", headers=headers, partition=0
+        )
+        return f"{sent.topic}/{sent.partition}/{sent.offset}"
+
+    async def read(self, role: str) -> list[ConsumerRecord[bytes, bytes]]:
+        """All that a topic of ours holds now."""
+        consumer = AIOKafkaConsumer(
+            self.app.topic(role),
+            bootstrap_servers=self.app.servers,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+        await consumer.start()
+        records = []
+        try:
+            tps = consumer.assignment()
+            ends = await consumer.end_offsets(tps)
+            while any([await consumer.position(tp) < end for tp, end in ends.items()]):
+                for fetched in (await consumer.getmany(timeout_ms=100)).values():
+                    records += fetched
+        finally:
+            await consumer.stop()
+        return records
+
+    async def dead(self) -> dict[str, dict[str, str]]:
+        """Headers of each dead record, by its source."""
+        found = {}
+        for record in await self.read("dead"):
+            headers = {name: (raw or b"").decode(errors="replace") for name, raw in record.headers}
+            found[headers[h.SOURCE]] = headers
+        return found
+
+    async def ask(self, **fields: Any) -> dict[str, Any]:
+        """A command, after all that was sent before, and its reply."""
+        await wait_until_read(self.app, 30)
+        reply = f"reply-{time.monotonic_ns()}"
+        await self.control(json.dumps({**fields, "reply": reply}).encode())
+        await wait_until_read(self.app, 30)
+        found = [r for r in await self.read("replies") if r.key == reply.encode()]
+        assert len(found) == 1
+        return dict(json.loads(found[0].value or b""))
+
+
+async def test_what_cannot_be_read_stops_nobody(app: Application) -> None:
+    worker = app.new_worker()
+    async with Client(app) as client:
+        start = b'{"type":"configure","queue":"q","settings":'
+        deep = start + b'{"a":' * 10_000 + b"1" + b"}" * 10_001
+        long = start + b'{"ring_size":%s}}' % (b"9" * 4_000)
+        bad = {
+            await client.send(b"x" * 2_000_000): ("too_large", "2000"),
+            await client.send(b"", ("big", b"x" * 2_000_000)): ("too_large", "at most"),
+            await client.send(b"", *[("", None)] * 70_000): ("too_large", "70001 headers"),
+            await client.send(b"", (h.PRIORITY, b"abc")): ("undecodable", "from 0 to 9"),
+            await client.send(b"", to=b"\xff\xfe"): ("undecodable", "is not UTF-8"),
+            await client.send(b"", (h.ID, b"a\0b")): ("undecodable", "none of them NUL"),
+            await client.send(b"", (h.ID, b"x" * 100_000)): ("undecodable", "at most 512"),
+            await client.send(b"", (h.TTL_MS, b"9" * 400)): ("undecodable", "whole number"),
+            await client.send(b"", to=b""): ("undecodable", "1 to 249"),
+            await client.control(b"\x00\xff\xfe\x80garbage"): ("undecodable", "Invalid JSON"),
+            await client.control(b"x" * 1_900_000): ("too_large", "at most 900000"),
+            await client.control(b"x" * 70_000): ("too_large", "at most 65536"),
+            await client.control(b'["list"]'): ("undecodable", "an object"),
+            await client.control(b'{"type":"atach","queue":"q"}'): ("undecodable", "attach"),
+            await client.control(b'{"type":"pause","queue":"q"}'): ("undecodable", "what"),
+            await client.control(deep): ("undecodable", "recursion"),
+            await client.control(None): ("undecodable", "needs a JSON value"),
+            await client.control(b'{"type":"list","queue":"a\\u0000b"}'): ("undecodable", "queue"),
+        }
+        await client.control(long)
+        good = [
+            await client.send(b"good", ("null", None), (h.ID, f"nr-{n}ß".encode()))
+            for n in range(3)
+        ]
+        listed = (await client.ask(type="list", queue=QUEUE))["answer"]
+        assert listed["ready"] == ["nr-0ß", "nr-1ß", "nr-2ß"]
+        dead = await client.dead()
+        for source, (reason, text) in bad.items():
+            assert dead[source][h.REASON] == reason, dead[source]
+            assert text in dead[source][h.TEXT]
+        assert dead.keys() == bad.keys()
+        refusal = await client.ask(type="list", queue="nowhere.at.all")
+        assert (refusal["ok"], refusal["reason"]) == (False, "unknown_queue")
+    assert worker.alive
+    proof = await prove(app.worker_config, app.inputs)
+    assert proof.balanced, proof.words()
+    assert (proof.inputs, proof.unreadable) == (9 + len(good), 9)
+    assert worker.stop() == 0
+    assert "Traceback" not in worker.said()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+async def test_compressed_records_are_read(app: Application, codec: str) -> None:
+    """By any client: none of Kafka's codecs may need another installation."""
+    app.new_worker()
+    producer = AIOKafkaProducer(bootstrap_servers=app.servers, compression_type=codec)
+    await producer.start()
+    await producer.send_and_wait(app.inputs[0], b"x" * 500, headers=[("to", b"q")], partition=0)
+    await producer.stop()
+    await wait_until_read(app, 30)
+
+
+async def test_a_broker_that_is_away_for_10_s(tmp_path: Path) -> None:
+    with EmbeddedBroker(data_dir=tmp_path / "kafka") as broker:
+        app = Application(tmp_path / "app", broker.bootstrap_servers, queues("in"), partitions=1)
+        app.create_topics()
+        worker = app.new_worker()
+        try:
+            async with Client(app) as client:
+                await client.send(b"before")
+                await wait_until_read(app, 30)
+            before = len(worker.said().splitlines())
+            await asyncio.to_thread(broker.stop)
+            await asyncio.sleep(10)
+            await asyncio.to_thread(broker.start)
+            async with Client(app) as client:
+                await client.send(b"after")
+                await wait_until_read(app, 60)
+            assert worker.alive
+            said = worker.said().splitlines()[before:]
+            assert len(said) < 40, "\n".join(said)
+            assert not any("Traceback" in line for line in said)
+            proof = await prove(app.worker_config, app.inputs)
+            assert proof.balanced, proof.words()
+            assert await asyncio.to_thread(worker.stop) == 0
+        finally:
+            app.end()
+
+
+async def test_a_worker_stops_while_the_broker_is_away(tmp_path: Path) -> None:
+    with EmbeddedBroker(data_dir=tmp_path / "kafka") as broker:
+        app = Application(tmp_path / "app", broker.bootstrap_servers, queues("in"), partitions=1)
+        app.create_topics()
+        worker = app.new_worker()
+        try:
+            async with Client(app) as client:
+                await client.send(b"before")
+                await wait_until_read(app, 30)
+            await asyncio.to_thread(broker.stop)
+            await asyncio.sleep(2)
+            assert await asyncio.to_thread(worker.stop) == 0
+        finally:
+            app.end()
+
+
+# --- what somebody deleted -----------------------------------------------------------------------
+
+
+async def delete_topic(app: Application, name: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
+    await admin.start()
+    try:
+        await admin.delete_topics([name])
+        async with asyncio.timeout(20):
+            while name in await admin.list_topics():
+                await asyncio.sleep(0.05)
+    finally:
+        await admin.close()
+    app.create_topics()
+
+
+async def work_and_stop(app: Application) -> None:
+    worker = app.new_worker()
+    async with Client(app) as client:
+        for _ in range(3):
+            await client.send(b"x")
+        await wait_until_read(app, 30)
+    assert await asyncio.to_thread(worker.stop) == 0
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+async def test_a_changelog_that_was_deleted(app: Application, wiped: bool) -> None:
+    await work_and_stop(app)
+    await delete_topic(app, app.topic("changelog"))
+    worker = app.workers[0]
+    if wiped:
+        worker.wipe()
+    worker.start()
+    assert await asyncio.to_thread(worker.wait, 30) != 0
+    said = worker.said()
+    assert ("the changelog was deleted" if wiped else "delete the folder") in said
+    assert said.count("Traceback") == 0, said
+
+
+async def test_an_input_that_was_made_anew(app: Application) -> None:
+    await work_and_stop(app)
+    await delete_topic(app, app.inputs[0])
+    worker = app.workers[0]
+    worker.start()
+    assert await asyncio.to_thread(worker.wait, 30) != 0
+    assert "ends at offset 0, but was read up to 3" in worker.said()
+
+
+async def test_group_offsets_that_were_lost(app: Application) -> None:
+    await work_and_stop(app)
+    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
+    await admin.start()
+    done = await admin._send_request(DeleteGroupsRequest([app.worker_config.application]))
+    assert done.results[0][1] == 0
+    await admin.close()
+    worker = app.workers[0]
+    worker.start()
+    async with Client(app) as client:
+        source = await client.send(b"one more")
+        await until(lambda: "are ours" in worker.said().rsplit("--- start", 1)[1], 30, "ready")
+        listed = (await client.ask(type="list", queue=QUEUE))["answer"]
+    assert len(listed["ready"]) == 4
+    assert listed["ready"][-1] == source
+    proof = await prove(app.worker_config, app.inputs)
+    assert proof.balanced, proof.words()

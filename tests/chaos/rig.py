@@ -1,0 +1,155 @@
+"""An application on a broker of its own: its configuration, its topics, its worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ringfaust.app.config import QueuesConfig, WorkerConfig, load
+
+ROOT = Path(__file__).parents[2]
+STOP_S = 30.0
+_POLL_S = 0.05
+
+
+async def until(true: Callable[[], Any], seconds: float, what: str) -> None:
+    """Wait for a condition."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not true():
+        assert loop.time() < deadline, f"not within {seconds} s: {what}"
+        await asyncio.sleep(_POLL_S)
+
+
+def command(*arguments: str | Path) -> list[str]:
+    """The real command line."""
+    return [sys.executable, "-m", "ringfaust", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+class Worker:
+    """One `ringfaust worker` process, with a data folder of its own."""
+
+    def __init__(self, app: Application, number: int) -> None:
+        self.name = f"worker {number}"
+        self.data_dir = app.folder / f"data-{number}"
+        self.log = app.folder / f"worker-{number}.log"
+        self._config = app.config_dir
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            log.write(b"--- start\n")
+            self._process = subprocess.Popen(
+                command("worker", "--config", self._config, "--data-dir", self.data_dir),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(),
+                cwd=self.log.parent,
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """As if its machine had lost power; what the system has of its files stays."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def wipe(self) -> None:
+        """Lose its RocksDB."""
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def stop(self) -> int:
+        """Ask it to stop, and wait until it did. Its exit status."""
+        self.signal(signal.SIGTERM)
+        return self.wait(STOP_S)
+
+    def wait(self, seconds: float) -> int:
+        assert self._process is not None
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{self.name} did not end: {self.said()}") from None
+
+    def said(self) -> str:
+        """Its log."""
+        return self.log.read_text(errors="replace")
+
+
+class Application:
+    """Configuration files in a folder, as a user would have them."""
+
+    def __init__(
+        self, folder: Path, servers: str, queues: dict[str, Any], **settings: object
+    ) -> None:
+        self.folder = folder
+        self.config_dir = folder / "config"
+        self.config_dir.mkdir(parents=True)
+        name = f"app-{uuid.uuid4().hex[:6]}"
+        worker = {"application": name, "bootstrap_servers": servers, "partitions": 2, **settings}
+        self.write("worker.yaml", worker)
+        self.write("queues.yaml", queues)
+        self.servers = servers
+        self.worker_config: WorkerConfig
+        self.queues_config: QueuesConfig
+        self.worker_config, self.queues_config = load(self.config_dir)
+        self.workers: list[Worker] = []
+
+    def write(self, name: str, content: object) -> None:
+        (self.config_dir / name).write_text(yaml.safe_dump(content))
+
+    def topic(self, role: str) -> str:
+        return self.worker_config.topic(role)
+
+    @property
+    def inputs(self) -> list[str]:
+        return [route.topic for route in self.queues_config.routes]
+
+    def create_topics(self) -> None:
+        done = self.run("topics", "create", "--config", self.config_dir)
+        assert done.returncode == 0, done.stderr
+
+    def run(self, *arguments: str | Path, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+        """The real command line, to its end."""
+        return subprocess.run(
+            command(*arguments),
+            check=False,
+            capture_output=True,
+            text=True,
+            env=environment(),
+            cwd=self.folder,
+            timeout=seconds,
+        )
+
+    def new_worker(self) -> Worker:
+        worker = Worker(self, len(self.workers))
+        self.workers.append(worker)
+        worker.start()
+        return worker
+
+    def end(self) -> None:
+        """Leave nothing running."""
+        for worker in self.workers:
+            worker.kill()

@@ -1,0 +1,66 @@
+"""One round: an application under load, things done to it, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ringfaust.app.broker import EmbeddedBroker
+from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
+from tests.chaos.plots import SESSION_MS, Plot, Stage
+from tests.chaos.rig import Application
+from tests.chaos.verdict import judge_stores, judge_topics, wait_until_read
+
+READ_S = 150.0
+Say = Callable[[str], None]
+
+
+def new_application(folder: Path, broker: EmbeddedBroker, topic: str) -> Application:
+    queues = {**QUEUES, "routes": [{"topic": topic, "queue": "ring.{key}"}]}
+    app = Application(
+        folder, broker.bootstrap_servers, queues,
+        session_timeout_ms=SESSION_MS, batch_records=500, cache_bytes=4 << 20,
+    )  # fmt: skip
+    app.create_topics()
+    return app
+
+
+async def play(
+    folder: Path,
+    broker: EmbeddedBroker,
+    plots: Sequence[Plot],
+    *,
+    workers: int,
+    seed: int,
+    rate: int = 6_000,
+    say: Say = print,
+) -> list[str]:
+    """Play a round; what is wrong at its end, in words."""
+    topic = f"{TOPIC}-{folder.name}"
+    app = new_application(folder, broker, topic)
+    load = Load(app, topic, seed, rate)
+    stage = Stage(app, broker, random.Random(seed))
+    try:
+        for _ in range(workers):
+            app.new_worker()
+        await load.start()
+        for plot in plots:
+            await stage.moment()
+            say(f"  {load.produced:7,} sent, {load.settled:6,} settled: {plot.__doc__}")
+            await plot(stage)
+        await stage.moment()
+        await load.stop()
+        rest_at = time.monotonic() + LONGEST_MS / 1000
+        say(f"  {load.produced:7,} sent, {load.settled:6,} settled: waiting until all is read")
+        await wait_until_read(app, READ_S)
+        await asyncio.sleep(max(rest_at - time.monotonic(), 0) + 0.5)  # all ttl and delay is over
+        faults = await judge_topics(app)
+        for worker in app.workers:
+            if (code := await asyncio.to_thread(worker.stop)) != 0:
+                faults.append(f"{worker.name} ended with {code} when told to stop")
+        return faults + await judge_stores(app)
+    finally:
+        app.end()

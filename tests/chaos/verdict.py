@@ -1,0 +1,190 @@
+"""The verdict: accounts, events without gap or repeat, stores equal to their changelog."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+from rocksdict import Cache
+
+from ringfaust.app.accounts import counter_differences, prove
+from ringfaust.app.topic_reader import read_whole
+from ringfaust.hosts.faust.store import RocksStore
+from ringfaust.wire.record import InRecord
+from tests.chaos.load import ask_lists
+from tests.chaos.rig import Application
+
+Rows = dict[bytes, bytes]
+_NOT_STEPS = ("refused", "unreadable")
+"""Events that stand for no step."""
+
+
+class Progress(NamedTuple):
+    """How far the inputs were read."""
+
+    done: int
+    left: int
+
+
+async def progress(app: Application) -> Progress:
+    """How many records of the inputs are committed as read, and how many are not."""
+    tps = [
+        TopicPartition(topic, partition)
+        for topic in (*app.inputs, app.topic("control"))
+        for partition in range(app.worker_config.partitions)
+    ]
+    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
+    consumer = AIOKafkaConsumer(bootstrap_servers=app.servers, isolation_level="read_committed")
+    try:
+        await admin.start()
+        await consumer.start()
+        ends = await consumer.end_offsets(tps)
+        name = app.worker_config.application
+        committed = await admin.list_consumer_group_offsets(name, partitions=tps)
+    finally:
+        await admin.close()
+        await consumer.stop()
+    done = sum(max(committed[tp].offset if tp in committed else 0, 0) for tp in tps)
+    return Progress(done, sum(ends.values()) - done)
+
+
+async def wait_until_read(app: Application, seconds: float) -> None:
+    """All input has been read, and committed."""
+    left = -1
+    try:
+        async with asyncio.timeout(seconds):
+            while left:
+                await asyncio.sleep(0.1)
+                try:
+                    left = (await progress(app)).left
+                except KafkaError:  # the broker comes back, or the coordinator is on its way
+                    continue
+    except TimeoutError:
+        raise AssertionError(f"{left} records were not read within {seconds} s") from None
+
+
+async def wait_for_work(app: Application, seconds: float = 60) -> None:
+    """Records go through now."""
+    first = -1
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                done = (await progress(app)).done
+            except KafkaError:
+                continue
+            if 0 <= first < done:
+                return
+            first = done
+            await asyncio.sleep(0.1)
+
+
+async def judge_topics(app: Application) -> list[str]:
+    """What is wrong by the topics, in words. The application is at rest."""
+    held = await ask_lists(app)
+    proof = await prove(app.worker_config, app.inputs, held)
+    faults = [*proof.words(), *counter_differences(proof, held)]
+    if not proof.balanced and not faults:
+        faults.append("the proof does not balance")
+    return faults + await _judge_events(app)
+
+
+async def _judge_events(app: Application) -> list[str]:
+    """Each partition's numbers: nothing was applied twice, and none of them was lost."""
+    faults: list[str] = []
+    step: dict[int, tuple[int, str]] = defaultdict(lambda: (0, ""))
+    numbers: dict[tuple[int, str], int] = defaultdict(int)
+
+    def take(records: Sequence[InRecord]) -> None:
+        for record in records:
+            where, partition = f"events {record.partition}/{record.offset}", record.partition
+            for line in map(json.loads, (record.value or b"").splitlines()):
+                event = line["event"]
+                if event in _NOT_STEPS:
+                    continue
+                # There may be gaps: a sweep for a message that was acked meanwhile tells nothing.
+                last, now = step[partition], (line["step"], line["by"])
+                if now[0] < last[0] or (now[0] == last[0] and now[1] != last[1]):
+                    faults.append(f"{where}: step {now} follows {last}")
+                step[partition] = now
+                if event in ("added", "scheduled"):
+                    _expect(numbers, (partition, line["queue"]), line["sequence"], where, faults)
+                elif event == "dispatched":
+                    _expect(numbers, (partition, ""), line["delivery"], where, faults)
+
+    await read_whole({"bootstrap_servers": app.servers}, [app.topic("events")], take)
+    return faults[:5]
+
+
+def _expect(
+    numbers: dict[tuple[int, str], int],
+    what: tuple[int, str],
+    number: int,
+    where: str,
+    faults: list[str],
+) -> None:
+    """Sequences of a queue and deliveries of a partition count from one, without a gap."""
+    if number != numbers[what] + 1:
+        faults.append(f"{where}: number {number} of {what} follows {numbers[what]}")
+    numbers[what] = number
+
+
+async def judge_stores(app: Application) -> list[str]:
+    """Each store, as its worker left it, is what the changelog says up to the store's offset.
+
+    The workers were stopped in order, so one store of each partition has all of it.
+    """
+    changelog: dict[int, list[InRecord]] = defaultdict(list)
+    await read_whole(
+        {"bootstrap_servers": app.servers},
+        [app.topic("changelog")],
+        lambda records: changelog[records[0].partition].extend(records),
+    )
+    faults = []
+    for partition in range(app.worker_config.partitions):
+        records = changelog[partition]
+        whole = False
+        for worker in app.workers:
+            path = worker.data_dir / f"partition-{partition}"
+            if not path.exists():
+                continue
+            rows, applied = _read_store(path)
+            expected = _replayed([record for record in records if record.offset < applied])
+            if rows != expected:
+                faults.append(f"{path} is not what the changelog says: {_differ(rows, expected)}")
+            whole |= not records or applied > records[-1].offset
+        if not whole:
+            faults.append(f"no store of partition {partition} has all of the changelog")
+    return faults
+
+
+def _replayed(records: Sequence[InRecord]) -> Rows:
+    rows: Rows = {}
+    for record in records:
+        assert record.key is not None
+        if record.value is None:
+            rows.pop(record.key, None)
+        else:
+            rows[record.key] = record.value
+    return rows
+
+
+def _read_store(path: Any) -> tuple[Rows, int]:
+    store = RocksStore(path, Cache(8 << 20))
+    try:
+        applied, _ = store.applied
+        rows = {key: value for key, value in store.items_from(b"") if key != b"\0applied"}
+    finally:
+        store.close()
+    return rows, applied
+
+
+def _differ(one: Rows, other: Rows) -> str:
+    more, less = len(one.keys() - other.keys()), len(other.keys() - one.keys())
+    unlike = sum(one[key] != other[key] for key in one.keys() & other.keys())
+    return f"{more} rows too many, {less} missing, {unlike} different"
