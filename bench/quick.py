@@ -36,7 +36,9 @@ QUEUES = """
 routes: [{{topic: {topic}, queue: orders}}]
 queues: {{orders: {{ring_size: 1000}}}}
 """
-WORKER = "{{application: {name}, partitions: 1, bootstrap_servers: '{servers}', data_dir: '{dir}/state'}}\n"
+WORKER = """
+{{application: {name}, partitions: 1, bootstrap_servers: '{servers}', data_dir: '{dir}/state'}}
+"""
 
 
 async def _fill(servers: str) -> None:

@@ -18,7 +18,8 @@ from ringfaust.app.topics import Problem, check_topics, declarations
 from ringfaust.errors import RingfaustError
 from ringfaust.hosts.faust.owner import Owner
 from ringfaust.hosts.faust.partition import Shared
-from ringfaust.hosts.faust.transport import Batch, BatchApp
+from ringfaust.hosts.faust.thread import Batch
+from ringfaust.hosts.faust.transport import BatchApp
 from ringfaust.hosts.road import RoadMap
 from ringfaust.wire.record import Role
 from ringfaust.wire.route import Route

@@ -20,7 +20,8 @@ from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
 from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.hosts.faust.transport import Batch, BatchApp
+from ringfaust.hosts.faust.thread import Batch
+from ringfaust.hosts.faust.transport import BatchApp
 
 pytestmark = pytest.mark.kafka
 

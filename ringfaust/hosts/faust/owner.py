@@ -12,7 +12,7 @@ from faust.types import TP
 from ringfaust.errors import RingfaustError
 from ringfaust.hosts.faust.inputs import read_bounds
 from ringfaust.hosts.faust.partition import RETRY_FIRST_S, RETRY_MOST_S, Partition, Shared
-from ringfaust.hosts.faust.transport import Batch
+from ringfaust.hosts.faust.thread import Batch
 
 log = logging.getLogger(__name__)
 

@@ -36,7 +36,8 @@ from ringfaust.hosts.faust.changelog import replay
 from ringfaust.hosts.faust.commit import Committer, RecordBatches
 from ringfaust.hosts.faust.inputs import Bounds, committed_offsets, start_positions
 from ringfaust.hosts.faust.store import RocksStore
-from ringfaust.hosts.faust.transport import Batch, BatchConsumer
+from ringfaust.hosts.faust.thread import Batch
+from ringfaust.hosts.faust.transport import BatchConsumer
 from ringfaust.hosts.road import POSITIONS_KEY, Outputs, Road, RoadMap, read_positions
 from ringfaust.hosts.store import ByteStore
 from ringfaust.wire.record import InRecord
