@@ -77,12 +77,15 @@ class Wanted(NamedTuple):
     """Must it have just so many partitions?"""
 
 
+What = Literal["missing", "partitions", "cleanup", "timestamps", "max_message_bytes", "tombstones"]
+
+
 class Problem(NamedTuple):
     """One thing that is wrong with a topic."""
 
     topic: str
     role: Role
-    what: Literal["missing", "partitions", "cleanup", "timestamps", "max_message_bytes"]
+    what: What
     severity: Literal["error", "warning"]
     text: str
     """One sentence or two: what is wrong, what follows from it, what to do."""
@@ -201,11 +204,14 @@ def problems(topic: Wanted, existing: Existing | None) -> Iterator[Problem]:
     most = existing.settings.get("max.message.bytes", "")
     if most and int(most) < (declared.max_message_bytes or 0):
         yield _problem(topic, "max_message_bytes", _too_small(topic, int(most)))
+    kept = existing.settings.get("delete.retention.ms", "")
+    if kept and int(kept) < (declared.tombstone_retention_ms or 0):
+        yield _problem(topic, "tombstones", _forgets_removals(topic, int(kept)))
 
 
 def _problem(
     topic: Wanted,
-    what: Literal["missing", "partitions", "cleanup", "timestamps", "max_message_bytes"],
+    what: What,
     text: str,
 ) -> Problem:
     role = topic.declaration.role
@@ -267,6 +273,15 @@ def _too_small(topic: Wanted, there: int) -> str:
         f"Topic {topic.name} takes records of up to {there:,} bytes only, but needs "
         f"{topic.declaration.max_message_bytes:,}: a larger record would stop the worker. "
         f"{_mend(topic, 'max.message.bytes')}"
+    )
+
+
+def _forgets_removals(topic: Wanted, there: int) -> str:
+    return (
+        f"Topic {topic.name} tells only for {there:,} ms that a row was removed "
+        "(delete.retention.ms), but a worker trusts local state that is up to "
+        f"{topic.declaration.tombstone_retention_ms:,} ms old: messages that had left their queue "
+        f"could come back. {_mend(topic, 'delete.retention.ms')}"
     )
 
 

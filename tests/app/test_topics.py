@@ -149,6 +149,12 @@ def test_a_producers_topic_that_could_be_better_is_a_warning():
     ]
 
 
+def test_a_changelog_that_forgets_what_was_removed_is_an_error():
+    (problem,) = judge(wanted(Role.CHANGELOG), delete_retention_ms="86400000")
+    assert (problem.what, problem.severity) == ("tombstones", "error")
+    assert "delete.retention.ms=604800000" in problem.text
+
+
 def test_wrong_timestamps_and_sizes_of_our_own_are_errors():
     (problem,) = judge(wanted(Role.CONTROL), message_timestamp_type="CreateTime")
     assert problem.severity == "error"
