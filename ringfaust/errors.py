@@ -26,7 +26,7 @@ class BadSetting(RingfaustError, ValueError):
 class BrokenAccounts(RingfaustError):
     """A queue's counts do not add up (R100): a bug in ringfaust, never the user's fault.
 
-    The queue's partition stops before anything is committed. What to do: keep the data folder
+    The worker stops before anything of that batch is committed. What to do: keep the data folder
     and the topics as they are and report the message; no message is lost, the log still has all.
     """
 

@@ -66,7 +66,7 @@ def verify(worker: WorkerConfig, queues: QueuesConfig) -> int:
         out.print(f"[{colour}]{problem.severity}[/]  {escape(problem.text)}")
     errors = sum(problem.severity == "error" for problem in problems)
     if not problems:
-        out.print(f"all topics of {worker.application} are as declared")
+        out.print(f"all topics of {worker.application} can be worked with")
     return 1 if errors else 0
 
 

@@ -74,7 +74,7 @@ class Expired(NamedTuple):
     queue: str
     message: Message
     consumer: str
-    """Who held it last, if it expired as it came back."""
+    """Who held it last, if anybody did."""
 
 
 class Dead(NamedTuple):

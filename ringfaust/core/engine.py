@@ -24,7 +24,7 @@ test the ring. Rule numbers (R…) are those of docs/semantics.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from zlib import crc32
 
@@ -70,6 +70,7 @@ class Engine:
     def __init__(self, state: State) -> None:
         self.state = state
         self._now = state.now_ms
+        self._before_ms = state.now_ms
         self._out: list[e.Effect] = []
         self._handlers: dict[type, Callable[[Any], None]] = {
             c.Send: self._send,
@@ -98,9 +99,8 @@ class Engine:
     def step(self, command: c.Command, now_ms: int) -> list[e.Effect]:
         """Do one command at a time that never goes back; what happened, in order."""
         state = self.state
-        before_ms = state.now_ms
-        if now_ms > before_ms:
-            state.now_ms = now_ms
+        self._before_ms = state.now_ms
+        state.now_ms = max(now_ms, state.now_ms)
         self._now = state.now_ms
         state.step += 1
         out: list[e.Effect] = []
@@ -110,7 +110,7 @@ class Engine:
         except (_Refused, _Idle) as no:
             # Nothing of it becomes durable, so nothing of it may stay in memory either.
             state.step -= 1
-            state.now_ms = before_ms
+            state.now_ms = self._before_ms
             if isinstance(no, _Refused):
                 name = getattr(command, "queue", "")
                 out.append(e.Refused(name, no.reason, no.about, no.text))
@@ -121,7 +121,9 @@ class Engine:
     def _send(self, send: c.Send) -> None:
         """R2, R30, R33, R50."""
         state = self.state
-        queue = state.queues.get(send.queue) or self._queue(send.queue)
+        queue = state.queues.get(send.queue)
+        if queue is None or queue.applied is not None:
+            queue = self._queue(send.queue)
         state.use(queue)
         now = self._now
         if queue.expiring:
@@ -137,7 +139,7 @@ class Engine:
         if send.expires_at_ms:
             if send.expires_at_ms <= now:
                 self._out.append(e.Added(queue.name, message))
-                self._expired(queue, message, "")
+                self._expired(queue, message)
                 return
             self._wake_by(queue, send.expires_at_ms)
         if due_ms:
@@ -169,7 +171,7 @@ class Engine:
         for message in queue.in_order():
             if 0 < message.expires_at_ms <= self._now:  # more than one sweep takes (R50)
                 queue.unplace(message)
-                self._expired(queue, message, "")
+                self._expired(queue, message)
                 continue
             consumer = queue.taker(message)
             if consumer is not None:
@@ -183,9 +185,8 @@ class Engine:
         if message.group and queue.owner(message.group) is None:
             queue.groups.put(message.group, consumer.order)
         queue.count_turn(consumer)
-        holders = message.holders
-        if consumer.name not in holders:
-            holders = (*holders[1 - limits.HOLDERS :], consumer.name)
+        holders = tuple(name for name in message.holders if name != consumer.name)
+        holders = (*holders[1 - limits.HOLDERS :], consumer.name)
         message = message._replace(
             attempts=message.attempts + 1, handovers=message.handovers + 1, holders=holders
         )
@@ -289,7 +290,7 @@ class Engine:
                 self._dead(queue, delivery, DeadReason.UNDELIVERABLE, "")
                 continue
             if message.expires_at_ms and message.expires_at_ms <= self._now:
-                self._expired(queue, message, delivery.consumer)
+                self._expired(queue, message)
                 continue
             wait_ms = 0
             if delayed:
@@ -313,7 +314,7 @@ class Engine:
         """A ready message leaves by the ring; an expired one as expired (R3)."""
         queue.unplace(message)
         if message.expires_at_ms and message.expires_at_ms <= self._now:
-            self._expired(queue, message, "")
+            self._expired(queue, message)
         else:
             self._evicted(queue, message, reason, cause)
 
@@ -339,13 +340,14 @@ class Engine:
                 queue.unschedule(message)
             else:
                 queue.unplace(message)
-            self._expired(queue, message, "")
+            self._expired(queue, message)
             done += 1
         return done
 
-    def _expired(self, queue: Queue, message: Message, consumer: str) -> None:
+    def _expired(self, queue: Queue, message: Message) -> None:
         queue.counts.expired += 1
-        self._out.append(e.Expired(queue.name, message, consumer))
+        last_holder = message.holders[-1] if message.holders else ""
+        self._out.append(e.Expired(queue.name, message, last_holder))
 
     def _dead(self, queue: Queue, delivery: Delivery, reason: DeadReason, text: str) -> None:
         queue.counts.dead += 1
@@ -361,9 +363,9 @@ class Engine:
         if first is None or first[0] > self._now:
             raise _Idle
         while budget > 0 and (key := wakes.first_key()) is not None and key[0] <= self._now:
-            wakes.delete(key)
             queue = self._queue(key[1])
             self.state.use(queue)
+            wakes.delete((queue.wake_ms, queue.name))
             queue.wake_ms = 0
             budget -= 1 + self._sweep_queue(queue, budget)
             self._wake_again(queue)
@@ -470,7 +472,7 @@ class Engine:
 
     def _credit(self, credit: c.Credit) -> None:
         """R10."""
-        queue, consumer = self._attached(credit)
+        queue, consumer = self._attached_by_itself(credit)
         if credit.add < 0 or consumer.credit + credit.add > limits.CREDIT:
             raise _bad(consumer.name, f"credit would not stay from 0 to {limits.CREDIT}")
         self._alive(queue, consumer)
@@ -490,7 +492,7 @@ class Engine:
 
     def _detach(self, detach: c.Detach) -> None:
         """R20."""
-        queue, consumer = self._attached(detach)
+        queue, consumer = self._attached_by_itself(detach)
         self.state.use(queue)
         self._part(queue, consumer, timeout=False)
 
@@ -564,6 +566,7 @@ class Engine:
         except BadSetting as error:
             raise _bad(name, str(error)) from error
         self.state.use(queue)
+        queue.applied = None
         self._out.append(e.Configured(name, create.settings, True))
         self._fit_window(queue)
 
@@ -578,6 +581,11 @@ class Engine:
         self.state.use(queue)
         queue.settings, queue.spec = settings, spec
         self._out.append(e.Configured(queue.name, configure.settings, False))
+        self._fit(queue)
+
+    def _fit(self, queue: Queue) -> None:
+        """What new settings ask for at once (R5, R11, R12, R13)."""
+        spec = queue.spec
         self._expire(queue)
         if spec.shrink == "eager" and spec.ring_size >= 0:
             while queue.counts.ready > spec.ring_size:
@@ -703,10 +711,27 @@ class Engine:
         queue = self.state.queue(name)
         if queue is None:
             raise _Refused(Refusal.UNKNOWN_QUEUE, name, f"no queue {name!r} in this partition")
-        if queue.spec.window and WINDOW not in queue.consumers:
-            self.state.use(queue)
-            self._fit_window(queue)
+        if queue.applied is not None:
+            self._reconfigure(queue, queue.applied)
         return queue
+
+    def _reconfigure(self, queue: Queue, applied: Mapping[str, object]) -> None:
+        """The queue is met for the first time since the start: its configuration may be new.
+
+        A step of its own, before the one that met it, and not undone if that one is refused.
+        """
+        queue.applied = None
+        now = queue.spec.set_fields()
+        if now == applied:
+            return
+        self.state.use(queue)
+        self.state.step += 1
+        self._before_ms = self._now
+        if queue.sequence or queue.orders:
+            changed = {name for name in {*now, *applied} if now.get(name) != applied.get(name)}
+            fields = {name: getattr(queue.spec, name) for name in sorted(changed)}
+            self._out.append(e.Configured(queue.name, fields, False))
+        self._fit(queue)
 
     def _attached(
         self, command: c.Credit | c.Heartbeat | c.Detach | c.Recover
@@ -716,6 +741,11 @@ class Engine:
         if consumer is None:
             raise _bad(command.consumer, "no consumer of that name is attached; attach it first")
         return queue, consumer
+
+    def _attached_by_itself(self, command: c.Credit | c.Detach) -> tuple[Queue, Consumer]:
+        if command.consumer == WINDOW:
+            raise _bad(WINDOW, "a managed window is changed by the queue's setting `window`")
+        return self._attached(command)
 
     def _scheduled(self, queue: Queue, message_id: str) -> Message:
         for _, message in queue.scheduled:

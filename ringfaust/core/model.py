@@ -102,7 +102,7 @@ class Message(NamedTuple):
     handovers: int
     """All hand-overs (R24)."""
     holders: tuple[str, ...]
-    """Names of the consumers that ever held it, each once (R103's `evicted`)."""
+    """Names of the consumers that held it, each once, the last one last (R42, R103)."""
     size_bytes: int
     payload: Any
 
@@ -250,6 +250,12 @@ class QueueSpec:
     """Deliveries in a row to one consumer before the next has its turn (R11)."""
     window: int = 0
     """Dispatch up to so many unsettled messages with no consumer attached; 0 off (R12)."""
+
+    def set_fields(self) -> dict[str, object]:
+        """What differs from the defaults."""
+        return {
+            f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default
+        }
 
     def with_fields(self, given: Mapping[str, object]) -> QueueSpec:
         """A copy with some fields changed.

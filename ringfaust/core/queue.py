@@ -24,6 +24,8 @@ class QueueRow(NamedTuple):
 
     settings: dict[str, object]
     """Set while running; the rest comes from the configuration."""
+    applied: dict[str, object]
+    """All that it was set to when it was stored, where that is no default."""
     counts: tuple[int, ...]
     lane_counts: tuple[int, ...]
     sequence: int
@@ -37,6 +39,11 @@ class QueueRow(NamedTuple):
     departures: tuple[int, int]
 
 
+def _nothing_yet(spec: QueueSpec) -> dict[str, object] | None:
+    """A new queue needs nothing done for its settings, but for its window (R12)."""
+    return {} if spec.window else None
+
+
 class Queue:
     """See the head of this file."""
 
@@ -45,7 +52,9 @@ class Queue:
         self.book = book
         self.name = name
         self.spec = spec
-        row = row or QueueRow({}, (), (0,) * limits.PRIORITIES, 0, 0, (), (), 0, 0, 0, (0, 0))
+        self.applied: dict[str, object] | None = row.applied if row else _nothing_yet(spec)
+        """What it was set to before it was decoded; None once the engine has seen to that."""
+        row = row or QueueRow({}, {}, (), (0,) * limits.PRIORITIES, 0, 0, (), (), 0, 0, 0, (0, 0))
         self.settings = row.settings
         self.counts = Counts(*row.counts)
         self.lane_counts = list(row.lane_counts)
@@ -281,6 +290,7 @@ class Queue:
         counts = self.counts
         return QueueRow(
             settings=self.settings,
+            applied=self.spec.set_fields(),
             counts=tuple(getattr(counts, name) for name in counts.__slots__),
             lane_counts=tuple(self.lane_counts),
             sequence=self.sequence,
@@ -320,6 +330,7 @@ class Queue:
         self.turns = {}
         self.paused = set()
         self.ledger.departures = (0, 0)
+        self.applied = _nothing_yet(spec)
 
     def forget(self) -> None:
         """Give the memory of all windows back. Only when no change is pending."""

@@ -115,8 +115,14 @@ class OfConsumer(_Strict):
     consumer: str
 
 
+class Prepare(_Strict):
+    """Prepare: only a distributed transaction has it."""
+
+    xid: str
+
+
 class Transaction(_Strict):
-    """Begin, prepare, commit, rollback: of a session or of a distributed transaction."""
+    """Begin, commit, rollback: of a session or of a distributed transaction."""
 
     session: str | None = None
     xid: str | None = None
@@ -207,7 +213,7 @@ STEPS: Mapping[str, type[BaseModel]] = {
     "detach": OfConsumer,
     "recover": OfConsumer,
     "begin": Transaction,
-    "prepare": Transaction,
+    "prepare": Prepare,
     "commit": Transaction,
     "rollback": Transaction,
     "configure": Configure,

@@ -1,8 +1,9 @@
 """The events topic: one line of JSON for each transition, in the order it was applied.
 
 A record holds the lines of one batch (newline-delimited JSON), so that an event costs a share of a
-record. Each line has `step`, `event`, `queue`, `time_ms` and `by`: the record that caused it
-(topic/partition/offset) or `tick`. Payloads are not repeated: `source` says where the message is.
+record. Each line has `step`, `event`, `time_ms` and `by`: the record that caused it
+(topic/partition/offset) or `tick`; all but `done` and `unreadable` have `queue`. Payloads are not
+repeated: `source` says where the message is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The names of our headers. All start with one prefix; everything else passes through untouched.
 
-Of an input record the headers with our prefix are read and not passed on; output records carry the
-others byte for byte, and then ours.
+Of a message's record the headers with our prefix are read and not passed on; output records carry
+the others byte for byte, and then ours. A record that makes no sense keeps all of its own.
 """
 
 PREFIX = "ringfaust-"
@@ -35,4 +35,4 @@ READY = "ringfaust-ready"
 AGE_MS = "ringfaust-age-ms"
 TEXT = "ringfaust-text"
 POSITION = "ringfaust-position"
-"""`plain` or `due`: where it stood (§1)."""
+"""plain/sequence, due/time in ms/sequence, or none: where it stood (§1)."""

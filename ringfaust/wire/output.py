@@ -10,7 +10,7 @@ from typing import Any
 
 from ringfaust.core import effect as e
 from ringfaust.core import limits
-from ringfaust.core.model import PLAIN, DeadReason, Message
+from ringfaust.core.model import PLAIN, DeadReason, Message, time_of
 from ringfaust.errors import WireError
 from ringfaust.wire import headers as h
 from ringfaust.wire.control import VERSION
@@ -89,9 +89,18 @@ def dead_record(effect: e.Dead | e.Expired, now_ms: int) -> OutRecord:
         (h.ATTEMPT, b"%d" % message.attempts),
         (h.HANDOVERS, b"%d" % message.handovers),
         (h.CONSUMER, effect.consumer.encode()),
-        (h.POSITION, b"plain" if message.position >= PLAIN else b"due"),
+        (h.POSITION, _position(message)),
     )
     return payload.key, payload.value, headers
+
+
+def _position(message: Message) -> bytes:
+    """Where it stood among the ready of its priority (§1); nowhere if it was never due."""
+    if not message.position:
+        return b"none"
+    if message.position >= PLAIN:
+        return b"plain/%d" % message.sequence
+    return b"due/%d/%d" % (time_of(message.position), message.sequence)
 
 
 def unreadable_record(record: InRecord, error: WireError, now_ms: int) -> OutRecord:

@@ -9,6 +9,7 @@ import pytest
 from ringfaust.core import command as c
 from ringfaust.core import effect as e
 from ringfaust.core import limits
+from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import AckMode, Refusal
 from ringfaust.errors import BrokenAccounts
 from tests.model.harness import PAYLOAD, BytesStore, DictStore, Partition
@@ -341,3 +342,65 @@ def test_a_client_ack_reaches_over_the_queues_of_its_session_and_no_further() ->
     it.step(send("q", "d"), 0)
     acked = it.step(c.Ack("q", "k1", "d"), 0)
     assert [one.delivery.message.id for one in acked if isinstance(one, e.Acked)] == ["b", "d"]
+
+
+# --- the managed window (R12) and new configuration ----------------------------------------------
+
+
+def test_a_window_opens_with_the_first_send_even_after_a_look() -> None:
+    rig = partition(window=1)
+    assert rig.state.queue("q") is not None  # as `list` does
+    effects = rig.engine.step(send("q", "m"), 0)
+    kinds = [type(one) for one in effects]
+    assert kinds == [e.Attached, e.Added, e.Dispatched]
+
+
+@pytest.mark.parametrize("command", [c.Detach("q", "@window"), c.Credit("q", "@window", 5)])
+def test_a_window_is_changed_by_its_setting_alone(command: c.Command) -> None:
+    rig = partition(window=1)
+    rig.engine.step(send("q", "m"), 0)
+    assert refusals(rig.engine.step(command, 0)) == [Refusal.BAD_COMMAND]
+    queue = rig.state.queue("q")
+    assert queue is not None
+    assert queue.consumers["@window"].credit == 1
+
+
+def test_a_window_that_a_refused_command_met_stays_open_and_durable() -> None:
+    rig = partition(window=1)
+    effects = rig.engine.step(c.Ack("q", "k", "m"), 5)
+    assert [type(one) for one in effects] == [e.Attached, e.Refused]
+    rig.commit()
+    rig.start()
+    assert rig.state.step == 1
+    assert [type(one) for one in rig.engine.step(send("q", "m"), 5)] == [e.Added, e.Dispatched]
+
+
+def test_new_configuration_is_applied_when_its_queue_is_next_met() -> None:
+    rig = partition(ring_size=5)
+    for message in "abc":
+        rig.engine.step(send("q", message), 0)
+    rig.commit()
+    rig.catalog = Catalog(
+        {"q": {"consumer_timeout": 0, "ring_size": 1, "shrink": "eager"}, "other": {}}, {}
+    )
+    rig.start()
+    effects = rig.engine.step(c.Heartbeat("q", "nobody"), 1)
+    evicted = [one.message.id for one in effects if isinstance(one, e.Evicted)]
+    assert evicted == ["a", "b"]
+    assert isinstance(effects[0], e.Configured)
+    assert effects[0].settings == {"ring_size": 1, "shrink": "eager"}
+    assert refusals(effects) == [Refusal.BAD_COMMAND]
+    rig.commit()
+    rig.start()
+    assert [type(one) for one in rig.engine.step(send("q", "d"), 2)] == [e.Added, e.Evicted]
+
+
+def test_who_held_it_last_is_told_of_an_expired_message() -> None:
+    rig = partition()
+    rig.engine.step(send("q", "m", expires_at_ms=10), 0)
+    for name in ("k1", "k2", "k1"):
+        rig.engine.step(c.Attach("q", name, 1), 0)
+        rig.engine.step(c.Detach("q", name), 0)
+    (effect,) = rig.engine.step(c.Sweep(), 10)
+    assert isinstance(effect, e.Expired)
+    assert effect.consumer == "k1"

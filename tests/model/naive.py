@@ -206,7 +206,7 @@ class Model(Parts):
             if q.spec.max_attempts != -1 and m.attempts >= q.spec.max_attempts:
                 self.die(q, h, "undeliverable", "")
             elif m.is_expired(self.now):
-                self.leave_expired(q, m, h.consumer)
+                self.leave_expired(q, m)
             elif delay > 0:
                 q.scheduled.append((self.now + delay, m))
                 self.say("returned", q, m.id, m.attempts, self.now + delay)

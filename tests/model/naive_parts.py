@@ -123,10 +123,10 @@ class Parts:
         q.counts["evicted"] += 1
         self.say("evicted", q, m.id, reason, cause, q.spec.ring_size, len(q.ready))
 
-    def leave_expired(self, q: Queue, m: Message, consumer: str = "") -> None:
+    def leave_expired(self, q: Queue, m: Message) -> None:
         self.withdraw(q, m)
         q.counts["expired"] += 1
-        self.say("expired", q, m.id, consumer)
+        self.say("expired", q, m.id, m.holders[-1] if m.holders else "")
 
     def take_out(self, q: Queue, m: Message) -> None:
         self.withdraw(q, m)
