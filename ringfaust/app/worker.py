@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import faust
-from aiokafka.partitioner import murmur2
 from faust.types import StreamT
 from rocksdict import Cache
 
@@ -17,7 +16,7 @@ from ringfaust.app.logs import logging_config
 from ringfaust.app.topics import Problem, check_topics, declarations
 from ringfaust.errors import RingfaustError
 from ringfaust.hosts.faust.owner import Owner
-from ringfaust.hosts.faust.partition import Shared
+from ringfaust.hosts.faust.shared import Shared
 from ringfaust.hosts.faust.thread import Batch
 from ringfaust.hosts.faust.transport import BatchApp
 from ringfaust.hosts.road import RoadMap
@@ -47,12 +46,11 @@ class WrongTopics(RingfaustError):
 def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
     """The Faust app of one worker."""
     topics = {str(role): worker.topic(role) for role in _OUR_ROLES}
-    routes = [
-        Route(route.topic, route.queue, route.needs_hop(worker.partitions))
-        for route in queues.routes
-    ]
-    inputs = frozenset({topics["control"], topics["hop"], *(route.topic for route in routes)})
-    partitions = worker.partitions
+    direct: list[Route] = []
+    hopping: list[Route] = []
+    for route in queues.routes:
+        ours = hopping if route.needs_hop(worker.partitions) else direct
+        ours.append(Route(route.topic, route.queue))
     app = BatchApp(
         worker.application,
         broker=[f"kafka://{server}" for server in worker.bootstrap_servers.split(",")],
@@ -69,6 +67,7 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
     cache_part = worker.cache_bytes // 2
     shared = Shared(
         application=worker.application,
+        partitions=worker.partitions,
         topics=topics,
         client={
             "bootstrap_servers": worker.bootstrap_servers,
@@ -76,7 +75,7 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
         },
         data_dir=worker.data_dir,
         cache=Cache(cache_part),
-        cache_bytes=cache_part // partitions,
+        cache_bytes=cache_part // worker.partitions,
         batch_records=worker.batch_records,
         tick_ms=worker.tick_ms,
         tombstone_ms=declarations()[Role.CHANGELOG].tombstone_retention_ms or 0,
@@ -84,8 +83,7 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
         road_map=RoadMap(
             control_topic=topics["control"],
             hop_topic=topics["hop"],
-            routes=routes,
-            partition_of=lambda queue: (murmur2(queue.encode()) & 0x7FFFFFFF) % partitions,
+            routes=direct,
             max_record_bytes=worker.max_record_bytes,
             log_is_clock=worker.clock == "log",
         ),
@@ -93,10 +91,10 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
         reader=lambda: app.reader,
         crash=lambda error: app.add_future(app.crash(error)),
     )
-    owner = Owner(shared, inputs)
+    owner = Owner(shared, hopping)
     app.host = owner
 
-    @app.agent(app.topic(*sorted(inputs)), name="ringfaust")  # type: ignore[untyped-decorator]
+    @app.agent(app.topic(*sorted(owner.topics)), name="ringfaust")  # type: ignore[untyped-decorator]
     async def ring(batches: StreamT[Batch]) -> None:
         async for batch in batches:
             owner.offer(batch)

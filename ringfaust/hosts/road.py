@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from ringfaust.core import effect as e
-from ringfaust.core import limits
 from ringfaust.core.command import Sweep
 from ringfaust.core.engine import Engine
 from ringfaust.core.model import Refusal
@@ -23,7 +22,8 @@ from ringfaust.wire import control, events, output
 from ringfaust.wire.headers import QUEUE
 from ringfaust.wire.listing import list_queue
 from ringfaust.wire.record import InRecord, OutRecord, Role
-from ringfaust.wire.route import LOG_APPEND_TIME, Route, hop_headers, queue_namer, read_send
+from ringfaust.wire.route import Route, queue_namer, read_send
+from ringfaust.wire.unreadable import refuse_giant, unreadable_line
 
 POSITIONS_KEY = b"\0positions"
 """Stored beside the rows: topic → next offset to read, so that position travels with state."""
@@ -43,8 +43,6 @@ G = TypeVar("G", bound=Gatherer)
 Outputs = dict[tuple[Role, int | None], G]
 """By role, and by partition where it is not the one that decides: a hop names its own."""
 
-_HEADER_BYTES = 8
-"""What a header weighs in the state beside its name and value."""
 _HOP_BYTES = 4_000
 """What the hop may add to a record: the headers that tell its queue, source and time."""
 _REPLY_BYTES = 1_000_000
@@ -60,8 +58,7 @@ class RoadMap:
     control_topic: str
     hop_topic: str
     routes: Sequence[Route]
-    partition_of: Callable[[str], int]
-    """The home partition of a queue whose records take the hop."""
+    """Of the topics that are read directly."""
     max_record_bytes: int
     log_is_clock: bool
     """Time comes from tick records alone; for tests and for replaying a log."""
@@ -70,28 +67,18 @@ class RoadMap:
 class _Outbox(Generic[G]):
     """The records of a batch, by topic. By attribute: an enum as a key costs a call each time."""
 
-    __slots__ = ("_gather", "dead", "dispatched", "events", "evicted", "hops", "replies")
+    __slots__ = ("dead", "dispatched", "events", "evicted", "replies")
 
     def __init__(self, gather: Callable[[], G]) -> None:
-        self._gather = gather
         self.dispatched = gather()
         self.evicted = gather()
         self.dead = gather()
         self.events = gather()
         self.replies = gather()
-        self.hops: dict[int, G] = {}
-        """By the partition that the queue lives in."""
-
-    def hop(self, home: int) -> G:
-        """For the records that go to that partition."""
-        found = self.hops.get(home)
-        if found is None:
-            found = self.hops[home] = self._gather()
-        return found
 
     def by_topic(self) -> Outputs[G]:
         """What there is."""
-        found: Outputs[G] = {(Role.HOP, home): records for home, records in self.hops.items()}
+        found: Outputs[G] = {}
         for role in (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES):
             if records := getattr(self, role):
                 found[role, None] = records
@@ -110,9 +97,8 @@ class Road(Generic[G]):
         """By topic: the next offset. A record before it is a repeat."""
         self._map = shared
         self._engine = Engine(state)
-        self._routes = {route.topic: (queue_namer(route.queue), route) for route in shared.routes}
-        hop = Route(shared.hop_topic, f"{{header:{QUEUE}}}", hop=False)
-        self._routes[hop.topic] = (queue_namer(hop.queue), hop)
+        hop = Route(shared.hop_topic, f"{{header:{QUEUE}}}")
+        self._queue_of = {route.topic: queue_namer(route.queue) for route in (*shared.routes, hop)}
         self._gather = gather
         self._out = _Outbox(gather)
         self._lines: list[str] = []
@@ -122,7 +108,8 @@ class Road(Generic[G]):
     def take(self, records: Iterable[InRecord], wall_ms: int) -> None:
         """Do what the records ask for, in order. They may be repeats; those do nothing."""
         now_ms = self.state.now_ms if self._map.log_is_clock else max(wall_ms, self.state.now_ms)
-        control_topic = self._map.control_topic
+        control_topic, hop_topic = self._map.control_topic, self._map.hop_topic
+        most = self._map.max_record_bytes
         for record in records:
             topic = record.topic
             offset = record.offset
@@ -130,7 +117,7 @@ class Road(Generic[G]):
                 continue
             self.positions[topic] = offset + 1
             try:
-                self._refuse_giant(record)
+                refuse_giant(record, most + _HOP_BYTES if topic == hop_topic else most)
                 if topic == control_topic:
                     now_ms = self._control(record, now_ms)
                 else:
@@ -143,31 +130,8 @@ class Road(Generic[G]):
         effects = self._engine.step(Sweep(), wall_ms)
         self._tell(effects, TICK)
 
-    def _refuse_giant(self, record: InRecord) -> None:
-        """What is larger than this could not be written, and would stop the partition for good."""
-        most = self._map.max_record_bytes
-        size = len(record.value or b"") + len(record.key or b"")
-        headers = record.headers
-        if headers:
-            if len(headers) > limits.HEADERS:
-                text = f"{len(headers)} headers; the worker takes at most {limits.HEADERS}"
-                raise WireError(text, "too_large")
-            size += sum(len(name) + len(value or b"") + _HEADER_BYTES for name, value in headers)
-            if record.topic == self._map.hop_topic:
-                size -= _HOP_BYTES
-        if size > most:
-            raise WireError(f"{size} bytes; the worker takes at most {most}", "too_large")
-
     def _produced(self, record: InRecord, now_ms: int) -> None:
-        name, route = self._routes[record.topic]
-        queue = name(record)
-        if route.hop:
-            is_broker_time = record.timestamp_type == LOG_APPEND_TIME
-            sent_ms = record.timestamp if is_broker_time else now_ms
-            headers = hop_headers(record, queue, sent_ms)
-            home = self._map.partition_of(queue)
-            self._out.hop(home).append((record.key, record.value, headers))
-            return
+        queue = self._queue_of[record.topic](record)
         source = f"{record.topic}/{record.partition}/{record.offset}"
         hopped = record.topic == self._map.hop_topic
         send = read_send(record, queue, source, now_ms, hopped=hopped)
@@ -235,12 +199,7 @@ class Road(Generic[G]):
 
     def _unreadable(self, record: InRecord, error: WireError, now_ms: int) -> None:
         self._out.dead.append(output.unreadable_record(record, error, now_ms))
-        by = f"{record.topic}/{record.partition}/{record.offset}"
-        line = {
-            "step": self.state.step, "event": "unreadable", "reason": error.reason,
-            "text": str(error), "time_ms": now_ms, "by": by,
-        }  # fmt: skip
-        self._lines.append(json.dumps(line, separators=(",", ":")))
+        self._lines.append(unreadable_line(record, error, self.state.step, now_ms))
 
     def outputs(self) -> Outputs[G]:
         """The records to write, each topic's in order; the road is empty then."""

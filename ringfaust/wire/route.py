@@ -28,8 +28,6 @@ class Route(NamedTuple):
 
     topic: str
     queue: str
-    hop: bool
-    """Do its records take the hop through the queue-keyed topic (architecture 3)?"""
 
 
 _PART = re.compile(r"\{(topic|key|header:[^{}]+)\}")

@@ -43,8 +43,7 @@ class History:
         shared = RoadMap(
             control_topic="control",
             hop_topic="hop",
-            routes=[Route("in", "q.{key}", hop=False)],
-            partition_of=lambda queue: 0,
+            routes=[Route("in", "q.{key}")],
             max_record_bytes=1_000,
             log_is_clock=False,
         )

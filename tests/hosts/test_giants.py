@@ -9,6 +9,7 @@ import pytest
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
+from ringfaust.hosts.hop import Hop
 from ringfaust.hosts.road import Road, RoadMap
 from ringfaust.hosts.store import ByteStore, MemoryKeyValue
 from ringfaust.wire import headers as h
@@ -34,8 +35,8 @@ class Record(NamedTuple):
 def new_road(**settings: Any) -> Road:
     shared = RoadMap(
         control_topic="control", hop_topic="hop",
-        routes=[Route("in", "q", hop=False), Route("named", "{header:to}", hop=True)],
-        partition_of=lambda queue: 0, max_record_bytes=MOST, log_is_clock=False,
+        routes=[Route("in", "q")],
+        max_record_bytes=MOST, log_is_clock=False,
     )  # fmt: skip
     catalog = Catalog({"q": settings}, {})
     return Road(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
@@ -73,17 +74,12 @@ def test_a_giant_goes_to_dead_by_reference(record: Record) -> None:
     assert size(dead[0]) < 1_000
 
 
-def test_a_name_that_is_too_long_goes_to_dead_before_the_hop() -> None:
-    record = Record("named", 0, 0, 0, 0, None, b"", (("to", b"q" * 1_000),))
-    out = done(new_road(), record)
-    assert Role.HOP not in out
-    assert dict(out[Role.DEAD][0][2])[h.REASON] == b"undecodable"
-
-
 def test_the_hop_may_add_its_headers() -> None:
-    value = b"x" * (MOST - 20)
-    hop = done(new_road(), Record("named", 0, 0, 0, 0, None, value, (("to", b"q"),)))[Role.HOP]
-    arrived = Record("hop", 0, 0, 0, 1, None, hop[0][1], tuple(hop[0][2]))
+    most = Record("named", 0, 0, 0, 0, None, b"x" * (MOST - 20), (("to", b"q"),))
+    hop: Hop[list[OutRecord]] = Hop(Route("named", "{header:to}"), 1, MOST, 0, list)
+    hop.take([most], 1_000)
+    ((forwarded,),) = hop.outputs().values()
+    arrived = Record("hop", 0, 0, 0, 1, None, forwarded[1], tuple(forwarded[2]))
     assert Role.DEAD not in done(new_road(), arrived)
 
 

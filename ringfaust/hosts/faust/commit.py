@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -52,15 +52,28 @@ class Committer:
     """The transactional producer of one partition; its id fences whoever had that before."""
 
     def __init__(
-        self, application: str, partition: int, topics: Mapping[str, str], client: Mapping[str, Any]
+        self,
+        application: str,
+        partition: int,
+        topics: Mapping[str, str],
+        client: Mapping[str, Any],
+        transactional_id: str = "",
     ) -> None:
-        """`topics`: ours, by role. `client`: options of any Kafka client."""
+        """Connect to nothing yet.
+
+        Args:
+            application: whose group the offsets are committed for.
+            partition: of the inputs, and of the outputs that name no other.
+            topics: ours, by role.
+            client: options of any Kafka client.
+            transactional_id: unless it is `application-partition`.
+        """
         self._group = application
         self._partition = partition
         self._topics = topics
         self._producer = AIOKafkaProducer(
             **client,
-            transactional_id=f"{application}-{partition}",
+            transactional_id=transactional_id or f"{application}-{partition}",
             acks="all",
             max_batch_size=BATCH_BYTES,
             # A transaction that begins just after another finds the coordinator busy with it.
@@ -83,14 +96,14 @@ class Committer:
     async def commit(
         self,
         outputs: Outputs[RecordBatches],
-        writes: Iterable[tuple[bytes, bytes | None]],
+        writes: Sequence[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
     ) -> int:
-        """Write all of it as one. Returns the changelog offset after the writes.
+        """Write all of it as one. Returns the changelog offset after the writes, if there are any.
 
         Args:
             outputs: what the road gave.
-            writes: rows for the changelog; never none.
+            writes: rows for the changelog.
             offsets: by input topic: the next offset to read.
 
         Raises:
@@ -104,7 +117,7 @@ class Committer:
     async def _commit(
         self,
         outputs: Outputs[RecordBatches],
-        writes: Iterable[tuple[bytes, bytes | None]],
+        writes: Sequence[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
     ) -> int:
         producer = self._producer
@@ -115,16 +128,17 @@ class Committer:
         changelog = self.gather()
         for key, value in writes:
             changelog.append((key, value, []))
-        sent += await self._send(Role.CHANGELOG, None, changelog)
+        if writes:
+            sent += await self._send(Role.CHANGELOG, None, changelog)
         if offsets:
             await producer.send_offsets_to_transaction(
                 {TopicPartition(topic, self._partition): at for topic, at in offsets.items()},
                 self._group,
             )
         # aiokafka would commit a transaction one of whose batches was refused, without that batch.
-        *_, last = await asyncio.gather(*sent)
+        written = await asyncio.gather(*sent)
         await producer.commit_transaction()
-        return int(last.offset + changelog.builders[-1].record_count())
+        return int(written[-1].offset + changelog.builders[-1].record_count()) if writes else 0
 
     async def _send(
         self, role: Role, partition: int | None, batches: RecordBatches

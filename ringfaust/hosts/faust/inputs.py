@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from faust.types import TP
 
 from ringfaust.hosts.faust.changelog import StateLost
 
@@ -25,10 +26,8 @@ class Bounds(NamedTuple):
     end: int
 
 
-async def read_bounds(
-    client: Mapping[str, Any], tps: Iterable[tuple[str, int]]
-) -> dict[int, dict[str, Bounds]]:
-    """The bounds of each (topic, partition), by partition and topic."""
+async def read_bounds(client: Mapping[str, Any], tps: Iterable[TP]) -> dict[TP, Bounds]:
+    """The bounds of each."""
     wanted = [TopicPartition(*tp) for tp in tps]
     consumer = AIOKafkaConsumer(**client, isolation_level="read_committed")
     await consumer.start()
@@ -37,10 +36,7 @@ async def read_bounds(
         ends = await consumer.end_offsets(wanted)
     finally:
         await consumer.stop()
-    found: dict[int, dict[str, Bounds]] = {}
-    for tp in wanted:
-        found.setdefault(tp.partition, {})[tp.topic] = Bounds(begins[tp], ends[tp])
-    return found
+    return {TP(tp.topic, tp.partition): Bounds(begins[tp], ends[tp]) for tp in wanted}
 
 
 async def committed_offsets(

@@ -1,0 +1,41 @@
+"""Records that cannot be used: what is too large to be, and the event that tells of one.
+
+The record itself goes to the dead topic, see `output.unreadable_record`.
+"""
+
+from __future__ import annotations
+
+import json
+
+from ringfaust.core import limits
+from ringfaust.errors import WireError
+from ringfaust.wire.record import InRecord
+
+_HEADER_BYTES = 8
+"""What a header weighs in the state beside its name and value."""
+
+
+def refuse_giant(record: InRecord, most_bytes: int) -> None:
+    """What is larger than this could not be written, and would stop its partition for good.
+
+    Raises:
+        WireError: the record is too large.
+    """
+    size = len(record.value or b"") + len(record.key or b"")
+    headers = record.headers
+    if headers:
+        if len(headers) > limits.HEADERS:
+            text = f"{len(headers)} headers; the worker takes at most {limits.HEADERS}"
+            raise WireError(text, "too_large")
+        size += sum(len(name) + len(value or b"") + _HEADER_BYTES for name, value in headers)
+    if size > most_bytes:
+        raise WireError(f"{size} bytes; the worker takes at most {most_bytes}", "too_large")
+
+
+def unreadable_line(record: InRecord, error: WireError, step: int, now_ms: int) -> str:
+    """The line of the events topic."""
+    line = {
+        "step": step, "event": "unreadable", "reason": error.reason, "text": str(error),
+        "time_ms": now_ms, "by": f"{record.topic}/{record.partition}/{record.offset}",
+    }  # fmt: skip
+    return json.dumps(line, separators=(",", ":"))
