@@ -9,6 +9,7 @@ import json
 
 from ringfaust.core import limits
 from ringfaust.errors import WireError
+from ringfaust.wire.headers import UNREADABLE
 from ringfaust.wire.record import InRecord
 
 _HEADER_BYTES = 8
@@ -16,14 +17,16 @@ _HEADER_BYTES = 8
 
 
 def refuse_giant(record: InRecord, most_bytes: int) -> None:
-    """What is larger than this could not be written, and would stop its partition for good.
+    """Refuse what could not be read, or could not be written and would stop its partition for good.
 
     Raises:
-        WireError: the record is too large.
+        WireError: the record is too large, or a stand-in for one that could not be decoded.
     """
     size = len(record.value or b"") + len(record.key or b"")
     headers = record.headers
     if headers:
+        if headers[0][0] == UNREADABLE:
+            raise WireError(headers[0][1].decode())
         if len(headers) > limits.HEADERS:
             text = f"{len(headers)} headers; the worker takes at most {limits.HEADERS}"
             raise WireError(text, "too_large")

@@ -1,0 +1,79 @@
+"""A record that the Kafka client itself cannot decode must not stop a partition."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
+from faust.types import TP, StreamT
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.hosts.faust.thread import Batch
+from ringfaust.hosts.faust.transport import BatchApp
+from ringfaust.wire.headers import UNREADABLE
+
+pytestmark = pytest.mark.kafka
+
+
+class BadName(str):
+    """Encodes to what is no UTF-8."""
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        return b"\xff\xfe"
+
+
+@pytest.fixture
+async def topics(broker: EmbeddedBroker) -> AsyncIterator[tuple[str, str]]:
+    names = (f"bad-{uuid.uuid4().hex[:8]}", f"good-{uuid.uuid4().hex[:8]}")
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    await admin.start()
+    await admin.create_topics([NewTopic(name, 1, 1) for name in names])
+    await admin.close()
+    yield names
+
+
+async def _produce(broker: EmbeddedBroker, topic: str, count: int, bad: set[int]) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for start in range(0, count, 500):
+            batch = producer.create_batch()
+            batch._builder = PurePythonBuilder(2, 0, 0, -1, -1, 0, 1 << 20)
+            for number in range(start, start + 500):
+                raw = [(BadName("bad") if number in bad else "fine", b"x")]
+                batch.append(timestamp=1, key=None, value=b"%d" % number, headers=raw)
+            await producer.send_batch(batch, topic, partition=0)
+
+
+async def test_it_is_passed_over_and_nothing_else_is(
+    broker: EmbeddedBroker, topics: tuple[str, str], tmp_path: object
+) -> None:
+    bad_topic, good_topic = topics
+    bad = {0, 700, 701, 1999}
+    await _produce(broker, bad_topic, 2000, bad)
+    await _produce(broker, good_topic, 2000, set())
+    app = BatchApp(
+        f"g{uuid.uuid4().hex[:8]}", broker=f"kafka://{broker.bootstrap_servers}",
+        datadir=str(tmp_path), broker_max_poll_records=300,
+    )  # fmt: skip
+    seen: dict[TP, list[tuple[int, bool]]] = {}
+
+    @app.agent(app.topic(bad_topic, good_topic))
+    async def read(batches: StreamT[Batch]) -> None:
+        async for batch in batches:
+            for record in batch.records:
+                is_bad = any(name == UNREADABLE for name, _ in record.headers)
+                seen.setdefault(batch.tp, []).append((record.offset, is_bad))
+
+    async with asyncio.timeout(60):
+        await app.start()
+        while sum(map(len, seen.values())) < 4000:
+            await asyncio.sleep(0.05)
+    await app.stop()
+    # The client cannot read on within a batch, so what stands behind a bad record is passed over.
+    passed_over = {*range(500), *range(700, 1000), 1999}
+    assert seen[TP(bad_topic, 0)] == [(at, at in passed_over) for at in range(2000)]
+    assert seen[TP(good_topic, 0)] == [(offset, False) for offset in range(2000)]
