@@ -116,7 +116,7 @@ class Book:
             ours = dict(record.headers)
             source, reason = ours[h.SOURCE].decode(), ours[h.REASON].decode()
             if h.SEQUENCE not in ours:
-                seen.append(("", source))
+                self._seen.setdefault(_unreadable_of(source), []).append(("", source))
                 self._take_unreadable(source, reason, record)
                 continue
             queue = ours[h.QUEUE].decode()
@@ -242,7 +242,8 @@ class Book:
             self._fate(source, "refused", "")
 
     def _on_unreadable(self, line: Line) -> None:
-        self._tell("dead", ("", line["by"]))
+        source = line["by"]
+        self._told.setdefault(_unreadable_of(source), []).append(("", source))
 
     def _expect(self, line: Line, *states: str) -> tuple[_Life, int]:
         """The message's life; that it was there, in one of these states, is checked."""
@@ -399,6 +400,16 @@ def _ids(listed: list[str] | Mapping[str, list[str]]) -> list[str]:
     if isinstance(listed, list):
         return listed
     return [message_id for ids in listed.values() for message_id in ids]
+
+
+def _unreadable_of(source: str) -> tuple[str, int]:
+    """The list for it: one for each partition of the inputs.
+
+    Those are in order; but who forwards one to the hop and who owns one write to the dead topic and
+    the events side by side.
+    """
+    topic, partition, _ = source.rsplit("/", 2)
+    return f"dead, what of {topic} was unreadable", int(partition)
 
 
 def _foreign(record: InRecord) -> tuple[tuple[str, bytes], ...]:

@@ -1,0 +1,215 @@
+"""Topics that take the hop: any number of partitions, each record once, whatever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from ringfaust.app.accounts import prove
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.topics import check_topics
+from ringfaust.wire import headers as h
+from tests.chaos.rig import Application, Worker, until
+
+pytestmark = pytest.mark.kafka
+
+BURST = 8_000
+READ_S = 40.0
+
+
+@pytest.fixture
+def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
+    """An application of 2 partitions whose topics have 3 and 1, without workers yet."""
+    three, one = (f"{name}-{tmp_path.name}" for name in ("three", "one"))
+    queues = {
+        "routes": [
+            {"topic": three, "queue": "to.{header:to}"},
+            {"topic": one, "queue": "key.{key}", "hop": "always"},
+        ],
+        "queues": {"to.*": {"ring_size": -1}, "key.*": {"ring_size": -1}},
+    }
+    application = Application(
+        tmp_path / "app", broker.bootstrap_servers, queues,
+        partitions=2, batch_records=50, session_timeout_ms=6000,
+    )  # fmt: skip
+    yield application
+    application.end()
+
+
+class Events:
+    """The sources of all `added` events, in the order of their partitions."""
+
+    def __init__(self, app: Application) -> None:
+        self.added: list[str] = []
+        self._consumer = AIOKafkaConsumer(
+            app.topic("events"),
+            bootstrap_servers=app.servers,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+
+    async def __aenter__(self) -> Events:
+        await self._consumer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._consumer.stop()
+
+    async def read_until(self, true: Callable[[], bool]) -> None:
+        try:
+            async with asyncio.timeout(READ_S):
+                while not true():
+                    for records in (await self._consumer.getmany(timeout_ms=50)).values():
+                        lines = [line for r in records for line in r.value.splitlines()]
+                        events = [json.loads(line) for line in lines]
+                        self.added += [e["source"] for e in events if e["event"] == "added"]
+        except TimeoutError:
+            raise AssertionError(f"only {len(self.added)} were added in time") from None
+
+
+class Producer:
+    """Writes to the inputs, and knows what it wrote."""
+
+    def __init__(self, app: Application) -> None:
+        self._three, self._one = app.inputs
+        self._client = AIOKafkaProducer(bootstrap_servers=app.servers, linger_ms=5)
+        self.sources: list[str] = []
+
+    async def __aenter__(self) -> Producer:
+        await self._client.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.stop()
+
+    async def burst(self, count: int) -> None:
+        """Half to each topic, for 7 queues each, from all partitions."""
+        sent = []
+        for number in range(count):
+            name, value = b"%d" % (number % 7), b"v%d" % number
+            if number % 2:
+                sent.append(await self._client.send(self._one, value, name))
+            else:
+                where, to = number // 2 % 3, [("to", name)]
+                sent.append(
+                    await self._client.send(self._three, value, partition=where, headers=to)
+                )
+        for record in await asyncio.gather(*sent):
+            self.sources.append(f"{record.topic}/{record.partition}/{record.offset}")
+
+    async def nonsense(self) -> str:
+        """A key that names no queue; where it is."""
+        record = await self._client.send_and_wait(self._one, b"nonsense", b"\xff")
+        return f"{record.topic}/{record.partition}/{record.offset}"
+
+
+async def create_topics(app: Application) -> None:
+    three, one = app.inputs
+    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
+    await admin.start()
+    await admin.create_topics([NewTopic(three, 3, 1), NewTopic(one, 1, 1)])
+    await admin.close()
+    app.create_topics()
+    found = await check_topics(app.worker_config, app.queues_config)
+    assert not [problem for problem in found if problem.severity == "error"]
+
+
+def owned(worker: Worker) -> list[str]:
+    """What it said last to be its own."""
+    said = re.findall(r" ours: (.*)", worker.said())
+    return said[-1].split("; ") if said else []
+
+
+async def until_shared(one: Worker, other: Worker) -> None:
+    """Each has some of the four partitions that are forwarded, and one of the queues'."""
+
+    def shared() -> bool:
+        return (
+            len(owned(one)) >= 2
+            and len({*owned(one), *owned(other)}) == 6
+            and (len(owned(one)) + len(owned(other)) == 6)
+        )
+
+    await until(shared, 30, "two workers share the partitions")
+
+
+async def left_behind(app: Application, worker: Worker) -> int:
+    """How many records are not forwarded of what a dead worker had."""
+    places = [name.split(", partition ") for name in owned(worker) if ", partition " in name]
+    tps = [TopicPartition(topic, int(number)) for topic, number in places]
+    async with AIOKafkaConsumer(
+        bootstrap_servers=app.servers, group_id=app.worker_config.application
+    ) as consumer:
+        ends = await consumer.end_offsets(tps)
+        return sum([end - (await consumer.committed(tp) or 0) for tp, end in ends.items()])
+
+
+async def dead_headers(app: Application) -> list[dict[str, Any]]:
+    found = []
+    async with AIOKafkaConsumer(
+        app.topic("dead"), bootstrap_servers=app.servers, isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    ) as reader:  # fmt: skip
+        ends = await reader.end_offsets(reader.assignment())
+        for tp, end in ends.items():
+            while await reader.position(tp) < end:
+                for records in (await reader.getmany(tp, timeout_ms=100)).values():
+                    found += [dict(record.headers) for record in records]
+    return found
+
+
+async def test_each_record_arrives_once_though_a_worker_is_killed(app: Application) -> None:
+    await create_topics(app)
+    victim, other = app.new_worker(), app.new_worker()
+    await until_shared(victim, other)
+    async with Producer(app) as producer, Events(app) as events:
+        nonsense = await producer.nonsense()
+        await producer.burst(BURST)
+        await events.read_until(lambda: len(events.added) >= BURST // 20)
+        victim.kill()
+        assert await left_behind(app, victim) > 0  # it was in the middle of it
+        await producer.burst(BURST // 4)
+        victim.start()
+        await events.read_until(lambda: len(events.added) >= len(producer.sources))
+        await until_shared(victim, other)
+
+        for worker in (victim, other):  # both let go, and one goes on
+            assert worker.stop() == 0
+        await producer.burst(100)
+        other.start()
+        await events.read_until(lambda: len(events.added) >= len(producer.sources))
+
+        assert sorted(events.added) == sorted(producer.sources)
+        (dead,) = await dead_headers(app)
+        assert (dead[h.REASON], dead[h.SOURCE]) == (b"undecodable", nonsense.encode())
+        proof = await prove(app.worker_config, app.inputs)
+        assert proof.balanced, proof.words()
+        assert proof.unreadable == 1
+    assert other.stop() == 0
+
+
+async def test_who_was_fenced_goes_on_behind_what_is_committed(app: Application) -> None:
+    await create_topics(app)
+    worker = app.new_worker()
+    application, topic = app.worker_config.application, app.inputs[1]
+    async with Producer(app) as producer, Events(app) as events:
+        await producer.burst(BURST // 4)
+        await events.read_until(lambda: len(events.added) >= BURST // 20)
+        async with AIOKafkaProducer(
+            bootstrap_servers=app.servers, transactional_id=f"{application}-hop/{topic}/0"
+        ):
+            await producer.burst(BURST // 4)
+            await until(lambda: "the commit failed" in worker.said(), 15, "it notices")
+        await events.read_until(lambda: len(events.added) >= len(producer.sources))
+        assert sorted(events.added) == sorted(producer.sources)
+        proof = await prove(app.worker_config, app.inputs)
+        assert proof.balanced, proof.words()
+    assert worker.stop() == 0
