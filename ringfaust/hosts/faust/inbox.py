@@ -12,7 +12,6 @@ from ringfaust.hosts.faust.thread import Batch
 from ringfaust.hosts.faust.transport import BatchConsumer
 from ringfaust.wire.record import InRecord
 
-
 MOST_BYTES = 32 * 1024 * 1024
 """Values of a turn: large records make small turns, so that memory and a transaction's time are
 bounded; a turn may pass it by one fetch."""
