@@ -14,6 +14,7 @@ from ringfaust.wire.record import InRecord
 
 _HEADER_BYTES = 8
 """What a header weighs in the state beside its name and value."""
+_TEXT_CHARS = 400
 
 
 def refuse_giant(record: InRecord, most_bytes: int) -> None:
@@ -25,14 +26,15 @@ def refuse_giant(record: InRecord, most_bytes: int) -> None:
     size = len(record.value or b"") + len(record.key or b"")
     headers = record.headers
     if headers:
-        if headers[0][0] == UNREADABLE:
-            raise WireError(headers[0][1].decode())
         if len(headers) > limits.HEADERS:
             text = f"{len(headers)} headers; the worker takes at most {limits.HEADERS}"
             raise WireError(text, "too_large")
         size += sum(len(name) + len(value or b"") + _HEADER_BYTES for name, value in headers)
     if size > most_bytes:
         raise WireError(f"{size} bytes; the worker takes at most {most_bytes}", "too_large")
+    if headers and headers[0][0] == UNREADABLE:
+        # A producer may have put it there too, with whatever in it and behind it.
+        raise WireError((headers[0][1] or b"").decode(errors="replace")[:_TEXT_CHARS])
 
 
 def unreadable_line(record: InRecord, error: WireError, step: int, now_ms: int) -> str:
