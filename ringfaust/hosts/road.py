@@ -95,6 +95,10 @@ class Road(Generic[G]):
         self.state = state
         self.positions = dict(positions)
         """By topic: the next offset. A record before it is a repeat."""
+        self.blocked: dict[str, str] = {}
+        """Topics that stand still, by the queue that their next record is for: its pulling is
+        paused (R90). All that comes of them is passed over until the host, when the queue
+        `is_pulled` again, has gone back to the position and takes the topic out of here."""
         self._map = shared
         self._engine = Engine(state)
         hop = Route(shared.hop_topic, f"{{header:{QUEUE}}}")
@@ -106,14 +110,18 @@ class Road(Generic[G]):
     # --- in --------------------------------------------------------------------------------------
 
     def take(self, records: Iterable[InRecord], wall_ms: int) -> None:
-        """Do what the records ask for, in order. They may be repeats; those do nothing."""
+        """Do what the records ask for, in order. They may be repeats; those do nothing.
+
+        A record for a queue whose pulling is paused blocks its topic.
+        """
         now_ms = self.state.now_ms if self._map.log_is_clock else max(wall_ms, self.state.now_ms)
         control_topic, hop_topic = self._map.control_topic, self._map.hop_topic
         most = self._map.max_record_bytes
+        blocked = self.blocked
         for record in records:
             topic = record.topic
             offset = record.offset
-            if offset < self.positions.get(topic, 0):
+            if offset < self.positions.get(topic, 0) or topic in blocked:
                 continue
             self.positions[topic] = offset + 1
             try:
@@ -130,11 +138,20 @@ class Road(Generic[G]):
         effects = self._engine.step(Sweep(), wall_ms)
         self._tell(effects, TICK)
 
+    def is_pulled(self, queue: str) -> bool:
+        """Are its records taken (R90)? Also those for a queue that is not there: to be refused."""
+        found = self.state.queue(queue)
+        return found is None or "pulling" not in found.paused
+
     def _produced(self, record: InRecord, now_ms: int) -> None:
         queue = self._queue_of[record.topic](record)
         source = f"{record.topic}/{record.partition}/{record.offset}"
         hopped = record.topic == self._map.hop_topic
         send = read_send(record, queue, source, now_ms, hopped=hopped)
+        if not self.is_pulled(queue):
+            self.blocked[record.topic] = queue
+            self.positions[record.topic] = record.offset
+            return
         self._tell(self._engine.step(send, now_ms), source)
 
     def _control(self, record: InRecord, now_ms: int) -> int:

@@ -23,6 +23,7 @@ from ringfaust.hosts.faust.changelog import replay
 from ringfaust.hosts.faust.commit import RecordBatches
 from ringfaust.hosts.faust.inputs import Bounds, start_positions
 from ringfaust.hosts.faust.loop import Loop
+from ringfaust.hosts.faust.pulling import Pulling
 from ringfaust.hosts.faust.shared import Shared
 from ringfaust.hosts.faust.store import RocksStore
 from ringfaust.hosts.road import POSITIONS_KEY, Outputs, Road, read_positions
@@ -68,6 +69,7 @@ class Partition(Loop):
         positions = {**self._begins, **read_positions(self._store.get(POSITIONS_KEY))}
         state = State(ByteStore(self._store), self._shared.catalog)
         self._road = Road(self._shared.road_map, state, positions, self._committer.gather)
+        self._pulling = Pulling(self.number, self._road, self._shared.reader)
 
     async def _open_store(self) -> RocksStore:
         shared = self._shared
@@ -123,6 +125,7 @@ class Partition(Loop):
         outputs = road.outputs()
         if outputs or offsets:
             self._launch(self._fly(outputs, road.writes(), offsets, wall_ms))
+        await self._pulling.see_to()
         if self._ends is not None and not records:
             await self._look_whether_caught_up(self._ends)
 
@@ -151,6 +154,8 @@ class Partition(Loop):
     async def _look_whether_caught_up(self, ends: Mapping[str, int]) -> None:
         reader = self._shared.reader()
         for topic, end in ends.items():
+            if topic in self._road.blocked:
+                continue  # the rest of it is not to be read now, and time must not wait for that
             progress = await reader.progress(TP(topic, self.number))
             if progress is None or progress.position < end:
                 return

@@ -85,6 +85,7 @@ class BatchConsumer(driver.Consumer):
         super().__init__(*args, **kwargs)
         self.host = cast(BatchApp, self.app).host
         self._held: set[TP] = set()
+        self._halted: set[TP] = set()
         self._waiting: set[TP] = set()
         self._given: frozenset[TP] = frozenset()
         self._positions: Mapping[TP, int] = {}
@@ -101,6 +102,10 @@ class BatchConsumer(driver.Consumer):
         self._held.discard(tp)
         self._thread.wake()
 
+    def halt(self, tp: TP) -> None:
+        """Ask for no more of `tp` before it has been sought, whoever lets it go on."""
+        self._halted.add(tp)
+
     def is_current(self, batch: Batch) -> bool:
         """Tell whether `batch` was fetched after the last assignment and seek of its partition."""
         return batch.generation == self._thread.generation(batch.tp)
@@ -114,6 +119,7 @@ class BatchConsumer(driver.Consumer):
         try:
             await self._thread.seek_to({partition: offset})
         finally:  # also if cancelled, for the thread may have sought
+            self._halted.discard(partition)
             self._waiting.discard(partition)
             self._thread.wake()
 
@@ -141,6 +147,7 @@ class BatchConsumer(driver.Consumer):
         async with asyncio.timeout(0.9 * self.app.conf.broker_request_timeout):
             await self._thread.seek_or_resume(self._given, self._positions)
         self._waiting.clear()
+        self._halted.clear()
         self._thread.wake()
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
@@ -202,7 +209,7 @@ class BatchConsumer(driver.Consumer):
     async def _next_batches(self) -> list[Batch]:
         if not self.flow_active:
             await self.wait(self.can_resume_flow)
-        wanted = self._active_partitions - self._held - self._waiting
+        wanted = self._active_partitions - self._held - self._halted - self._waiting
         return await self._thread.fetch(frozenset(wanted))
 
     async def _hand_on(self, batch: Batch) -> None:

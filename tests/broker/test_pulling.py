@@ -1,0 +1,196 @@
+"""Paused pulling on a real worker and broker: what lags stays in Kafka, and comes in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from ringfaust.app.accounts import prove
+from ringfaust.app.broker import EmbeddedBroker
+from tests.chaos.rig import Application, until
+from tests.chaos.verdict import wait_until_read
+
+pytestmark = pytest.mark.kafka
+
+DEADLINE_S = 60
+MANY = 2_000
+
+
+class Client:
+    """Sends, says, and reads the replies."""
+
+    def __init__(self, app: Application, producer: Any, replies: Any) -> None:
+        self._app = app
+        self._producer = producer
+        self._replies = replies
+        self._asked = 0
+
+    async def send(self, topic: str, ids: Sequence[str], *queues: str, **more: str) -> None:
+        """A message for each id, to the queues in turn."""
+        sent = []
+        for number, message in enumerate(ids):
+            ours = {"to": queues[number % len(queues)], "ringfaust-id": message, **more}
+            headers = [(name.replace("_", "-"), text.encode()) for name, text in ours.items()]
+            sent.append(await self._producer.send(topic, b"x", headers=headers, partition=0))
+        await asyncio.gather(*sent)
+
+    async def say(self, kind: str, queue: str, **fields: Any) -> dict[str, Any]:
+        """A command, and its reply."""
+        self._asked += 1
+        reply = f"reply-{self._asked}"
+        value = json.dumps({"type": kind, "queue": queue, "reply": reply, **fields}).encode()
+        await self._producer.send_and_wait(self._app.topic("control"), value, partition=0)
+        async with asyncio.timeout(DEADLINE_S):
+            async for record in self._replies:
+                if record.key == reply.encode():
+                    return dict(json.loads(record.value))
+        raise AssertionError
+
+    async def ready(self, queue: str) -> list[str]:
+        return list((await self.say("list", queue, limit=10_000))["answer"]["ready"])
+
+    async def until_ready(self, queue: str, *ids: str) -> None:
+        """Returns when the queue has come to hold just these."""
+        async with asyncio.timeout(DEADLINE_S):
+            while (found := await self.ready(queue)) != list(ids):
+                assert len(found) <= len(ids), found
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def app(broker: EmbeddedBroker, tmp_path: Path) -> AsyncIterator[Application]:
+    names = {name: f"{name}-{tmp_path.name}" for name in ("in", "side", "hopping")}
+    routes = [
+        {"topic": topic, "queue": "{header:to}", "hop": "always" if name == "hopping" else "never"}
+        for name, topic in names.items()
+    ]
+    application = Application(
+        tmp_path / "app", broker.bootstrap_servers, {"routes": routes, "queues": {"*": {}}},
+        partitions=1, batch_records=100, session_timeout_ms=6_000,
+    )  # fmt: skip
+    application.create_topics()
+    yield application
+    application.end()
+
+
+@asynccontextmanager
+async def client_of(app: Application) -> AsyncIterator[Client]:
+    replies = AIOKafkaConsumer(
+        app.topic("replies"), bootstrap_servers=app.servers, auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )  # fmt: skip
+    async with AIOKafkaProducer(bootstrap_servers=app.servers, linger_ms=2) as producer, replies:
+        yield Client(app, producer, replies)
+
+
+def some(letter: str, count: int = MANY) -> list[str]:
+    return [f"{letter}{number}" for number in range(count)]
+
+
+async def all_came_once(app: Application, client: Client, *queues: str) -> None:
+    await wait_until_read(app, DEADLINE_S)
+    held = {queue: (await client.say("list", queue, limit=10_000))["answer"] for queue in queues}
+    proof = await prove(app.worker_config, app.inputs, held)
+    assert proof.balanced, proof.words()
+
+
+async def test_it_outlives_restarts_and_other_topics_go_on(app: Application) -> None:
+    into, side, _ = app.inputs
+    worker = app.new_worker()
+    async with client_of(app) as client:
+        await client.send(into, ["first"], "slow")
+        await client.until_ready("slow", "first")
+        await client.send(into, ["late"], "slow", ringfaust_delay_ms="4000")
+        while not (await client.say("list", "slow"))["answer"]["scheduled"]:
+            await asyncio.sleep(0.05)
+        assert (await client.say("pause", "slow", what="pulling"))["ok"]
+
+        mixed = some("m")
+        await client.send(into, mixed, "slow", "fast")
+        await client.send(side, some("s"), "fast")
+        await client.until_ready("fast", *some("s"))
+        assert worker.stop() == 0
+
+        worker.start()
+        # Time acts, though a topic has not been read to the end that it had at the assignment.
+        await client.until_ready("slow", "late", "first")
+        await client.say("attach", "slow", consumer="me", credit=1)
+        assert (await client.say("ack", "slow", consumer="me", message="late"))["ok"]
+        await client.say("detach", "slow", consumer="me")
+        worker.kill()
+        worker.wipe()
+        worker.start()
+        await client.send(side, ["after"], "fast")
+        await client.until_ready("fast", *some("s"), "after")
+        assert await client.ready("slow") == ["first"]
+
+        assert (await client.say("resume", "slow", what="pulling"))["ok"]
+        await client.until_ready("slow", "first", *mixed[::2])
+        await client.until_ready("fast", *some("s"), "after", *mixed[1::2])
+        await all_came_once(app, client, "slow", "fast")
+    said = worker.said()
+    place = f"{into}, partition 0:"
+    assert said.count(f"{place} waits at offset 2, for pulling of queue 'slow' is paused") == 3
+    assert said.count(f"{place} goes on at offset 2, for queue 'slow' is pulled again") == 1
+
+
+async def test_behind_the_hop_the_hop_topic_waits(app: Application) -> None:
+    hopping = app.inputs[2]
+    app.new_worker()
+    async with client_of(app) as client:
+        await client.say("pause", "slow", what="pulling")
+        await client.send(hopping, some("h", 500), "slow", "fast")
+        await client.send(app.inputs[1], ["direct"], "fast")
+        await client.until_ready("fast", "direct")
+        assert await client.ready("slow") == []
+        await client.say("delete_queue", "slow")  # what comes then finds it made anew
+        await client.until_ready("slow", *some("h", 500)[::2])
+        await client.until_ready("fast", "direct", *some("h", 500)[1::2])
+        await all_came_once(app, client, "slow", "fast")
+
+
+async def test_a_failed_commit_begins_anew(app: Application) -> None:
+    into, side, _ = app.inputs
+    worker = app.new_worker()
+    async with client_of(app) as client:
+        await client.say("pause", "slow", what="pulling")
+        await client.send(into, some("m"), "slow", "fast")
+        await until(lambda: "waits at offset 0" in worker.said(), DEADLINE_S, "it is blocked")
+        fencing = f"{app.worker_config.application}-0"
+        async with AIOKafkaProducer(bootstrap_servers=app.servers, transactional_id=fencing):
+            await client.send(side, ["a"], "fast")
+            await client.until_ready("fast", "a")
+        assert "the commit failed" in worker.said()
+        await client.say("resume", "slow", what="pulling")
+        await client.until_ready("slow", *some("m")[::2])
+        await client.until_ready("fast", "a", *some("m")[1::2])
+        await all_came_once(app, client, "slow", "fast")
+
+
+async def test_under_load_nothing_is_skipped_and_nothing_comes_twice(app: Application) -> None:
+    """Pauses and resumes fall anywhere between the batches that are on their way."""
+    into = app.inputs[0]
+    worker = app.new_worker()
+    async with client_of(app) as client:
+        ids = some("n", 9_000)
+        sending = asyncio.ensure_future(client.send(into, ids, "slow", "fast", "swift"))
+        turn = 0
+        while not sending.done() or turn < 20:
+            turn += 1
+            await client.say("pause", "slow", what="pulling")
+            if turn % 3:
+                await client.say("pause", "fast", what="pulling")
+            await client.say("resume", "slow", what="pulling")
+            await client.say("resume", "fast", what="pulling")
+        await sending
+        for number, queue in enumerate(("slow", "fast", "swift")):
+            await client.until_ready(queue, *ids[number::3])
+        await all_came_once(app, client, "slow", "fast", "swift")
+    assert worker.said().count("goes on at offset") > 1
