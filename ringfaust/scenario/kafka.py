@@ -6,6 +6,9 @@ files. Time in a partition never goes back, so each file's time begins where tha
 ended; queues and sessions have a prefix of their own for each file, and the queues are deleted at
 its end, which also shows that their accounts balance to the last.
 
+While a queue's pulling is paused (R90) its sends go to a topic of their own: in the topic of all
+the others they would hold these up too (R61). Nothing must come of them before it is resumed.
+
 A session's operations are kept by its client and written in one Kafka transaction at the commit
 (see `sessions`). At a rollback they are written too, in a transaction that is then aborted: a
 worker that acted on them would be found out.
@@ -47,6 +50,8 @@ from ringfaust.wire.record import Role
 START_SECONDS = 60.0
 """How long a worker may take until it answers, also after a crash."""
 _LIST_LIMIT = 10_000
+_MOST_PAUSED = 4
+"""Queues of a file whose pulling may be paused at one time."""
 
 
 class FaustStage:
@@ -93,7 +98,7 @@ class FaustStage:
         if self._servers:
             names = [topic.name for topic in wanted_topics(worker_config, queues)]
             opened.callback(lambda: runner.run(_delete_topics(servers, names)))
-        runner.run(_make_topic(worker_config, _producer_topic(application)))
+        runner.run(_make_topics(worker_config, _producer_topics(application)))
         runner.run(create_topics(worker_config, queues))
         worker = WorkerProcess(folder, folder / "worker.log")
         opened.callback(worker.stop)
@@ -122,7 +127,7 @@ class Rig:
         self._worker = worker
         self._config = config
         self._lost_at_crash = lost_at_crash
-        self.producer_topic = _producer_topic(config.application)
+        self.producer_topic, *self.paused_topics = _producer_topics(config.application)
         self.control_topic = config.topic(Role.CONTROL)
         self.now_ms = 1
         self._replies = 0
@@ -178,6 +183,8 @@ class FaustScenarioHost:
         self._sessions = Sessions()
         self._catalog = Catalog({}, {})
         self._made: list[str] = []
+        self._paused: dict[str, str] = {}
+        """By queue that is not pulled: the topic of its sends."""
 
     def start(self, scenario: g.Scenario) -> None:
         """Make the scenario's queues, those of a pattern when they are first named."""
@@ -191,7 +198,8 @@ class FaustScenarioHost:
         different: Difference | None = None
         for name in self._made:
             try:
-                self._step(self._rig.control("delete_queue", {"queue": self._prefix + name}))
+                delete = self._rig.control("delete_queue", {"queue": self._prefix + name})
+                self._step(delete._replace(frees=self._prefix + name))
             except Difference as difference:
                 different = different or difference
         left_over = self._rig.left_over()
@@ -203,7 +211,12 @@ class FaustScenarioHost:
     def do(self, command: c.Command, session: str) -> list[Seen]:
         """Do one command now, or in an open session."""
         kept = self._sessions.take(command, session)
-        return self._step(self._record(command)) if kept is None else kept
+        if kept is not None:
+            return kept
+        seen = self._step(self._record(command))
+        if isinstance(command, c.Pause | c.Resume) and command.what == "pulling":
+            self._note_pulling(command)
+        return seen
 
     def begin(self, session: str) -> list[Seen]:
         """Open a session's transaction."""
@@ -244,6 +257,15 @@ class FaustScenarioHost:
         reply = self._rig.ask("list", fields, START_SECONDS)
         return Listing(**reply["answer"]) if reply["ok"] else Listing([], {}, [], {})
 
+    def _note_pulling(self, command: c.Pause | c.Resume) -> None:
+        if isinstance(command, c.Resume):
+            self._paused.pop(command.queue, None)
+        elif command.queue not in self._paused and command.queue in self._made:
+            free = [t for t in self._rig.paused_topics if t not in self._paused.values()]
+            if not free:
+                raise Difference(0, "queues paused at one time", _MOST_PAUSED, "more")
+            self._paused[command.queue] = free[0]
+
     # --- in the protocol's words -----------------------------------------------------------------
 
     def _step(self, *records: Record, as_one: bool = False) -> list[Seen]:
@@ -271,7 +293,10 @@ class FaustScenarioHost:
             if fields.get(name):
                 fields[name] = self._prefix + fields[name]
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(command).__name__).lower()
-        return self._rig.control(kind, fields)
+        record = self._rig.control(kind, fields)
+        if isinstance(command, c.Resume) and command.what == "pulling":
+            record = record._replace(frees=fields["queue"])
+        return record
 
     def _produced(self, send: c.Send) -> Record:
         """A producer's record. Its times are absolute: in a session they count from the send."""
@@ -287,14 +312,18 @@ class FaustScenarioHost:
             (name, str(value).encode()) for name, value in said.items() if value is not None
         )
         value = send.id.encode()
+        if topic := self._paused.get(send.queue):
+            return Record(topic, None, value, headers, lags_for=self._prefix + send.queue)
         return Record(self._rig.producer_topic, None, value, headers)
 
 
 # --- setting up ---------------------------------------------------------------------------------
 
 
-def _producer_topic(application: str) -> str:
-    return f"{application}.sent"
+def _producer_topics(application: str) -> list[str]:
+    """The one for all sends, and those for the sends to paused queues."""
+    paused = [f"{application}.sent-while-paused-{number}" for number in range(_MOST_PAUSED)]
+    return [f"{application}.sent", *paused]
 
 
 def _write_config(folder: Path, application: str, servers: str) -> None:
@@ -305,9 +334,10 @@ def _write_config(folder: Path, application: str, servers: str) -> None:
         "data_dir": str(folder / "data"),
         "clock": "log",
     }
-    route = {"topic": _producer_topic(application), "queue": f"{{header:{h.QUEUE}}}"}
+    route = {"queue": f"{{header:{h.QUEUE}}}", "hop": "never"}
+    routes = [{"topic": topic, **route} for topic in _producer_topics(application)]
     # A route has to lead to some declared queue; those of the files are created as they come.
-    queues = {"routes": [{**route, "hop": "never"}], "queues": {"unused": {}}}
+    queues = {"routes": routes, "queues": {"unused": {}}}
     (folder / "worker.yaml").write_text(yaml.safe_dump(worker), "utf-8")
     (folder / "queues.yaml").write_text(yaml.safe_dump(queues), "utf-8")
 
@@ -322,11 +352,11 @@ async def _connect(servers: str, application: str, worker: WorkerProcess) -> Lin
     return link
 
 
-async def _make_topic(config: WorkerConfig, name: str) -> None:
-    """The producer's topic, without the brokers' time: here all time comes from ticks."""
+async def _make_topics(config: WorkerConfig, names: Sequence[str]) -> None:
+    """The producers' topics, without the brokers' time: here all time comes from ticks."""
     async with open_admin(config) as admin:
         timestamps = {"message.timestamp.type": "CreateTime"}
-        await admin.create([NewTopic(name, config.partitions, -1, timestamps)])
+        await admin.create([NewTopic(name, config.partitions, -1, timestamps) for name in names])
 
 
 async def _delete_topics(servers: str, names: list[str]) -> None:

@@ -39,6 +39,10 @@ class Record(NamedTuple):
     headers: Headers = ()
     reply: str = ""
     """The key of the reply that a control record asks for."""
+    lags_for: str = ""
+    """The queue whose pulling is paused: nothing comes of the record yet (R90)."""
+    frees: str = ""
+    """The queue whose lagging records it lets come."""
 
 
 class Outcome(NamedTuple):
@@ -74,6 +78,8 @@ class Link:
         self._lines: list[dict[str, Any]] = []
         self._records: dict[Role, deque[Any]] = {role: deque() for role in _OUTPUTS[2:]}
         self._replies: list[tuple[str, dict[str, Any]]] = []
+        self._lagging: dict[str, Record] = {}
+        """By position: what has been written and must not have been acted on."""
 
     async def open(self) -> None:
         """Connect, and read all outputs from their beginning."""
@@ -103,10 +109,19 @@ class Link:
                 places = await self._write(self._transactions, records)
         else:
             places = await self._write(self._producer, records)
-        wanted = dict(zip(places, records, strict=True))
+        wanted = self._wanted(dict(zip(places, records, strict=True)))
         asked = [record.reply for record in records if record.reply]
         await self._until(lambda: self._is_whole(wanted, asked))
         return self._take(wanted)
+
+    def _wanted(self, written: Mapping[str, Record]) -> dict[str, Record]:
+        """Those of which something must come now: also those that lagged until now."""
+        freed = {record.frees for record in written.values() if record.frees}
+        self._lagging |= {place: each for place, each in written.items() if each.lags_for}
+        come = {place: each for place, each in self._lagging.items() if each.lags_for in freed}
+        for place in come:
+            del self._lagging[place]
+        return {p: each for p, each in written.items() if not each.lags_for} | come
 
     async def abort(self, records: Sequence[Record]) -> None:
         """Write records in a Kafka transaction that is then aborted: nobody may act on them."""
@@ -184,6 +199,8 @@ class Link:
             records.clear()
         strange = [line for line in lines if line["by"] not in wanted]
         if strange:
+            for line in strange:  # so that nobody waits for it again
+                self._lagging.pop(line["by"], None)
             raise Difference(0, "events", f"of {', '.join(wanted)} only", strange)
         place_of = {record.reply: place for place, record in wanted.items() if record.reply}
         keys = [key for key, _ in replies]

@@ -23,6 +23,8 @@ class MemoryScenarioHost:
         self._now_ms = 0
         self._sessions = Sessions()
         self._sent = 0
+        self._lagging: dict[str, list[c.Send]] = {}
+        """By queue: what was sent while its pulling was paused (R90); a crash cannot touch it."""
 
     def start(self, scenario: g.Scenario) -> None:
         """Make the scenario's queues."""
@@ -34,7 +36,7 @@ class MemoryScenarioHost:
             self._sent += 1
             command = command._replace(payload=Payload(None, b"", (), f"scenario/0/{self._sent}"))
         kept = self._sessions.take(command, session)
-        return _seen(self._host.step(command, self._now_ms)) if kept is None else kept
+        return self._step(command) if kept is None else kept
 
     def begin(self, session: str) -> list[Seen]:
         """Open a session's transaction."""
@@ -73,6 +75,20 @@ class MemoryScenarioHost:
 
     def finish(self) -> None:
         """Nothing outlives the file."""
+
+    def _step(self, command: c.Command) -> list[Seen]:
+        if isinstance(command, c.Send) and not self._is_pulled(command.queue):
+            self._lagging.setdefault(command.queue, []).append(command)
+            return []
+        effects = self._host.step(command, self._now_ms)
+        if isinstance(command, c.Resume) and self._is_pulled(command.queue):
+            for send in self._lagging.pop(command.queue, []):
+                effects += self._host.step(send, self._now_ms)
+        return _seen(effects)
+
+    def _is_pulled(self, queue: str) -> bool:
+        found = self._host.state.queue(queue)
+        return found is None or "pulling" not in found.paused
 
 
 def _seen(effects: list[e.Effect]) -> list[Seen]:
