@@ -124,7 +124,7 @@ async def create_topics(app: Application) -> None:
 
 def owned(worker: Worker) -> list[str]:
     """What it said last to be its own."""
-    said = re.findall(r" ours: (.*)", worker.said())
+    said = re.findall(r"INFO (.*) are ours", worker.said())
     return said[-1].split("; ") if said else []
 
 

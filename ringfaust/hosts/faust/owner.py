@@ -75,7 +75,7 @@ class Owner:
         self._loops = {tp: loop for loop in loops for tp in loop.tps}
         for loop in loops:
             loop.start()
-        log.info("ours: %s", "; ".join(loop.name for loop in loops))
+        log.info("%s are ours", "; ".join(loop.name for loop in loops))
         return positions
 
     def _loops_for(self, tps: frozenset[TP]) -> list[Loop]:
