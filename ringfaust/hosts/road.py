@@ -148,7 +148,8 @@ class Road(Generic[G]):
         source = f"{record.topic}/{record.partition}/{record.offset}"
         hopped = record.topic == self._map.hop_topic
         send = read_send(record, queue, source, now_ms, hopped=hopped)
-        if not self.is_pulled(queue):
+        known = self.state.queues.get(queue)  # spares nearly all records two calls
+        if (known is None or known.paused) and not self.is_pulled(queue):
             self.blocked[record.topic] = queue
             self.positions[record.topic] = record.offset
             return
