@@ -1,18 +1,20 @@
-"""The plain peer: aiokafka, consume → `send`, no state, no transaction. Ends when all is sent."""
+"""The peer: aiokafka, consume → `send`, no state, no transaction. Ends when all is sent.
+
+`plain` is aiokafka as it comes; `tuned` has the larger fetches and batches that we use too.
+"""
 
 import asyncio
 import sys
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+_FETCH = {"plain": {}, "tuned": {"max_poll_records": 4000}}
+_BATCH = {"plain": {}, "tuned": {"linger_ms": 5, "max_batch_size": 200_000}}
 
-async def _copy(bootstrap_servers: str, source: str, target: str, count: int) -> None:
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers, max_poll_records=4000, auto_offset_reset="earliest"
-    )
-    producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap_servers, linger_ms=5, max_batch_size=200_000
-    )
+
+async def _copy(kind: str, bootstrap_servers: str, source: str, target: str, count: int) -> None:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, **_FETCH[kind])
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, **_BATCH[kind])
     await consumer.start()
     await producer.start()
     tp = TopicPartition(source, 0)
@@ -29,4 +31,5 @@ async def _copy(bootstrap_servers: str, source: str, target: str, count: int) ->
 
 
 if __name__ == "__main__":
-    asyncio.run(_copy(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
+    _, kind, servers, source, target, count = sys.argv
+    asyncio.run(_copy(kind, servers, source, target, int(count)))

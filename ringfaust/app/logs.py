@@ -57,6 +57,7 @@ def logging_config(level: str) -> dict[str, Any]:
             "ringfaust": {"level": level.upper()},
             # Faust's services log their starting and stopping under the module of their class.
             "ringfaust.hosts.faust.transport": {"level": "WARNING"},
+            "ringfaust.hosts.faust.thread": {"level": "WARNING"},
             # It calls each normal rebalance a warning, and the first start an error.
             "aiokafka.consumer.group_coordinator": {"level": "CRITICAL"},
         },
