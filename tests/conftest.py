@@ -1,11 +1,17 @@
 """What all tests share."""
 
 import gc
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from ringfaust.app.broker import EmbeddedBroker
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and with them all that
+# they start: some of that is tested with it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
