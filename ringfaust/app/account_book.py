@@ -209,7 +209,7 @@ class Book:
         self._tell("evicted", (line["queue"], line["sequence"]))
 
     def _on_expired(self, line: Line) -> None:
-        if line["consumer"]:
+        if line["delivery"]:
             self._leave(line, "delivering")
         else:
             self._leave(line, "ready", "scheduled")

@@ -75,6 +75,8 @@ class Expired(NamedTuple):
     message: Message
     consumer: str
     """Who held it last, if anybody did."""
+    delivery: int = 0
+    """The delivery that ended with it, if it expired as it came back."""
 
 
 class Dead(NamedTuple):

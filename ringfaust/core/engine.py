@@ -290,7 +290,7 @@ class Engine:
                 self._dead(queue, delivery, DeadReason.UNDELIVERABLE, "")
                 continue
             if message.expires_at_ms and message.expires_at_ms <= self._now:
-                self._expired(queue, message)
+                self._expired(queue, message, held.number)
                 continue
             wait_ms = 0
             if delayed:
@@ -344,10 +344,10 @@ class Engine:
             done += 1
         return done
 
-    def _expired(self, queue: Queue, message: Message) -> None:
+    def _expired(self, queue: Queue, message: Message, delivery: int = 0) -> None:
         queue.counts.expired += 1
         last_holder = message.holders[-1] if message.holders else ""
-        self._out.append(e.Expired(queue.name, message, last_holder))
+        self._out.append(e.Expired(queue.name, message, last_holder, delivery))
 
     def _dead(self, queue: Queue, delivery: Delivery, reason: DeadReason, text: str) -> None:
         queue.counts.dead += 1

@@ -113,6 +113,7 @@ def _evicted(effect: e.Evicted, step: int) -> str:
 def _expired(effect: e.Expired, step: int) -> str:
     return _about("expired", effect.queue, effect.message, step) + (
         f',"expires_at_ms":{effect.message.expires_at_ms},"consumer":{quoted(effect.consumer)}'
+        f',"delivery":{effect.delivery}'
     )
 
 
