@@ -32,7 +32,9 @@ class RecordBatches:
 
     def __init__(self, create: Callable[[], BatchBuilder]) -> None:
         self._create = create
-        self._now_ms = time.time_ns() // 1_000_000
+        self._now_ms = 0
+        """Time of the first record: the place for it was made when the last batch left, long ago
+        perhaps, and retention goes by this."""
         self.builders = [create()]
         self._append = self.builders[0].append
 
@@ -42,6 +44,8 @@ class RecordBatches:
     def append(self, record: OutRecord, /) -> None:
         """Pack one more."""
         key, value, headers = record
+        if not self._now_ms:
+            self._now_ms = time.time_ns() // 1_000_000
         if self._append(timestamp=self._now_ms, key=key, value=value, headers=headers) is None:
             self.builders.append(self._create())
             self._append = self.builders[-1].append
