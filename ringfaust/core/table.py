@@ -13,7 +13,7 @@ and applied them. Meanwhile the next batch may go on: it reads through what is f
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, Protocol
@@ -212,19 +212,11 @@ class Ordered(Rows):
             value = self._values.get(key)
             if value is not None:
                 yield key, value
-            index = bisect_left(self._keys, key, self._head)
-            if index < len(self._keys) and self._keys[index] == key:
-                index += 1
-            if index == len(self._keys):
-                if self._whole:
-                    return
+            index = bisect_right(self._keys, key, self._head)
+            if index == len(self._keys) and not self._whole:
                 self._extend()
-                index = bisect_left(self._keys, key, self._head)
-                if index < len(self._keys) and self._keys[index] == key:
-                    index += 1
-                if index == len(self._keys):
-                    return
-            key = self._keys[index]
+                index = bisect_right(self._keys, key, self._head)
+            key = self._keys[index] if index < len(self._keys) else None
 
     # --- writing ---------------------------------------------------------------------------------
 

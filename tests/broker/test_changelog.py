@@ -23,7 +23,7 @@ DAY_MS = 24 * 3600 * 1000
 async def written(broker: EmbeddedBroker, topic: str, batches: int) -> None:
     """So many transactions of two rows each: each removes the row of the one before."""
     client = {"bootstrap_servers": broker.bootstrap_servers}
-    committer = Committer(topic, 0, {Role.CHANGELOG: topic}, client)
+    committer = Committer(topic, 0, {Role.CHANGELOG: topic}, client, topic)
     await committer.start()
     for number in range(batches):
         writes = [(b"row-%d" % number, b"x"), (b"row-%d" % (number - 1), None)]

@@ -62,14 +62,14 @@ def gathered(committer: Committer, **values: bytes) -> Outputs[RecordBatches]:
 async def test_a_refused_batch_takes_the_whole_transaction_with_it(broker: EmbeddedBroker) -> None:
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20, dispatched=1_000)
     client = {"bootstrap_servers": broker.bootstrap_servers}
-    committer = Committer(names["changelog"], 0, names, client)
+    committer = Committer(names["changelog"], 0, names, client, names["changelog"])
     await committer.start()
     outputs = gathered(committer, evicted=b"small", dispatched=b"too large" * 1_000)
     with pytest.raises(KafkaError):
         await committer.commit(outputs, [(b"row", b"1")], {names["evicted"]: 1})
     await committer.stop()
 
-    again = Committer(names["changelog"], 0, names, client)
+    again = Committer(names["changelog"], 0, names, client, names["changelog"])
     await again.start()  # settles what the other left open
     try:
         assert await read_all(broker, names["evicted"]) == []
@@ -81,7 +81,9 @@ async def test_a_refused_batch_takes_the_whole_transaction_with_it(broker: Embed
 async def test_who_is_fenced_is_told_by_a_kafka_error(broker: EmbeddedBroker) -> None:
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
     client = {"bootstrap_servers": broker.bootstrap_servers}
-    zombie, owner = (Committer(names["changelog"], 0, names, client) for _ in "ab")
+    zombie, owner = (
+        Committer(names["changelog"], 0, names, client, names["changelog"]) for _ in "ab"
+    )
     await zombie.start()
     await zombie.commit(gathered(zombie, evicted=b"x"), [(b"row", b"1")], {names["evicted"]: 1})
     await owner.start()

@@ -61,7 +61,7 @@ class Committer:
         partition: int,
         topics: Mapping[str, str],
         client: Mapping[str, Any],
-        transactional_id: str = "",
+        transactional_id: str,
     ) -> None:
         """Connect to nothing yet.
 
@@ -70,14 +70,14 @@ class Committer:
             partition: of the inputs, and of the outputs that name no other.
             topics: ours, by role.
             client: options of any Kafka client.
-            transactional_id: unless it is `application-partition`.
+            transactional_id: whoever starts with it fences an earlier owner.
         """
         self._group = application
         self._partition = partition
         self._topics = topics
         self._producer = AIOKafkaProducer(
             **client,
-            transactional_id=transactional_id or f"{application}-{partition}",
+            transactional_id=transactional_id,
             acks="all",
             max_batch_size=BATCH_BYTES,
             # A transaction that begins just after another finds the coordinator busy with it.

@@ -28,7 +28,7 @@ from ringfaust.hosts.faust.shared import Shared
 from ringfaust.hosts.faust.store import RocksStore
 from ringfaust.hosts.road import POSITIONS_KEY, Outputs, Road, read_positions
 from ringfaust.hosts.store import ByteStore
-from ringfaust.wire.record import InRecord
+from ringfaust.wire.record import InRecord, Role
 
 log = logging.getLogger(__name__)
 
@@ -72,25 +72,24 @@ class Partition(Loop):
         self._pulling = Pulling(self.number, self._road, self._shared.reader)
 
     async def _open_store(self) -> RocksStore:
-        shared = self._shared
-        path = shared.data_dir / f"partition-{self.number}"
-        log_of = (shared.topics["changelog"], self.number, dict(shared.client), shared.tombstone_ms)
-        store = RocksStore(path, shared.cache)
-        try:
-            if await replay(store, *log_of):
-                return store
-        except BaseException:
-            store.close()
-            raise
-        log.warning("partition %d: %s is out of date; rebuilding it", self.number, path)
-        store.wipe()
-        store = RocksStore(path, shared.cache)
-        try:
-            await replay(store, *log_of)
-        except BaseException:
-            store.close()
-            raise
+        path = self._shared.data_dir / f"partition-{self.number}"
+        store = RocksStore(path, self._shared.cache)
+        if not await self._replay(store):
+            log.warning("partition %d: %s is out of date; rebuilding it", self.number, path)
+            store.wipe()
+            store = RocksStore(path, self._shared.cache)
+            await self._replay(store)
         return store
+
+    async def _replay(self, store: RocksStore) -> bool:
+        """See `replay`; a store that cannot be brought up to date is closed."""
+        shared = self._shared
+        topic = shared.topics[Role.CHANGELOG]
+        try:
+            return await replay(store, topic, self.number, dict(shared.client), shared.tombstone_ms)
+        except BaseException:
+            store.close()
+            raise
 
     def _release(self) -> None:
         store, self._store = self._store, None
