@@ -22,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ringfaust.app.jars import KAFKA, fetch
 from ringfaust.app.java import Java, find_java
-from ringfaust.app.kafka_jars import fetch
 from ringfaust.errors import RingfaustError
 
 __all__ = ["BrokerFailed", "EmbeddedBroker", "fetch"]
@@ -163,7 +163,7 @@ class EmbeddedBroker:
         if self._broker:
             raise RuntimeError(f"the embedded broker runs already, as process {self.pid}")
         java = find_java()
-        jars = fetch()
+        jars = fetch(KAFKA)
         if self._given_dir is None and self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="ringfaust-kafka-")
         data_dir = self._data_dir()

@@ -7,69 +7,25 @@ from __future__ import annotations
 import logging
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from ringfaust import __version__
-from ringfaust.errors import RingfaustError
+from ringfaust.app.cli_parts import Commands, ConfigFolder, OwnServers, Servers, group
+from ringfaust.app.spark_cli import spark
 
 if TYPE_CHECKING:
     from ringfaust.app.config import QueuesConfig, WorkerConfig
 
-_FAILED = 2
-
-
-class _Commands(TyperGroup):
-    """Turns the errors that people meet into one message and exit status 2."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except RingfaustError as error:
-            typer.secho(f"ringfaust: {error}", err=True)
-            raise typer.Exit(_FAILED) from None
-
-
-def _group(about: str, **options: Any) -> typer.Typer:
-    # Without rich, whose import costs more than all the rest of a start.
-    return typer.Typer(
-        help=about,
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        **options,
-    )
-
-
-main = _group(
-    "Ring queues on Apache Kafka: the newest N stay, the rest is accounted for.", cls=_Commands
+main = group(
+    "Ring queues on Apache Kafka: the newest N stay, the rest is accounted for.", cls=Commands
 )
-topics = _group("Plan, make and verify the topics that an application needs.")
-config = _group("Look at the configuration.")
+topics = group("Plan, make and verify the topics that an application needs.")
+config = group("Look at the configuration.")
 main.add_typer(topics, name="topics")
 main.add_typer(config, name="config")
-
-ConfigFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="DIR",
-        help="Folder with queues.yaml and worker.yaml; the shipped example if not given.",
-    ),
-]
-Servers = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT,…", help="Brokers; wins over worker.yaml."),
-]
-OwnServers = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT,…", help="Brokers of your own; if not given, one is started for this."
-    ),
-]
+main.add_typer(spark, name="spark")
 
 
 class HostName(StrEnum):

@@ -84,6 +84,31 @@ class Security(Settings):
             options["sasl_plain_password"] = self._password()
         return options
 
+    def java_options(self, prefix: str) -> dict[str, str]:
+        """The same for Kafka's Java clients, each name with the prefix before it.
+
+        Raises:
+            ConfigError: the password's variable is not set.
+        """
+        options: dict[str, str] = {"security.protocol": self.protocol}
+        if self.ca_file:
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca_file)}
+        if self.cert_file and self.key_file:
+            options |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": self.cert_file.read_text("ascii"),
+                "ssl.keystore.key": self.key_file.read_text("ascii"),
+            }
+        if self.protocol.startswith("SASL"):
+            module = "plain.Plain" if self.sasl_mechanism == "PLAIN" else "scram.Scram"
+            user, password = map(_jaas_quoted, (self.username or "", self._password()))
+            options |= {
+                "sasl.mechanism": self.sasl_mechanism,
+                "sasl.jaas.config": f"org.apache.kafka.common.security.{module}LoginModule required"
+                f" username={user} password={password};",
+            }
+        return {prefix + name: _Secret(value) for name, value in options.items()}
+
     def _ssl_context(self) -> ssl.SSLContext:
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
@@ -111,6 +136,11 @@ class Security(Settings):
                 ],
             )
         return _Secret(password)
+
+
+def _jaas_quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _cannot_load(field: str, path: Path | None, error: Exception) -> ConfigError:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from ringfaust.app.config import WorkerConfig
-from ringfaust.app.kafka_jars import fetch
+from ringfaust.app.jars import KAFKA, fetch
 from ringfaust.core import effect as e
 from ringfaust.core import limits
 from ringfaust.core.model import (
@@ -225,7 +225,7 @@ def test_the_java_consumer_compiles(tmp_path: Path) -> None:
         pytest.skip("needs a JDK; Java alone has no compiler")
     (source,) = re.findall(r"```java\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "Billing.java").write_text(source)
-    (jar,) = fetch().glob("kafka-clients-*.jar")
+    (jar,) = fetch(KAFKA).glob("kafka-clients-*.jar")
     command = [javac, "-Xlint:all", "-Werror", "-cp", str(jar), "-d", str(tmp_path)]
     done = subprocess.run(
         [*command, str(tmp_path / "Billing.java")], check=False, capture_output=True, text=True

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ringfaust.app import kafka_jars
+from ringfaust.app import jars
 from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.jars import KAFKA, SPARK, Bundle, FetchFailed, Jar, fetch, pinned_jars
 from ringfaust.app.java import NoJava, find_java
-from ringfaust.app.kafka_jars import FetchFailed, Jar, fetch, pinned_jars
 
 GOOD = b"the bytes of a jar"
 PINNED = [Jar(f"org.example:jar{n}:1.0", hashlib.sha256(GOOD).hexdigest()) for n in range(4)]
@@ -40,12 +40,12 @@ class Registry:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RINGFAUST_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(kafka_jars, "pinned_jars", lambda: PINNED)
+    monkeypatch.setattr(jars, "pinned_jars", lambda bundle: PINNED)
     return tmp_path / "cache"
 
 
 def use(monkeypatch: pytest.MonkeyPatch, registry: Registry) -> Registry:
-    monkeypatch.setattr(kafka_jars, "_download", registry.download)
+    monkeypatch.setattr(jars, "_download", registry.download)
     return registry
 
 
@@ -53,18 +53,25 @@ def visible(cache: Path) -> list[str]:
     return [path.name for path in cache.iterdir() if not path.name.startswith(".")]
 
 
-def test_pins_are_complete() -> None:
-    jars = pinned_jars()
-    assert "org.apache.kafka:kafka_2.13:4.1.1" in [jar.coordinates for jar in jars]
-    assert all(len(jar.sha256) == 64 and jar.coordinates.count(":") == 2 for jar in jars)
+@pytest.mark.parametrize(
+    ("bundle", "main"),
+    [
+        (KAFKA, "org.apache.kafka:kafka_2.13:4.1.1"),
+        (SPARK, "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"),
+    ],
+)
+def test_pins_are_complete(bundle: Bundle, main: str) -> None:
+    pinned = pinned_jars(bundle)
+    assert main in [jar.coordinates for jar in pinned]
+    assert all(len(jar.sha256) == 64 and jar.coordinates.count(":") == 2 for jar in pinned)
 
 
 def test_fetched_once_then_silent(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = use(monkeypatch, Registry())
-    folder = fetch(Console(file=io.StringIO()))
+    folder = fetch(KAFKA, Console(file=io.StringIO()))
     assert sorted(path.name for path in folder.iterdir()) == [f"jar{n}.jar" for n in range(4)]
     said = io.StringIO()
-    assert fetch(Console(file=said)) == folder
+    assert fetch(KAFKA, Console(file=said)) == folder
     assert said.getvalue() == ""
     assert len(registry.asked) == len(PINNED)
 
@@ -73,17 +80,17 @@ def test_two_at_once_download_once(cache: Path, monkeypatch: pytest.MonkeyPatch)
     registry = use(monkeypatch, Registry())
     with ThreadPoolExecutor(2) as pool:
         consoles = [Console(file=io.StringIO()) for _ in range(2)]
-        first, second = pool.map(fetch, consoles)
+        first, second = pool.map(lambda console: fetch(KAFKA, console), consoles)
     assert first == second
     assert len(registry.asked) == len(PINNED)
 
 
 def test_what_a_killed_download_left_is_swept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Registry())
-    done = fetch(Console(file=io.StringIO()))
+    done = fetch(KAFKA, Console(file=io.StringIO()))
     half = cache / f".{done.name}-killed"
     done.rename(half)
-    assert fetch(Console(file=io.StringIO())) == done
+    assert fetch(KAFKA, Console(file=io.StringIO())) == done
     assert not half.exists()
 
 
@@ -92,14 +99,14 @@ def test_wrong_bytes_are_refused_by_name_and_not_kept(
 ) -> None:
     use(monkeypatch, Registry(content=b"<html>please log in</html>"))
     with pytest.raises(FetchFailed, match=r"org\.example:jar\d:1\.0: its SHA-256 is .* is pinned"):
-        fetch(Console(file=io.StringIO()))
+        fetch(KAFKA, Console(file=io.StringIO()))
     assert visible(cache) == []
 
 
 def test_failed_download_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = use(monkeypatch, Registry(error=RuntimeError("not found in remote repositories")))
     with pytest.raises(FetchFailed, match="not found in .* Check the network .*--bootstrap-server"):
-        fetch(Console(file=io.StringIO()))
+        fetch(KAFKA, Console(file=io.StringIO()))
     assert visible(cache) == []
     assert len(registry.asked) > len(PINNED), "a failure is tried again"
 

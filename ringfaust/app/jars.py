@@ -1,7 +1,7 @@
-"""Apache Kafka's jars: fetched once, checked against pinned SHA-256 sums, kept in a cache folder.
+"""Bundles of jars: fetched once, checked against pinned SHA-256 sums, kept in a cache folder.
 
 The folder appears under its name only when it is complete and checked, so a download that was
-killed leaves nothing that could be taken for a Kafka.
+killed leaves nothing that could be taken for whole.
 """
 
 from __future__ import annotations
@@ -23,25 +23,50 @@ from rich.progress import track
 
 from ringfaust.errors import RingfaustError
 
-KAFKA_VERSION = "4.1.1"
 _ADVICE = (
     "Nothing was kept. Check the network (HTTPS_PROXY, if there is a proxy) and the disk, then try "
-    "again; or set RINGFAUST_CACHE to a copy of this folder from a machine where it worked; or use "
-    "a broker of your own with --bootstrap-servers."
+    "again; or set RINGFAUST_CACHE to a copy of this folder from a machine where it worked"
 )
 _ATTEMPTS = 3
 _PARALLEL = 6
 
 
+@dataclass(frozen=True)
+class Bundle:
+    """Jars that belong together; they are pinned in the file `name`.sha256 beside this one."""
+
+    name: str
+    title: str
+    size: str
+    instead: str
+    """What to do where they cannot be fetched at all."""
+
+
+KAFKA = Bundle(
+    "kafka-4.1.1",
+    "Apache Kafka 4.1.1",
+    "44 MB",
+    "use a broker of your own with --bootstrap-servers",
+)
+SPARK = Bundle(
+    "spark-4.0.0",
+    "what Apache Spark 4.0.0 needs for Kafka and Delta",
+    "17 MB",
+    "run the job by spark-submit on a cluster that has these jars (docs/spark.md)",
+)
+
+
 class FetchFailed(RingfaustError):
-    """Kafka could not be fetched; nothing is left behind, so simply try again.
+    """A bundle could not be fetched; nothing is left behind, so simply try again.
 
     Attributes:
         jar: Maven coordinates of the jar that failed.
     """
 
-    def __init__(self, jar: str, what: str) -> None:
-        super().__init__(f"Fetching Apache Kafka {KAFKA_VERSION} failed at {jar}: {what}")
+    def __init__(self, bundle: Bundle, jar: str, what: str) -> None:
+        super().__init__(
+            f"Fetching {bundle.title} failed at {jar}: {what}. {_ADVICE}; or {bundle.instead}."
+        )
         self.jar = jar
 
 
@@ -65,52 +90,53 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringfaust"
 
 
-def pinned_jars() -> list[Jar]:
-    """Return the jars of the Kafka this version of ringfaust starts."""
-    text = (files("ringfaust.app") / f"kafka-{KAFKA_VERSION}.sha256").read_text("utf-8")
+def pinned_jars(bundle: Bundle) -> list[Jar]:
+    """Return the jars of a bundle."""
+    text = (files("ringfaust.app") / f"{bundle.name}.sha256").read_text("utf-8")
     rows = (line.split() for line in text.splitlines() if not line.startswith("#"))
     return [Jar(coordinates, sha256) for sha256, coordinates in rows]
 
 
-def fetch(console: Console | None = None) -> Path:
-    """Return the folder with Kafka's jars, downloading them first where they are not yet there.
+def fetch(bundle: Bundle, console: Console | None = None) -> Path:
+    """Return the folder with a bundle's jars, downloading them first where they are not yet there.
 
     Several processes may call this at once: one downloads, the others wait for it.
 
     Args:
+        bundle: which jars.
         console: where progress goes; standard error if not given. Silent if all is there.
 
     Raises:
         FetchFailed: a download failed or brought the wrong bytes.
         OSError: the cache folder cannot be written.
     """
-    jars = pinned_jars()
+    jars = pinned_jars(bundle)
     console = console or Console(stderr=True)
     # Named after what is pinned: another list of jars is another folder.
     pins = hashlib.sha256(repr(jars).encode()).hexdigest()[:8]
-    target = cache_root() / f"kafka-{KAFKA_VERSION}-{pins}"
+    target = cache_root() / f"{bundle.name}-{pins}"
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _only_one(target.parent / f".{target.name}.lock", console):
+    with _only_one(bundle, target.parent / f".{target.name}.lock", console):
         if not target.is_dir():
-            _download_all(jars, target, console)
+            _download_all(bundle, jars, target, console)
     return target
 
 
 @contextmanager
-def _only_one(lock: Path, console: Console) -> Iterator[None]:
+def _only_one(bundle: Bundle, lock: Path, console: Console) -> Iterator[None]:
     """Hold the lock file; the system lets go of it when this process dies, however it dies."""
     with lock.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            console.print("waiting for another process that is fetching Apache Kafka")
+            console.print(f"waiting for another process that is fetching {bundle.title}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
-def _download_all(jars: list[Jar], target: Path, console: Console) -> None:
+def _download_all(bundle: Bundle, jars: list[Jar], target: Path, console: Console) -> None:
     """Download and check every jar, then let the whole folder appear at once."""
     # We hold the lock, so whatever has this prefix was left by a process that was killed.
     prefix = f".{target.name}-"
@@ -120,8 +146,8 @@ def _download_all(jars: list[Jar], target: Path, console: Console) -> None:
         ready = Path(folder, "jars")
         ready.mkdir()
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            tasks = [pool.submit(_fetch_jar, jar, Path(folder), ready) for jar in jars]
-            title = f"fetching Apache Kafka {KAFKA_VERSION} (44 MB, once)"
+            tasks = [pool.submit(_fetch_jar, bundle, jar, Path(folder), ready) for jar in jars]
+            title = f"fetching {bundle.title} ({bundle.size}, once)"
             try:
                 for task in track(as_completed(tasks), title, len(tasks), console=console):
                     task.result()
@@ -131,7 +157,7 @@ def _download_all(jars: list[Jar], target: Path, console: Console) -> None:
         ready.rename(target)
 
 
-def _fetch_jar(jar: Jar, folder: Path, ready: Path) -> None:
+def _fetch_jar(bundle: Bundle, jar: Jar, folder: Path, ready: Path) -> None:
     """Download one jar into `folder`, check it, and move it to `ready`."""
     name = jar.coordinates.replace(":", "_")
     for attempt in range(1, _ATTEMPTS + 1):
@@ -140,7 +166,7 @@ def _fetch_jar(jar: Jar, folder: Path, ready: Path) -> None:
             _check(jar, path)
         except Exception as error:  # ours, those of requests, RuntimeError from jgo, OSError
             if attempt == _ATTEMPTS:
-                raise FetchFailed(jar.coordinates, f"{error}. {_ADVICE}") from error
+                raise FetchFailed(bundle, jar.coordinates, str(error)) from error
         else:
             path.rename(ready / path.name)
             return

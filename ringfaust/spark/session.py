@@ -1,0 +1,70 @@
+"""The Spark session of a job: Kafka's and Delta's jars, and settings that suit where it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.resources import files
+
+from pyspark.sql import SparkSession
+
+from ringfaust.app.jars import SPARK, fetch
+from ringfaust.app.java import find_java
+
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+_EMBEDDED = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    # Delta's default of 50 spends seconds a commit on a few cores.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""For one machine; nothing listens beyond loopback."""
+_ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+}
+
+
+def open_session(
+    name: str, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of this process, made if there is none.
+
+    Under spark-submit master and jars are its affair: what is set there wins.
+
+    Args:
+        name: shown in Spark's UI and logs.
+        master: as Spark's --master; without one the two cores of `local[2]`.
+        conf: settings that win over ours.
+
+    Raises:
+        NoJava: Spark needs one.
+        FetchFailed: the jars for Kafka and Delta are not in the cache and could not be fetched.
+    """
+    settings = {**_DELTA, **_ALWAYS}
+    if not _is_submitted():
+        find_java()
+        master = master or "local[2]"
+        settings["spark.jars"] = ",".join(map(str, sorted(fetch(SPARK).glob("*.jar"))))
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        quiet = files("ringfaust.spark") / "log4j2.properties"
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet}"
+        if master.startswith("local"):
+            settings |= _EMBEDDED
+    builder = SparkSession.builder.appName(name)
+    if master:
+        builder = builder.master(master)
+    for key, value in (settings | dict(conf or {})).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _is_submitted() -> bool:
+    """Did spark-submit start this process? Then it brought jars and master."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
