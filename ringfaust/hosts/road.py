@@ -62,6 +62,9 @@ class RoadMap:
     max_record_bytes: int
     log_is_clock: bool
     """Time comes from tick records alone; for tests and for replaying a log."""
+    spread: frozenset[str] = frozenset()
+    """Topics whose records come from several of their partitions: there is no one position, and
+    whoever brings them sees that none comes twice."""
 
 
 class _Outbox(Generic[G]):
@@ -109,29 +112,38 @@ class Road(Generic[G]):
 
     # --- in --------------------------------------------------------------------------------------
 
-    def take(self, records: Iterable[InRecord], wall_ms: int) -> None:
+    def take(self, records: Iterable[InRecord], wall_ms: int) -> list[InRecord]:
         """Do what the records ask for, in order. They may be repeats; those do nothing.
 
         A record for a queue whose pulling is paused blocks its topic.
+
+        Returns:
+            Those of blocked topics, that were passed over.
         """
         now_ms = self.state.now_ms if self._map.log_is_clock else max(wall_ms, self.state.now_ms)
         control_topic, hop_topic = self._map.control_topic, self._map.hop_topic
         most = self._map.max_record_bytes
-        blocked = self.blocked
+        blocked, spread, positions = self.blocked, self._map.spread, self.positions
+        left: list[InRecord] = []
         for record in records:
             topic = record.topic
             offset = record.offset
-            if offset < self.positions.get(topic, 0) or topic in blocked:
+            if offset < positions.get(topic, 0):
                 continue
-            self.positions[topic] = offset + 1
+            if topic in blocked:
+                left.append(record)
+                continue
+            if topic not in spread:
+                positions[topic] = offset + 1
             try:
                 refuse_giant(record, most + _HOP_BYTES if topic == hop_topic else most)
                 if topic == control_topic:
                     now_ms = self._control(record, now_ms)
-                else:
-                    self._produced(record, now_ms)
+                elif not self._produced(record, now_ms):
+                    left.append(record)
             except WireError as error:
                 self._unreadable(record, error, now_ms)
+        return left
 
     def tick(self, wall_ms: int) -> None:
         """Do what time has brought."""
@@ -143,7 +155,8 @@ class Road(Generic[G]):
         found = self.state.queue(queue)
         return found is None or "pulling" not in found.paused
 
-    def _produced(self, record: InRecord, now_ms: int) -> None:
+    def _produced(self, record: InRecord, now_ms: int) -> bool:
+        """Send it to its queue; False if that is not pulled now."""
         queue = self._queue_of[record.topic](record)
         source = f"{record.topic}/{record.partition}/{record.offset}"
         hopped = record.topic == self._map.hop_topic
@@ -151,9 +164,11 @@ class Road(Generic[G]):
         known = self.state.queues.get(queue)  # spares nearly all records two calls
         if (known is None or known.paused) and not self.is_pulled(queue):
             self.blocked[record.topic] = queue
-            self.positions[record.topic] = record.offset
-            return
+            if record.topic in self.positions:
+                self.positions[record.topic] = record.offset
+            return False
         self._tell(self._engine.step(send, now_ms), source)
+        return True
 
     def _control(self, record: InRecord, now_ms: int) -> int:
         """Do a control command; the time from then on."""

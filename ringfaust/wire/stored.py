@@ -16,7 +16,7 @@ from ringfaust.core.model import AckMode, Consumer, Delivery, Message
 from ringfaust.core.queue import QueueRow
 from ringfaust.core.state import Clock
 from ringfaust.core.table import Kind, Row
-from ringfaust.wire.record import Payload
+from ringfaust.wire.record import Headers, InRecord, Payload
 
 VERSION = 1
 """First byte of each stored message; a new layout gets a new number and the old stays readable."""
@@ -114,7 +114,7 @@ def write_message(m: Message) -> bytes:
     return b"".join(body) + write_headers(headers)
 
 
-def write_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
+def write_headers(headers: Headers) -> bytes:
     """Name and value of each, with their lengths; a header's value may be null."""
     out = bytearray()
     for name, value in headers:
@@ -122,6 +122,49 @@ def write_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
         out += _U64.pack(len(raw) << 32 | (0xFFFFFFFF if value is None else len(value)))
         out += raw + (value or b"")
     return bytes(out)
+
+
+def _read_headers(raw: bytes, at: int, count: int) -> tuple[tuple[str, bytes], ...]:
+    headers: list[tuple[str, Any]] = []
+    for _ in range(count):
+        lengths = _U64.unpack_from(raw, at)[0]
+        name_bytes, value_bytes = lengths >> 32, lengths & 0xFFFFFFFF
+        at += 8
+        name = raw[at : at + name_bytes].decode()
+        at += name_bytes
+        if value_bytes == 0xFFFFFFFF:
+            headers.append((name, None))
+        else:
+            headers.append((name, raw[at : at + value_bytes]))
+            at += value_bytes
+    return tuple(headers)
+
+
+_RECORD = Struct(">QQQBiiHH")
+
+
+def write_record(record: InRecord) -> bytes:
+    """A consumed record that has to wait (R90)."""
+    topic, key, value = record.topic.encode(), record.key, record.value
+    head = _RECORD.pack(
+        record.partition, record.offset, record.timestamp, record.timestamp_type,
+        -1 if key is None else len(key), -1 if value is None else len(value), len(topic),
+        len(record.headers),
+    )  # fmt: skip
+    return b"".join((head, topic, key or b"", value or b"", write_headers(record.headers)))
+
+
+def read_record(raw: bytes) -> tuple[Any, ...]:
+    """The inverse of `write_record`: the fields of an `InRecord`, in their order."""
+    partition, offset, timestamp, kind, *lengths, header_count = _RECORD.unpack_from(raw)
+    at = _RECORD.size
+    parts = []
+    for length in (lengths[2], *lengths[:2]):
+        parts.append(None if length < 0 else raw[at : at + length])
+        at += max(length, 0)
+    topic, key, value = parts
+    headers = _read_headers(raw, at, header_count)
+    return topic.decode(), partition, offset, timestamp, kind, key, value, headers  # type: ignore[union-attr]
 
 
 def read_message(raw: bytes) -> Message:
@@ -139,19 +182,8 @@ def read_message(raw: bytes) -> Message:
         parts.append(None if length < 0 else raw[at : at + length])
         at += max(length, 0)
     id_, group, source, holders, key, value = parts
-    headers: list[tuple[str, Any]] = []
-    for _ in range(header_count):
-        lengths = _U64.unpack_from(raw, at)[0]
-        name_len, header_len = lengths >> 32, lengths & 0xFFFFFFFF
-        at += 8
-        name = raw[at : at + name_len].decode()
-        at += name_len
-        if header_len == 0xFFFFFFFF:
-            headers.append((name, None))
-        else:
-            headers.append((name, raw[at : at + header_len]))
-            at += header_len
-    payload = Payload(key, value, tuple(headers), source.decode())  # type: ignore[union-attr]
+    headers = _read_headers(raw, at, header_count)
+    payload = Payload(key, value, headers, source.decode())  # type: ignore[union-attr]
     return Message(
         id_.decode(), sequence, int.from_bytes(position, "big"), priority, enqueued_ms,  # type: ignore[union-attr]
         expires_at_ms, due_ms, group.decode(), attempts, handovers,  # type: ignore[union-attr]

@@ -1,0 +1,98 @@
+"""Records as columns: how a job's rows become records, in one order, and records become rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ringfaust.wire.record import Headers, InRecord, OutRecord, Role
+
+IN_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "flat")
+"""`flat`: the headers as name, value, name, value …; null where there are none."""
+
+Outputs = Mapping[tuple[Role, int | None], list[OutRecord]]
+
+
+class Record(NamedTuple):
+    """A consumed record; an `InRecord` of the wire."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def read_records(frames: Iterable[pd.DataFrame]) -> list[InRecord]:
+    """All records of a micro-batch that are for one partition, in the order they are taken.
+
+    Spark gives them in any order, and may give a batch again in another: so the order comes from
+    the records alone. Those of one log stand by offset; between logs the earlier timestamp goes
+    first, where a log's time never goes back, and topic and partition decide a tie.
+    """
+    whole = pd.concat(list(frames), ignore_index=True)
+    columns = [whole[name].to_numpy() for name in IN_COLUMNS]
+    order = _order(*columns[:4])
+    rows = zip(*(column[order].tolist() for column in columns), strict=True)
+    return [Record(*row, _headers(flat)) for *row, flat in rows]  # type: ignore[misc]
+
+
+def _order(topic: Any, partition: Any, offset: Any, timestamp: Any) -> Any:
+    """The places of the rows, in the order that they are taken."""
+    logs = pd.factorize(topic, sort=True)[0] * (int(partition.max()) + 1) + partition
+    by_log = np.lexsort((offset, logs))
+    logs, times = logs[by_log], timestamp[by_log].copy()
+    starts = [0, *(np.flatnonzero(np.diff(logs)) + 1).tolist(), len(logs)]
+    for start, end in pairwise(starts):
+        times[start:end] = np.maximum.accumulate(times[start:end])
+    return by_log[np.lexsort((logs, times))]
+
+
+def _headers(flat: Any) -> Headers:
+    if flat is None:
+        return ()
+    return tuple(
+        (name.decode("utf-8", "replace"), value)
+        for name, value in zip(flat[::2], flat[1::2], strict=True)
+    )
+
+
+def write_frames(
+    outputs: Outputs, topics: Mapping[Role, str], partition: int
+) -> Iterator[pd.DataFrame]:
+    """A frame for each topic; its rows are in their order."""
+    for (role, _), records in outputs.items():
+        keys, values, headers = zip(*records, strict=True)
+        count = len(records)
+        yield pd.DataFrame(
+            {
+                "topic": [topics[role]] * count,
+                "partition": np.full(count, partition, dtype=np.int32),
+                "key": _arrow(pa.array(keys, pa.binary())),
+                "value": _arrow(pa.array(values, pa.binary())),
+                "names": _arrow(_lists(headers, 0, pa.string())),
+                "contents": _arrow(_lists(headers, 1, pa.binary())),
+            }
+        )
+
+
+def _lists(headers: Iterable[list[tuple[str, bytes]]], part: int, kind: Any) -> Any:
+    """A list for each record: its headers' names (part 0) or values (part 1)."""
+    headers = list(headers)
+    ends = np.cumsum([len(pairs) for pairs in headers], dtype=np.int32)
+    flat = pa.array([pair[part] for pairs in headers for pair in pairs], kind)
+    offsets = pa.array(np.concatenate(([0], ends)).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, flat)
+
+
+def _arrow(array: Any) -> Any:
+    """As a pandas array that Spark takes as it is: a conversion by element costs more than all."""
+    return pd.arrays.ArrowExtensionArray(array)

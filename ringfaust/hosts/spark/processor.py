@@ -1,0 +1,139 @@
+"""The rings as a stateful operator: grouped by partition, a turn for each micro-batch.
+
+What Spark promises and the host needs: a group has one owner at a time, its state is committed with
+the batch, and a batch that is done again has the same records, the same time and the same state
+before it. The turn is deterministic, so what comes out of it is the same to the byte: the sink may
+repeat records, but never alters them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from ringfaust.hosts.spark.columns import read_records, write_frames
+from ringfaust.hosts.spark.leaves import Leaves
+from ringfaust.hosts.spark.turn import Plan, Turn
+from ringfaust.wire.record import InRecord, Role
+
+OUTPUT = StructType(
+    [
+        StructField("topic", StringType(), nullable=False),
+        StructField("partition", IntegerType(), nullable=False),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("names", ArrayType(StringType())),
+        StructField("contents", ArrayType(BinaryType())),
+    ]
+)
+"""Rows that go out: `names` and `contents` are of the headers."""
+
+_NUMBER = StructType([StructField("number", LongType())])
+_PAGE = StructType([StructField("page", BinaryType())])
+_TIMER = -1
+"""Beside the pages: the timer that is set, if any; setting one anew each time costs calls."""
+
+
+class _StatePages:
+    """Pages in a map state; the group's key says whose."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def get(self, number: int) -> bytes | None:
+        found = self._state.getValue((number,))
+        return None if found is None else bytes(found[0])
+
+    def put(self, number: int, page: bytes) -> None:
+        self._state.updateValue((number,), (page,))
+
+    def remove(self, number: int) -> None:
+        self._state.removeKey((number,))
+
+
+class RingProcessor(StatefulProcessor):
+    """See the head of this file."""
+
+    def __init__(self, plan: Plan, topics: Mapping[Role, str]) -> None:
+        """`topics`: our topics' names by role."""
+        self._plan = plan
+        self._topics = dict(topics)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Called once for each task."""
+        self._handle = handle
+        self._pages = _StatePages(handle.getMapState("pages", _NUMBER, _PAGE))
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        """Take a partition's records."""
+        now_ms = timerValues.getCurrentProcessingTimeInMs()
+        yield from self._turn(int(key[0]), read_records(rows), now_ms, fired_ms=None)
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: Any,
+        expiredTimerInfo: Any,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        """Let time act on a partition."""
+        now_ms = timerValues.getCurrentProcessingTimeInMs()
+        fired_ms = expiredTimerInfo.getExpiryTimeInMs()
+        yield from self._turn(int(key[0]), [], now_ms, fired_ms)
+
+    def handleInitialState(  # noqa: N802
+        self,
+        key: Any,
+        initialState: pd.DataFrame,
+        timerValues: Any,  # noqa: N803
+    ) -> None:
+        """Take over the rows of a worker's changelog (columns row_key, row_value)."""
+        leaves = Leaves(self._pages)
+        leaves.apply(
+            (bytes(row_key), bytes(row_value))
+            for row_key, row_value in zip(
+                initialState["row_key"], initialState["row_value"], strict=True
+            )
+        )
+        leaves.flush()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _turn(
+        self, partition: int, records: list[InRecord], now_ms: int, fired_ms: int | None
+    ) -> Iterator[pd.DataFrame]:
+        turn = Turn(self._plan, partition, self._pages, now_ms)
+        for outputs in turn.run(records):
+            yield from write_frames(outputs, self._topics, partition)
+        self._set_timer(turn.close(), now_ms, fired_ms)
+
+    def _set_timer(self, wake_ms: int | None, now_ms: int, fired_ms: int | None) -> None:
+        """A timer that comes too early does no harm; one that comes too late must not be."""
+        if self._plan.road_map.log_is_clock:
+            return
+        raw = self._pages.get(_TIMER)
+        set_ms = int(raw) if raw else None
+        if set_ms is not None and set_ms == fired_ms:
+            self._pages.remove(_TIMER)
+            set_ms = None
+        if wake_ms is not None and (set_ms is None or wake_ms < set_ms):
+            at_ms = max(wake_ms, now_ms + 1)
+            self._handle.registerTimer(at_ms)
+            self._pages.put(_TIMER, b"%d" % at_ms)
