@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from importlib.resources import files
 
@@ -53,6 +54,7 @@ def open_session(
         master = master or "local[2]"
         settings["spark.jars"] = ",".join(map(str, sorted(fetch(SPARK).glob("*.jar"))))
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         quiet = files("ringfaust.spark") / "log4j2.properties"
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet}"
         if master.startswith("local"):
