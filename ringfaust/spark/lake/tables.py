@@ -1,0 +1,255 @@
+"""The lake's tables: their names, where they are, and their columns.
+
+`transitions` is made of the lines of the events topic alone, so its columns are those of
+`ringfaust.spark.lines` and three of the lake's own. docs/lake.md says what each column means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ringfaust.spark.lines import LINE
+
+_LONG, _INT, _TEXT, _BYTES = LongType(), IntegerType(), StringType(), BinaryType()
+_TIME, _DATE, _TRUTH = TimestampType(), DateType(), BooleanType()
+
+HEADERS = ArrayType(StructType([StructField("key", _TEXT), StructField("value", _BYTES)]))
+"""As Spark's Kafka source gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """One table: where it is under the lake's root, and what it holds."""
+
+    name: str
+    path: str
+    schema: StructType
+    partitioned_by: tuple[str, ...] = ()
+    skip_by: tuple[str, ...] = ()
+    """Columns whose bounds are kept for each file, so that a reader skips files by them."""
+
+
+def _columns(*groups: tuple[DataType, str]) -> StructType:
+    """Columns of a type, in the order of their names; all may be null."""
+    return StructType([StructField(name, kind) for kind, names in groups for name in names.split()])
+
+
+_RECORD = (
+    (_TEXT, "topic"),
+    (_INT, "partition"),
+    (_LONG, "offset"),
+    (_TIME, "timestamp"),
+)
+_BATCH_AND_DATE = ((_LONG, "batch"), (_DATE, "date"))
+_MESSAGE = ((_INT, "partition"), (_TEXT, "queue"), (_LONG, "life sequence"), (_TEXT, "id"))
+"""What identifies a message, and its id: sequences begin anew in each life of a queue."""
+
+BRONZE = LakeTable(
+    "bronze",
+    "bronze/records",
+    _columns(
+        *_RECORD, (_INT, "timestamp_type"), (_BYTES, "key value"), (HEADERS, "headers"),
+        *_BATCH_AND_DATE,
+    ),
+    ("topic", "date"),
+    ("partition", "offset", "timestamp", "batch"),
+)  # fmt: skip
+TRANSITIONS = LakeTable(
+    "transitions",
+    "silver/transitions",
+    StructType(
+        [
+            *_columns(
+                (_INT, "partition"), (_LONG, "offset"), (_TIME, "timestamp"), (_INT, "line"),
+                (_TEXT, "raw"),
+            ),
+            *LINE,
+            *_columns(*_BATCH_AND_DATE),
+        ]
+    ),
+    ("date",),
+    ("partition", "offset", "step", "time_ms", "queue", "sequence", "batch"),
+)  # fmt: skip
+RECORDS = LakeTable(
+    "records",
+    "silver/records",
+    _columns(
+        (_TEXT, "role"),
+        *_RECORD,
+        (_TEXT, "queue id"),
+        (_LONG, "sequence"),
+        (_TEXT, "source"),
+        (_INT, "priority"),
+        (_LONG, "enqueued_ms"),
+        (_TEXT, "group consumer"),
+        (_LONG, "delivery"),
+        (_INT, "attempt handovers"),
+        (_TRUTH, "redelivered"),
+        (_LONG, "expires_at_ms"),
+        (_TEXT, "reason cause"),
+        (_INT, "ring_size ready"),
+        (_LONG, "time_ms age_ms"),
+        (_TEXT, "text position"),
+        (MapType(_TEXT, _BYTES), "extra"),
+        (_BYTES, "key value"),
+        (HEADERS, "headers"),
+        *_BATCH_AND_DATE,
+    ),
+    ("role", "date"),
+    ("partition", "offset", "timestamp", "queue", "sequence", "delivery", "time_ms", "batch"),
+)
+QUARANTINE = LakeTable(
+    "quarantine",
+    "silver/quarantine",
+    _columns(*_RECORD, (_INT, "line"), (_TEXT, "why raw"), *_BATCH_AND_DATE),
+    ("date",),
+    ("partition", "offset", "batch"),
+)
+REPEATS = LakeTable(
+    "repeats",
+    "silver/repeats",
+    _columns((_TEXT, "table topic"), (_INT, "partition"), (_LONG, "batch repeats")),
+)
+MESSAGES = LakeTable(
+    "messages",
+    "gold/messages",
+    _columns(
+        *_MESSAGE,
+        (_TEXT, "source"),
+        (_INT, "priority"),
+        (_TEXT, "group"),
+        (_LONG, "size_bytes added_step enqueued_ms due_ms expires_at_ms"),
+        (_LONG, "first_dispatched_ms last_dispatched_ms last_delivery"),
+        (_INT, "attempts handovers"),
+        (ArrayType(_TEXT), "consumers"),
+        (_TEXT, "state fate reason cause consumer text to"),
+        (_LONG, "age_ms ended_ms ended_step last_offset"),
+        (_INT, "last_line"),
+        (_DATE, "ended_date"),
+    ),
+    ("ended_date",),
+    ("partition", "queue", "life", "sequence", "enqueued_ms", "ended_ms"),
+)
+EVICTIONS = LakeTable(
+    "evictions",
+    "gold/evictions",
+    _columns(
+        *_MESSAGE,
+        (_TEXT, "source"),
+        (_INT, "priority"),
+        (_TEXT, "group"),
+        (_LONG, "size_bytes enqueued_ms evicted_ms step"),
+        (_TEXT, "reason cause"),
+        (_INT, "ready ring_size"),
+        (_LONG, "age_ms"),
+        (_INT, "handovers"),
+        (_DATE, "date"),
+    ),
+    ("date",),
+    ("partition", "queue", "life", "sequence", "evicted_ms", "step"),
+)
+DELIVERIES = LakeTable(
+    "deliveries",
+    "gold/deliveries",
+    _columns(
+        (_INT, "partition"),
+        (_LONG, "delivery"),
+        (_TEXT, "queue"),
+        (_LONG, "life sequence"),
+        (_TEXT, "id consumer"),
+        (_INT, "attempt handovers"),
+        (_LONG, "handed_ms handed_step"),
+        (_TEXT, "how"),
+        (_LONG, "settled_ms settled_step held_ms"),
+        (_DATE, "settled_date"),
+    ),
+    ("settled_date",),
+    ("partition", "delivery", "queue", "handed_ms", "settled_ms"),
+)
+COUNTED = (
+    "added", "due", "dispatched", "redelivered", "acked", "returned", "evicted", "expired", "dead",
+    "removed", "moved_out", "refused",
+)  # fmt: skip
+"""What `queue_minutes` counts."""
+QUEUE_MINUTES = LakeTable(
+    "queue_minutes",
+    "gold/queue_minutes",
+    _columns(
+        (_INT, "partition"),
+        (_TEXT, "queue"),
+        (_TIME, "minute"),
+        (_LONG, " ".join(COUNTED)),
+        (_LONG, "added_bytes evicted_age_ms_sum evicted_age_ms_min evicted_age_ms_max"),
+        (_LONG, "ready delivering scheduled"),
+        (_INT, "ring_size"),
+        *_BATCH_AND_DATE,
+    ),
+    ("date",),
+    ("partition", "queue", "minute"),
+)
+QUEUES = LakeTable(
+    "queues",
+    "gold/queues",
+    _columns(
+        (_INT, "partition"),
+        (_TEXT, "queue"),
+        (_LONG, "ready delivering scheduled last_ms batch"),
+    ),
+)
+DELETIONS = LakeTable(
+    "deletions",
+    "gold/deletions",
+    _columns((_INT, "partition"), (_TEXT, "queue"), (_LONG, "step time_ms"), (_TEXT, "counts")),
+)
+MARKS = LakeTable(
+    "marks",
+    "state/marks",
+    _columns((_TEXT, "stream"), (_LONG, "batch"), (_TEXT, "topic"), (_INT, "partition"),
+             (_LONG, "mark")),
+    ("stream",),
+)  # fmt: skip
+
+TABLES = {
+    table.name: table
+    for table in (
+        BRONZE, TRANSITIONS, RECORDS, QUARANTINE, REPEATS, MESSAGES, EVICTIONS, DELIVERIES,
+        QUEUE_MINUTES, QUEUES, DELETIONS, MARKS,
+    )
+}  # fmt: skip
+"""All tables by name."""
+
+
+def path(root: str, table: str) -> str:
+    """Where a table is: a folder or URI under the lake's root."""
+    return f"{root.rstrip('/')}/{TABLES[table].path}"
+
+
+def read(spark: SparkSession, root: str, table: str) -> DataFrame:
+    """A table of the lake as a batch.
+
+    Args:
+        spark: a session that knows Delta.
+        root: the lake's folder or URI.
+        table: a name of TABLES, such as `transitions`.
+
+    Raises:
+        KeyError: there is no table of that name.
+        AnalysisException: there is no lake at `root`.
+    """
+    return spark.read.format("delta").load(path(root, table))
