@@ -76,14 +76,16 @@ class Leaves:
     def apply(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Put and delete, in order."""
         firsts = self._firsts
-        low, high, leaf = b"", b"", self._leaf(0)
+        leaf: _Leaf | None = None
+        low: bytes = b""
+        high: bytes | None = None
         for key, value in writes:
             # Writes come table by table: most go to the leaf of the one before.
-            if not (low <= key and (not high or key < high)):
+            if leaf is None or key < low or (high is not None and key >= high):
                 index = self._index(key)
                 leaf = self._leaf(index)
                 low = firsts[index]
-                high = firsts[index + 1] if index + 1 < len(firsts) else b""
+                high = firsts[index + 1] if index + 1 < len(firsts) else None
             rows = leaf.rows
             if value is not None:
                 if key not in rows:

@@ -8,7 +8,8 @@ repeat records, but never alters them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import gc
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -42,6 +43,8 @@ OUTPUT = StructType(
 
 _NUMBER = StructType([StructField("number", LongType())])
 _PAGE = StructType([StructField("page", BinaryType())])
+_GC_THRESHOLDS = (100_000, 50, 100)
+"""As a worker's: most garbage is freed by reference counts."""
 _TIMER = -1
 """Beside the pages: the timer that is set, if any; setting one anew each time costs calls."""
 
@@ -66,13 +69,15 @@ class _StatePages:
 class RingProcessor(StatefulProcessor):
     """See the head of this file."""
 
-    def __init__(self, plan: Plan, topics: Mapping[Role, str]) -> None:
-        """`topics`: our topics' names by role."""
+    def __init__(self, plan: Plan, topics: Mapping[Role, str], seats: Sequence[int]) -> None:
+        """`topics`: our topics' names by role. `seats`: a group's number for each partition."""
         self._plan = plan
         self._topics = dict(topics)
+        self._partitions = {seat: partition for partition, seat in enumerate(seats)}
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called once for each task."""
+        gc.set_threshold(*_GC_THRESHOLDS)
         self._handle = handle
         self._pages = _StatePages(handle.getMapState("pages", _NUMBER, _PAGE))
 
@@ -84,7 +89,7 @@ class RingProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Take a partition's records."""
         now_ms = timerValues.getCurrentProcessingTimeInMs()
-        yield from self._turn(int(key[0]), read_records(rows), now_ms, fired_ms=None)
+        yield from self._turn(key, read_records(rows), now_ms, fired_ms=None)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -95,7 +100,7 @@ class RingProcessor(StatefulProcessor):
         """Let time act on a partition."""
         now_ms = timerValues.getCurrentProcessingTimeInMs()
         fired_ms = expiredTimerInfo.getExpiryTimeInMs()
-        yield from self._turn(int(key[0]), [], now_ms, fired_ms)
+        yield from self._turn(key, [], now_ms, fired_ms)
 
     def handleInitialState(  # noqa: N802
         self,
@@ -117,8 +122,9 @@ class RingProcessor(StatefulProcessor):
         """Nothing is open."""
 
     def _turn(
-        self, partition: int, records: list[InRecord], now_ms: int, fired_ms: int | None
+        self, key: Any, records: list[InRecord], now_ms: int, fired_ms: int | None
     ) -> Iterator[pd.DataFrame]:
+        partition = self._partitions[int(key[0])]
         turn = Turn(self._plan, partition, self._pages, now_ms)
         for outputs in turn.run(records):
             yield from write_frames(outputs, self._topics, partition)

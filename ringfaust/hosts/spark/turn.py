@@ -47,8 +47,8 @@ class Plan:
     def ends(self, partition: int, now_ms: int) -> dict[str, int]:
         """What time waits for, by topic, in a batch of that time.
 
-        A batch that is done again keeps its time, and so finds the run that first did it: what comes
-        of it must not differ.
+        A batch that is done again keeps its time, and so finds the run that first did it: what
+        comes of it must not differ.
         """
         known = [start for start in self.starts if start.started_ms <= now_ms]
         if not known:

@@ -1,0 +1,1 @@
+"""`ringfaust spark ring`: the rings themselves as a Structured Streaming job."""
