@@ -110,6 +110,7 @@ class Attached(NamedTuple):
     queue: str
     consumer: str
     active: bool
+    priority: int
 
 
 class Detached(NamedTuple):

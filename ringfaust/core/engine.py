@@ -461,8 +461,11 @@ class Engine:
             self.state.session(consumer.session).put_new((queue.name, consumer.name), True)
         if deadline := self._deadline(queue, consumer):
             self._wake_by(queue, deadline)
-        self._out.append(e.Attached(queue.name, consumer.name, consumer.active))
+        self._attached_now(queue, consumer)
         self._expire(queue)
+
+    def _attached_now(self, queue: Queue, consumer: Consumer) -> None:
+        self._out.append(e.Attached(queue.name, consumer.name, consumer.active, consumer.priority))
 
     def _places(self, queue: Queue) -> tuple[int, int]:
         """How many consumers are active, and how many backups."""
@@ -516,7 +519,7 @@ class Engine:
                 consumer.active = True
                 active += 1
                 queue.save_consumer(consumer)
-                self._out.append(e.Attached(queue.name, consumer.name, True))
+                self._attached_now(queue, consumer)
 
     def _recover(self, recover: c.Recover) -> None:
         """R20: it stays, and gives all it holds back."""

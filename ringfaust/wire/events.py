@@ -150,7 +150,7 @@ WRITERS: dict[type, Callable[[Any, int], str]] = {
     e.Dead: _dead,
     e.Removed: lambda effect, step: _about("removed", effect.queue, effect.message, step),
     e.MovedOut: _moved,
-    e.Attached: _plain("attached", "consumer", "active"),
+    e.Attached: _plain("attached", "consumer", "active", "priority"),
     e.Detached: _plain("detached", "consumer", "timeout"),
     e.Configured: _plain("configured", "settings", "created"),
     e.Paused: _plain("paused", "what", "paused"),

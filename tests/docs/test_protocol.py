@@ -124,7 +124,7 @@ EFFECTS: tuple[e.Effect, ...] = (
     e.Dead("q", MESSAGE, DeadReason.REJECTED, "me", "text"),
     e.Removed("q", MESSAGE),
     e.MovedOut("q", MESSAGE, "other"),
-    e.Attached("q", "me", True),
+    e.Attached("q", "me", True, 0),
     e.Detached("q", "me", False),
     e.Configured("q", {}, True),
     e.Paused("q", "dispatch", True),

@@ -85,7 +85,7 @@ class Model(Parts):
             )  # fmt: skip
         )
         q.ended.setdefault(do.consumer, {})
-        self.say("attached", q, do.consumer, active)
+        self.say("attached", q, do.consumer, active, do.priority)
         self.expire(q)
         self.dispatch(q)
 
@@ -119,7 +119,7 @@ class Model(Parts):
         for k in sorted(q.consumers, key=lambda k: k.order):
             if not k.active and self.has_place(q):
                 k.active = True
-                self.say("attached", q, k.name, True)
+                self.say("attached", q, k.name, True, k.priority)
 
     def has_place(self, q: Queue) -> bool:
         most = q.spec.max_active_consumers
