@@ -1,0 +1,160 @@
+"""Which part of a row becomes which part of a record; all of it runs in the JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ringfaust.app.documents import suggestion
+from ringfaust.spark.backfill.errors import CannotBackfill
+from ringfaust.spark.backfill.source import CORRUPT, first_line
+from ringfaust.wire import headers as h
+
+PRODUCER_HEADERS = (
+    h.ID,
+    h.PRIORITY,
+    h.GROUP,
+    h.DELAY_MS,
+    h.DELIVER_AT_MS,
+    h.TTL_MS,
+    h.EXPIRES_AT_MS,
+    h.QUEUE,
+)
+"""What a producer may say in headers of ours (docs/protocol.md)."""
+
+HEADERS = T.ArrayType(
+    T.StructType(
+        [T.StructField("name", T.StringType(), False), T.StructField("value", T.BinaryType())]
+    ),
+    False,
+)
+_TEXT_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowMapping:
+    """Columns, or SQL expressions over them, for the parts of a record."""
+
+    key: str | None = None
+    """None: records have no key."""
+    value: str | None = None
+    """None: the whole row as a JSON object, nulls included."""
+    timestamp: str | None = None
+    """A timestamp, a date, ISO text, or ms since 1970; None: when it is written."""
+    headers: Sequence[tuple[str, str]] = ()
+    """Name and expression; where that is null the record has no such header."""
+
+    def describe(self) -> str:
+        """As on the command line; equal for equal mappings."""
+        parts = [("--key", self.key), ("--value", self.value), ("--timestamp", self.timestamp)]
+        parts += [("--header", f"{name}={text}") for name, text in self.headers]
+        return " ".join(f"{name} {text!r}" for name, text in parts if text is not None)
+
+
+def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
+    """Rows → key, value, headers, timestamp_ms, `what` and `fault` of what cannot be mapped.
+
+    Raises:
+        CannotBackfill: an expression does not fit the rows; `field` is the option.
+    """
+    for name, _ in mapping.headers:
+        if name.startswith(h.PREFIX) and name not in PRODUCER_HEADERS:
+            known = suggestion(name, PRODUCER_HEADERS)
+            raise CannotBackfill("--header", f"{name} is none that a producer writes; {known}")
+    key = _bytes(rows, "--key", mapping.key) if mapping.key else F.lit(None).cast("binary")
+    value = _bytes(rows, "--value", mapping.value) if mapping.value else _whole_row(rows)
+    pairs = [
+        F.struct(F.lit(name).alias("name"), _bytes(rows, f"--header {name}", text).alias("value"))
+        for name, text in mapping.headers
+    ]
+    headers = F.filter(F.array(*pairs), lambda pair: pair["value"].isNotNull()) if pairs else None
+    timestamp_ms, no_time = _time(rows, mapping.timestamp)
+    no_row = _unreadable(rows)
+    what = F.when(no_row.isNotNull(), "row").when(no_time.isNotNull(), "timestamp")
+    mapped = rows.select(
+        key.alias("key"),
+        value.alias("value"),
+        (F.lit(None) if headers is None else headers).cast(HEADERS).alias("headers"),
+        timestamp_ms.alias("timestamp_ms"),
+        what.alias("what"),
+        F.coalesce(no_row, no_time).alias("fault"),
+    )
+    # By Spark's own word; current_timestamp() and the like pass, and the fingerprint finds them.
+    if not mapped._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001
+        raise CannotBackfill(
+            "mapping",
+            "an expression gives other values each time it is asked (rand, uuid, "
+            "monotonically_increasing_id …), so nobody could tell which rows are written already: "
+            "make such a column part of the source first",
+        )
+    return mapped
+
+
+def _column(rows: DataFrame, option: str, text: str) -> tuple[Column, T.DataType]:
+    """The column or expression, and its type."""
+    try:
+        column = F.col(_quoted(text)) if text in rows.columns else F.expr(text)
+        kind = rows.select(column.alias("it")).schema["it"].dataType
+    except PySparkException as error:
+        known = ", ".join(name for name in rows.columns if name != CORRUPT)
+        raise CannotBackfill(
+            option, f"{text!r} is no column or SQL expression here: {first_line(error)} "
+            f"Columns: {known}",
+        ) from None  # fmt: skip
+
+    # Not asked of a line that could not be read: of such rows it could be an error.
+    return (F.when(F.col(CORRUPT).isNull(), column) if CORRUPT in rows.columns else column), kind
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _bytes(rows: DataFrame, option: str, text: str) -> Column:
+    """Bytes stay as they are, what has parts becomes JSON, all else text in UTF-8."""
+    column, kind = _column(rows, option, text)
+    if isinstance(kind, T.BinaryType):
+        return column
+    if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
+        column = F.to_json(column, {"ignoreNullFields": "false"})
+    return column.cast("string").cast("binary")
+
+
+def _whole_row(rows: DataFrame) -> Column:
+    names = [_quoted(name) for name in rows.columns if name != CORRUPT]
+    return F.to_json(F.struct(*names), {"ignoreNullFields": "false"}).cast("binary")
+
+
+def _time(rows: DataFrame, text: str | None) -> tuple[Column, Column]:
+    """Milliseconds since 1970, and what is wrong where there are none."""
+    if text is None:
+        return F.lit(None).cast("long"), F.lit(None).cast("string")
+    column, kind = _column(rows, "--timestamp", text)
+    if isinstance(kind, T.IntegralType):
+        time_ms = column.cast("long")
+    elif isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType | T.StringType):
+        time_ms = F.unix_millis(column.try_cast("timestamp"))
+    else:
+        raise CannotBackfill(
+            "--timestamp",
+            f"{text!r} is {kind.simpleString()}: a timestamp, a date, text such as "
+            "2013-01-01T05:15:00Z, or whole milliseconds since 1970 would be right",
+        )
+    shown = F.substring(F.coalesce(column.cast("string"), F.lit("null")), 1, _TEXT_CHARS)
+    fault = F.concat(
+        F.lit(f"{text} = "), shown, F.lit(": no time; such as 2013-01-01T05:15:00Z would be right")
+    )
+    return time_ms, F.when(time_ms.isNull(), fault)
+
+
+def _unreadable(rows: DataFrame) -> Column:
+    if CORRUPT not in rows.columns:
+        return F.lit(None).cast("string")
+    text = F.substring(F.col(CORRUPT), 1, _TEXT_CHARS)
+    fault = F.concat(F.lit("a line that cannot be read as the others can: "), text)
+    return F.when(F.col(CORRUPT).isNotNull(), fault)

@@ -1,0 +1,90 @@
+"""What there is to write: counted once, before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+_EXAMPLES = 3
+_SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The rows of a job."""
+
+    slices: Mapping[int, tuple[int, str]]
+    """Of each: how many rows are good, and a sum over their hashes, whatever their order."""
+    last: Mapping[int, int]
+    """The last position of each slice."""
+    bytes: int
+    earliest_ms: int | None
+    bad: int
+    examples: tuple[str, ...]
+    """A line each: what is wrong, and how many rows have the like."""
+
+    @property
+    def records(self) -> int:
+        """All good rows."""
+        return sum(count for count, _ in self.slices.values())
+
+    def fingerprint(self, *more: object) -> str:
+        """Equal for the same records in the same slices, and for `more` the same."""
+        text = json.dumps([sorted(self.slices.items()), more])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def survey(checked: DataFrame) -> Survey:
+    """Count them.
+
+    Args:
+        checked: columns of `check.CHECKED`.
+    """
+    good = F.col("fault").isNull()
+    parts = ("topic", "partition", "key", "value", "headers", "timestamp_ms")
+    # As decimals: a sum of many would leave a long, which is an error.
+    digest = F.xxhash64(*parts).cast("decimal(20,0)")
+    size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(
+        F.octet_length("value"), F.lit(0)
+    )
+    found = (
+        checked.groupBy("slice")
+        .agg(
+            F.count_if(good),
+            F.coalesce(F.sum(F.when(good, digest)), F.lit(0)).cast("string"),
+            F.max(F.when(good, F.col("position"))),
+            F.sum(F.when(good, size.cast("long"))),
+            F.min(F.when(good, F.col("timestamp_ms"))),
+            F.count_if(~good),
+        )
+        .collect()
+    )
+    bad = sum(row[6] for row in found)
+    used = [row for row in found if row[1]]
+    return Survey(
+        slices={row[0]: (row[1], row[2]) for row in used},
+        last={row[0]: row[3] for row in used},
+        bytes=sum(row[4] for row in used),
+        earliest_ms=min((row[5] for row in used if row[5] is not None), default=None),
+        bad=bad,
+        examples=tuple(_examples(checked.where(~good))) if bad else (),
+    )
+
+
+def _examples(bad: DataFrame) -> list[str]:
+    """For each kind of fault its number and the first few, in an order that does not change."""
+    counts = sorted(tuple(row) for row in bad.groupBy("what").count().collect())
+    lines = []
+    for what, count in counts:
+        alike = bad.where(F.col("what") == what)
+        first = alike.orderBy("timestamp_ms", "key", "fault").limit(_EXAMPLES)
+        lines.append(f"{what}: {count:,} rows, such as")
+        for row in first.select("fault", "key").collect():
+            key = "none" if row[1] is None else repr(bytes(row[1]).decode("utf-8", "replace"))
+            lines.append(f"  {row[0]} (record's key: {key[:_SHOWN_CHARS]})")
+    return lines

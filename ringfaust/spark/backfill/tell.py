@@ -1,0 +1,83 @@
+"""What backfill and redrive print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ringfaust.spark.backfill.estimate import QueueEstimate
+from ringfaust.spark.backfill.run import Outcome
+from ringfaust.spark.backfill.survey import Survey
+
+_QUEUES_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a dry run found."""
+
+    job: str
+    topic: str
+    found: Survey
+    queues: Sequence[QueueEstimate]
+    doubts: Sequence[str]
+    """Why a real run would be refused, beside bad rows."""
+    rate: float | None
+
+
+def tell_plan(out: Console, plan: Plan) -> None:
+    """Print what would be written, and what would become of it."""
+    found = plan.found
+    out.print(_queue_table(plan.queues), highlight=False)
+    seconds = (
+        f", {found.records / plan.rate:,.0f} s at {plan.rate:,g} a second" if plan.rate else ""
+    )
+    evicted = sum(queue.evicted for queue in plan.queues)
+    say(
+        out,
+        f"{found.records:,} records, {found.bytes:,} bytes of keys and values{seconds}, for "
+        f"{plan.topic}. The rings of {len(plan.queues):,} queues would evict {evicted:,} of them, "
+        "if they are empty and nobody consumes.",
+    )
+    if found.bad:
+        say(out, f"{found.bad:,} rows make no sense as records:")
+        for line in found.examples:
+            say(out, f"  {line}")
+    for doubt in plan.doubts:
+        say(out, f"It would be refused: {doubt}.")
+    say(out, f"Job {plan.job}. Nothing was written.")
+
+
+def _queue_table(queues: Sequence[QueueEstimate]) -> Table:
+    table = Table()
+    for heading in QueueEstimate._fields:
+        is_text = heading == "queue"
+        table.add_column(heading.replace("_", " "), justify="left" if is_text else "right")
+    most = sorted(queues, key=lambda queue: (-queue.records, queue.queue))
+    for queue in most[:_QUEUES_SHOWN]:
+        table.add_row(escape(queue.queue), *(f"{number:,}" for number in queue[1:]))
+    if len(most) > _QUEUES_SHOWN:
+        rest = most[_QUEUES_SHOWN:]
+        sums = [sum(column) for column in zip(*(queue[1:] for queue in rest), strict=True)]
+        sums_shown = [f"{number:,}" for number in sums]
+        sums_shown[QueueEstimate._fields.index("ring_size") - 1] = ""
+        table.add_row(f"{len(rest):,} more", *sums_shown)
+    return table
+
+
+def tell_outcome(out: Console, outcome: Outcome) -> None:
+    """Print what was written."""
+    say(
+        out,
+        f"{outcome.written:,} records written in {outcome.seconds:,.1f} s; {outcome.before:,} were "
+        f"there from an earlier run; {outcome.skipped:,} rows skipped. Job {outcome.job}.",
+    )
+
+
+def say(out: Console, text: str) -> None:
+    """Print as it is."""
+    out.print(text, markup=False, highlight=False, soft_wrap=True)

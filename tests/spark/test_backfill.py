@@ -1,0 +1,235 @@
+"""Backfill on a real broker: what is written, how often, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.config import QueuesConfig, Route, WorkerConfig
+from ringfaust.app.demo.flights import partition_of
+from ringfaust.spark.backfill.command import Backfill, backfill, plan
+from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
+from ringfaust.spark.backfill.mapping import RowMapping
+from ringfaust.spark.backfill.source import Format
+from tests.spark.topics import all_records, make_topic, read_topic
+
+pytestmark = pytest.mark.kafka
+
+START_MS = 1_357_034_400_000
+KEYS = 7
+ROWS = 500
+MAPPING = RowMapping(key="carrier", timestamp="at", headers=[("n", "n")])
+
+
+class Bench:
+    """A topic of its own, the route behind it, and rows to write."""
+
+    def __init__(self, spark: SparkSession, servers: str, folder: Path) -> None:
+        self.spark = spark
+        self.worker = WorkerConfig(bootstrap_servers=servers)
+        self.topic = f"t-{uuid.uuid4().hex[:8]}"
+        self.queues = self.routed()
+        self.folder = folder
+
+    def routed(self, queue: str = "by.{key}", **fields: object) -> QueuesConfig:
+        fields = fields or {"ring_size": 10}
+        routes = [Route(topic=self.topic, queue=queue)]
+        return QueuesConfig(routes=routes, queues={"by.*": fields})
+
+    def rows(self, count: int = ROWS) -> DataFrame:
+        at_ms = F.lit(START_MS) + F.pmod(F.col("n") * 7919, F.lit(count)) * 1000
+        return (
+            self.spark.range(count)
+            .withColumnRenamed("id", "n")
+            .withColumn("carrier", F.concat(F.lit("C"), F.col("n") % KEYS))
+            .withColumn("at", F.timestamp_millis(at_ms))
+        )
+
+    def asked(self, rows: DataFrame | None = None, **fields: object) -> Backfill:
+        path = self.folder / uuid.uuid4().hex
+        (self.rows() if rows is None else rows).write.parquet(str(path))
+        asked = Backfill(
+            source=str(path), kind=Format.PARQUET, topic=self.topic, mapping=MAPPING
+        )  # fmt: skip
+        return replace(asked, **fields)  # type: ignore[arg-type]
+
+    def run(self, asked: Backfill) -> int:
+        return backfill(self.spark, self.worker, self.queues, asked).written
+
+
+@pytest.fixture
+def bench(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(spark, broker.bootstrap_servers, tmp_path)
+    make_topic(bench.worker, bench.topic)
+    return bench
+
+
+def test_each_row_is_written_once_with_its_time_in_order_of_time(bench: Bench) -> None:
+    asked = bench.asked()
+    assert bench.run(asked) == ROWS
+    found = read_topic(bench.worker, bench.topic)
+    expected = {row["n"]: row for row in bench.rows().collect()}
+    seen = []
+    for partition, records in found.items():
+        times = [record.timestamp for record in records]
+        assert times == sorted(times)
+        for record in records:
+            value = json.loads(record.value or b"")
+            row = expected[value["n"]]
+            seen.append(value["n"])
+            assert record.key == row["carrier"].encode()
+            assert record.timestamp == int(row["at"].timestamp() * 1000)
+            assert list(record.headers) == [("n", str(value["n"]).encode())]
+            assert partition == partition_of(record.key, 4)
+    assert sorted(seen) == sorted(expected)
+
+
+def test_a_second_run_writes_nothing(bench: Bench) -> None:
+    asked = bench.asked()
+    bench.run(asked)
+    again = backfill(bench.spark, bench.worker, bench.queues, asked)
+    assert (again.written, again.before) == (0, ROWS)
+    assert len(all_records(bench.worker, bench.topic)) == ROWS
+
+
+def test_another_source_under_the_same_name_is_refused(bench: Bench) -> None:
+    bench.run(bench.asked(name="once"))
+    other = bench.asked(bench.rows(ROWS + 1), name="once")
+    with pytest.raises(OtherJob, match="was begun with other rows than these: 500 rows of parquet"):
+        bench.run(other)
+    remapped = bench.asked(name="once", mapping=replace(MAPPING, headers=()))
+    with pytest.raises(OtherJob, match="give another --name"):
+        bench.run(remapped)
+    assert len(all_records(bench.worker, bench.topic)) == ROWS
+
+
+def test_bad_rows_stop_it_before_anything_is_written(bench: Bench) -> None:
+    rows = bench.rows().withColumn("prio", F.when(F.col("n") % 100 == 3, 12).otherwise(5))
+    rows = rows.withColumn("carrier", F.when(F.col("n") != 8, F.col("carrier")))
+    headers = [("ringfaust-priority", "prio")]
+    asked = bench.asked(rows, mapping=replace(MAPPING, headers=headers))
+    with pytest.raises(BadRows) as error:
+        bench.run(asked)
+    assert error.value.count == 6
+    assert "ringfaust-priority must be a whole number from 0 to 9, not b'12'" in str(error.value)
+    assert "the route needs the record's key, which it does not have" in str(error.value)
+    assert all_records(bench.worker, bench.topic) == []
+
+
+def test_bad_rows_can_be_skipped_into_quarantine(bench: Bench) -> None:
+    rows = bench.rows().withColumn("carrier", F.when(F.col("n") != 8, F.col("carrier")))
+    place = bench.folder / "bad"
+    asked = bench.asked(rows, name="some", skip_bad=str(place))
+    outcome = backfill(bench.spark, bench.worker, bench.queues, asked)
+    assert (outcome.written, outcome.skipped) == (ROWS - 1, 1)
+    bad = bench.spark.read.parquet(str(place / "some")).collect()
+    assert [(row["what"], json.loads(row["value"])["n"]) for row in bad] == [("queue", 8)]
+    assert len(all_records(bench.worker, bench.topic)) == ROWS - 1
+
+
+def test_rows_without_a_time_are_told(bench: Bench) -> None:
+    rows = bench.rows().withColumn("at", F.when(F.col("n") != 5, F.col("at").cast("string")))
+    rows = rows.withColumn("at", F.when(F.col("n") == 6, "yesterday").otherwise(F.col("at")))
+    with pytest.raises(BadRows, match="at = yesterday: no time; such as 2013-01-01T05:15:00Z"):
+        bench.run(bench.asked(rows))
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"retention.ms": "604800000"}, "Set retention.ms=-1"),
+        ({"message.timestamp.type": "LogAppendTime"}, "set the topic to CreateTime"),
+    ],
+)
+def test_topics_that_would_lose_the_times_are_refused(
+    bench: Bench, settings: dict[str, str], text: str
+) -> None:
+    bench.topic += "-x"
+    bench.queues = bench.routed()
+    make_topic(bench.worker, bench.topic, settings=settings)
+    asked = bench.asked()
+    with pytest.raises(CannotBackfill, match=text):
+        bench.run(asked)
+    doubts = plan(bench.spark, bench.worker, bench.queues, asked).doubts
+    assert [text in doubt for doubt in doubts] == [True]
+    assert all_records(bench.worker, bench.topic) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"topic": "elsewhere"}, "--topic: no route of queues.yaml reads 'elsewhere'"),
+        ({"source": "/no/such/place"}, "SOURCE: '/no/such/place' cannot be read"),
+        ({"name": "a b"}, "--name: 'a b': letters, digits"),
+        ({"mapping": RowMapping(key="carier")}, "--key: 'carier' is no column .*Columns: n, carr"),
+        ({"mapping": RowMapping(timestamp="n / 2")}, "--timestamp: 'n / 2' is double"),
+        ({"mapping": RowMapping(key="uuid()")}, "other values each time"),
+        (
+            {"mapping": RowMapping(headers=[("ringfaust-prio", "n")])},
+            "--header: ringfaust-prio is none that a producer writes; did you mean",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(bench: Bench, change: dict[str, object], text: str) -> None:
+    asked = replace(bench.asked(bench.rows(3)), **change)  # type: ignore[arg-type]
+    with pytest.raises(CannotBackfill, match=text):
+        bench.run(asked)
+
+
+@pytest.mark.parametrize(("kind", "bad"), [(Format.CSV, "x,y,z,too many"), (Format.JSON, "{oh")])
+def test_lines_that_cannot_be_read_are_bad_rows(bench: Bench, kind: Format, bad: str) -> None:
+    rows = bench.rows(20).withColumn("at", F.unix_millis("at")).withColumn("n", F.lit("007"))
+    path = bench.folder / "lines"
+    if kind is Format.CSV:
+        rows.coalesce(1).write.csv(str(path), header=True)
+    else:
+        rows.coalesce(1).write.json(str(path))
+    for checksum in path.glob(".*.crc"):
+        checksum.unlink()
+    with next(path.glob("part-*")).open("a") as file:
+        file.write(bad + "\n")
+    mapping = RowMapping(key="carrier", timestamp="cast(at as bigint)")
+    asked = bench.asked(name=kind.value, mapping=mapping, source=str(path), kind=kind)
+    with pytest.raises(BadRows, match="a line that cannot be read"):
+        bench.run(asked)
+    assert bench.run(replace(asked, skip_bad=str(bench.folder / "bad"))) == 20
+    values = [json.loads(record.value or b"") for record in all_records(bench.worker, bench.topic)]
+    assert {value["n"] for value in values} == {"007"}
+    assert set(values[0]) == {"n", "carrier", "at"}
+
+
+def test_delta_rows_without_keys_are_written_once(bench: Bench) -> None:
+    path = bench.folder / "delta"
+    bench.rows().write.format("delta").save(str(path))
+    bench.rows(3).write.format("delta").mode("append").save(str(path))
+    mapping = RowMapping(value="n", timestamp="at")
+    bench.queues = bench.routed("by.all")
+    asked = bench.asked(source=f"{path}@v0", kind=Format.DELTA, mapping=mapping)
+    assert (bench.run(asked), bench.run(asked)) == (ROWS, 0)
+    found = sorted(int(record.value or b"") for record in all_records(bench.worker, bench.topic))
+    assert found == list(range(ROWS))
+
+
+def test_the_dry_run_tells_what_the_rings_would_evict_and_writes_nothing(bench: Bench) -> None:
+    bench.queues = bench.routed(ring_size=30, evict="lowest_priority")
+    headers = [("ringfaust-priority", "n % 10"), ("ringfaust-delay-ms", "if(n = 9, 60000, null)")]
+    asked = bench.asked(mapping=replace(MAPPING, headers=headers), rate=50.0)
+    found = plan(bench.spark, bench.worker, bench.queues, asked)
+    by_queue = {queue.queue: queue for queue in found.queues}
+    assert set(by_queue) == {f"by.C{number}" for number in range(KEYS)}
+    for number in range(KEYS):
+        queue = by_queue[f"by.C{number}"]
+        records = len(range(number, ROWS, KEYS))
+        scheduled = int(9 in range(number, ROWS, KEYS))
+        assert (queue.records, queue.ring_size, queue.ready) == (records, 30, 30)
+        assert (queue.scheduled, queue.evicted) == (scheduled, records - 30 - scheduled)
+    assert (found.found.records, found.found.bad, found.doubts) == (ROWS, 0, ())
+    assert all_records(bench.worker, bench.topic) == []

@@ -1,0 +1,206 @@
+"""Redrive from a lake to a real broker: what goes again, in which shape, and how often."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.config import QueuesConfig, Route, WorkerConfig
+from ringfaust.core.state import State
+from ringfaust.hosts.road import Road, RoadMap
+from ringfaust.hosts.store import ByteStore, MemoryKeyValue
+from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
+from ringfaust.spark.lake.tables import RECORDS, path
+from ringfaust.spark.redrive import From, Redrive, plan, redrive
+from ringfaust.wire.record import Role
+from ringfaust.wire.route import Route as WireRoute
+from tests.spark.topics import all_records, make_topic
+
+pytestmark = pytest.mark.kafka
+
+DEAD = {
+    "role": "dead",
+    "partition": 1,
+    "queue": "orders",
+    "sequence": 1,
+    "priority": 7,
+    "group": "g",
+    "reason": "rejected",
+    "key": b"k",
+    "value": b"v",
+    "headers": [("theirs", b"1"), ("theirs", None)],
+}
+
+
+class Bench:
+    def __init__(self, spark: SparkSession, servers: str, folder: Path) -> None:
+        self.spark = spark
+        self.lake = str(folder)
+        name = uuid.uuid4().hex[:8]
+        self.worker = WorkerConfig(bootstrap_servers=servers, application=f"app-{name}")
+        self.orders, self.named = f"orders-{name}", f"named-{name}"
+        self.queues = QueuesConfig(
+            routes=[
+                Route(topic=self.orders, queue="orders"),
+                Route(topic=self.named, queue="q.{header:ringfaust-queue}.{key}"),
+            ],
+            queues={"orders": {}, "q.*.*": {}, "thin": {"evicted_payload": "reference"}},
+        )
+        self.asked = Redrive(lake=self.lake, role=From.DEAD, where="reason = 'rejected'")
+
+    def add(self, *records: dict[str, Any]) -> None:
+        """Append to the lake; each has at least an offset."""
+        rows = []
+        for record in records:
+            given = {"topic": self.worker.topic(record.get("role", "dead")), **DEAD, **record}
+            given.setdefault("id", f"m{given['offset']}")
+            given.setdefault("source", f"{self.orders}/2/{given['offset']}")
+            rows.append(Row(**{name: given.get(name) for name in RECORDS.schema.names}))
+        frame = self.spark.createDataFrame(rows, RECORDS.schema)
+        frame.write.format("delta").mode("append").save(path(self.lake, "records"))
+
+    def run(self, **changes: Any) -> int:
+        asked = replace(self.asked, **changes)
+        return redrive(self.spark, self.worker, self.queues, asked).written
+
+    def ids(self, topic: str) -> list[str]:
+        found = all_records(self.worker, topic)
+        return sorted(dict(record.headers)["ringfaust-id"].decode() for record in found)
+
+
+@pytest.fixture
+def bench(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> Bench:
+    bench = Bench(spark, broker.bootstrap_servers, tmp_path)
+    for topic in (bench.orders, bench.named, bench.worker.topic("dead"), bench.worker.topic("evicted")):  # fmt: skip
+        make_topic(bench.worker, topic)
+    return bench
+
+
+def test_a_message_goes_back_as_the_producer_sent_it(bench: Bench) -> None:
+    bench.add({"offset": 5, "expires_at_ms": 7, "time_ms": 1})
+    assert bench.run() == 1
+    (record,) = all_records(bench.worker, bench.orders)
+    assert (record.partition, record.key, record.value) == (2, b"k", b"v")
+    assert list(record.headers) == [
+        ("theirs", b"1"),
+        ("theirs", None),
+        ("ringfaust-id", b"m5"),
+        ("ringfaust-priority", b"7"),
+        ("ringfaust-group", b"g"),
+        ("x-ringfaust-redrives", b"1"),
+        ("x-ringfaust-redriven-from", f"{bench.worker.topic('dead')}/1/5".encode()),
+    ]
+
+
+def test_the_same_redrive_sends_only_what_came_since(bench: Bench) -> None:
+    bench.add({"offset": 5}, {"offset": 6, "reason": "expired"}, {"offset": 8})
+    assert (bench.run(), bench.run()) == (2, 0)
+    bench.add({"offset": 9}, {"offset": 2, "partition": 3})
+    assert plan(bench.spark, bench.worker, bench.queues, bench.asked).before == 2
+    assert bench.run() == 2
+    assert bench.ids(bench.orders) == ["m2", "m5", "m8", "m9"]
+    assert bench.run(name="again") == 4
+
+
+def test_a_name_belongs_to_one_condition(bench: Bench) -> None:
+    bench.add({"offset": 5}, {"offset": 6, "reason": "expired"})
+    bench.run(name="mine")
+    with pytest.raises(OtherJob, match="begun with other rows.*rejected.*; now it is.*expired"):
+        bench.run(name="mine", where="reason = 'expired'")
+    assert bench.ids(bench.orders) == ["m5"]
+
+
+def test_of_an_id_only_the_last_record_counts(bench: Bench) -> None:
+    bench.add({"offset": 5, "id": "a"}, {"offset": 9, "id": "a", "reason": "expired"})
+    bench.add({"offset": 6, "id": "b"}, {"offset": 7, "id": "b"})
+    assert bench.run() == 1
+    (record,) = all_records(bench.worker, bench.orders)
+    assert dict(record.headers)["x-ringfaust-redriven-from"].endswith(b"/1/7")
+
+
+def test_what_went_round_too_often_stays(bench: Bench) -> None:
+    def times(number: int) -> list[tuple[str, bytes]]:
+        return [("x-ringfaust-redrives", b"%d" % number), ("x-ringfaust-redriven-from", b"a/0/1")]
+
+    bench.add({"offset": 5, "headers": times(4)}, {"offset": 6, "headers": times(5)})
+    outcome = redrive(bench.spark, bench.worker, bench.queues, bench.asked)
+    assert (outcome.written, outcome.skipped) == (1, 1)
+    (record,) = all_records(bench.worker, bench.orders)
+    counts = [value for name, value in record.headers if name == "x-ringfaust-redrives"]
+    assert counts == [b"5"]
+
+
+def test_what_went_round_too_often_goes_when_told(bench: Bench) -> None:
+    bench.add({"offset": 6, "headers": [("x-ringfaust-redrives", b"5")]})
+    assert (bench.run(), bench.run(max_redrives=6)) == (0, 1)
+
+
+def test_the_count_passes_through_a_worker() -> None:
+    shared = RoadMap(
+        control_topic="c", hop_topic="h", routes=[WireRoute("t", "orders")],
+        max_record_bytes=9_000, log_is_clock=False,
+    )  # fmt: skip
+    catalog = QueuesConfig(queues={"orders": {"ring_size": 1}}).catalog()
+    road = Road(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
+    headers = [("x-ringfaust-redrives", b"2"), ("ringfaust-id", b"a")]
+    road.take([_Record(offset, headers) for offset in range(2)], 1)
+    ((_, _, told),) = road.outputs()[Role.EVICTED, None]
+    assert ("x-ringfaust-redrives", b"2") in told
+
+
+class _Record:
+    topic, partition, timestamp, timestamp_type, key, value = "t", 0, 0, 0, b"k", b"v"
+
+    def __init__(self, offset: int, headers: Sequence[tuple[str, bytes]]) -> None:
+        self.offset, self.headers = offset, headers
+
+
+def test_the_header_that_named_the_queue_is_made_again(bench: Bench) -> None:
+    bench.add({"offset": 5, "queue": "q.blue.k", "source": f"{bench.named}/0/1"})
+    assert bench.run() == 1
+    (record,) = all_records(bench.worker, bench.named)
+    assert dict(record.headers)["ringfaust-queue"] == b"blue"
+
+
+def test_another_topic_can_be_named(bench: Bench) -> None:
+    bench.add({"offset": 5, "source": "gone/0/1"})
+    with pytest.raises(CannotBackfill, match="--to-topic: no route of queues.yaml reads 'gone'"):
+        bench.run()
+    assert bench.run(to_topic=bench.orders) == 1
+
+
+def test_an_eviction_without_payload_cannot_be_sent_again(bench: Bench) -> None:
+    bench.add(
+        {"role": "evicted", "reason": "overflow", "queue": "thin", "offset": 5, "value": None}
+    )
+    bench.add({"role": "evicted", "reason": "overflow", "offset": 6})
+    with pytest.raises(BadRows, match="its source orders-.*/2/5"):
+        bench.run(role=From.EVICTED, where="true")
+    assert bench.run(role=From.EVICTED, where="queue = 'orders'") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"where": "resaon = 'rejected'"}, "--where: .*resaon.*Columns: role, "),
+        ({"lake": "/no/lake"}, "--lake: '/no/lake' is no lake"),
+    ],
+)
+def test_what_does_not_fit_is_refused(bench: Bench, changes: dict[str, str], text: str) -> None:
+    bench.add({"offset": 5})
+    with pytest.raises(CannotBackfill, match=text):
+        bench.run(**changes)
+
+
+def test_the_dry_run_writes_nothing(bench: Bench) -> None:
+    bench.add({"offset": 5}, {"offset": 6})
+    found = plan(bench.spark, bench.worker, bench.queues, bench.asked)
+    assert (found.rows.records, found.queues) == (2, {(bench.orders, "orders"): 2})
+    assert all_records(bench.worker, bench.orders) == []

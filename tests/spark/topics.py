@@ -1,0 +1,42 @@
+"""Topics for the tests of backfill and redrive, on the real broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ringfaust.app.config import WorkerConfig
+from ringfaust.app.kafka_admin import NewTopic, open_admin
+from ringfaust.app.topic_reader import read_whole
+from ringfaust.wire.record import InRecord
+
+KEPT = {"retention.ms": "-1"}
+"""A producers' topic that keeps original times."""
+
+
+def make_topic(
+    worker: WorkerConfig, name: str, partitions: int = 4, settings: dict[str, str] | None = None
+) -> None:
+    async def make() -> None:
+        async with open_admin(worker) as admin:
+            wanted = NewTopic(name, partitions, -1, KEPT if settings is None else settings)
+            await admin.create([wanted])
+
+    asyncio.run(make())
+
+
+def read_topic(worker: WorkerConfig, topic: str) -> dict[int, list[InRecord]]:
+    """What a read_committed reader sees, by partition."""
+    found: dict[int, list[InRecord]] = defaultdict(list)
+
+    def take(records: Sequence[InRecord]) -> None:
+        found[records[0].partition].extend(records)
+
+    client = {"bootstrap_servers": worker.bootstrap_servers}
+    asyncio.run(read_whole(client, [topic], take))
+    return dict(found)
+
+
+def all_records(worker: WorkerConfig, topic: str) -> list[InRecord]:
+    return [record for records in read_topic(worker, topic).values() for record in records]
