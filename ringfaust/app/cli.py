@@ -33,6 +33,7 @@ class HostName(StrEnum):
 
     MEMORY = "memory"
     FAUST = "faust"
+    SPARK = "spark"
 
 
 @main.callback()

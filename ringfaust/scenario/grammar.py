@@ -257,6 +257,10 @@ class Scenario(_Strict):
         common = {"consumer_timeout": 0, **self.settings.get("#", {})}
         return {**self.settings, "#": common}
 
+    def crashes(self) -> bool:
+        """Has it a crash?"""
+        return any(step.kind == "crash" for step in self.steps)
+
     def needs(self) -> set[str]:
         """The capabilities beyond the plain ones that a host must have to play it."""
         found = set()

@@ -22,7 +22,7 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -39,16 +39,17 @@ from ringfaust.core import command as c
 from ringfaust.core.catalog import Catalog
 from ringfaust.scenario import grammar as g
 from ringfaust.scenario.agree import agree, seen_of
+from ringfaust.scenario.background import BackgroundLoop
 from ringfaust.scenario.link import Link, Outcome, Record
 from ringfaust.scenario.membership import remove_members
-from ringfaust.scenario.player import Difference, Listing, Seen
+from ringfaust.scenario.player import Difference, Listing, Seen, play
 from ringfaust.scenario.process import WorkerProcess
 from ringfaust.scenario.sessions import Sessions, unknown_session
 from ringfaust.wire import headers as h
 from ringfaust.wire.record import Role
 
-START_SECONDS = 60.0
-"""How long a worker may take until it answers, also after a crash."""
+START_SECONDS = 120.0
+"""How long a worker or a job may take until it answers, also after a crash."""
 _LIST_LIMIT = 10_000
 _MOST_PAUSED = 4
 """Queues of a file whose pulling may be paused at one time."""
@@ -63,6 +64,7 @@ class FaustStage:
     """
 
     capabilities: frozenset[str] = frozenset()
+    lanes = 1
 
     def __init__(self, bootstrap_servers: str | None, lose_state: bool = False) -> None:
         self._servers = bootstrap_servers
@@ -71,7 +73,7 @@ class FaustStage:
         self._rig: Rig | None = None
         self._files = 0
 
-    def host(self) -> FaustScenarioHost:
+    def host(self) -> KafkaScenarioHost:
         """A host for the next file."""
         if self._rig is None:
             try:
@@ -80,53 +82,89 @@ class FaustStage:
                 self._opened.close()
                 raise
         self._files += 1
-        return FaustScenarioHost(self._rig, f"file-{self._files}.")
+        return KafkaScenarioHost(self._rig, f"file-{self._files}.")
 
     def close(self) -> None:
         """End what was started, and leave nothing behind."""
         self._opened.close()
         self._rig = None
 
+    def play(self, scenario: g.Scenario) -> None:
+        """Play a file.
+
+        Raises:
+            Difference: it does not hold.
+        """
+        play(scenario, self.host())
+
     def _open(self) -> Rig:
         opened = self._opened
-        runner = opened.enter_context(asyncio.Runner())
-        servers = self._servers or opened.enter_context(EmbeddedBroker()).bootstrap_servers
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="ringfaust-")))
-        application = f"scenario-{uuid.uuid4().hex[:12]}"
-        _write_config(folder, application, servers)
-        worker_config, queues = load(folder)
-        if self._servers:
-            names = [topic.name for topic in wanted_topics(worker_config, queues)]
-            opened.callback(lambda: runner.run(_delete_topics(servers, names)))
-        runner.run(_make_topics(worker_config, _producer_topics(application)))
-        runner.run(create_topics(worker_config, queues))
+        folder, config = prepare(opened, self._servers, partitions=1)
         worker = WorkerProcess(folder, folder / "worker.log")
         opened.callback(worker.stop)
-        link = runner.run(_connect(servers, application, worker))
-        opened.callback(lambda: runner.run(link.close()))
-        data_dir = worker_config.data_dir if self._lose_state else None
-        rig = Rig(runner, link, worker, worker_config, data_dir)
+
+        def crash() -> None:
+            worker.kill()
+            asyncio.run(remove_members(config.bootstrap_servers, config.application))
+            if self._lose_state:
+                shutil.rmtree(config.data_dir)
+            worker.start()
+
+        loop = opened.enter_context(BackgroundLoop())
+        link = open_link(
+            opened, loop, lambda: Link(config.bootstrap_servers, config.application, worker)
+        )
+        rig = Rig(loop, link, config, crash)
         worker.start()
         rig.await_worker()
         return rig
 
 
+def prepare(opened: ExitStack, servers: str | None, partitions: int) -> tuple[Path, WorkerConfig]:
+    """Broker, topics and configuration for a worker or a job; `opened` ends them.
+
+    Returns:
+        The folder with the configuration, and what stands in it.
+    """
+    brokers = servers or opened.enter_context(EmbeddedBroker()).bootstrap_servers
+    folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="ringfaust-")))
+    _write_config(folder, f"scenario-{uuid.uuid4().hex[:12]}", brokers, partitions)
+    config, queues = load(folder)
+    if servers:
+        names = [topic.name for topic in wanted_topics(config, queues)]
+        opened.callback(lambda: asyncio.run(_delete_topics(brokers, names)))
+    asyncio.run(_make_topics(config, _producer_topics(config.application)))
+    asyncio.run(create_topics(config, queues))
+    return folder, config
+
+
+def open_link(opened: ExitStack, loop: BackgroundLoop, make: Callable[[], Link]) -> Link:
+    """A link that is connected; `opened` ends it."""
+
+    async def connect() -> Link:
+        link = make()
+        try:
+            await link.open()
+        except BaseException:
+            await link.close()
+            raise
+        return link
+
+    link = loop.run(connect())
+    opened.callback(lambda: loop.run(link.close()))
+    return link
+
+
 class Rig:
-    """What all files share: the worker, the way to it, and the clock."""
+    """What the files of one partition share: the way to the worker, and the clock."""
 
     def __init__(
-        self,
-        runner: asyncio.Runner,
-        link: Link,
-        worker: WorkerProcess,
-        config: WorkerConfig,
-        lost_at_crash: Path | None,
+        self, loop: BackgroundLoop, link: Link, config: WorkerConfig, crash: Callable[[], None]
     ) -> None:
-        self._runner = runner
+        """`crash`: kills the worker and starts it again."""
+        self._loop = loop
         self._link = link
-        self._worker = worker
-        self._config = config
-        self._lost_at_crash = lost_at_crash
+        self._crash = crash
         self.producer_topic, *self.paused_topics = _producer_topics(config.application)
         self.control_topic = config.topic(Role.CONTROL)
         self.now_ms = 1
@@ -138,31 +176,26 @@ class Rig:
 
     def crash(self) -> None:
         """Kill the worker and start it again."""
-        self._worker.kill()
-        config = self._config
-        self._runner.run(remove_members(config.bootstrap_servers, config.application))
-        if self._lost_at_crash is not None:
-            shutil.rmtree(self._lost_at_crash)
-        self._worker.start()
+        self._crash()
         self.await_worker()
 
     def step(self, records: Sequence[Record], as_one: bool = False) -> Outcome:
         """Write records, and see that all that the worker wrote of them agrees."""
-        outcome = self._runner.run(self._link.step(records, as_one))
+        outcome = self._loop.run(self._link.step(records, as_one))
         agree(outcome)
         return outcome
 
     def abort(self, records: Sequence[Record]) -> None:
         """Write records that nobody may act on."""
-        self._runner.run(self._link.abort(records))
+        self._loop.run(self._link.abort(records))
 
     def ask(self, kind: str, fields: dict[str, Any], seconds: float) -> dict[str, Any]:
         """The reply to a command that changes nothing."""
-        return self._runner.run(self._link.ask(self.control(kind, fields), seconds))
+        return self._loop.run(self._link.ask(self.control(kind, fields), seconds))
 
     def left_over(self) -> list[str]:
         """What the worker wrote without reason."""
-        return self._runner.run(self._link.left_over())
+        return self._loop.run(self._link.left_over())
 
     def control(self, kind: str, fields: dict[str, Any]) -> Record:
         """A control record that asks for a reply of its own."""
@@ -173,7 +206,7 @@ class Rig:
         return Record(self.control_topic, key, value, reply=reply)
 
 
-class FaustScenarioHost:
+class KafkaScenarioHost:
     """Plays one file."""
 
     def __init__(self, rig: Rig, prefix: str) -> None:
@@ -326,11 +359,11 @@ def _producer_topics(application: str) -> list[str]:
     return [f"{application}.sent", *paused]
 
 
-def _write_config(folder: Path, application: str, servers: str) -> None:
+def _write_config(folder: Path, application: str, servers: str, partitions: int) -> None:
     worker = {
         "application": application,
         "bootstrap_servers": servers,
-        "partitions": 1,
+        "partitions": partitions,
         "data_dir": str(folder / "data"),
         "clock": "log",
     }
@@ -340,16 +373,6 @@ def _write_config(folder: Path, application: str, servers: str) -> None:
     queues = {"routes": routes, "queues": {"unused": {}}}
     (folder / "worker.yaml").write_text(yaml.safe_dump(worker), "utf-8")
     (folder / "queues.yaml").write_text(yaml.safe_dump(queues), "utf-8")
-
-
-async def _connect(servers: str, application: str, worker: WorkerProcess) -> Link:
-    link = Link(servers, application, worker)
-    try:
-        await link.open()
-    except BaseException:
-        await link.close()
-        raise
-    return link
 
 
 async def _make_topics(config: WorkerConfig, names: Sequence[str]) -> None:

@@ -2,7 +2,8 @@
 
 One partition. Everything a worker writes is read, read_committed, and everything must be explained
 by a record of ours: an event by nobody's record, an output without an event, a second reply are
-errors, whenever they turn up.
+errors, whenever they turn up. Of a host that may repeat its output what is the same to the byte is
+dropped, as every reader of it has to do (docs/spark.md).
 """
 
 from __future__ import annotations
@@ -16,16 +17,13 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from ringfaust.scenario.player import Difference
-from ringfaust.scenario.process import WorkerProcess
+from ringfaust.scenario.process import Process
 from ringfaust.wire.record import Headers, Role
 
-ANSWER_SECONDS = 30.0
-"""How long a worker that runs may take for one step."""
 _POLL_MS = 500
 _FETCH_WAIT_MS = 50
 """That a transaction ended behind the last record is told by a fetch that brings nothing."""
 _OUTPUTS = (Role.EVENTS, Role.REPLIES, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
-_PARTITION = 0
 _ENDS_PRODUCED = ("added", "scheduled", "refused", "unreadable")
 _ENDS_CONTROL = ("done", "refused", "unreadable")
 
@@ -59,8 +57,20 @@ class Outcome(NamedTuple):
 class Link:
     """See the head of this file. Make it where an event loop runs."""
 
-    def __init__(self, bootstrap_servers: str, application: str, worker: WorkerProcess) -> None:
-        self._application = application
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        application: str,
+        worker: Process,
+        partition: int = 0,
+        *,
+        answer_seconds: float = 30.0,
+        drops_repeats: bool = False,
+    ) -> None:
+        """`answer_seconds`: how long a worker that runs may take for one step."""
+        self._partition = partition
+        self._answer_seconds = answer_seconds
+        self._known: set[Any] | None = set() if drops_repeats else None
         self._worker = worker
         self._control_topic = f"{application}.{Role.CONTROL}"
         self._roles = {f"{application}.{role}": role for role in _OUTPUTS}
@@ -68,7 +78,8 @@ class Link:
             bootstrap_servers=bootstrap_servers, acks="all", enable_idempotence=True
         )
         self._transactions = AIOKafkaProducer(
-            bootstrap_servers=bootstrap_servers, transactional_id=f"{application}-sessions"
+            bootstrap_servers=bootstrap_servers,
+            transactional_id=f"{application}-sessions-{partition}",
         )
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap_servers,
@@ -84,7 +95,7 @@ class Link:
     async def open(self) -> None:
         """Connect, and read all outputs from their beginning."""
         await self._consumer.start()
-        places = [TopicPartition(topic, _PARTITION) for topic in self._roles]
+        places = [TopicPartition(topic, self._partition) for topic in self._roles]
         self._consumer.assign(places)
         await self._consumer.seek_to_beginning(*places)
         await self._producer.start()
@@ -111,7 +122,7 @@ class Link:
             places = await self._write(self._producer, records)
         wanted = self._wanted(dict(zip(places, records, strict=True)))
         asked = [record.reply for record in records if record.reply]
-        await self._until(lambda: self._is_whole(wanted, asked))
+        await self._until(lambda: self._is_whole(wanted, asked), self._answer_seconds)
         return self._take(wanted)
 
     def _wanted(self, written: Mapping[str, Record]) -> dict[str, Record]:
@@ -129,7 +140,7 @@ class Link:
         await self._write(self._transactions, records)
         await self._transactions.abort_transaction()
 
-    async def ask(self, record: Record, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+    async def ask(self, record: Record, seconds: float) -> dict[str, Any]:
         """Write a command that causes no event, and return its reply."""
         await self._write(self._producer, [record])
         await self._until(lambda: bool(self._replies), seconds)
@@ -146,7 +157,7 @@ class Link:
                 each.value,
                 key=each.key,
                 headers=list(each.headers),
-                partition=_PARTITION,
+                partition=self._partition,
             )
             for each in records
         ]
@@ -155,7 +166,7 @@ class Link:
 
     # --- out -------------------------------------------------------------------------------------
 
-    async def _until(self, done: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:
+    async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not done():
             self._worker.check()
@@ -169,11 +180,21 @@ class Link:
             role = self._roles[place.topic]
             for record in records:
                 if role is Role.EVENTS:
-                    self._lines += map(json.loads, record.value.splitlines())
+                    lines = [line for line in record.value.splitlines() if self._is_new(line)]
+                    self._lines += map(json.loads, lines)
+                elif not self._is_new((role, record.key, record.value, record.headers)):
+                    continue
                 elif role is Role.REPLIES:
                     self._replies.append((record.key.decode(), json.loads(record.value)))
                 else:
                     self._records[role].append(record)
+
+    def _is_new(self, output: Any) -> bool:
+        if self._known is None:
+            return True
+        before = len(self._known)
+        self._known.add(output)
+        return len(self._known) > before
 
     def _is_whole(self, wanted: Mapping[str, Record], asked: Sequence[str]) -> bool:
         """Has all arrived? Events tell how much of the rest there is to come."""
@@ -211,7 +232,7 @@ class Link:
     async def left_over(self) -> list[str]:
         """Read to the end of all outputs, and drop what nobody has taken; a line for each."""
         ends = await self._consumer.end_offsets(list(self._consumer.assignment()))
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline = time.monotonic() + self._answer_seconds
         for place, end in ends.items():
             while await self._consumer.position(place) < end:
                 if time.monotonic() > deadline:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -11,34 +12,46 @@ from rich.markup import escape
 
 from ringfaust.scenario.grammar import Scenario
 from ringfaust.scenario.memory import MemoryScenarioHost
-from ringfaust.scenario.player import Difference, Host, play
+from ringfaust.scenario.player import Difference, play
 from ringfaust.scenario.reading import BadScenario, load
 
 
 class _Stage(Protocol):
-    """Gives a host for each file, and ends what it started."""
+    """Plays files, and ends what it started."""
 
     capabilities: frozenset[str]
+    lanes: int
+    """How many files it plays at once."""
 
-    def host(self) -> Host: ...
+    def play(self, scenario: Scenario) -> None: ...
 
     def close(self) -> None: ...
 
 
 class _MemoryStage:
     capabilities = MemoryScenarioHost.capabilities
+    lanes = 1
 
-    def host(self) -> Host:
-        return MemoryScenarioHost()
+    def play(self, scenario: Scenario) -> None:
+        play(scenario, MemoryScenarioHost())
 
     def close(self) -> None:
         pass
 
 
-def _faust_stage(bootstrap_servers: str | None) -> _Stage:
-    from ringfaust.scenario.kafka import FaustStage  # noqa: PLC0415 - Kafka only if asked for
+def _open_stage(host: str, bootstrap_servers: str | None) -> _Stage:
+    """Kafka and Spark are imported only if they are asked for."""
+    if host == "memory":
+        return _MemoryStage()
+    if host == "faust":
+        from ringfaust.scenario.kafka import FaustStage  # noqa: PLC0415
 
-    return FaustStage(bootstrap_servers)
+        return FaustStage(bootstrap_servers)
+    from ringfaust.scenario.spark import SparkStage  # noqa: PLC0415
+
+    stage = SparkStage(bootstrap_servers)
+    stage.open()
+    return stage
 
 
 def run(
@@ -54,12 +67,12 @@ def run(
     except BadScenario as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(escape(str(error)))
         return 2
-    open_stage: Callable[[], _Stage] = (
-        _MemoryStage if host == "memory" else lambda: _faust_stage(bootstrap_servers)
-    )
-    stage = open_stage()
+    stage = _open_stage(host, bootstrap_servers)
+    verdicts = []
     try:
-        verdicts = [_one(scenario, stage, out) for scenario in scenarios]
+        for verdict, told in play_all(scenarios, stage):
+            verdicts.append(verdict)
+            out.print("\n".join(told))
     finally:
         stage.close()
     failed, skipped = verdicts.count("fails"), verdicts.count("skipped")
@@ -67,18 +80,30 @@ def run(
     return 1 if failed or (strict and skipped) else 0
 
 
-def _one(scenario: Scenario, stage: _Stage, out: Console) -> str:
+def play_all(scenarios: Sequence[Scenario], stage: _Stage) -> Iterator[tuple[str, list[str]]]:
+    """The verdict on each, in their order, and what to tell of it.
+
+    A file with a crash goes before the others: side by side they share one.
+    """
+    with ThreadPoolExecutor(stage.lanes) as pool:
+        order = sorted(range(len(scenarios)), key=lambda at: not scenarios[at].crashes())
+        played = {at: pool.submit(_one, scenarios[at], stage) for at in order}
+        for at in range(len(scenarios)):
+            yield played[at].result()
+
+
+def _one(scenario: Scenario, stage: _Stage) -> tuple[str, list[str]]:
     lacking = scenario.needs() - stage.capabilities
     if lacking:
-        out.print(f"skipped  {scenario.id}: this host has no {escape(', '.join(sorted(lacking)))}")
-        return "skipped"
+        no = escape(", ".join(sorted(lacking)))
+        return "skipped", [f"skipped  {scenario.id}: this host has no {no}"]
     try:
-        play(scenario, stage.host())
+        stage.play(scenario)
     except Difference as difference:
-        out.print(f"[red]fails[/]    {scenario.id}: {escape(scenario.says)}")
-        out.print(escape(f"         line {difference.line}, {difference.step}: {difference.what}"))
-        out.print(escape(f"         expected {difference.expected}"))
-        out.print(escape(f"         happened {difference.happened}"))
-        return "fails"
-    out.print(f"[green]holds[/]    {scenario.id}: {escape(scenario.says)}")
-    return "holds"
+        return "fails", [
+            f"[red]fails[/]    {scenario.id}: {escape(scenario.says)}",
+            escape(f"         line {difference.line}, {difference.step}: {difference.what}"),
+            escape(f"         expected {difference.expected}"),
+            escape(f"         happened {difference.happened}"),
+        ]
+    return "holds", [f"[green]holds[/]    {scenario.id}: {escape(scenario.says)}"]

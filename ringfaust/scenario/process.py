@@ -1,10 +1,13 @@
-"""A worker as a process of its own, started, killed and stopped by its process id."""
+"""A worker or a job as a process of its own, started, killed and stopped by its process id."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from ringfaust.errors import RingfaustError
@@ -13,7 +16,7 @@ _STOP_SECONDS = 20.0
 _LOG_LINES = 30
 
 # Ends the worker when we are gone without having said goodbye, killed say.
-_GUARD = 'read -r goodbye || kill -KILL "$1"'
+_GUARD = 'read -r goodbye || kill -s KILL -- "-$1"'
 
 
 class WorkerFailed(RingfaustError):
@@ -25,18 +28,18 @@ class WorkerFailed(RingfaustError):
         super().__init__(f"The worker {what}. The end of its log:\n{tail}")
 
 
-class WorkerProcess:
-    """`ringfaust worker` with a config folder; its output goes to a log file."""
+class Process:
+    """A `ringfaust` command that runs beside us; its output goes to a log file."""
 
-    def __init__(self, config_folder: Path, log_path: Path) -> None:
-        self._folder = config_folder
+    def __init__(self, arguments: Sequence[str], log_path: Path) -> None:
+        self._arguments = arguments
         self._log_path = log_path
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it. Whether it works is for the protocol to tell."""
-        command = [sys.executable, "-m", "ringfaust", "worker", "--config", str(self._folder)]
+        command = [sys.executable, "-m", "ringfaust", *self._arguments]
         with self._log_path.open("ab") as log:
             # A session of its own: Ctrl-C is for us, and we decide when the worker ends.
             self._process = subprocess.Popen(
@@ -68,9 +71,9 @@ class WorkerProcess:
         return WorkerFailed(what, self._log_path)
 
     def kill(self) -> None:
-        """End it at once, as a power cut would."""
+        """End it at once, as a power cut would, and with it what it started in its session."""
         if self._process is not None:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._dismiss_guard()
 
@@ -89,3 +92,10 @@ class WorkerProcess:
         guard, self._guard, self._process = self._guard, None, None
         if guard is not None:
             guard.communicate(b"goodbye\n")
+
+
+class WorkerProcess(Process):
+    """`ringfaust worker` with a config folder."""
+
+    def __init__(self, config_folder: Path, log_path: Path) -> None:
+        super().__init__(["worker", "--config", str(config_folder)], log_path)
