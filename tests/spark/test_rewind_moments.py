@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from ringfaust.core import command as c
 from ringfaust.core import effect as e
 from ringfaust.spark.lines import read_lines
 from ringfaust.spark.rewind.contents import (
@@ -18,12 +18,16 @@ from ringfaust.spark.rewind.contents import (
     digest_answer,
     read_contents,
 )
+from ringfaust.spark.rewind.diff import WrongOrder, read_diff
 from ringfaust.spark.rewind.moment import (
+    Asked,
     AtOffset,
     AtStep,
     AtTime,
     BadMoment,
+    Moment,
     read_moment,
+    read_offset,
     settle,
 )
 from ringfaust.wire.events import WRITERS, done_line, event_tail
@@ -54,6 +58,8 @@ class Told:
         """By queue and step: the answer to `list`; the last one that was given at that step."""
         self.steps_until: dict[int, int] = {}
         """By time: the last step of that time."""
+        self.steps: list[int] = []
+        """By command: the last step when it was done."""
         for number in range(commands):
             command, effects = history.draw()
             by = f"app.control/0/{number}"
@@ -65,7 +71,31 @@ class Told:
             self.steps_until[state.now_ms] = state.step
             for queue in state.queues.values():
                 self.held[queue.name, state.step] = list_queue(queue, 10_000)
-        self.last_step = state.step
+            self.steps.append(state.step)
+
+    def states(self, queue: str, step: int) -> dict[str, str]:
+        """By message that was there: its state."""
+        answer = self.held[queue, step]
+        held = [each for ids in answer["delivering"].values() for each in ids]
+        return (
+            dict.fromkeys(answer["ready"], "ready")
+            | dict.fromkeys(held, "delivering")
+            | dict.fromkeys(answer["scheduled"], "scheduled")
+        )
+
+
+def added(step: int, sequence: int, *, by: str = "in/0/0", source: str = "in/0/0") -> str:
+    """The line of a plain send to the queue `q`."""
+    line = {
+        "step": step, "event": "added", "queue": "q", "sequence": sequence, "id": f"m{sequence}",
+        "source": source, "enqueued_ms": 1, "priority": 4, "size_bytes": 80, "time_ms": 1, "by": by,
+    }  # fmt: skip
+    return json.dumps(line)
+
+
+def done(step: int, by: str) -> str:
+    """The line of a heartbeat."""
+    return done_line(step, "heartbeat", event_tail(1, by))
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +114,105 @@ def test_contents_are_those_of_the_core_after_any_step(lines: DataFrame, told: T
     for at, contents in zip(moments, found, strict=True):
         assert [each.answer() for each in contents] == [told.held[at]]
         assert contents[0].digest() == digest_answer(told.held[at])
+
+
+def test_a_time_is_all_steps_until_then(lines: DataFrame, told: Told) -> None:
+    times = sorted(told.steps_until)[50::200]
+    found = read_contents(lines, [("plain", AtTime(time_ms)) for time_ms in times])
+    for time_ms, (contents,) in zip(times, found, strict=True):
+        assert contents.answer() == told.held["plain", told.steps_until[time_ms]]
+
+
+def test_an_offset_is_the_last_step_of_its_topic_until_then(lines: DataFrame, told: Told) -> None:
+    asked = [Asked("plain", AtOffset("app.control", 0, number)) for number in range(20, 1_500, 90)]
+    steps = settle(lines, asked, HOP)
+    assert steps == [AtStep(0, told.steps[each.moment.offset]) for each in asked]  # type: ignore[union-attr]
+    with pytest.raises(BadMoment, match="app.control/7/3"):
+        settle(lines, [Asked("plain", AtOffset("app.control", 7, 3))], HOP)
+
+
+def test_a_record_without_a_line_is_after_the_one_before_it(spark: SparkSession) -> None:
+    lines = to_lines(
+        spark,
+        [
+            [added(1, 1, by="in/0/0"), added(2, 2, by="in/0/1"), done(2, "app.control/0/4")],
+            [added(3, 3, by="in/0/2"), added(4, 4, by="app.hop/0/0", source="far/3/9")],
+            [added(5, 5, by="app.hop/0/1", source="far/3/12")],
+        ],
+    )
+    asked = {
+        "app.control/0/5": 2, "in/0/2": 3, "in/0/99": 3, "far/3/11": 4, "far/3/12": 5,
+        "app.hop/0/0": 4,
+    }  # fmt: skip
+    found = settle(lines, [Asked("q", read_offset(text)) for text in asked], HOP)
+    assert found == [AtStep(0, step) for step in asked.values()]
+    with pytest.raises(BadMoment, match="far/3/8"):
+        settle(lines, [Asked("q", read_offset("far/3/8"))], HOP)
+
+
+def test_repeated_lines_change_nothing(spark: SparkSession, told: Told) -> None:
+    """Spark's Kafka sink may write part of a micro-batch, crash, and write all of it again."""
+    batches = []
+    for start in range(0, 400, 100):
+        whole = told.batches[start : start + 100]
+        batches += [*whole[:60], [*whole[60][:1]], *whole]
+    lines = to_lines(spark, [batch for batch in batches if batch])
+    step = told.steps[399]
+    found = read_contents(lines, [(queue, AtStep(0, step)) for queue in QUEUES])
+    assert [one.answer() for (one,) in found] == [told.held[queue, step] for queue in QUEUES]
+
+
+def test_without_its_first_messages_a_ring_is_not_guessed(spark: SparkSession) -> None:
+    lines = to_lines(spark, [[added(8, 2), added(9, 3)]])
+    with pytest.raises(HistoryCut, match="2 of its 3"):
+        read_contents(lines, [("q", AtStep(0, 9))])
+    with pytest.raises(UnknownQueue, match="'nobody'"):
+        read_contents(lines, [("nobody", AtStep(0, 9))])
+
+
+def test_a_diff_says_what_became_of_each_message(lines: DataFrame, told: Told) -> None:
+    queue, first, second = "mixed", told.steps[700], told.steps[760]
+    (diff,) = read_diff(lines, queue, AtStep(0, first), AtStep(0, second), 10_000)
+    before, after = (told.states(queue, step) for step in (first, second))
+    kinds: dict[str, set[str]] = {"came": set(), "left": set(), "changed": set(), "passed": set()}
+    for change in diff.changes:
+        kinds[change.kind].add(change.id)
+        assert change.before == before.get(change.id, change.before)
+        assert change.after == after.get(change.id, change.after)
+    assert kinds["came"] == after.keys() - before.keys()
+    assert kinds["left"] == before.keys() - after.keys()
+    assert kinds["changed"] >= {m for m in before.keys() & after.keys() if before[m] != after[m]}
+    assert not kinds["passed"] & (before.keys() | after.keys())
+    assert sum(diff.counts.values()) == len(diff.changes)
+    assert diff.unchanged + len(kinds["changed"]) == len(before.keys() & after.keys())
+    evicted = (
+        told.held[queue, second]["counts"]["evicted"] - told.held[queue, first]["counts"]["evicted"]
+    )
+    assert evicted == sum(n for (_, state, _), n in diff.counts.items() if state == "evicted") > 0
+
+
+def test_a_diff_goes_forward(lines: DataFrame) -> None:
+    with pytest.raises(WrongOrder, match="exchange them"):
+        read_diff(lines, "plain", AtStep(0, 9), AtStep(0, 8), 10)
+    with pytest.raises(WrongOrder, match="different partitions"):
+        read_diff(lines, "plain", AtStep(0, 9), AtStep(1, 10), 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("0/1234", AtStep(0, 1234)),
+        ("orders.eu/3/12", AtOffset("orders.eu", 3, 12)),
+        ("1700000000000", AtTime(1_700_000_000_000)),
+        ("1970-01-01T00:00:01.5", AtTime(1_500)),
+        ("1970-01-01T01:00:01+01:00", AtTime(1_000)),
+    ],
+)
+def test_a_moment_is_known_by_its_form(text: str, moment: Moment) -> None:
+    assert read_moment(text) == moment
+
+
+@pytest.mark.parametrize("text", ["yesterday", "0/x", "/0/1", "a/b/c", "a/0/1/2", ""])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(BadMoment, match="is no"):
+        read_moment(text)

@@ -1,4 +1,4 @@
-"""A queue's history again through the core: with the settings that were, nothing may be different."""
+"""A queue's history again through the core: with the same settings nothing may be different."""
 
 from __future__ import annotations
 
@@ -102,9 +102,7 @@ def test_without_a_ring_only_operators_evict() -> None:
 
 
 def test_a_plain_ring_of_n_evicts_all_but_the_last_n() -> None:
-    sends = [
-        [Line(n, "added", n, f"in/0/{n}", None, n, f"m{n}", n, 4, 100)] for n in range(1, 101)
-    ]
+    sends = [[Line(n, "added", n, f"in/0/{n}", None, n, f"m{n}", n, 4, 100)] for n in range(1, 101)]
     for size in (1, 7, 99, 100, 1_000):
         gone = replayed(sends, {"ring_size": 10}, {"ring_size": size})
         assert [d.sequence for d in gone] == list(range(1, 101 - min(size, 100)))
@@ -130,7 +128,11 @@ def test_a_slot_takes_one_message_at_most_and_ends_when_it_ended() -> None:
     )
     # m1 and m2 are evicted by m3, which takes the slot of m1; the slots of m2 and m3 stay free,
     # until that of m2 ends; that of m3 takes m4, and m5 stays.
-    assert [(d.event, d.id) for d in gone] == [("evicted", "m1"), ("evicted", "m2"), ("acked", "m3")]
+    assert [(d.event, d.id) for d in gone] == [
+        ("evicted", "m1"),
+        ("evicted", "m2"),
+        ("acked", "m3"),
+    ]
 
 
 def test_a_history_without_its_beginning_is_refused() -> None:

@@ -100,9 +100,7 @@ def _parts(answer: Mapping[str, Any]) -> Iterator[list[Any]]:
     yield ["counts", dict(answer["counts"])]
 
 
-def read_contents(
-    lines: DataFrame, asked: Sequence[tuple[str, Settled]]
-) -> list[list[Contents]]:
+def read_contents(lines: DataFrame, asked: Sequence[tuple[str, Settled]]) -> list[list[Contents]]:
     """What rings held, each in each partition that has a queue of that name.
 
     One Spark job for all. What the rings held comes to the driver, what has left them does not.

@@ -57,10 +57,10 @@ def trace_messages(lines: DataFrame, **moments: Column) -> DataFrame:
         moments: by the name of a column to be: is a line of that moment or before?
 
     Returns:
-        ask, partition, queue, `life`, `lives`, sequence; `birth`, a struct (null where the events do not
-        go back so far); `came_due_ms`, when it came out of the schedule that it was sent to;
-        `handovers`, how often it was handed over in all; and a struct for each moment (null where it was not there yet) with its `state`: one of HELD or
-        GONE, and what is known of it.
+        ask, partition, queue, `life`, `lives`, sequence; `birth`, a struct (null where the events
+        do not go back so far); `came_due_ms`, when it came out of the schedule that it was sent to;
+        `handovers`, how often it was handed over in all; and a struct for each moment (null where
+        it was not there yet) with its `state`, one of HELD or GONE, and what is known of it.
     """
     event = F.col("event")
     is_ready = event.isin("added", "due") | ((event == "returned") & F.col("due_ms").isNull())
@@ -80,9 +80,7 @@ def trace_messages(lines: DataFrame, **moments: Column) -> DataFrame:
         (event == "scheduled").alias("to_schedule"),
     )  # fmt: skip
     due = F.struct("step", "due_ms")
-    last = [
-        F.max(F.when(condition, transition)).alias(name) for name, condition in moments.items()
-    ]
+    last = [F.max(F.when(condition, transition)).alias(name) for name, condition in moments.items()]
     about_messages = number_lives(lines).filter(F.col("sequence").isNotNull())
     return (
         about_messages.groupBy(*_MESSAGE)
@@ -93,8 +91,6 @@ def trace_messages(lines: DataFrame, **moments: Column) -> DataFrame:
             F.max("handovers").alias("handovers"),
             *last,
         )
-        .withColumn(
-            "came_due_ms", F.when(F.col("birth.to_schedule"), F.col("first_due.due_ms"))
-        )
+        .withColumn("came_due_ms", F.when(F.col("birth.to_schedule"), F.col("first_due.due_ms")))
         .drop("first_due")
     )

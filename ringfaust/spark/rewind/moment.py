@@ -106,8 +106,10 @@ def read_moment(text: str) -> Moment:
     Raises:
         BadMoment: it is none of them.
     """
-    reader = {1: read_step, 2: read_offset}.get(text.count("/"), read_time)
-    return reader(text)
+    slashes = text.count("/")
+    if slashes == 0:
+        return read_time(text)
+    return read_step(text) if slashes == 1 else read_offset(text)
 
 
 def until(moment: Settled) -> Column:
@@ -128,9 +130,9 @@ class Asked:
 def settle(lines: DataFrame, asked: Sequence[Asked], hop_topic: str) -> list[Settled]:
     """The steps that offsets stand for; other moments as they are. One Spark job for all.
 
-    A record may have left no line: `list` never does, and a record of a queue that is not pulled has
-    not yet. So the last record at or before the offset counts that has. Of a topic that takes the
-    hop, it is the last that was sent to this queue.
+    A record may have left no line: `list` never does, and a record of a queue that is not pulled
+    has not yet. So the last record at or before the offset counts that has. Of a topic that takes
+    the hop, it is the last that was sent to this queue.
 
     Args:
         lines: as of `read_lines`.

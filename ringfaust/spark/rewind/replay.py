@@ -124,7 +124,8 @@ class Replay:
         """Do what made these lines, all those of the queue in one step; who left by it."""
         self._now = lines[0].time_ms
         self._step = lines[0].step
-        self._out = out = []
+        out: list[Departure] = []
+        self._out = out
         if any(line.event == "deleted" for line in lines):
             self._send_command(c.DeleteQueue(_NAME))
             self._begin()
@@ -182,8 +183,8 @@ class Replay:
         assert line.sequence and line.id is not None and line.enqueued_ms is not None
         if line.sequence != self._queue.sequence + 1:
             raise NotWhole(
-                f"message {line.sequence} follows {self._queue.sequence}: lines are missing, by the "
-                "topic's retention perhaps; use --lake, if a lake has kept them"
+                f"message {line.sequence} follows {self._queue.sequence}: lines are missing, by "
+                "the topic's retention perhaps; use --lake, if a lake has kept them"
             )
         self._send_command(
             c.Send(

@@ -1,0 +1,146 @@
+"""What became of a ring between two moments: who came, who left and how, whose state changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from ringfaust.errors import RingfaustError
+from ringfaust.spark.rewind.messages import HELD, ask, trace_messages
+from ringfaust.spark.rewind.moment import AtStep, Settled, until
+
+
+class WrongOrder(RingfaustError):
+    """The second moment is not after the first, or is of another partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One message, at both moments."""
+
+    kind: str
+    """came, left, changed (its state, or its delivery), passed (it came and left in between)."""
+    id: str
+    sequence: int
+    before: str
+    """Its state at the first moment; empty if it was not there yet."""
+    after: str
+    """Its state at the second: ready, delivering, scheduled, or how it left."""
+    reason: str
+    """Why it was evicted or dead; else empty."""
+    consumer: str
+    """Who holds it, or acked it; else empty."""
+    step: int
+    """Its last transition."""
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """One ring, from one moment to another."""
+
+    queue: str
+    partition: int
+    counts: Mapping[tuple[str, str, str], int]
+    """How many messages, by (kind, after, reason)."""
+    unchanged: int
+    """Messages that were there and had no transition."""
+    changes: Sequence[Change]
+    """By step; the first of them, where they are many."""
+
+
+def read_diff(
+    lines: DataFrame, queue: str, before: Settled, after: Settled, limit: int
+) -> list[Diff]:
+    """What became of a ring, in each partition that has one of that name.
+
+    Args:
+        lines: as of `read_lines`.
+        queue: its name.
+        before: the first moment, of `settle`.
+        after: the second.
+        limit: most changes that come to the driver, of each partition.
+
+    Raises:
+        WrongOrder: the second moment is before the first, or of another partition.
+    """
+    _check(before, after)
+    both = (F.col("queue") == queue) & until(after)
+    if isinstance(before, AtStep):
+        both &= F.col("partition") == before.partition
+    messages = trace_messages(ask(lines, [both]), before=until(before), after=F.lit(True))
+    was_held = F.coalesce(F.col("before.state").isin(*HELD), F.lit(False))
+    is_held = F.col("after.state").isin(*HELD)
+    kind = (
+        F.when(F.col("before").isNull(), F.when(is_held, "came").otherwise("passed"))
+        .when(was_held & ~is_held, "left")
+        .when(was_held & (F.col("after.step") > F.col("before.step")), "changed")
+        .when(was_held, "unchanged")
+    )
+    changed = messages.withColumn("kind", kind).filter("kind is not null").persist()
+    try:
+        return _collect(changed, queue, limit)
+    finally:
+        changed.unpersist()
+
+
+def _check(before: Settled, after: Settled) -> None:
+    if isinstance(before, AtStep) and isinstance(after, AtStep):
+        if before.partition != after.partition:
+            raise WrongOrder(
+                f"{before} and {after} are of different partitions: a queue lives in one"
+            )
+        if before.step > after.step:
+            raise WrongOrder(f"{after} is before {before}: exchange them")
+    elif not isinstance(before, AtStep) and not isinstance(after, AtStep):
+        if before.time_ms > after.time_ms:
+            raise WrongOrder(f"{after} is before {before}: exchange them")
+
+
+def _collect(changed: DataFrame, queue: str, limit: int) -> list[Diff]:
+    by_kind = (
+        changed.groupBy("partition", "kind", _text("after.state"), _text("after.reason"))
+        .count()
+        .collect()
+    )
+    rows = (
+        changed.filter("kind <> 'unchanged'")
+        .orderBy("partition", "after.step", "after.offset", "after.line")
+        .limit(limit)
+        .select("partition", "kind", "sequence", "birth.id", "before", "after")
+        .collect()
+    )
+    return [
+        Diff(
+            queue,
+            partition,
+            {
+                (row["kind"], row["state"], row["reason"]): row["count"]
+                for row in sorted(by_kind, key=lambda row: row[1:4])
+                if row["partition"] == partition and row["kind"] != "unchanged"
+            },
+            sum(
+                row["count"]
+                for row in by_kind
+                if row["partition"] == partition and row["kind"] == "unchanged"
+            ),
+            [_change(row) for row in rows if row["partition"] == partition],
+        )
+        for partition in sorted({row["partition"] for row in by_kind})
+    ]
+
+
+def _text(name: str) -> Column:
+    return F.coalesce(F.col(name), F.lit("")).alias(name.rpartition(".")[2])
+
+
+def _change(row: Row) -> Change:
+    before, after = row["before"], row["after"]
+    return Change(
+        row["kind"], row["id"] or "", row["sequence"], before["state"] if before else "",
+        after["state"], after["reason"] or "", after["consumer"] or "", after["step"],
+        after["time_ms"],
+    )  # fmt: skip

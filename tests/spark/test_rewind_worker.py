@@ -1,0 +1,206 @@
+"""A real worker on a real broker: what it answers to `list`, and the rewind to that offset."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from pyspark.sql import DataFrame, SparkSession
+from typer.main import get_command
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.cli import main as cli
+from ringfaust.app.config import QueuesConfig, WorkerConfig, load
+from ringfaust.app.kafka_admin import NewTopic, open_admin
+from ringfaust.app.topics import create_topics
+from ringfaust.core import command as c
+from ringfaust.scenario.link import Link, Record
+from ringfaust.scenario.process import WorkerProcess
+from ringfaust.spark.kafka import read_topics
+from ringfaust.spark.lines import read_lines
+from ringfaust.spark.rewind.contents import digest_answer, read_contents
+from ringfaust.spark.rewind.moment import Asked, read_offset, settle
+from ringfaust.spark.rewind.whatif import AS_IT_WAS, HISTORY, replay_lines, with_commands
+from ringfaust.wire import headers as h
+from ringfaust.wire.record import Role
+from tests.spark.rewind_log import QUEUES, History
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+ANSWER_SECONDS = 60.0
+LISTS = 50
+COMMANDS_BETWEEN = 20
+
+
+class Listed(NamedTuple):
+    """An answer to `list`."""
+
+    queue: str
+    place: str
+    """topic/partition/offset of the `list`."""
+    answer: dict[str, Any]
+
+
+class Played(NamedTuple):
+    """What a worker was told to do, and what it said."""
+
+    folder: Path
+    worker: WorkerConfig
+    queues: QueuesConfig
+    listed: list[Listed]
+
+
+@pytest.fixture(scope="module")
+def played(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    """One worker, four queues, a thousand commands, and `list` after each twenty of them."""
+    folder = tmp_path_factory.mktemp("rewind")
+    application = f"rewind-{uuid.uuid4().hex[:8]}"
+    worker_file = {
+        "application": application,
+        "bootstrap_servers": broker.bootstrap_servers,
+        "partitions": 1,
+        "data_dir": str(folder / "data"),
+        "clock": "log",
+    }
+    sent = f"{application}.sent"
+    route = {"topic": sent, "queue": f"{{header:{h.QUEUE}}}", "hop": "never"}
+    (folder / "worker.yaml").write_text(yaml.safe_dump(worker_file), "utf-8")
+    (folder / "queues.yaml").write_text(
+        yaml.safe_dump({"routes": [route], "queues": QUEUES}), "utf-8"
+    )
+    worker, queues = load(folder)
+    process = WorkerProcess(folder, folder / "worker.log")
+    try:
+        listed = asyncio.run(_play(worker, queues, process, sent))
+    finally:
+        process.stop()
+    yield Played(folder, worker, queues, listed)
+
+
+async def _play(
+    worker: WorkerConfig, queues: QueuesConfig, process: WorkerProcess, sent: str
+) -> list[Listed]:
+    async with open_admin(worker) as admin:
+        by_ticks = {"message.timestamp.type": "CreateTime"}
+        await admin.create([NewTopic(sent, 1, -1, by_ticks)])
+    await create_topics(worker, queues)
+    control = worker.topic(Role.CONTROL)
+    link = Link(worker.bootstrap_servers, worker.application, process)
+    await link.open()
+    try:
+        process.start()
+        history = History(2026)
+        listed: list[Listed] = []
+        written = 0
+        # A queue that nothing has happened to is in no event.
+        await link.step([_sent(c.Send(queue, f"first-{queue}", 0), sent) for queue in QUEUES])
+        for number in range(LISTS):
+            wave = [_record(history, sent, control) for _ in range(COMMANDS_BETWEEN)]
+            await link.step(wave)
+            # Refused, it changes nothing; but its line marks where the control topic is now.
+            await link.step([_said(control, "credit", queue="plain", consumer="nobody", add=1)])
+            written += sum(record.topic == control for record in wave) + 1
+            queue = sorted(QUEUES)[number % len(QUEUES)]
+            reply = f"look-{number}"
+            look = _said(control, "list", queue=queue, limit=10_000, reply=reply)
+            body = await link.ask(look._replace(reply=reply), ANSWER_SECONDS)
+            listed.append(Listed(queue, f"{control}/0/{written}", body["answer"]))
+            written += 1
+        return listed
+    finally:
+        await link.close()
+
+
+def _record(history: History, sent: str, control: str) -> Record:
+    command, _ = history.draw()
+    if isinstance(command, c.Sweep):
+        return _said(control, "tick", now_ms=history.now_ms)
+    if isinstance(command, c.Send):
+        return _sent(command, sent)
+    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(command).__name__).lower()
+    fields = {name: value for name, value in command._asdict().items() if value is not None}
+    return _said(control, kind, **fields)
+
+
+def _sent(command: c.Send, topic: str) -> Record:
+    said = {
+        h.QUEUE: command.queue,
+        h.ID: command.id,
+        h.PRIORITY: command.priority,
+        h.GROUP: command.group,
+        h.DELIVER_AT_MS: command.due_ms or "",
+        h.EXPIRES_AT_MS: command.expires_at_ms or "",
+    }
+    headers = tuple((name, str(value).encode()) for name, value in said.items() if value != "")
+    return Record(topic, None, command.id.encode(), headers)
+
+
+def _said(control: str, kind: str, **fields: object) -> Record:
+    return Record(control, None, json.dumps({"type": kind, **fields}).encode())
+
+
+@pytest.fixture(scope="module")
+def lines(spark: SparkSession, played: Played) -> DataFrame:
+    return read_lines(read_topics(spark, played.worker, [played.worker.topic(Role.EVENTS)])).cache()
+
+
+def test_rewind_equals_the_live_worker_at_fifty_offsets(lines: DataFrame, played: Played) -> None:
+    asked = [Asked(each.queue, read_offset(each.place)) for each in played.listed]
+    moments = settle(lines, asked, played.worker.topic(Role.HOP))
+    found = read_contents(
+        lines, [(each.queue, at) for each, at in zip(played.listed, moments, strict=True)]
+    )
+    for listed, contents in zip(played.listed, found, strict=True):
+        (one,) = contents
+        assert one.answer() == listed.answer
+        assert one.digest() == digest_answer(listed.answer)
+    assert len({digest_answer(each.answer) for each in played.listed}) > LISTS * 3 // 4
+
+
+def test_a_replay_as_it_was_evicts_what_the_worker_evicted(
+    lines: DataFrame, played: Played
+) -> None:
+    """All queues at once, each in a task of its own."""
+    departures = replay_lines(with_commands(lines, lines), played.queues.catalog(), {})
+    rows = departures.filter("event = 'evicted'").collect()
+    evicted = {
+        variant: sorted(
+            (row.queue, row.step, row.sequence, row.id, row.reason)
+            for row in rows
+            if row.variant == variant
+        )
+        for variant in (HISTORY, AS_IT_WAS)
+    }
+    assert evicted[AS_IT_WAS] == evicted[HISTORY]
+    assert {queue for queue, *_ in evicted[HISTORY]} == QUEUES.keys()
+
+
+def test_the_command_line_answers(played: Played, capsys: pytest.CaptureFixture[str]) -> None:
+    last = [each for each in played.listed if each.queue == "mixed"][-1]
+    config = ["--config", str(played.folder), "--queue", "mixed"]
+
+    def asked(*options: str) -> str:
+        get_command(cli)(["spark", "rewind", *config, *options], standalone_mode=False)
+        return capsys.readouterr().out
+
+    (contents,) = json.loads(asked("--offset", last.place, "--json"))["contents"]
+    assert contents["digest"] == digest_answer(last.answer)
+    assert [each["id"] for each in contents["ready"]] == last.answer["ready"]
+    answer = json.loads(asked("--ring-size", "2,-1", "--limit", "3", "--json"))
+    was, again, two, none = answer["what_if"]
+    assert (was["variant"], again["variant"]) == (HISTORY, AS_IT_WAS)
+    assert again["left"]["evicted"] == was["left"]["evicted"] == again["same"]
+    assert (again["spared"], again["more"], again["differing"]) == (0, 0, [])
+    assert (again["first"], again["last"]) == (was["first"], was["last"])
+    assert two["left"]["evicted"] == two["same"] + two["more"] > none["left"].get("evicted", 0)
+    assert len(two["differing"]) == 3
+    first = next(each for each in played.listed if each.queue == "mixed")
+    told = asked("--offset", first.place, "--to", last.place)
+    assert "to step 0/" in told and "passed" in told and "evicted" in told
