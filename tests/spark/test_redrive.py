@@ -78,7 +78,8 @@ class Bench:
 @pytest.fixture
 def bench(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> Bench:
     bench = Bench(spark, broker.bootstrap_servers, tmp_path)
-    for topic in (bench.orders, bench.named, bench.worker.topic("dead"), bench.worker.topic("evicted")):  # fmt: skip
+    ours = [bench.worker.topic(role) for role in ("dead", "evicted")]
+    for topic in (bench.orders, bench.named, *ours):
         make_topic(bench.worker, topic)
     return bench
 
