@@ -1,0 +1,133 @@
+"""A verdict for people, as a short table, and for machines, as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.table import Table
+
+from ringfaust.spark.audit.accounts import COUNTS
+from ringfaust.spark.audit.findings import KINDS
+from ringfaust.spark.audit.verdict import Verdict
+
+_MOST_QUEUES = 20
+_MOST_FINDINGS = 20
+
+
+def headline(verdict: Verdict) -> str:
+    """The verdict in one sentence."""
+    if verdict.balanced:
+        return (
+            f"{verdict.inputs - verdict.waiting:,} messages accounted for: "
+            "0 missing, 0 doubled, 0 altered."
+        )
+    found = [f"{count:,} {KINDS[kind]}" for kind, count in verdict.kinds.items()]
+    if verdict.unbalanced:
+        found.append(f"{verdict.unbalanced:,} of {verdict.totals['queues']:,} queues not right")
+    return f"The accounts do not balance: {', '.join(found)}."
+
+
+def remarks(verdict: Verdict) -> list[str]:
+    """What is no fault, but should be known."""
+    found = []
+    if verdict.waiting:
+        found.append(f"{verdict.waiting:,} records wait in the producers' topics, not read yet.")
+    if verdict.repeats:
+        found.append(f"{verdict.repeats:,} records stand somewhere twice, word for word.")
+    return found
+
+
+def top_queues(verdict: Verdict, most: int = _MOST_QUEUES) -> list[dict[str, Any]]:
+    """Rows of queues: what is not right first, then by evictions; the rest summed in one row."""
+    order = [F.col("balanced"), F.desc("evicted"), F.desc("added"), F.col("queue")]
+    rows = [row.asDict() for row in verdict.rows.orderBy(*order).limit(most).collect()]
+    left = verdict.totals["queues"] - len(rows)
+    if left:
+        rest = {name: verdict.totals[name] - sum(row[name] for row in rows) for name in COUNTS}
+        others = verdict.unbalanced - sum(not row["balanced"] for row in rows)
+        rows.append({"queue": f"{left:,} more", **rest, "balanced": not others, "faults": others})
+    return rows
+
+
+def print_verdict(console: Console, verdict: Verdict, seconds: float) -> None:
+    """The table of queues, the verdict, and the first findings."""
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("queue", overflow="fold")
+    for name in COUNTS:
+        table.add_column(name.replace("_", " "), justify="right")
+    table.add_column("balanced")
+    for row in top_queues(verdict):
+        _add(table, row)
+    if verdict.totals["queues"] > 1:
+        table.add_section()
+        unbalanced = bool(verdict.unbalanced)
+        _add(table, {"queue": "all", **verdict.totals, "balanced": not unbalanced})
+    console.print(table)
+    style = "bold green" if verdict.balanced else "bold red"
+    console.print(headline(verdict), style=style, highlight=False)
+    for text in remarks(verdict):
+        console.print(text, highlight=False)
+    console.print(
+        f"{verdict.lines:,} events and {verdict.records:,} records compared in {seconds:.0f} s.",
+        highlight=False,
+    )
+    for found in by_gravity(verdict).limit(_MOST_FINDINGS).collect():
+        console.print(f"  {in_words(found.asDict())}", markup=False, highlight=False)
+    left = sum(verdict.kinds.values()) - _MOST_FINDINGS
+    if left > 0:
+        console.print(f"  \u2026 and {left:,} more; --json names all of them")
+
+
+def _add(table: Table, row: dict[str, Any]) -> None:
+    said = "[green]yes[/]" if row["balanced"] else "[bold red]NO[/]"
+    queue = row["queue"].replace("[", "\\[")
+    table.add_row(queue, *[f"{row[name]:,}" for name in COUNTS], said)
+
+
+def in_words(finding: dict[str, Any]) -> str:
+    """One finding, in a line."""
+    where = []
+    if finding["queue"] is not None and finding["sequence"] is not None:
+        where.append(f"message {finding['sequence']} of {finding['queue']}")
+    if finding["id"] and finding["id"] != finding["source"]:
+        where.append(f"id {finding['id']}")
+    if finding["source"]:
+        where.append(f"source {finding['source']}")
+    if finding["record"]:
+        where.append(f"see {finding['record']}")
+    return f"{KINDS[finding['kind']]}: {', '.join(where)}: {finding['text']}"
+
+
+def json_lines(verdict: Verdict, seconds: float) -> Iterator[str]:
+    """One object a line, each with `type`: the verdict, the queues, the windows, the findings."""
+    yield _line(
+        "verdict",
+        balanced=verdict.balanced, seconds=round(seconds, 1), inputs=verdict.inputs,
+        waiting=verdict.waiting, events=verdict.lines, records=verdict.records,
+        repeats=verdict.repeats, findings=verdict.kinds, unbalanced_queues=verdict.unbalanced,
+        unbalanced_windows=verdict.unbalanced_windows, **verdict.totals,
+    )  # fmt: skip
+    for row in verdict.rows.orderBy("queue").toLocalIterator():
+        yield _line("queue", **row.asDict())
+    if verdict.windows is not None:
+        start = F.date_format("start", "yyyy-MM-dd'T'HH:mm:ss'Z'")
+        windows = verdict.windows.withColumn("start", start).orderBy("queue", "start")
+        for row in windows.toLocalIterator():
+            yield _line("window", **row.asDict())
+    for row in by_gravity(verdict).toLocalIterator():
+        yield _line("finding", **row.asDict())
+
+
+def by_gravity(verdict: Verdict) -> DataFrame:
+    """The findings, the gravest first."""
+    gravity = F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind"))
+    return verdict.findings.orderBy(gravity, "queue", "sequence", "source")
+
+
+def _line(type_: str, **fields: Any) -> str:
+    return json.dumps({"type": type_, **fields}, separators=(",", ":"))

@@ -1,0 +1,182 @@
+"""What an audit reads, brought into one shape: inputs, commands, hop, lines and outputs.
+
+Payloads are read once and become digests (xxhash64, 64 bits: it finds damage, not a forger).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ringfaust.app.config import QueuesConfig, WorkerConfig
+from ringfaust.spark.kafka import read_topics
+from ringfaust.spark.lake.tables import read
+from ringfaust.spark.lines import read_lines
+from ringfaust.wire import headers as h
+from ringfaust.wire.record import Role
+
+OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
+UNREADABLE = "unreadable"
+"""What stands in for a role where a record of the dead topic is no message of any queue."""
+
+_FIELDS = {
+    "queue": h.QUEUE, "sequence": h.SEQUENCE, "id": h.ID, "source": h.SOURCE,
+    "delivery": h.DELIVERY, "consumer": h.CONSUMER, "attempt": h.ATTEMPT,
+    "handovers": h.HANDOVERS, "reason": h.REASON, "cause": h.CAUSE, "ready": h.READY,
+    "ring_size": h.RING_SIZE, "age_ms": h.AGE_MS, "text": h.TEXT, "time_ms": h.TIME_MS,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What there is to judge."""
+
+    inputs: DataFrame
+    """topic, partition, offset, source, digest, reference (the digest of the key alone)."""
+    commands: DataFrame
+    """Of the control topic, but for `list`, which leaves no event: topic, partition, offset,
+    source, command."""
+    hop: DataFrame
+    """by (the hop's own position), topic, partition, offset, source (the producer's)."""
+    lines: DataFrame
+    """See `spark/lines.py`; `raw` is left away, `content` (its hash) stands for it."""
+    outputs: DataFrame
+    """role, topic, partition, offset, digest, content (hash of the whole record), stand_in, and
+    our headers."""
+
+
+def topics_of(worker: WorkerConfig, queues: QueuesConfig) -> dict[str, list[str]]:
+    """The topics that an audit reads: `inputs`, the producers'; `ours`, all others."""
+    roles = (Role.CONTROL, Role.HOP, Role.EVENTS, *OUTPUTS)
+    return {
+        "inputs": sorted({route.topic for route in queues.routes}),
+        "ours": [worker.topic(role) for role in roles],
+    }
+
+
+def from_topics(spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig) -> Material:
+    """All that the topics hold now."""
+    inputs = topics_of(worker, queues)["inputs"]
+    return Material(
+        inputs=read_inputs(read_topics(spark, worker, inputs)),
+        commands=read_commands(read_topics(spark, worker, [worker.topic(Role.CONTROL)])),
+        hop=read_hop(read_topics(spark, worker, [worker.topic(Role.HOP)])),
+        lines=read_events(read_topics(spark, worker, [worker.topic(Role.EVENTS)])),
+        outputs=read_outputs(
+            read_topics(spark, worker, [worker.topic(role) for role in OUTPUTS]), worker
+        ),
+    )
+
+
+def from_lake(
+    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, lake: str
+) -> Material:
+    """Events and outputs of the lake `lake` (a folder or URI); all that came in, of the topics."""
+    bronze = read(spark, lake, "bronze")
+
+    def of(*roles: Role) -> DataFrame:
+        return bronze.filter(F.col("topic").isin(*[worker.topic(role) for role in roles]))
+
+    return replace(
+        from_topics(spark, worker, queues),
+        lines=read_events(of(Role.EVENTS)),
+        outputs=read_outputs(of(*OUTPUTS), worker),
+    )
+
+
+def read_inputs(records: DataFrame) -> DataFrame:
+    """Records of the producers' topics."""
+    return records.select(
+        "topic", "partition", "offset", position().alias("source"),
+        _digest(F.col("key"), F.col("value"), _foreign()).alias("digest"),
+        _digest(F.col("key"), None, None).alias("reference"),
+    )  # fmt: skip
+
+
+def read_commands(records: DataFrame) -> DataFrame:
+    """Records of the control topic that leave a line among the events."""
+    kind = F.get_json_object(F.col("value").cast("string"), "$.type")
+    found = records.select(
+        "topic", "partition", "offset", position().alias("source"), kind.alias("command")
+    )
+    return found.filter(~F.col("command").eqNullSafe(F.lit("list")))
+
+
+def read_hop(records: DataFrame) -> DataFrame:
+    """Records of the hop topic: where each came from."""
+    named = F.filter(_headers(), lambda header: header["key"] == h.SOURCE)
+    return records.select(
+        "topic", "partition", "offset", position().alias("by"),
+        F.try_element_at(named, F.lit(-1))["value"].cast("string").alias("source"),
+    )  # fmt: skip
+
+
+def read_events(records: DataFrame) -> DataFrame:
+    """Records of the events topic."""
+    lines = read_lines(records)
+    return lines.withColumn("content", F.xxhash64("raw")).drop("raw", "timestamp")
+
+
+def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
+    """Records of dispatched, evicted and dead topic."""
+    ours = F.filter(_headers(), lambda header: header["key"].startswith(h.PREFIX))
+    # A header that stands twice counts as the last says: a producer's own stand before ours.
+    by_name = F.map_from_entries(ours)
+    records.sparkSession.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    found = records.select(
+        "topic", "partition", "offset", "key", "value", _foreign().alias("foreign"),
+        by_name.alias("ours"), F.try_element_at(ours, F.lit(-1))["key"].alias("last"),
+    )  # fmt: skip
+    role = F.create_map(*[F.lit(part) for r in OUTPUTS for part in (worker.topic(r), str(r))])
+    # Of a record that makes no sense the producer's headers stay, so only their end can tell.
+    is_unreadable = (role[F.col("topic")] == str(Role.DEAD)) & (F.col("last") == h.TIME_MS)
+    digest = _digest(F.col("key"), F.col("value"), F.col("foreign"))
+    texts = [F.col("ours")[name].cast("string").alias(field) for field, name in _FIELDS.items()]
+    ours_text = F.transform(
+        F.map_entries("ours"), lambda e: F.concat(e["key"], F.lit("="), F.hex(e["value"]))
+    )
+    return found.select(
+        F.when(is_unreadable, UNREADABLE).otherwise(role[F.col("topic")]).alias("role"),
+        "topic", "partition", "offset", digest.alias("digest"),
+        F.xxhash64(digest, F.array_sort(ours_text)).alias("content"),
+        (F.col("ours")[h.UNREADABLE].isNotNull() & (digest == empty_digest())).alias("stand_in"),
+        *texts,
+    )  # fmt: skip
+
+
+def position() -> Column:
+    """topic/partition/offset."""
+    return F.concat_ws("/", "topic", "partition", "offset")
+
+
+def _headers() -> Column:
+    return F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>"))
+
+
+def _foreign() -> Column:
+    """The producer's own headers, as text that says where each part ends."""
+    foreign = F.filter(_headers(), lambda header: ~header["key"].startswith(h.PREFIX))
+    return F.transform(
+        foreign,
+        lambda header: F.concat(
+            F.length(header["key"]),
+            F.lit(":"),
+            header["key"],
+            F.coalesce(F.hex(header["value"]), F.lit("-")),
+        ),
+    )
+
+
+def _digest(key: Column | None, value: Column | None, foreign: Column | None) -> Column:
+    """What a payload is compared by. Hashes pass over nulls, so nulls are told beside."""
+    none = F.lit(None).cast("binary")
+    key, value = none if key is None else key, none if value is None else value
+    foreign = F.array().cast("array<string>") if foreign is None else foreign
+    return F.xxhash64(key.isNull(), key, value.isNull(), value, foreign)
+
+
+def empty_digest() -> Column:
+    """The digest of a record with neither key, value nor headers."""
+    return _digest(None, None, None)

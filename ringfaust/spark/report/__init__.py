@@ -1,0 +1,1 @@
+"""The report of an audit: a page with charts, see `page.write_report`."""

@@ -1,0 +1,165 @@
+"""The figures behind the charts: summed up by Spark, so that what comes here is small."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ringfaust.spark.audit.accounts import STATES
+from ringfaust.spark.audit.lives import once
+from ringfaust.spark.audit.verdict import Verdict
+
+TOP = 6
+"""So many queues are named, those with most evictions; the others are one."""
+MOST_HANDOVERS = 8
+"""The last bar takes what was handed over this often or more."""
+BINS_A_DECADE = 12
+_POINTS = 120
+_DAY_MS = 86_400_000
+_STEPS_MS = (
+    100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000,
+    900_000, 1_800_000, 3_600_000, 7_200_000, 21_600_000, _DAY_MS,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All that is drawn."""
+
+    begin_ms: int
+    end_ms: int
+    step_ms: int
+    """Width of a point in time."""
+    depth: pd.DataFrame
+    """By time in ms: how many messages are in each state, at the end of the step."""
+    evictions: pd.DataFrame
+    """By time in ms: evictions a second of each named queue, and of the others."""
+    ages: pd.DataFrame
+    """low_ms (of a bin, log scale), count."""
+    age_ms: tuple[float, float, float]
+    """50, 95 and 99 of a hundred evicted messages were not older."""
+    lives: pd.DataFrame
+    """queue, count, p10, p50, p90: ms from the send until a newer one pushed it out."""
+    handovers: pd.DataFrame
+    """number, count: deliveries that were the number-th of their message."""
+
+    @property
+    def redeliveries(self) -> int:
+        """Deliveries that were not the first of their message."""
+        later = self.handovers[self.handovers["number"] > 1]
+        return int(later["count"].sum())
+
+    @property
+    def deliveries(self) -> int:
+        """All of them."""
+        return int(self.handovers["count"].sum())
+
+
+def figures(verdict: Verdict, top: int = TOP) -> Figures:
+    """Sum up what the charts need.
+
+    Args:
+        verdict: of an audit.
+        top: how many queues are named.
+    """
+    told = once(verdict.told)
+    span = told.agg(F.min("time_ms"), F.max("time_ms")).first()
+    begin_ms, end_ms = (span[0], span[1]) if span and span[0] is not None else (0, 0)
+    step_ms = _step(begin_ms, end_ms)
+    names = [
+        row["queue"]
+        for row in verdict.rows.filter("evicted > 0")
+        .orderBy(F.desc("evicted"), "queue").limit(top).collect()
+    ]  # fmt: skip
+    evicted = told.filter("event = 'evicted'").withColumn("group", _group(names))
+    at = (F.floor(F.col("time_ms") / step_ms) * step_ms).alias("at")
+    times = pd.RangeIndex(begin_ms // step_ms * step_ms, end_ms + 1, step_ms, name="at")
+    return Figures(
+        begin_ms=begin_ms,
+        end_ms=end_ms,
+        step_ms=step_ms,
+        depth=_depth(told, at, times),
+        evictions=_rates(evicted, at, times, step_ms, names),
+        ages=_ages(evicted),
+        age_ms=_percentiles(evicted),
+        lives=_lives(evicted.filter("reason = 'overflow'"), names),
+        handovers=_handovers(told),
+    )
+
+
+def _step(begin_ms: int, end_ms: int) -> int:
+    wanted = (end_ms - begin_ms) / _POINTS
+    days = math.ceil(wanted / _DAY_MS) * _DAY_MS
+    return next((step for step in _STEPS_MS if step >= wanted), days)
+
+
+def _group(names: list[str]) -> Column:
+    """The number of a named queue, or -1: a queue may have any name."""
+    if not names:
+        return F.lit(-1)
+    index = F.array_position(F.array(*map(F.lit, names)), F.col("queue"))
+    return (index - 1).cast("int")
+
+
+def _depth(told: DataFrame, at: Column, times: pd.Index) -> pd.DataFrame:
+    """Each transition takes a message from one state to another."""
+    moves = [
+        F.sum((F.col("state") == name).cast("int") - F.coalesce(F.col("was") == name, F.lit(False))
+              .cast("int")).alias(name)
+        for name in STATES
+    ]  # fmt: skip
+    found = told.groupBy(at).agg(*moves).toPandas().set_index("at")
+    return found.reindex(times, fill_value=0).sort_index().cumsum()
+
+
+def _rates(
+    evicted: DataFrame, at: Column, times: pd.Index, step_ms: int, names: list[str]
+) -> pd.DataFrame:
+    found = evicted.groupBy(at, "group").count().toPandas()
+    wide = found.pivot_table(index="at", columns="group", values="count", fill_value=0)
+    wide = wide.reindex(index=times, fill_value=0).reindex(
+        columns=[*range(len(names)), -1], fill_value=0
+    )
+    wide.columns = pd.Index([*names, None])
+    return wide / (step_ms / 1000)
+
+
+def _ages(evicted: DataFrame) -> pd.DataFrame:
+    # What is younger than a millisecond shares the first bin.
+    age = F.greatest(F.col("age_ms"), F.lit(1))
+    number = F.floor(F.log10(age) * BINS_A_DECADE).alias("bin")
+    found = evicted.groupBy(number).count().orderBy("bin").toPandas()
+    found["low_ms"] = 10.0 ** (found["bin"] / BINS_A_DECADE)
+    return found[["low_ms", "count"]]
+
+
+def _percentiles(evicted: DataFrame) -> tuple[float, float, float]:
+    row = evicted.agg(F.percentile_approx("age_ms", [0.5, 0.95, 0.99])).first()
+    low, middle, high = row[0] if row and row[0] else (0, 0, 0)
+    return low, middle, high
+
+
+def _lives(evicted: DataFrame, names: list[str]) -> pd.DataFrame:
+    found = evicted.groupBy("group").agg(
+        F.count("*").alias("count"),
+        F.percentile_approx("age_ms", [0.1, 0.5, 0.9]).alias("parts"),
+    )
+    found = found.select(
+        "group", "count", *[F.col("parts")[i].alias(p) for i, p in enumerate(("p10", "p50", "p90"))]
+    )
+    frame = found.toPandas()
+    # Named ones by their number of evictions, the others last.
+    frame["order"] = frame["group"].where(frame["group"] >= 0, len(names))
+    frame = frame.sort_values("order")
+    frame["queue"] = [names[group] if group >= 0 else None for group in frame["group"]]
+    return frame[["queue", "count", "p10", "p50", "p90"]].reset_index(drop=True)
+
+
+def _handovers(told: DataFrame) -> pd.DataFrame:
+    number = F.least(F.col("handovers"), F.lit(MOST_HANDOVERS)).alias("number")
+    dispatched = told.filter("event = 'dispatched'")
+    return dispatched.groupBy(number).count().orderBy("number").toPandas()

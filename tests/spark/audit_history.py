@@ -1,0 +1,61 @@
+"""A history of tests/app/test_accounts.py as DataFrames, as if Spark had read it from Kafka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ringfaust.app.config import QueuesConfig, WorkerConfig
+from ringfaust.spark.audit.sources import (
+    Material,
+    read_commands,
+    read_events,
+    read_hop,
+    read_inputs,
+    read_outputs,
+)
+from ringfaust.spark.audit.verdict import Question, Verdict, look
+from ringfaust.wire.record import Role
+from tests.app.test_accounts import History
+
+SCHEMA = (
+    "topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>"
+)
+WORKER = WorkerConfig(application="app", partitions=1)
+QUEUES = QueuesConfig.model_validate(
+    {"routes": [{"topic": "in", "queue": "q.{key}"}], "queues": {"q.*": {"ring_size": 2}}}
+)
+
+
+def records(spark: SparkSession, history: History, *roles: str) -> DataFrame:
+    """What a topic holds; offsets are by where a record stands, so that tampering moves them."""
+    rows = [
+        (
+            record.topic if record.topic == "in" else WORKER.topic(record.topic),
+            record.partition, number, None, record.key, record.value,
+            [(name, value) for name, value in record.headers] or None,
+        )
+        for role in roles
+        for number, record in enumerate(history.topics.get(role, []))
+    ]  # fmt: skip
+    return spark.createDataFrame(rows, SCHEMA)
+
+
+def material(spark: SparkSession, history: History) -> Material:
+    """All of it."""
+    outputs = records(spark, history, Role.EVICTED, Role.DEAD, Role.DISPATCHED)
+    return Material(
+        inputs=read_inputs(records(spark, history, "in")),
+        commands=read_commands(records(spark, history, "control")),
+        hop=read_hop(records(spark, history, "hop")),
+        lines=read_events(records(spark, history, Role.EVENTS)),
+        outputs=read_outputs(outputs, WORKER),
+    )
+
+
+def audit(spark: SparkSession, history: History, **options: Any) -> Verdict:
+    """An audit of a history."""
+    question = Question(WORKER, options.pop("queues", QUEUES), **options)
+    return look(question, material(spark, history), {})

@@ -1,0 +1,156 @@
+"""The audit by Spark: a right history balances, and each wrong one is named exactly."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from ringfaust.app.config import QueuesConfig
+from ringfaust.spark.audit.show import json_lines, print_verdict
+from ringfaust.spark.audit.verdict import Verdict
+from ringfaust.wire import headers as h
+from ringfaust.wire.record import Role
+from tests.app.test_accounts import History, history
+from tests.spark.audit_history import audit
+
+__all__ = ["history"]
+
+
+def named(verdict: Verdict) -> set[tuple[Any, ...]]:
+    fields = ("kind", "queue", "sequence", "source")
+    return {tuple(row[name] for name in fields) for row in verdict.findings.collect()}
+
+
+def told(verdict: Verdict) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in json_lines(verdict, 1.0)]
+
+
+def printed(verdict: Verdict) -> str:
+    out = io.StringIO()
+    print_verdict(Console(file=out, width=200), verdict, 1.0)
+    return out.getvalue()
+
+
+def test_an_all_right_history_balances(spark: SparkSession, history: History) -> None:
+    history.put("in", b"a", b"not read yet", ())
+    verdict = audit(spark, history, window="1 second")
+    assert named(verdict) == set()
+    assert verdict.balanced
+    assert (verdict.inputs, verdict.waiting, verdict.repeats) == (16, 1, 0)
+    lines = told(verdict)
+    assert [line["type"] for line in lines] == ["verdict", *["queue"] * 3, *["window"] * 3]
+    proof = history.proof()
+    for line in lines[1:4]:
+        row = proof.rows[line["queue"]]
+        assert {name: line[name] for name in line if hasattr(row, name)} == {
+            name: getattr(row, name) for name in line if hasattr(row, name)
+        }
+    b = lines[5]
+    assert (b["queue"], b["opening"], b["added"], b["closing"]) == ("q.b", 0, 6, 3)
+    assert (b["dispatched"], b["returned"], b["dead"]) == (7, 2, 2)
+    text = printed(verdict)
+    assert "15 messages accounted for: 0 missing, 0 doubled, 0 altered." in text
+    assert "1 records wait" in text
+
+
+def test_each_fault_is_named_and_nothing_else(spark: SparkSession, history: History) -> None:
+    history.drop(Role.EVICTED, 1)
+    history.double(Role.DEAD, 0)
+    lost = history.topics[Role.DISPATCHED][0]
+    ours = tuple(pair for pair in lost.headers if pair[0] != "colour")
+    history.change(Role.DISPATCHED, 0, headers=ours)
+    last = history.topics[Role.EVENTS][-1]
+    held = {"event": "evicted", "queue": "q.b", "sequence": 4, "reason": "overflow", "step": 99,
+            "id": "in/0/7", "by": "tick", "time_ms": 2_000}  # fmt: skip
+    history.topics[Role.EVENTS].append(last._replace(value=json.dumps(held).encode()))
+    record = history.topics[Role.EVICTED][0]
+    nowhere = tuple(
+        (name, {h.SOURCE: b"in/0/99", h.SEQUENCE: b"77"}.get(name, value))
+        for name, value in record.headers
+    )
+    history.topics[Role.EVICTED].append(record._replace(headers=nowhere))
+    history.change(Role.EVENTS, 0, value=b'{"event":"add\n' + (
+        history.topics[Role.EVENTS][0].value or b""
+    ))  # fmt: skip
+    verdict = audit(spark, history)
+    dead = dict(history.topics[Role.DEAD][0].headers)
+    assert named(verdict) == {
+        ("missing", "q.a", 2, "in/0/1"),
+        (
+            "doubled", dead[h.QUEUE].decode(), int(dead[h.SEQUENCE]), dead[h.SOURCE].decode(),
+        ),
+        ("altered", "q.b", 1, "in/0/4"),
+        ("evicted_while_held", "q.b", 4, "in/0/7"),
+        ("unexplained", "q.a", 77, "in/0/99"),
+        ("damaged", None, None, None),
+    }  # fmt: skip
+    assert not verdict.balanced
+    lines = told(verdict)
+    assert lines[0]["balanced"] is False
+    findings = [line for line in lines if line["type"] == "finding"]
+    assert [line["kind"] for line in findings][0] == "evicted_while_held"
+    (missing,) = [line for line in findings if line["kind"] == "missing"]
+    assert "app.evicted/0 that is not there" in missing["text"]
+    (altered,) = [line for line in findings if line["kind"] == "altered"]
+    assert altered["record"] == "app.dispatched/0/0"
+    text = printed(verdict)
+    assert "The accounts do not balance: 1 evicted while a consumer held it" in text
+    assert "missing: message 2 of q.a, source in/0/1" in text
+
+
+def test_repeats_of_a_sink_may_be_only_counted(spark: SparkSession, history: History) -> None:
+    for role in (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD):
+        records = history.topics[role]
+        # A prefix of a micro-batch, then all of it again.
+        records[:] = [*records[:-2], records[-2], *records[-2:]]
+    verdict = audit(spark, history, repeats_are_faults=False)
+    assert named(verdict) == set()
+    assert verdict.balanced
+    assert verdict.repeats == 4
+    assert verdict.lines == 44
+    assert "4 records stand somewhere twice" in printed(verdict)
+    found = audit(spark, history)
+    assert {row["record"] for row in found.findings.collect() if row["kind"] == "doubled"} >= {
+        f"app.events/0/{len(history.topics[Role.EVENTS]) - 2}"
+    }
+    assert found.kinds == {"doubled": 4}
+
+
+def test_queues_come_again_move_and_may_evict_without_payload(spark: SparkSession) -> None:
+    history = History()
+    history.ask("create_queue", "other", settings={})
+    history.ask("configure", "q.a", settings={})
+    for number in range(5):
+        history.send("a", b"evicted and moved %d" % number)
+    history.ask("move", "q.a", message="in/0/4", to="other")
+    history.ask("delete_queue", "q.a")
+    for _ in range(4):
+        history.send("a", b"its second life")
+    history.ask("list", "q.a")
+    history.ask("configure", "q.b", settings={"evicted_payload": "reference"})
+    for _ in range(3):
+        history.send("b", b"by its key alone")
+    by_key = [record for record in history.topics[Role.EVICTED] if record.key == b"b"]
+    assert [record.value for record in by_key] == [None]
+    verdict = audit(spark, history)
+    assert named(verdict) == set()
+    assert verdict.balanced
+    assert (verdict.totals["added"], verdict.totals["moved_out"]) == (13, 1)
+    short = QueuesConfig.model_validate(
+        {"queues": {"q.*": {"evicted_payload": "none"}},
+         "routes": [{"topic": "in", "queue": "q.{key}"}]}
+    )  # fmt: skip
+    record = history.topics[Role.EVICTED][0]
+    ours = tuple(pair for pair in record.headers if pair[0].startswith(h.PREFIX))
+    history.change(Role.EVICTED, 0, key=None, value=None, headers=ours)
+    assert audit(spark, history, queues=short).balanced
+    assert named(audit(spark, history)) == {("altered", "q.a", 1, "in/0/0")}
+
+
+def test_a_transition_that_is_lost_is_named(spark: SparkSession, history: History) -> None:
+    history.change_line("dispatched", lambda line: line.update(event="none"))
+    assert named(audit(spark, history)) == {("unexplained", "q.b", 1, "in/0/4")}

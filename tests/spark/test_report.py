@@ -1,0 +1,85 @@
+"""The report: it says what was computed, shows every chart, and trusts no name."""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ringfaust.app.config import QueuesConfig
+from ringfaust.spark.report.charts import DARK, LIGHT, charts, duration, png
+from ringfaust.spark.report.figures import figures
+from ringfaust.spark.report.page import write_report
+from ringfaust.wire.record import Role
+from tests.app.test_accounts import History, history
+from tests.spark.audit_history import audit
+
+__all__ = ["history"]
+NASTY = '<script>alert("$x")</script>'
+QUEUES = QueuesConfig.model_validate(
+    {"routes": [{"topic": "in", "queue": "q.{key}"}], "queues": {"#": {"ring_size": 2}}}
+)
+
+
+def size(picture: bytes) -> tuple[int, int]:
+    """Width and height of a PNG."""
+    assert picture.startswith(b"\x89PNG")
+    return struct.unpack(">II", picture[16:24])  # type: ignore[return-value]
+
+
+def test_the_page_tells_what_was_found(
+    spark: SparkSession, history: History, tmp_path: Path
+) -> None:
+    for number in range(9):
+        history.send(NASTY, b"%d" % number)
+        history.now_ms += 400
+    history.drop(Role.EVICTED, 0)
+    verdict = audit(spark, history, window="1 second")
+    page = write_report(tmp_path / "made", "app & co", verdict)
+    text = page.read_text(encoding="utf-8")
+    assert not verdict.balanced
+    assert "The accounts do not balance: 1 missing" in text
+    assert "source in/0/0" in text
+    assert "app &amp; co" in text
+    assert "<script" not in text
+    assert "q.&lt;script&gt;" in text
+    assert f"<td>{verdict.totals['evicted']}</td>" in text
+    assert len(re.findall(r'<img alt="Chart: [^"]{20,}"', text)) == 5
+    inside = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", text)
+    files = sorted(page.parent.glob("*.png"))
+    assert len(files) == len(inside) == 10
+    assert {base64.b64decode(each) for each in inside} == {path.read_bytes() for path in files}
+    for path in files:
+        assert size(path.read_bytes()) == (1232, 792)
+        assert path.stat().st_size > 5_000
+    drawn = figures(verdict, top=1)
+    assert drawn.depth.iloc[-1].to_dict() == {
+        name: verdict.totals[name] for name in ("ready", "delivering", "scheduled")
+    }
+    assert (drawn.evictions * drawn.step_ms / 1000).to_numpy().sum() == verdict.totals["evicted"]
+    assert list(drawn.evictions.columns) == [f"q.{NASTY}", None]
+    assert drawn.ages["count"].sum() == verdict.totals["evicted"]
+    assert list(drawn.lives["count"]) == [7, 2]
+    assert (drawn.deliveries, drawn.redeliveries) == (7, 4)
+
+
+def test_a_history_without_evictions_has_fewer_charts(spark: SparkSession) -> None:
+    history = History()
+    history.send("a", b"ready")
+    found = charts(figures(audit(spark, history)))
+    assert [chart.name for chart in found] == ["depth"]
+    assert "At most 1, at the end 1." in found[0].caption
+    assert png(found[0], LIGHT) != png(found[0], DARK)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(0, "0 ms"), (999, "999 ms"), (1_500, "1.5 s"), (90_000, "1.5 min"), (36e5, "1 h"),
+     (2 * 864e5, "2 d")],
+)  # fmt: skip
+def test_lengths_of_time_are_told_in_the_unit_that_suits(ms: float, text: str) -> None:
+    assert duration(ms) == text
