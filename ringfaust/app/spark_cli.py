@@ -41,6 +41,9 @@ def ring(  # noqa: PLR0917 - typer gives them by name
     once: Annotated[
         bool, typer.Option("--once", help="End when all that was there has been read.")
     ] = False,
+    from_worker: Annotated[
+        bool, typer.Option("--from-worker", help="Begin with all that the worker's rings hold.")
+    ] = False,
 ) -> None:
     """Run the rings as a Structured Streaming job, until Ctrl-C or SIGTERM."""
     from ringfaust.app.config import load
@@ -51,7 +54,25 @@ def ring(  # noqa: PLR0917 - typer gives them by name
         checkpoint=checkpoint, trigger_ms=trigger_ms, batch_records=batch_records, tasks=tasks
     )
     files = load(folder, bootstrap_servers=bootstrap_servers)
-    run(*files, settings, once=once, master=master)
+    run(*files, settings, once=once, from_worker=from_worker, master=master)
+
+
+@spark.command("move-to-worker")
+def move_to_worker(
+    checkpoint: Annotated[
+        str, typer.Option(metavar="PATH", help="Of a ring job that has been stopped.")
+    ],
+    folder: ConfigFolder = None,
+    bootstrap_servers: Servers = None,
+    master: Master = None,
+) -> None:
+    """Give all that a ring job holds to the worker, which goes on with it at its next start."""
+    from ringfaust.app.config import load
+    from ringfaust.spark.ring.command import run_move_to_worker
+
+    files = load(folder, bootstrap_servers=bootstrap_servers)
+    rows = run_move_to_worker(*files, checkpoint, master)
+    typer.echo(f"{rows:,} rows written to {files[0].topic('changelog')}: start the worker")
 
 
 @spark.command()

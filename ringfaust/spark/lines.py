@@ -51,5 +51,7 @@ def read_lines(records: DataFrame) -> DataFrame:
     lines = records.select(
         "partition", "offset", "timestamp", F.posexplode(text).alias("line", "raw")
     )
-    parsed = lines.withColumn("_", F.from_json("raw", LINE))
-    return parsed.select("partition", "offset", "timestamp", "line", "raw", "_.*")
+    # By `inline`, for Spark would move a reader's filter in front of a projection, and parse each
+    # line once more for each field that the filter asks for.
+    parsed = F.inline(F.array(F.from_json("raw", LINE)))
+    return lines.select("partition", "offset", "timestamp", "line", "raw", parsed)

@@ -209,7 +209,9 @@ QUEUES = LakeTable(
     _columns(
         (_INT, "partition"),
         (_TEXT, "queue"),
-        (_LONG, "ready delivering scheduled last_ms batch"),
+        (_LONG, "ready delivering scheduled"),
+        (_TIME, "last_minute"),
+        (_LONG, "batch"),
     ),
 )
 DELETIONS = LakeTable(
@@ -217,19 +219,11 @@ DELETIONS = LakeTable(
     "gold/deletions",
     _columns((_INT, "partition"), (_TEXT, "queue"), (_LONG, "step time_ms"), (_TEXT, "counts")),
 )
-MARKS = LakeTable(
-    "marks",
-    "state/marks",
-    _columns((_TEXT, "stream"), (_LONG, "batch"), (_TEXT, "topic"), (_INT, "partition"),
-             (_LONG, "mark")),
-    ("stream",),
-)  # fmt: skip
-
 TABLES = {
     table.name: table
     for table in (
         BRONZE, TRANSITIONS, RECORDS, QUARANTINE, REPEATS, MESSAGES, EVICTIONS, DELIVERIES,
-        QUEUE_MINUTES, QUEUES, DELETIONS, MARKS,
+        QUEUE_MINUTES, QUEUES, DELETIONS,
     )
 }  # fmt: skip
 """All tables by name."""

@@ -1,0 +1,147 @@
+"""`make bench-lake`: bronze and silver of the events topic, beside a bare copy of it to Delta.
+
+The lines are those of a full ring under load: each message is added and evicts another. Both read
+the same topic with the same limit for a batch, each into a folder of its own, in turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from aiokafka import AIOKafkaProducer
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.config import WorkerConfig
+from ringfaust.app.kafka_admin import NewTopic, open_admin
+from ringfaust.core import effect as e
+from ringfaust.core.model import EvictReason, Message, plain_position
+from ringfaust.spark.kafka import stream_topics
+from ringfaust.spark.lake import stream as lake
+from ringfaust.spark.lake.tables import read
+from ringfaust.spark.session import open_session
+from ringfaust.wire.events import LINES_PER_RECORD, WRITERS, event_tail
+from ringfaust.wire.record import Payload, Role
+
+LINES = 1_200_000
+WARM_LINES = 40_000
+PARTITIONS = 4
+RING = 1_000
+ROUNDS = 3
+GOAL = 0.4
+NOW_MS = 1_760_000_000_000
+
+
+def _lines(partition: int, count: int) -> Iterator[str]:
+    """What a worker writes of a full ring: per message one line added, one evicted."""
+    ring: list[Message] = []
+    for number in range(count // 2):
+        now_ms = NOW_MS + number // 50
+        source = f"orders/{partition}/{number}"
+        queue = f"orders.{number % 16}"
+        message = Message(
+            source, number + 1, plain_position(number + 1), 4, now_ms, 0, 0, "", 0, 0, (), 200,
+            Payload(None, b"", (), source),
+        )  # fmt: skip
+        tail = event_tail(now_ms, source)
+        ring.append(message)
+        yield WRITERS[e.Added](e.Added(queue, message), number + 1) + tail
+        victim = ring[max(0, number - RING)]
+        evicted = e.Evicted(
+            queue, victim, EvictReason.OVERFLOW, source, RING, RING, now_ms, "full"
+        )
+        yield WRITERS[e.Evicted](evicted, number + 1) + tail
+
+
+async def _fill(worker: WorkerConfig, lines: int) -> None:
+    topics = [worker.topic(role) for role in (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)]
+    async with open_admin(worker) as admin:
+        await admin.create([NewTopic(name, PARTITIONS, 1, {}) for name in topics])
+    producer = AIOKafkaProducer(
+        bootstrap_servers=worker.bootstrap_servers, max_batch_size=500_000, linger_ms=5
+    )
+    await producer.start()
+    for partition in range(PARTITIONS):
+        batch: list[str] = []
+        for line in _lines(partition, lines // PARTITIONS):
+            batch.append(line)
+            if len(batch) == LINES_PER_RECORD:
+                value = "\n".join(batch).encode()
+                await producer.send(topics[0], value, partition=partition)
+                batch.clear()
+        if batch:
+            await producer.send(topics[0], "\n".join(batch).encode(), partition=partition)
+    await producer.stop()
+
+
+def _copy(spark: SparkSession, worker: WorkerConfig, folder: str, most: int) -> float:
+    """Seconds that Spark's own Kafka source and Delta sink need."""
+    began = time.perf_counter()
+    rows = stream_topics(
+        spark, worker, [worker.topic(Role.EVENTS)], {"maxOffsetsPerTrigger": str(most)}
+    )
+    writer = rows.writeStream.format("delta").trigger(availableNow=True)
+    writer.option("checkpointLocation", f"{folder}/checkpoint").start(
+        f"{folder}/copy"
+    ).awaitTermination()
+    return time.perf_counter() - began
+
+
+def _lake(spark: SparkSession, worker: WorkerConfig, folder: str, gold: bool) -> float:
+    """Seconds that bronze and silver need, with gold or without; the tables are there already."""
+    session = lake.lake_session(spark, folder, worker)
+    events, _ = lake.streams(folder, worker, with_gold=gold)
+    began = time.perf_counter()
+    lake.start(session, folder, worker, events, once=True).awaitTermination()
+    return time.perf_counter() - began
+
+
+def _measure(servers: str, out: Console) -> float:
+    spark = open_session("bench lake", "local[2]")
+    warm = WorkerConfig(application="warm", bootstrap_servers=servers)
+    worker = WorkerConfig(application="bench", bootstrap_servers=servers)
+    asyncio.run(_fill(warm, WARM_LINES))
+    asyncio.run(_fill(worker, LINES))
+    table = Table("round", "copy lines/s", "bronze + silver lines/s", "of the copy", "with gold")
+    shares = []
+    with tempfile.TemporaryDirectory(prefix="ringfaust-bench-") as folder:
+        most = lake.streams(folder, worker)[0].most_records
+        _copy(spark, warm, f"{folder}/warm-copy", most)
+        _lake(spark, warm, f"{folder}/warm-lake", gold=True)
+        for round_ in range(ROUNDS):
+            copy = _copy(spark, worker, f"{folder}/copy-{round_}", most)
+            silver = _lake(spark, worker, f"{folder}/lake-{round_}", gold=False)
+            rows = read(spark, f"{folder}/lake-{round_}", "transitions").count()
+            if rows != LINES:
+                raise SystemExit(f"{rows} transitions of {LINES} lines")
+            gold = ""
+            if round_ == ROUNDS - 1:
+                seconds = _lake(spark, worker, f"{folder}/gold", gold=True)
+                gold = f"{LINES / seconds:,.0f}"
+            shares.append(copy / silver)
+            figures = [f"{LINES / seconds:,.0f}" for seconds in (copy, silver)]
+            table.add_row(str(round_ + 1), *figures, f"{shares[-1]:.2f}", gold)
+    spark.stop()
+    out.print(table)
+    return statistics.median(shares)
+
+
+def main() -> None:
+    """Run it on a broker of its own."""
+    out = Console()
+    with EmbeddedBroker() as broker:
+        share = _measure(broker.bootstrap_servers, out)
+    out.print(f"median: {share:.2f} of a bare copy to Delta (goal {GOAL})")
+    sys.exit(share < GOAL)
+
+
+if __name__ == "__main__":
+    main()

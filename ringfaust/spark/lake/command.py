@@ -1,0 +1,77 @@
+"""Bring the topics into the lake: all that is there, or on and on until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from types import FrameType
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ringfaust.app.config import WorkerConfig
+from ringfaust.app.kafka_admin import open_admin
+from ringfaust.spark.lake.store import LakeError
+from ringfaust.spark.lake.stream import lake_session, start, streams
+from ringfaust.spark.session import open_session
+
+_POLL_SECONDS = 1
+
+
+def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> None:
+    """Read events and outputs into the lake.
+
+    Args:
+        worker: names topics and brokers.
+        root: the lake's folder or URI; made if it is not there.
+        once: end when all has been read that is there now; else at SIGTERM or SIGINT.
+        master: as Spark's --master.
+
+    Raises:
+        LakeError: topics are missing, or the lake cannot go on as it is.
+        BrokerUnreachable: no broker answers.
+    """
+    both = streams(root, worker)
+    asyncio.run(_check_topics(worker, root, [topic for stream in both for topic in stream.topics]))
+    spark = open_session(f"{worker.application} lake", master)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    queries: list[StreamingQuery] = []
+    try:
+        session = lake_session(spark, root, worker)
+        queries += [start(session, root, worker, stream, once=once) for stream in both]
+        _await_all(queries)
+    except KeyboardInterrupt:
+        pass  # what was begun is done again by the next start
+    finally:
+        for query in queries:
+            query.stop()
+        spark.stop()
+
+
+async def _check_topics(worker: WorkerConfig, root: str, topics: list[str]) -> None:
+    async with open_admin(worker) as admin:
+        existing = await admin.existing(topics)
+    if missing := sorted(set(topics) - set(existing)):
+        raise LakeError(
+            root,
+            f"has nothing to read: the brokers at {worker.bootstrap_servers} have no topic "
+            f"{', '.join(missing)}; `ringfaust topics create` makes them",
+        )
+
+
+def _await_all(queries: list[StreamingQuery]) -> None:
+    """Until all have ended, or one has failed, which is raised here."""
+    shown: dict[str, int] = {}
+    while any([not query.awaitTermination(_POLL_SECONDS) for query in queries]):  # noqa: C419
+        for query in queries:
+            progress = query.lastProgress
+            if progress and sys.stderr.isatty() and shown.get(query.id) != progress["batchId"]:
+                shown[query.id] = progress["batchId"]
+                records = progress["numInputRows"]
+                sys.stderr.write(
+                    f"{query.name}: batch {progress['batchId']}, {records:,} records\n"
+                )

@@ -1,0 +1,228 @@
+"""Transitions → the lives of messages, evictions and deliveries, batch by batch.
+
+Each merge is by identity, and no value depends on how often a batch was applied. It looks at what
+is still open, and at what ended no earlier than the batch begins, so its work is bounded by the
+batch and by what the queues hold, not by the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ringfaust.spark.lake import minutes
+from ringfaust.spark.lake.lives import KEY, with_life
+from ringfaust.spark.lake.store import Marks, merge
+from ringfaust.spark.lake.tables import DELIVERIES, EVICTIONS, MESSAGES, read
+
+STREAM = "gold"
+ENDS = ("acked", "evicted", "expired", "dead", "removed", "moved_out")
+_ENTERS = ("added", "scheduled")
+_SAME_MESSAGE = " AND ".join(f"t.{name} = s.{name}" for name in KEY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """What a batch of transitions holds."""
+
+    from_ms: int
+    evicted: int
+    deliveries: int
+    """Lines that begin or end a delivery."""
+    ends_unnamed: int
+    """Lines that end a delivery without its number."""
+
+    def not_before(self, date: str, time: str) -> str:
+        """A condition on `t`: what is open, or ended since the batch begins."""
+        since = f"DATE(TIMESTAMP_MILLIS({self.from_ms}))"
+        return f"(t.{date} IS NULL OR (t.{date} >= {since} AND t.{time} >= {self.from_ms}))"
+
+
+def catch_up(spark: SparkSession, root: str, batch: int) -> None:
+    """Apply the batches that gold has not seen, up to this one; all of them, if it is new.
+
+    Args:
+        spark: the session.
+        root: the lake's folder or URI.
+        batch: the last batch of `transitions`.
+    """
+    marks = Marks(spark, root, STREAM)
+    for number in range(marks.batch + 1, batch + 1):
+        _apply(spark, root, number)
+        marks.save(number)
+
+
+def _apply(spark: SparkSession, root: str, batch: int) -> None:
+    transitions = read(spark, root, "transitions").where(F.col("batch") == batch)
+    lines = with_life(spark, root, transitions, batch).persist()
+    extent = _extent(lines)
+    if extent is not None:
+        minutes.write(spark, root, lines, batch)  # first: it asks what messages were before
+        _messages(root, lines, extent)
+        if extent.evicted:
+            _evictions(spark, root, lines, extent)
+        if extent.deliveries:
+            _deliveries(spark, root, lines, extent)
+    lines.unpersist()
+
+
+def _extent(lines: DataFrame) -> _Extent | None:
+    """None: the batch has no line."""
+    settles = ("dispatched", "acked", "returned", "dead")
+    row = lines.agg(
+        F.min("time_ms"),
+        F.count_if(F.col("event") == "evicted"),
+        F.count_if(F.col("event").isin(*settles) | (F.col("delivery") > 0)),
+        F.count_if(_ends_unnamed()),
+    ).collect()[0]
+    return None if row[0] is None else _Extent(*row)
+
+
+def _ends_unnamed() -> Column:
+    return (F.col("event") == "dead") | (F.col("reason") == "return_overflow")
+
+
+def _when(events: tuple[str, ...], name: str) -> Column:
+    return F.when(F.col("event").isin(*events), F.col(name))
+
+
+def state_after() -> Column:
+    """Where a message stands after a line about it; null: as before."""
+    event = F.col("event")
+    return (
+        F.when(event.isin("added", "due"), "ready")
+        .when(event == "scheduled", "scheduled")
+        .when(event == "dispatched", "delivering")
+        .when(event == "returned", F.when(F.col("due_ms") > 0, "scheduled").otherwise("ready"))
+        .when(event.isin(*ENDS), "ended")
+    )
+
+
+# --- messages -----------------------------------------------------------------------------------
+
+_END_FIELDS = ("reason", "cause", "consumer", "text", "to", "age_ms")
+_KEEP = (
+    "id", "source", "priority", "group", "size_bytes", "added_step", "enqueued_ms", "due_ms",
+    "expires_at_ms", "fate", *_END_FIELDS, "ended_ms", "ended_step", "ended_date",
+)  # fmt: skip
+"""Told once of a message: what is there stays."""
+
+
+def _messages(root: str, lines: DataFrame, extent: _Extent) -> None:
+    about = lines.where(state_after().isNotNull() & F.col("sequence").isNotNull())
+    added, ended, handed = _ENTERS, ENDS, ("dispatched",)
+    rows = about.groupBy(*KEY).agg(
+        F.first("id").alias("id"),
+        *(
+            F.first(_when(added, name), ignorenulls=True).alias(name)
+            for name in ("source", "priority", "group", "size_bytes", "due_ms", "expires_at_ms")
+        ),
+        F.min(_when(added, "step")).alias("added_step"),
+        F.coalesce(
+            F.min(_when(added, "enqueued_ms")),
+            F.min(F.when(F.col("event") == "evicted", F.col("time_ms") - F.col("age_ms"))),
+        ).alias("enqueued_ms"),
+        F.min(_when(handed, "time_ms")).alias("first_dispatched_ms"),
+        F.max(_when(handed, "time_ms")).alias("last_dispatched_ms"),
+        F.max(_when(handed, "delivery")).alias("last_delivery"),
+        F.max("attempt").alias("attempts"),
+        F.max("handovers").alias("handovers"),
+        F.array_sort(F.collect_set(_when(handed, "consumer"))).alias("consumers"),
+        F.max(F.struct("offset", "line", state_after().alias("state"))).alias("last"),
+        *(
+            F.first(_when(ended, name), ignorenulls=True).alias(alias)
+            for name, alias in (
+                ("event", "fate"), ("time_ms", "ended_ms"), ("step", "ended_step"),
+                *zip(_END_FIELDS, _END_FIELDS, strict=True),
+            )
+        ),
+    )  # fmt: skip
+    rows = rows.withColumns(
+        {
+            "state": F.col("last.state"),
+            "last_offset": F.col("last.offset"),
+            "last_line": F.col("last.line"),
+            "ended_date": F.to_date(F.timestamp_millis("ended_ms")),
+        }
+    )
+    newer = "(s.last_offset, s.last_line) > (t.last_offset, t.last_line)"
+    update = {f"t.{name}": f"coalesce(t.{name}, s.{name})" for name in _KEEP}
+    update |= {
+        "t.first_dispatched_ms": "least(t.first_dispatched_ms, s.first_dispatched_ms)",
+        "t.consumers": "array_sort(array_union(t.consumers, s.consumers))",
+    }
+    for name in ("last_dispatched_ms", "last_delivery", "attempts", "handovers"):
+        update[f"t.{name}"] = f"greatest(t.{name}, s.{name})"
+    for name in ("state", "last_offset", "last_line"):
+        update[f"t.{name}"] = f"IF({newer}, s.{name}, t.{name})"
+    on = f"{_SAME_MESSAGE} AND {extent.not_before('ended_date', 'ended_ms')}"
+    merge(rows, root, MESSAGES, on, update=update)
+
+
+def _ended(spark: SparkSession, root: str, extent: _Extent) -> DataFrame:
+    """Messages that ended since the batch begins."""
+    since = F.to_date(F.timestamp_millis(F.lit(extent.from_ms)))
+    messages = read(spark, root, "messages")
+    return messages.where(
+        (F.col("ended_date") >= since) & (F.col("ended_ms") >= F.lit(extent.from_ms))
+    )
+
+
+# --- evictions and deliveries -------------------------------------------------------------------
+
+
+def _evictions(spark: SparkSession, root: str, lines: DataFrame, extent: _Extent) -> None:
+    evicted = lines.where(F.col("event") == "evicted").select(
+        *KEY, "id", F.col("time_ms").alias("evicted_ms"), "step", "reason", "cause", "ready",
+        "ring_size", "age_ms", "handovers",
+        F.to_date(F.timestamp_millis("time_ms")).alias("date"),
+    )  # fmt: skip
+    told = _ended(spark, root, extent).select(
+        *KEY, "source", "priority", "group", "size_bytes", "enqueued_ms"
+    )
+    rows = evicted.join(told, list(KEY), "left")
+    on = f"{_SAME_MESSAGE} AND {extent.not_before('date', 'evicted_ms')}"
+    merge(rows, root, EVICTIONS, on)
+
+
+def _deliveries(spark: SparkSession, root: str, lines: DataFrame, extent: _Extent) -> None:
+    settles = lines.where(
+        F.col("event").isin("acked", "returned")
+        | ((F.col("event") == "expired") & (F.col("delivery") > 0))
+    )
+    if extent.ends_unnamed:
+        # Of these the line does not tell the number: it is the message's last.
+        last = _ended(spark, root, extent).select(*KEY, "last_delivery")
+        unnamed = lines.where(_ends_unnamed()).join(last, list(KEY))
+        unnamed = unnamed.withColumn("delivery", F.col("last_delivery"))
+        settles = settles.unionByName(unnamed.where("delivery IS NOT NULL").drop("last_delivery"))
+    handed = lines.where(F.col("event") == "dispatched")
+    kept = ["partition", "delivery", "queue", "life", "sequence", "id"]
+    begun = handed.select(
+        *kept, "consumer", "attempt", "handovers", F.col("time_ms").alias("handed_ms"),
+        F.col("step").alias("handed_step"),
+    )  # fmt: skip
+    over = settles.select(
+        *kept, F.col("event").alias("how"), F.col("time_ms").alias("settled_ms"),
+        F.col("step").alias("settled_step"),
+    )  # fmt: skip
+    both = begun.unionByName(over, allowMissingColumns=True)
+    names = [name for name in both.columns if name not in ("partition", "delivery")]
+    rows = both.groupBy("partition", "delivery").agg(
+        *(F.first(name, ignorenulls=True).alias(name) for name in names)
+    )
+    rows = rows.withColumns(
+        {
+            "held_ms": F.col("settled_ms") - F.col("handed_ms"),
+            "settled_date": F.to_date(F.timestamp_millis("settled_ms")),
+        }
+    )
+    update = {f"t.{name}": f"coalesce(t.{name}, s.{name})" for name in [*names, "settled_date"]}
+    update["t.held_ms"] = (
+        "coalesce(t.settled_ms, s.settled_ms) - coalesce(t.handed_ms, s.handed_ms)"
+    )
+    on = "t.partition = s.partition AND t.delivery = s.delivery"
+    merge(rows, root, DELIVERIES, f"{on} AND {extent.not_before('settled_date', 'settled_ms')}",
+          update=update)  # fmt: skip

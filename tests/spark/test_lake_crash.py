@@ -1,0 +1,133 @@
+"""`ringfaust spark lake` as a process of its own: killed anywhere, it ends with the same tables."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.config import WorkerConfig, load
+from ringfaust.spark.lake.tables import TABLES, path
+from tests.spark.lake_story import Story, make_topics, tell
+
+pytestmark = pytest.mark.kafka
+DEADLINE_S = 240
+ROUNDS = 20
+
+
+class Told:
+    """Topics with a story in them, and a folder for the command."""
+
+    def __init__(self, broker: EmbeddedBroker, folder: Path) -> None:
+        self.folder = folder
+        worker = {
+            "application": f"crash{uuid.uuid4().hex[:6]}",
+            "bootstrap_servers": broker.bootstrap_servers,
+            "partitions": 1,
+        }
+        (folder / "queues.yaml").write_text("queues: {a: {ring_size: 3}}\n")
+        (folder / "worker.yaml").write_text(json.dumps(worker))
+        self.worker: WorkerConfig = load(folder)[0]
+        self.story = Story(0)
+        self.story.go_on(200, 5)
+        asyncio.run(make_topics(self.worker))
+        asyncio.run(tell(self.worker, 0, self.story.values(), self.story.records))
+
+    def start(self, root: Path) -> subprocess.Popen[bytes]:
+        command = ["-m", "ringfaust", "spark", "lake", "--once", "--to", str(root)]
+        with (self.folder / "lake.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, *command, "--config", str(self.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def finish(self, root: Path) -> None:
+        process = self.start(root)
+        assert process.wait(DEADLINE_S) == 0, (self.folder / "lake.log").read_text()[-3000:]
+
+    def check(self, root: Path) -> None:
+        """Every line and record once, and every message with the fate that its line told."""
+        lines = _rows(root, "transitions", "offset", "line")
+        assert [row["raw"] for row in lines] == self.story.lines
+        for role, records in self.story.records.items():
+            found = [x for x in _rows(root, "records", "offset") if x["role"] == str(role)]
+            assert [row["value"] for row in found] == [value for _, value, _ in records]
+        assert len(_rows(root, "bronze")) == len(self.story.values()) + sum(
+            map(len, self.story.records.values())
+        )
+        added = [x for x in lines if x["event"] in ("added", "scheduled")]
+        messages = _rows(root, "messages", "added_step")
+        assert [x["added_step"] for x in messages] == [x["step"] for x in added]
+        dispatched = [x["delivery"] for x in lines if x["event"] == "dispatched"]
+        assert [x["delivery"] for x in _rows(root, "deliveries", "delivery")] == dispatched
+        minutes = _rows(root, "queue_minutes")
+        for event in ("dispatched", "acked", "evicted", "expired", "dead"):
+            told = sum(x["event"] == event for x in lines)
+            assert sum(x[event] for x in minutes) == told, event
+            if event != "dispatched":
+                assert sum(x["fate"] == event for x in messages) == told, event
+        assert _rows(root, "repeats") == []
+        assert _rows(root, "quarantine") == []
+
+
+def _rows(root: Path, table: str, *order: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = DeltaTable(path(str(root), table)).to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: [row[name] for name in order])
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """All of it, Java too: as a power cut would."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _await_commit(process: subprocess.Popen[bytes], root: Path, table: str, version: int) -> None:
+    """Wait for a commit of a table, so that the kill comes between it and the next table's."""
+    commit = Path(path(str(root), table), "_delta_log", f"{version:020d}.json")
+    deadline = time.monotonic() + DEADLINE_S
+    while not commit.exists():
+        assert process.poll() is None, "it ended before the kill"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_killed_between_two_tables_it_goes_on_where_it_was(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    told, root = Told(broker, tmp_path), tmp_path / "lake"
+    process = told.start(root)
+    _await_commit(process, root, "transitions", 1)
+    _kill(process)
+    told.finish(root)
+    told.check(root)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_killed_anywhere_twenty_times(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    told = Told(broker, tmp_path)
+    rng = random.Random(7)
+    tables = [name for name in TABLES if name not in ("repeats", "quarantine", "deletions")]
+    for round_ in range(ROUNDS):
+        root = tmp_path / f"lake-{round_}"
+        process = told.start(root)
+        _await_commit(process, root, rng.choice(tables), 1)
+        time.sleep(rng.random() / 2)
+        _kill(process)
+        told.finish(root)
+        told.check(root)
