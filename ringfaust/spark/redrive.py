@@ -104,7 +104,9 @@ def read_role(text: str) -> From:
         CannotBackfill: none of those there are.
     """
     if text not in list(From):
-        raise CannotBackfill("--from", f"{text!r}: {suggestion(text, list(From))}")
+        raise CannotBackfill(
+            "--from", f"{text!r}: {suggestion(text, [each.value for each in From])}"
+        )
     return From(text)
 
 

@@ -79,7 +79,9 @@ def read_options(
         CannotBackfill: one makes no sense.
     """
     if kind not in list(Format):
-        raise CannotBackfill("--format", f"{kind!r}: {suggestion(kind, list(Format))}")
+        raise CannotBackfill(
+            "--format", f"{kind!r}: {suggestion(kind, [each.value for each in Format])}"
+        )
     pairs = []
     for text in headers:
         header, equals, expression = text.partition("=")

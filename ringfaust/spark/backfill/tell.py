@@ -14,6 +14,8 @@ from ringfaust.spark.backfill.run import Outcome
 from ringfaust.spark.backfill.survey import Survey
 
 _QUEUES_SHOWN = 20
+_NUMBERS = QueueEstimate._fields[1:]
+_ALWAYS = ("records", "bytes", "ring_size", "evicted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,19 +55,19 @@ def tell_plan(out: Console, plan: Plan) -> None:
 
 
 def _queue_table(queues: Sequence[QueueEstimate]) -> Table:
-    table = Table()
-    for heading in QueueEstimate._fields:
-        is_text = heading == "queue"
-        table.add_column(heading.replace("_", " "), justify="left" if is_text else "right")
+    """Those with most records; what is 0 for all of them has no column."""
     most = sorted(queues, key=lambda queue: (-queue.records, queue.queue))
+    names = [name for name in _NUMBERS if name in _ALWAYS or any(getattr(q, name) for q in most)]
+    table = Table()
+    table.add_column("queue", overflow="fold")
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
     for queue in most[:_QUEUES_SHOWN]:
-        table.add_row(escape(queue.queue), *(f"{number:,}" for number in queue[1:]))
-    if len(most) > _QUEUES_SHOWN:
-        rest = most[_QUEUES_SHOWN:]
-        sums = [sum(column) for column in zip(*(queue[1:] for queue in rest), strict=True)]
-        sums_shown = [f"{number:,}" for number in sums]
-        sums_shown[QueueEstimate._fields.index("ring_size") - 1] = ""
-        table.add_row(f"{len(rest):,} more", *sums_shown)
+        table.add_row(escape(queue.queue), *(f"{getattr(queue, name):,}" for name in names))
+    if rest := most[_QUEUES_SHOWN:]:
+        sums = {name: sum(getattr(queue, name) for queue in rest) for name in names}
+        shown = ["" if name == "ring_size" else f"{sums[name]:,}" for name in names]
+        table.add_row(f"{len(rest):,} more", *shown)
     return table
 
 

@@ -284,6 +284,6 @@ def by_lane(rows: DataFrame, lanes: int) -> DataFrame:
     salts: dict[int, int] = {
         row[0]: row[1] for row in tried.groupBy(lane).agg(F.min("id")).collect()
     }
-    table = F.array(*(F.lit(salts[number]) for number in range(lanes)))
+    table = F.array(*(F.lit(salts[number]).cast("long") for number in range(lanes)))
     salted = rows.withColumn("lane", table[F.pmod("slice", F.lit(lanes))])
     return salted.repartition(lanes, "lane")
