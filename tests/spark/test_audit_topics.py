@@ -22,6 +22,7 @@ from ringfaust.spark.audit.show import headline
 from ringfaust.spark.audit.sources import from_topics, read_events, read_outputs
 from ringfaust.spark.audit.verdict import Question, Verdict, look
 from ringfaust.spark.kafka import client_options, read_topics
+from ringfaust.spark.lake.tables import path
 from ringfaust.spark.report.page import write_report
 from ringfaust.wire.record import Role
 from tests.chaos.load import KEYS, LONGEST_MS, Load
@@ -284,3 +285,29 @@ def test_each_fault_in_the_events_is_named(
     assert [row["record"].rpartition("/")[0] for row in doubled] == [f"{worker.topic('events')}/0"]
     altered = [(row["queue"], row["sequence"]) for row in rows if row["kind"] == "altered"]
     assert altered == [(victim["queue"], victim["sequence"])]
+
+
+short = pytest.mark.parametrize("app", [20_000], ids="{:,} messages".format, indirect=True)
+
+
+@short
+def test_the_lake_tells_the_same(spark: SparkSession, app: Application, tmp_path: Path) -> None:
+    worker = app.worker_config
+    records = read_topics(spark, worker, [worker.topic(role) for role in COPIED])
+    records.write.format("delta").partitionBy("topic").save(path(str(tmp_path), "bronze"))
+    verdict = audit(spark, Question(worker, app.queues_config), lake=str(tmp_path))
+    assert verdict.balanced
+    assert verdict.totals["evicted"] > 10_000
+
+
+@short
+def test_the_command_tells_schedulers_by_its_exit_status(app: Application) -> None:
+    command = ("spark", "audit", "--config", app.config_dir)
+    done = app.run(*command, "--json", "--window", "1h", seconds=400)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines[0]["balanced"] is True
+    assert {line["type"] for line in lines} == {"verdict", "queue", "window"}
+    odd = app.run(*command, "--window", "1 fortnight")
+    assert (odd.returncode, odd.stdout) == (2, "")
+    assert "30s, 5m, 1h or 1d" in odd.stderr

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError
 
 from ringfaust.app.config import WorkerConfig
+from ringfaust.app.kafka_admin import open_admin
 from ringfaust.errors import RingfaustError
 
 Extents = dict[tuple[str, int], tuple[int, int]]
@@ -22,32 +23,25 @@ async def extents(worker: WorkerConfig, topics: Collection[str]) -> Extents:
     """Where each partition of the topics begins and ends now.
 
     Raises:
-        CannotAudit: a topic is missing, or no broker answers.
+        CannotAudit: a topic is missing.
+        BrokerUnreachable: no broker answers.
     """
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=worker.bootstrap_servers, **worker.security.client_options()
-    )
+    async with open_admin(worker) as admin:
+        missing = sorted(set(topics) - set(await admin.existing(topics)))
+    if missing:
+        raise CannotAudit(
+            f"these topics are not there: {', '.join(missing)}; `ringfaust topics plan` tells "
+            "which an application needs"
+        )
+    client = {"bootstrap_servers": worker.bootstrap_servers, **worker.security.client_options()}
+    consumer = AIOKafkaConsumer(*topics, **client)
     try:
         await consumer.start()
-        found = await consumer.topics()
-        if missing := sorted(set(topics) - found):
-            raise CannotAudit(
-                f"these topics are not there: {', '.join(missing)}; `ringfaust topics plan` tells "
-                "which an application needs"
-            )
-        tps = [
-            TopicPartition(topic, number)
-            for topic in topics
-            for number in consumer.partitions_for_topic(topic) or ()
-        ]
+        tps = sorted(consumer.assignment())
         begins = await consumer.beginning_offsets(tps)
         ends = await consumer.end_offsets(tps)
-    except UnknownTopicOrPartitionError as error:
-        raise CannotAudit(f"a topic went away meanwhile: {error}") from error
     except KafkaError as error:
-        raise CannotAudit(
-            f"the brokers at {worker.bootstrap_servers} do not answer: {error}"
-        ) from error
+        raise CannotAudit(f"the brokers could not tell where topics end: {error}") from error
     finally:
         await consumer.stop()
     return {(tp.topic, tp.partition): (begins[tp], ends[tp]) for tp in tps}

@@ -41,9 +41,10 @@ def tell(lines: DataFrame) -> DataFrame:
         `state` after it, `before` (the event before it of the same message), `was` (the state
         then), `was_delivery`, `source`, `first` and `last`.
     """
-    deleted = lines.filter("event = 'deleted'").groupBy("partition", "queue")
-    ends = deleted.agg(F.collect_set("step").alias("ends"))
-    good = lines.join(F.broadcast(ends), ["partition", "queue"], "left")
+    # By their text first: few lines are to be parsed once more.
+    deleted = lines.filter("contains(raw, '\"deleted\"') and event = 'deleted'")
+    ends = deleted.groupBy("partition", "queue").agg(F.collect_set("step").alias("ends"))
+    good = lines.drop("raw").join(F.broadcast(ends), ["partition", "queue"], "left")
     life = F.size(F.filter(F.coalesce("ends", F.array().cast("array<long>")), _is_before_line))
     about = F.col("event").isin(*_OF_A_MESSAGE)
     good = good.withColumns({

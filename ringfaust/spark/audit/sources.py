@@ -41,7 +41,7 @@ class Material:
     hop: DataFrame
     """by (the hop's own position), topic, partition, offset, source (the producer's)."""
     lines: DataFrame
-    """See `spark/lines.py`; `raw` is left away, `content` (its hash) stands for it."""
+    """See `spark/lines.py`, and `content`, the hash of `raw`."""
     outputs: DataFrame
     """role, topic, partition, offset, digest, content (hash of the whole record), stand_in, and
     our headers."""
@@ -116,7 +116,7 @@ def read_hop(records: DataFrame) -> DataFrame:
 def read_events(records: DataFrame) -> DataFrame:
     """Records of the events topic."""
     lines = read_lines(records)
-    return lines.withColumn("content", F.xxhash64("raw")).drop("raw", "timestamp")
+    return lines.withColumn("content", F.xxhash64("raw")).drop("timestamp")
 
 
 def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -81,15 +81,10 @@ def look(
     """
     worker, queues, keep = question.worker, question.queues, _keep
     events = worker.topic(Role.EVENTS)
-    material = Material(
-        inputs=keep(material.inputs),
-        commands=material.commands,
-        hop=keep(material.hop),
-        lines=material.lines,
-        outputs=material.outputs,
-    )
     told = keep(lives.tell(material.lines))
     seen = keep(match.records(material.outputs))
+    # Last, so that what was told is there; records that came since wait.
+    material = replace(material, inputs=keep(material.inputs), hop=keep(material.hop))
     pairs = keep(match.matched(told, seen))
     judge = Judge(material, told, worker=worker, queues=queues, extents=extents, keep=keep)
     fates = judge.fates()
