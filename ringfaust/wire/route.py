@@ -30,7 +30,7 @@ class Route(NamedTuple):
     queue: str
 
 
-_PART = re.compile(r"\{(topic|key|header:[^{}]+)\}")
+PART = re.compile(r"\{(topic|key|header:[^{}]+)\}")
 
 
 def queue_namer(template: str) -> Callable[[InRecord], str]:
@@ -38,7 +38,7 @@ def queue_namer(template: str) -> Callable[[InRecord], str]:
 
     The function raises WireError where a record lacks the part, or it is no UTF-8.
     """
-    parts = _PART.split(template)
+    parts = PART.split(template)
     if len(parts) == 1:
         return lambda record: template
 
