@@ -178,8 +178,8 @@ def _ages(axes: Axes, theme: Theme, figures: Figures) -> None:
     )  # fmt: skip
     top = float(ages["count"].max())
     for row, (share, age) in enumerate(zip(("half", "95 %", "99 %"), figures.age_ms, strict=True)):
-        # Each a little lower than the one before: they may stand close together.
-        height = top * (1.3 - 0.1 * row)
+        # Each a little higher than the one before: they may stand close together.
+        height = top * (1.1 + 0.1 * row)
         axes.vlines(max(age, 1), 0, height, color=theme.ink, linewidth=1)
         axes.annotate(
             f"{share} younger than {duration(age)} ", (max(age, 1), height), color=theme.ink,
