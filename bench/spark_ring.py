@@ -1,4 +1,4 @@
-"""`make bench-spark-ring`: the rings as a Spark job, beside a job of the same shape that does nothing.
+"""`make bench-spark-ring`: the rings as a Spark job, beside jobs of its shape that do nothing.
 
 64 full rings of 1,000 in 8 partitions, no consumer, 200-byte records: each message is added, evicts
 another and is told in events. The peers read the same topic, group it the same way and go through
@@ -95,9 +95,7 @@ async def _prepare(folder: Path, servers: str) -> None:
     async with producer:
         for number in range(COUNT):
             ring = number % RINGS
-            await producer.send(
-                "orders", b"x" * 200, key=b"%d" % ring, partition=ring % PARTITIONS
-            )
+            await producer.send("orders", b"x" * 200, key=b"%d" % ring, partition=ring % PARTITIONS)
 
 
 def _rate(query: StreamingQuery) -> float:
@@ -136,8 +134,7 @@ def main() -> None:
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="ringfaust-") as name:
         folder = Path(name)
         asyncio.run(_prepare(folder, broker.bootstrap_servers))
-        shape = job.JobSettings(checkpoint="", trigger_ms=0, batch_records=BATCH, tasks=2)
-        spark = open_session("bench", None, job.session_settings(load(folder)[0], shape))
+        spark = open_session("bench", None, job.STATE)
         table = Table("round", "nothing/s", "copy/s", "ring/s", "of nothing", "of copy")
         ratios = []
         for round_ in range(ROUNDS):

@@ -99,8 +99,8 @@ class FaustStage:
 
     def _open(self) -> Rig:
         opened = self._opened
-        folder, config = prepare(opened, self._servers, partitions=1)
-        worker = WorkerProcess(folder, folder / "worker.log")
+        self.folder, config = prepare(opened, self._servers, partitions=1)
+        worker = WorkerProcess(self.folder, self.folder / "worker.log")
         opened.callback(worker.stop)
 
         def crash() -> None:

@@ -149,3 +149,13 @@ class Turn:
 
 def _waiting_key(topic: str, number: int) -> bytes:
     return b"\xff%b\0%b" % (topic.encode(), number.to_bytes(8, "big"))
+
+
+def is_waiting(key: bytes) -> bool:
+    """Is this row of a record that waits? A worker has none: it reads them again (R90)."""
+    return key.startswith(b"\xff") or key == _WAITING_KEY
+
+
+def waiting_topics(rows: Mapping[bytes, bytes]) -> set[str]:
+    """Topics of which records wait in this state."""
+    return set(json.loads(rows.get(_WAITING_KEY, b"{}")))

@@ -1,22 +1,32 @@
-"""Run the rings on Spark until told to stop."""
+"""Run the rings on Spark until told to stop; and move them to a worker."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
+from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.app.config import QueuesConfig, WorkerConfig
 from ringfaust.app.topics import check_topics
 from ringfaust.app.worker import WrongTopics
-from ringfaust.spark.ring.job import JobSettings, session_settings, start_job, topics_at_home
-from ringfaust.spark.ring.starts import note_start
+from ringfaust.errors import RingfaustError
+from ringfaust.spark.ring import move
+from ringfaust.spark.ring.job import STATE, JobSettings, start_job, topics_at_home
+from ringfaust.spark.ring.starts import Identity, note_start, numbers_in, settle_identity
 from ringfaust.spark.session import open_session
 
 _POLL_SECONDS = 1
+
+
+class JobFailed(RingfaustError):
+    """The job ended by an error. What was committed stays; start it again when it is mended."""
 
 
 def run(
@@ -25,47 +35,91 @@ def run(
     settings: JobSettings,
     *,
     once: bool,
+    from_worker: bool,
     master: str | None,
 ) -> None:
     """Run until SIGTERM or SIGINT, or, `once`, until all that was there has been read.
 
+    Args:
+        worker: names brokers and topics.
+        queues: routes and queues.
+        settings: of the job.
+        once: end at the end of the topics.
+        from_worker: begin with what the worker's rings hold.
+        master: as of spark-submit.
+
     Raises:
         WrongTopics: it could not work with the topics that the brokers have.
         BrokerUnreachable: no broker answers.
+        CannotMove: the worker's rings cannot be taken over now.
+        JobFailed: it ended by an error.
     """
     problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
     if problems:
         raise WrongTopics(problems)
-    spark = open_session(f"{worker.application} rings", master, session_settings(worker, settings))
+    spark = open_session(f"{worker.application} rings", master, STATE)
     client = {"bootstrap_servers": worker.bootstrap_servers, **worker.security.client_options()}
-    starts = note_start(spark, settings.checkpoint, client, topics_at_home(worker, queues))
-    query = start_job(spark, worker, queues, settings, starts)
+    signal.signal(signal.SIGTERM, _interrupt)
+    with _told():
+        begin: dict[str, Any] = {}
+        if from_worker:
+            if numbers_in(spark, settings.checkpoint, "offsets"):
+                raise move.CannotMove(
+                    f"{settings.checkpoint} is of a job that has already begun: leave out "
+                    "--from-worker to go on with it, or give a new folder"
+                )
+            begin["state"] = move.worker_state(spark, worker)
+            begin["offsets"] = move.worker_offsets(begin["state"], worker, queues)
+        wanted = Identity(
+            application=worker.application,
+            partitions=worker.partitions,
+            tasks=min(settings.tasks, worker.partitions),
+        )
+        job = settle_identity(spark, settings.checkpoint, wanted)
+        settings = replace(settings, tasks=job.tasks)
+        starts = note_start(spark, settings.checkpoint, client, topics_at_home(worker, queues))
+        query = start_job(spark, worker, queues, settings, starts, **begin)
+        try:
+            _await_end(query, once)
+        except KeyboardInterrupt:
+            query.stop()
+    spark.stop()
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)
+def run_move_to_worker(
+    worker: WorkerConfig, queues: QueuesConfig, checkpoint: str, master: str | None
+) -> int:
+    """Give the state of a job that has stopped to the worker; the number of rows.
+
+    Raises:
+        CannotMove: it cannot be done now.
+        JobFailed: the checkpoint cannot be read.
+    """
+    spark = open_session(f"{worker.application} move", master, STATE)
+    with _told():
+        rows = move.move_to_worker(spark, worker, queues, checkpoint)
+    spark.stop()
+    return rows
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Spark's errors in a few lines, in place of hundreds."""
     try:
-        _await_end(query, once)
-    except KeyboardInterrupt:
-        query.stop()
-    finally:
-        spark.stop()
+        yield
+    except PySparkException as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        told = "\n".join(line for line in lines if not line.lstrip().startswith("at "))[:3_000]
+        raise JobFailed(f"Spark ended the job: {told}") from error
 
 
 def _await_end(query: StreamingQuery, once: bool) -> None:
     """Spark's own `availableNow` never ends a job that has timers."""
     while not query.awaitTermination(_POLL_SECONDS):
-        x = query.lastProgress
-        print(
-            x
-            and (
-                x["batchId"],
-                x["numInputRows"],
-                x["durationMs"],
-                [(o["customMetrics"], o["commitTimeMs"]) for o in x["stateOperators"]],
-            )
-        )
         progress: Any = query.lastProgress
         if once and progress and progress["numInputRows"] == 0:
             raise KeyboardInterrupt

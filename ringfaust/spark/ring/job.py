@@ -23,7 +23,7 @@ from ringfaust.wire.route import PART, Route
 
 OUR_OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)
 """The job's outputs; changelog and hop are Spark's own state and shuffle."""
-_STATE = {
+STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -31,6 +31,7 @@ _STATE = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.streaming.metricsEnabled": "false",
 }
+"""What the session of a ring job has to be opened with."""
 _NUMBERS_LOOKED_AT = 50
 _REQUEST_BYTES = 4_000_000
 """What may come out of the largest record that goes in, and its headers."""
@@ -47,22 +48,15 @@ class JobSettings:
     batch_records: int
     """Most records of all partitions in one micro-batch."""
     tasks: int
-    """Into how many the partitions are dealt; a checkpoint keeps the number it began with."""
+    """Into how many the partitions are dealt; the number that the checkpoint began with."""
 
 
-def session_settings(worker: WorkerConfig, settings: JobSettings) -> dict[str, str]:
-    """What the session of a ring job has to be opened with."""
-    tasks = min(settings.tasks, worker.partitions)
-    return {**_STATE, "spark.sql.shuffle.partitions": str(tasks)}
-
-
-def seats(spark: SparkSession, partitions: int) -> list[int]:
+def seats(spark: SparkSession, partitions: int, tasks: int) -> list[int]:
     """A group's number for each partition, so that every task has as many of them as the others.
 
     Spark deals groups to tasks by a hash, which gives some three of them and others none. Of
     successive numbers we take for each partition the next that falls to its task.
     """
-    tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     numbers = spark.range(_NUMBERS_LOOKED_AT * partitions).select(F.col("id").cast("int"))
     dealt = numbers.select("id", F.pmod(F.hash("id"), F.lit(tasks)).alias("task")).collect()
     free: dict[int, list[int]] = {}
@@ -84,7 +78,7 @@ def start_job(
     """Start the rings; the query that runs.
 
     Args:
-        spark: opened with `session_settings`.
+        spark: opened with `STATE`.
         worker: names brokers and topics.
         queues: routes and queues.
         settings: of this job.
@@ -118,7 +112,8 @@ def start_job(
         hopped = stream_topics(spark, worker, [route.topic for route in hopping], options)
         rows = rows.union(_rows(hopped, _home(hopping, worker.partitions)))
     topics = {role: worker.topic(role) for role in OUR_OUTPUTS}
-    seat_of = seats(spark, worker.partitions)
+    spark.conf.set("spark.sql.shuffle.partitions", settings.tasks)
+    seat_of = seats(spark, worker.partitions, settings.tasks)
     outputs = _seated(rows, seat_of).transformWithStateInPandas(
         statefulProcessor=RingProcessor(plan, topics, seat_of),
         outputStructType=OUTPUT,
@@ -145,6 +140,11 @@ def topics_at_home(worker: WorkerConfig, queues: QueuesConfig) -> list[str]:
     """Control, and the producers' topics whose records are in their home partition already."""
     direct, _ = _routes(worker, queues)
     return [worker.topic(Role.CONTROL), *(route.topic for route in direct)]
+
+
+def hopping_routes(worker: WorkerConfig, queues: QueuesConfig) -> list[Route]:
+    """Those whose records the shuffle brings home."""
+    return _routes(worker, queues)[1]
 
 
 def _routes(worker: WorkerConfig, queues: QueuesConfig) -> tuple[list[Route], list[Route]]:

@@ -11,19 +11,61 @@ import asyncio
 import json
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from pyspark.sql import SparkSession
 
+from ringfaust.errors import RingfaustError
 from ringfaust.hosts.spark.turn import Start
 
 _FILE = "ringfaust/starts.json"
+_IDENTITY = "ringfaust/job.json"
 _KEPT = 5
 _STEP_BACK = 32
 """Offsets at first; behind the last record there may be any number of transaction markers."""
 _POLL_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a checkpoint is of, and never changes."""
+
+    application: str
+    partitions: int
+    tasks: int
+    """By this groups are dealt to tasks; Spark keeps the number, and so do we."""
+
+
+class WrongCheckpoint(RingfaustError):
+    """The checkpoint is of another job. Nothing was changed; the text says which."""
+
+
+def read_identity(spark: SparkSession, checkpoint: str) -> Identity | None:
+    """What a checkpoint is of; None for a new one."""
+    text = read_text(spark, checkpoint, _IDENTITY)
+    return None if text is None else Identity(**json.loads(text))
+
+
+def settle_identity(spark: SparkSession, checkpoint: str, wanted: Identity) -> Identity:
+    """Note what a new checkpoint is of; of a known one, see that it is of this job.
+
+    Raises:
+        WrongCheckpoint: it is not.
+    """
+    known = read_identity(spark, checkpoint)
+    if known is None:
+        _write(spark, checkpoint, _IDENTITY, json.dumps(asdict(wanted)))
+        return wanted
+    for name in ("application", "partitions"):
+        has, asked = getattr(known, name), getattr(wanted, name)
+        if has != asked:
+            raise WrongCheckpoint(
+                f"{checkpoint} is of a job whose {name} is {has!r}, but worker.yaml says "
+                f"{asked!r}: give a checkpoint of its own to each application"
+            )
+    return known
 
 
 def note_start(
@@ -37,12 +79,11 @@ def note_start(
         client: options of any Kafka client.
         topics: which are read directly, control among them.
     """
-    path, files = _hadoop_path(spark, checkpoint)
-    known = [_from_json(start) for start in json.loads(_read(spark, files, path) or "[]")]
+    known = [_from_json(start) for start in json.loads(read_text(spark, checkpoint, _FILE) or "[]")]
     now_ms = max([time.time_ns() // 1_000_000, *(start.started_ms + 1 for start in known)])
-    ends = asyncio.run(_record_ends(client, topics))
+    ends = asyncio.run(record_ends(client, topics))
     starts = [*known[1 - _KEPT :], Start(started_ms=now_ms, ends=ends)]
-    _write(files, path, json.dumps([asdict(start) for start in starts]))
+    _write(spark, checkpoint, _FILE, json.dumps([asdict(start) for start in starts]))
     return starts
 
 
@@ -51,7 +92,7 @@ def _from_json(start: Mapping[str, Any]) -> Start:
     return Start(started_ms=start["started_ms"], ends=ends)
 
 
-async def _record_ends(
+async def record_ends(
     client: Mapping[str, Any], topics: Collection[str]
 ) -> dict[str, dict[int, int]]:
     """By topic and partition, one beyond the last committed record; empty ones left out."""
@@ -90,27 +131,43 @@ async def _record_end(
     return None
 
 
-# --- the file -------------------------------------------------------------------------------------
+# --- files of the checkpoint ----------------------------------------------------------------------
 
 
-def _hadoop_path(spark: SparkSession, checkpoint: str) -> tuple[Any, Any]:
-    """The file, and the file system that it is in: whatever Spark can keep a checkpoint in."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - the one way from Python to Hadoop's file systems
-    path = jvm.org.apache.hadoop.fs.Path(checkpoint, _FILE)
-    return path, path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+def numbers_in(spark: SparkSession, checkpoint: str, folder: str) -> list[int]:
+    """The numbers that are names of files in a folder of the checkpoint."""
+    path, files = _hadoop(spark, checkpoint, folder)
+    if not files.exists(path):
+        return []
+    names = [status.getPath().getName() for status in files.listStatus(path)]
+    return [int(name) for name in names if name.isdigit()]
 
 
-def _read(spark: SparkSession, files: Any, path: Any) -> str | None:
+def read_text(spark: SparkSession, checkpoint: str, name: str) -> str | None:
+    """What is in a file of the checkpoint; None if it is not there."""
+    path, files = _hadoop(spark, checkpoint, name)
     if not files.exists(path):
         return None
-    return spark.read.text(path.toString(), wholetext=True).collect()[0][0]  # type: ignore[no-any-return]
+    return str(spark.read.text(path.toString(), wholetext=True).collect()[0][0])
 
 
-def _write(files: Any, path: Any, text: str) -> None:
+def _write(spark: SparkSession, checkpoint: str, name: str, text: str) -> None:
     """As a whole: beside it first, then in its place."""
+    path, files = _hadoop(spark, checkpoint, name)
     fresh = path.suffix(".new")
     stream = files.create(fresh, True)
-    stream.write(text.encode())
+    stream.write(bytearray(text.encode()))
     stream.close()
-    files.delete(path, False)
-    files.rename(fresh, path)
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - see `_hadoop`
+    hadoop = gateway.jvm.org.apache.hadoop.fs
+    rename = getattr(hadoop, "Options$Rename")
+    overwrite = gateway.new_array(rename, 1)
+    overwrite[0] = rename.OVERWRITE
+    hadoop.FileContext.getFileContext(path.toUri()).rename(fresh, path, overwrite)
+
+
+def _hadoop(spark: SparkSession, checkpoint: str, name: str) -> tuple[Any, Any]:
+    """A path, and the file system that it is in, whichever Spark can reach."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - the one way from Python to Hadoop's file systems
+    path = jvm.org.apache.hadoop.fs.Path(checkpoint, name)
+    return path, path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
