@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from ringfaust.core import command as c
 from ringfaust.core import effect as e
+from ringfaust.errors import RingfaustError
+from ringfaust.spark.lake import tables
 from ringfaust.spark.lines import read_lines
+from ringfaust.spark.rewind.command import Question, read_question
 from ringfaust.spark.rewind.contents import (
     HistoryCut,
     UnknownQueue,
@@ -66,7 +71,9 @@ class Told:
             tail = event_tail(state.now_ms, by)
             lines = [WRITERS[type(effect)](effect, state.step) + tail for effect in effects]
             if not any(isinstance(effect, e.Refused) for effect in effects):
-                lines.append(done_line(state.step, type(command).__name__.lower(), tail))
+                lines.append(
+                    done_line(state.step, "tick" if isinstance(command, c.Sweep) else "other", tail)
+                )
             self.batches.append(lines)
             self.steps_until[state.now_ms] = state.step
             for queue in state.queues.values():
@@ -100,7 +107,7 @@ def done(step: int, by: str) -> str:
 
 @pytest.fixture(scope="module")
 def told() -> Told:
-    return Told(11, 1_500)
+    return Told(11, 1_000)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +116,7 @@ def lines(spark: SparkSession, told: Told) -> DataFrame:
 
 
 def test_contents_are_those_of_the_core_after_any_step(lines: DataFrame, told: Told) -> None:
-    moments = random.Random(5).sample(sorted(told.held), 60)
+    moments = random.Random(5).sample(sorted(told.held), 30)
     found = read_contents(lines, [(queue, AtStep(0, step)) for queue, step in moments])
     for at, contents in zip(moments, found, strict=True):
         assert [each.answer() for each in contents] == [told.held[at]]
@@ -124,7 +131,7 @@ def test_a_time_is_all_steps_until_then(lines: DataFrame, told: Told) -> None:
 
 
 def test_an_offset_is_the_last_step_of_its_topic_until_then(lines: DataFrame, told: Told) -> None:
-    asked = [Asked("plain", AtOffset("app.control", 0, number)) for number in range(20, 1_500, 90)]
+    asked = [Asked("plain", AtOffset("app.control", 0, number)) for number in range(20, 1_000, 90)]
     steps = settle(lines, asked, HOP)
     assert steps == [AtStep(0, told.steps[each.moment.offset]) for each in asked]  # type: ignore[union-attr]
     with pytest.raises(BadMoment, match="app.control/7/3"):
@@ -216,3 +223,48 @@ def test_a_moment_is_known_by_its_form(text: str, moment: Moment) -> None:
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(BadMoment, match="is no"):
         read_moment(text)
+
+
+def test_the_lake_tells_the_same(
+    spark: SparkSession, lines: DataFrame, told: Told, tmp_path: Path
+) -> None:
+    root = str(tmp_path)
+    lines.write.format("delta").save(tables.path(root, "transitions"))
+    last = told.steps[-1]
+    asked = [(queue, AtStep(0, last)) for queue in QUEUES]
+    found = read_contents(tables.read(spark, root, "transitions"), asked)
+    assert [one.answer() for (one,) in found] == [told.held[queue, last] for queue in QUEUES]
+
+
+def question(**options: Any) -> Question:
+    given = {"at": None, "offset": None, "step": None, "to": None, "ring_sizes": None}
+    return read_question("q", **{**given, "settings": (), "limit": 5, **options})
+
+
+def test_ring_sizes_and_settings_are_variants() -> None:
+    asked = question(ring_sizes="10,-1", settings=["evict=head", "max_attempts=3"])
+    changes = {"evict": "head", "max_attempts": 3}
+    assert asked.variants == {
+        "ring_size=10, evict=head, max_attempts=3": {**changes, "ring_size": 10},
+        "ring_size=-1, evict=head, max_attempts=3": {**changes, "ring_size": -1},
+    }
+    assert question(settings=["evict=head"]).variants == {"evict=head": {"evict": "head"}}
+    assert question(step="0/7", to="0/9").to == AtStep(0, 9)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "nothing is asked"),
+        ({"step": "0/1", "at": "12"}, "not several"),
+        ({"to": "0/1"}, "second moment"),
+        ({"settings": ["evict"]}, "name=value"),
+        ({"ring_sizes": "10,many"}, "whole numbers"),
+        ({"ring_sizes": "0"}, "1 or more"),
+        ({"settings": ["window=3"]}, "consumers"),
+        ({"settings": ["nonsense=3"]}, "no such queue setting"),
+    ],
+)
+def test_what_makes_no_question_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(RingfaustError, match=says):
+        question(**options)

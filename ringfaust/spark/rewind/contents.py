@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from ringfaust.core.model import Counts, due_position, plain_position
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.rewind.messages import GONE, HELD, ask, trace_messages
-from ringfaust.spark.rewind.moment import Settled, until
+from ringfaust.spark.rewind.messages import GONE, HELD, trace_messages
+from ringfaust.spark.rewind.moment import AtStep, Settled, until
 
 
 class UnknownQueue(RingfaustError):
@@ -117,9 +117,8 @@ def read_contents(lines: DataFrame, asked: Sequence[tuple[str, Settled]]) -> lis
         "sequence", "came_due_ms", "birth.id", "birth.priority", "birth.enqueued_ms",
         "birth.source", "handovers", "now.state", "now.consumer", "now.delivery", "now.due_ms",
     )  # fmt: skip
-    own = ask(lines, [(F.col("queue") == queue) & until(moment) for queue, moment in asked])
     rows = (
-        trace_messages(own, now=F.lit(True))
+        trace_messages(_ask(lines, asked), now=F.lit(True))
         .filter("life = lives")
         .groupBy("ask", "partition", F.col("now.state").alias("state"))
         .agg(
@@ -139,6 +138,28 @@ def read_contents(lines: DataFrame, asked: Sequence[tuple[str, Settled]]) -> lis
         or _without_messages(lines, *asked[number])
         for number, by_partition in by_ask.items()
     ]  # fmt: skip
+
+
+def _ask(lines: DataFrame, asked: Sequence[tuple[str, Settled]]) -> DataFrame:
+    """Each line once for each question that it belongs to, with the question's number as `ask`."""
+    rows = [
+        (number, queue, at.partition, at.step, None)
+        if isinstance(at, AtStep)
+        else (number, queue, None, None, at.time_ms)
+        for number, (queue, at) in enumerate(asked)
+    ]
+    asks = lines.sparkSession.createDataFrame(
+        rows, "ask int, queue string, in_partition int, to_step long, to_ms long"
+    )
+    wanted = lines.filter(F.col("queue").isin(*{queue for queue, _ in asked}))
+    if len(asked) == 1:  # so that files and row groups can be passed over
+        wanted = wanted.filter(until(asked[0][1]))
+    return (
+        wanted.join(F.broadcast(asks), "queue")
+        .filter(F.expr("in_partition is null or in_partition = partition"))
+        .filter(F.expr("to_step is null or step <= to_step"))
+        .filter(F.expr("to_ms is null or time_ms <= to_ms"))
+    )
 
 
 def _without_messages(lines: DataFrame, queue: str, moment: Settled) -> list[Contents]:

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.rewind.messages import HELD, ask, trace_messages
+from ringfaust.spark.rewind.messages import HELD, trace_messages
 from ringfaust.spark.rewind.moment import AtStep, Settled, until
 
 
@@ -71,7 +71,9 @@ def read_diff(
     both = (F.col("queue") == queue) & until(after)
     if isinstance(before, AtStep):
         both &= F.col("partition") == before.partition
-    messages = trace_messages(ask(lines, [both]), before=until(before), after=F.lit(True))
+    messages = trace_messages(
+        lines.filter(both).withColumn("ask", F.lit(0)), before=until(before), after=F.lit(True)
+    )
     was_held = F.coalesce(F.col("before.state").isin(*HELD), F.lit(False))
     is_held = F.col("after.state").isin(*HELD)
     kind = (

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-from operator import or_
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -15,14 +11,6 @@ HELD = ("ready", "delivering", "scheduled")
 GONE = ("acked", "evicted", "expired", "dead", "removed", "moved_out")
 _QUEUE = ("ask", "partition", "queue")
 _MESSAGE = (*_QUEUE, "life", "sequence")
-
-
-def ask(lines: DataFrame, conditions: Sequence[Column]) -> DataFrame:
-    """Add `ask`: each line once for each of the conditions that it meets, with its number."""
-    met = [F.when(condition, F.lit(number)) for number, condition in enumerate(conditions)]
-    # The filter says nothing new, but it can be pushed down to where the lines are stored.
-    wanted = lines.filter(reduce(or_, conditions))
-    return wanted.withColumn("ask", F.explode(F.array_compact(F.array(*met))))
 
 
 def number_lives(lines: DataFrame) -> DataFrame:
@@ -53,7 +41,8 @@ def trace_messages(lines: DataFrame, **moments: Column) -> DataFrame:
     sink writes after a crash, do no harm: they say the same at the same step.
 
     Args:
-        lines: as of `ask`, those up to the last of the moments.
+        lines: as of `read_lines`, those up to the last of the moments, with a column `ask`: several
+            questions about the same queue stand beside each other.
         moments: by the name of a column to be: is a line of that moment or before?
 
     Returns:

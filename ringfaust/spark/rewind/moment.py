@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -142,45 +141,62 @@ def settle(lines: DataFrame, asked: Sequence[Asked], hop_topic: str) -> list[Set
     Raises:
         BadMoment: no record of that partition up to that offset has left a line.
     """
-    found: dict[Asked, Settled] = {}
-    columns: dict[Asked, list[Column]] = {}
-    for each in asked:
-        if isinstance(each.moment, AtOffset):
-            columns[each] = _last_step(each.queue, each.moment, hop_topic)
-        else:
-            found[each] = each.moment
-    if columns:
-        rows = lines.agg(*chain.from_iterable(columns.values())).head()
-        assert rows is not None
-        for index, each in enumerate(columns):
-            at = rows[2 * index] or rows[2 * index + 1]
-            if at is None:
-                raise BadMoment(
-                    f"no record up to {each.moment} of that partition is told of in the events; "
-                    "does this application read the topic?"
-                )
-            found[each] = AtStep(at["partition"], at["step"])
-    return [found[each] for each in asked]
+    found: dict[int, AtStep] = {}
+    rows = [
+        (number, each.queue, f"{at.topic}/{at.partition}", at.offset)
+        for number, each in enumerate(asked)
+        if isinstance(at := each.moment, AtOffset)
+    ]
+    if rows:
+        last = _last_steps(lines, rows, hop_topic)
+        found = {number: last.get((number, True)) or last[number, False] for number, _ in last}
+    for number, *_ in rows:
+        if number not in found:
+            raise BadMoment(
+                f"no record up to {asked[number].moment} of that partition is told of in the "
+                "events; does this application read the topic?"
+            )
+    return [
+        found[number] if isinstance(each.moment, AtOffset) else each.moment
+        for number, each in enumerate(asked)
+    ]
 
 
-def _last_step(queue: str, moment: AtOffset, hop_topic: str) -> list[Column]:
-    """Of a record that was read from its topic directly, and of one that took the hop."""
-    place = f"{moment.topic}/{moment.partition}/"
-    step = F.struct("step", "partition")
+def _last_steps(
+    lines: DataFrame, rows: list[tuple[int, str, str, int]], hop_topic: str
+) -> dict[tuple[int, bool], AtStep]:
+    """By row's number, and by whether the topic is read directly or takes the hop."""
+    asks = lines.sparkSession.createDataFrame(
+        rows, "ask int, asked_queue string, place string, to_offset long"
+    )
     # Step 0 is that of a record that was unreadable before the hop: of no partition of ours.
-    direct = _up_to("by", place, moment.offset) & (
-        (F.col("event") != "unreadable") | (F.col("step") > 0)
+    caused = lines.filter((F.col("event") != "unreadable") | (F.col("step") > 0))
+    sent = lines.filter(
+        F.col("by").startswith(f"{hop_topic}/") & F.col("event").isin("added", "scheduled")
     )
-    hopped = (
-        F.col("by").startswith(f"{hop_topic}/")
-        & F.col("event").isin("added", "scheduled")
-        & (F.col("queue") == queue)
-        & _up_to("source", place, moment.offset)
+    found = (
+        _placed(caused, "by", direct=True)
+        .unionByName(_placed(sent, "source", direct=False))
+        .join(F.broadcast(asks), "place")
+        .filter(F.col("at_offset") <= F.col("to_offset"))
+        .filter(F.col("direct") | (F.col("queue") == F.col("asked_queue")))
+        .groupBy("ask", "direct")
+        .agg(F.max(F.struct("step", "partition")).alias("last"))
+        .collect()
     )
-    return [F.max(F.when(direct, step)), F.max(F.when(hopped, step))]
+    return {
+        (row["ask"], row["direct"]): AtStep(row["last"]["partition"], row["last"]["step"])
+        for row in found
+    }
 
 
-def _up_to(name: str, place: str, offset: int) -> Column:
-    """Does the column name a record of the place up to the offset?"""
-    number = F.substring_index(F.col(name), "/", -1).try_cast("long")
-    return F.col(name).startswith(place) & (number <= offset)
+def _placed(lines: DataFrame, column: str, *, direct: bool) -> DataFrame:
+    """Lines by the record that the column names: `place`, its topic and partition, and offset."""
+    return lines.select(
+        F.substring_index(column, "/", 2).alias("place"),
+        F.substring_index(column, "/", -1).try_cast("long").alias("at_offset"),
+        F.lit(direct).alias("direct"),
+        "queue",
+        "step",
+        "partition",
+    )

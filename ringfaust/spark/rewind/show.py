@@ -17,6 +17,8 @@ from ringfaust.spark.rewind.diff import Diff
 from ringfaust.spark.rewind.moment import Settled
 from ringfaust.spark.rewind.whatif import AS_IT_WAS, Eviction, Verdict
 
+_WIDE = 120
+"""Columns that the tables take, also where the terminal has fewer."""
 _GONE = ("evicted", "acked", "expired", "dead", "removed")
 
 
@@ -76,6 +78,7 @@ def _diff_json(diff: Diff) -> dict[str, Any]:
 def print_tables(answer: Answer, limit: int) -> None:
     """The answer on standard output."""
     console = Console(highlight=False)
+    console.width = max(console.width, _WIDE)
     for contents in answer.contents:
         _print_contents(console, contents, limit)
     for diff in answer.diffs:
@@ -88,9 +91,13 @@ def print_tables(answer: Answer, limit: int) -> None:
 def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in columns:
-        # Ids are what people look for: never cut them.
-        right = "right" if name in numbers else "left"
-        table.add_column(name, justify=right, overflow="fold")  # type: ignore[arg-type]
+        # Ids and sources are what people look for: folded if need be, never cut.
+        table.add_column(
+            name,
+            justify="right" if name in numbers else "left",
+            overflow="fold",
+            no_wrap=name not in ("id", "from"),
+        )
     return table
 
 
@@ -152,16 +159,18 @@ def _print_diff(console: Console, diff: Diff, moments: Sequence[Settled]) -> Non
 def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     console.print(f"{verdicts[0].queue}, partition {verdicts[0].partition}\n")
     numbers = (*_GONE, "as then", "spared", "more")
-    table = _table("", *numbers, "first evicted", "last evicted", numbers=numbers)
+    table = _table("", *numbers, numbers=numbers)
     for verdict in verdicts:
         table.add_row(
             verdict.variant,
             *(f"{verdict.left.get(name, 0):,}" for name in _GONE),
             f"{verdict.same:,}", f"{verdict.spared:,}", f"{verdict.more:,}",
-            _named(verdict.first), _named(verdict.last),
         )  # fmt: skip
     console.print(table)
     for verdict in verdicts:
+        if verdict.first and verdict.last:
+            ends = f"evicted from {_named(verdict.first)} to {_named(verdict.last)}"
+            console.print(f"{verdict.variant}: {ends}", soft_wrap=True)
         if verdict.variant == AS_IT_WAS and verdict.spared + verdict.more:
             console.print(
                 "The replay as it was differs from history: the configuration is not that of when "
@@ -174,5 +183,5 @@ def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
             )
 
 
-def _named(eviction: Eviction | None) -> str:
-    return f"{eviction.id} at {_time(eviction.time_ms)}" if eviction else ""
+def _named(eviction: Eviction) -> str:
+    return f"{eviction.id} ({_time(eviction.time_ms)})"
