@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test check demo bench-quick chaos clean
+.PHONY: help setup lint test check demo bench-quick bench-lake chaos clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ demo: $(READY) ## flights through rings on a real broker, every eviction account
 
 bench-quick: $(READY) ## throughput of one worker beside a plain pass-through
 	@$(BIN)/python -m bench.quick
+
+bench-lake: $(READY) ## bronze and silver of the lake beside a bare copy to Delta
+	@$(BIN)/python -m bench.lake
 
 chaos: $(READY) ## kill workers under load and count what comes out
 	@$(BIN)/python -m tests.chaos

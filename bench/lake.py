@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 from pyspark.sql import SparkSession
@@ -31,7 +30,7 @@ from ringfaust.spark.session import open_session
 from ringfaust.wire.events import LINES_PER_RECORD, WRITERS, event_tail
 from ringfaust.wire.record import Payload, Role
 
-LINES = 1_200_000
+LINES = 1_000_000
 WARM_LINES = 40_000
 PARTITIONS = 4
 RING = 1_000
@@ -55,16 +54,14 @@ def _lines(partition: int, count: int) -> Iterator[str]:
         ring.append(message)
         yield WRITERS[e.Added](e.Added(queue, message), number + 1) + tail
         victim = ring[max(0, number - RING)]
-        evicted = e.Evicted(
-            queue, victim, EvictReason.OVERFLOW, source, RING, RING, now_ms, "full"
-        )
+        evicted = e.Evicted(queue, victim, EvictReason.OVERFLOW, source, RING, RING, now_ms, "full")
         yield WRITERS[e.Evicted](evicted, number + 1) + tail
 
 
 async def _fill(worker: WorkerConfig, lines: int) -> None:
-    topics = [worker.topic(role) for role in (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)]
+    topic = worker.topic(Role.EVENTS)
     async with open_admin(worker) as admin:
-        await admin.create([NewTopic(name, PARTITIONS, 1, {}) for name in topics])
+        await admin.create([NewTopic(topic, PARTITIONS, 1, {})])
     producer = AIOKafkaProducer(
         bootstrap_servers=worker.bootstrap_servers, max_batch_size=500_000, linger_ms=5
     )
@@ -75,10 +72,10 @@ async def _fill(worker: WorkerConfig, lines: int) -> None:
             batch.append(line)
             if len(batch) == LINES_PER_RECORD:
                 value = "\n".join(batch).encode()
-                await producer.send(topics[0], value, partition=partition)
+                await producer.send(topic, value, partition=partition)
                 batch.clear()
         if batch:
-            await producer.send(topics[0], "\n".join(batch).encode(), partition=partition)
+            await producer.send(topic, "\n".join(batch).encode(), partition=partition)
     await producer.stop()
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ringfaust.spark.lake.tables import read
 from ringfaust.wire.record import Role
 from tests.spark.lake_story import START_MS, Story, make_topics, tell, told
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 BAD = {
     b"no json at all": "no_json",
@@ -37,12 +37,11 @@ FUTURE = (
 )
 
 
-def catch_up(spark: SparkSession, root: str, worker: WorkerConfig, most_records: int) -> None:
-    """As `ringfaust spark lake --once`, in small batches."""
+def catch_up(spark: SparkSession, root: str, worker: WorkerConfig) -> None:
+    """As `ringfaust spark lake --once`."""
     session = lake_session(spark, root, worker)
     for stream in streams(root, worker):
-        query = start(session, root, worker, replace(stream, most_records=most_records), once=True)
-        query.awaitTermination()
+        start(session, root, worker, stream, once=True).awaitTermination()
 
 
 class Lake:
@@ -62,25 +61,26 @@ class Lake:
     def _tell(self) -> None:
         for story, seed in ((self.plain, 1), (self.crashed, 2)):
             story.go_on(150, seed)
-        parts = [self.plain.values(), self.crashed.values()]
-        half = len(parts[1]) // 2
-        # A micro-batch of a ring job, begun twice: a prefix, and then the whole.
-        torn = [*parts[1][:half], *parts[1][half - 6 : half - 2], *parts[1][half - 6 :]]
-        self.repeated_lines = sum(
-            value.count(b"\n") + 1
-            for value in [*parts[1][half - 6 : half - 2], *parts[1][half - 6 : half]]
-        )
-        for story, values in ((self.plain, parts[0][:half]), (self.crashed, torn[:half])):
-            asyncio.run(tell(self.worker, story.partition, values))
-        catch_up(self.spark, self.root, self.worker, 60)
-        asyncio.run(tell(self.worker, 0, parts[0][half:], self.plain.records))
-        outputs = {role: records[:5] + records for role, records in self.crashed.records.items()}
+        plain, crashed = self.plain.values(), self.crashed.values()
+        half = len(crashed) // 2
+        # A micro-batch of a ring job, begun three times: prefixes, and then the whole.
+        torn = [*crashed[:half], *crashed[half - 6 : half - 2], *crashed[half - 6 :]]
+        again = [*crashed[half - 6 : half - 2], *crashed[half - 6 : half]]
+        self.repeated_lines = sum(value.count(b"\n") + 1 for value in again)
+        first = {role: records[:9] for role, records in self.crashed.records.items()}
+        asyncio.run(tell(self.worker, 0, plain[:half]))
+        asyncio.run(tell(self.worker, 1, torn[: half + 2], first))
+        catch_up(self.spark, self.root, self.worker)
         late = json.dumps({"step": 1, "event": "acked", "queue": "a", "time_ms": START_MS})
         self.step = self.crashed.host.state.step
         strange = [*BAD, None, FUTURE.encode() % (self.step + 1), late.encode()]
-        asyncio.run(tell(self.worker, 1, [*torn[half:], *strange], outputs))
+        rest = {role: records[4:] for role, records in self.crashed.records.items()}
+        twice = {role: records[-3:] for role, records in self.crashed.records.items()}
+        asyncio.run(tell(self.worker, 0, plain[half:], self.plain.records))
+        asyncio.run(tell(self.worker, 1, [*torn[half + 2 :], *strange], rest))
+        asyncio.run(tell(self.worker, 1, [], twice))
         asyncio.run(tell(self.worker, 0, [], {Role.DISPATCHED: [(b"k", b"v", [])]}))
-        catch_up(self.spark, self.root, self.worker, 60)
+        catch_up(self.spark, self.root, self.worker)
 
     def rows(self, table: str) -> list[Row]:
         return read(self.spark, self.root, table).collect()
@@ -132,9 +132,10 @@ def test_bronze_keeps_all_and_repeats_are_counted(lake: Lake) -> None:
         (row.table, row.topic) for row in lake.rows("repeats") for _ in range(row.repeats)
     )
     told_twice = {
-        ("records", lake.worker.topic(role)): min(5, len(records))
+        ("records", lake.worker.topic(role)): 5 + 3
         for role, records in lake.crashed.records.items()
     }
+    assert all(len(records) >= 9 for records in lake.crashed.records.values())
     assert counts == {
         ("transitions", lake.worker.topic(Role.EVENTS)): lake.repeated_lines,
         **told_twice,
@@ -142,7 +143,7 @@ def test_bronze_keeps_all_and_repeats_are_counted(lake: Lake) -> None:
     bronze = Counter(row.topic for row in lake.rows("bronze"))
     plain, crashed = lake.plain.records, lake.crashed.records
     assert bronze[lake.worker.topic(Role.EVICTED)] == (
-        len(plain[Role.EVICTED]) + len(crashed[Role.EVICTED]) + 5
+        len(plain[Role.EVICTED]) + len(crashed[Role.EVICTED]) + 5 + 3
     )
 
 
@@ -246,8 +247,17 @@ def test_evictions_say_what_left_and_why(lake: Lake) -> None:
 
 def test_nothing_new_changes_nothing(lake: Lake) -> None:
     before = {name: len(lake.rows(name)) for name in ("bronze", "transitions", "messages")}
-    catch_up(lake.spark, lake.root, lake.worker, 60)
+    catch_up(lake.spark, lake.root, lake.worker)
     assert {name: len(lake.rows(name)) for name in before} == before
+
+
+def test_the_examples_in_the_docs_work(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path(__file__, "../../../docs/lake.md").resolve().read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        exec(example, {"lake": lake.root})
+        assert re.search("acked|age_ms|added", capsys.readouterr().out)
 
 
 def test_another_application_is_refused(lake: Lake) -> None:

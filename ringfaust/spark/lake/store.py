@@ -7,7 +7,7 @@ that is done again after a crash changes nothing in the tables that have it alre
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,12 +18,8 @@ from ringfaust.errors import RingfaustError
 from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, path
 
 _APPLICATION = "ringfaust.application"
-_PROPERTIES = {
-    # Small files are put together as they come, fifty at a time.
-    "delta.autoOptimize.autoCompact": "true",
-    # Log entries and checkpoints: readers without Spark open few files.
-    "delta.checkpointInterval": "20",
-}
+_PROPERTIES = {"delta.checkpointInterval": "20"}
+"""Readers without Spark open few files of the log."""
 
 
 class LakeError(RingfaustError):
@@ -94,6 +90,12 @@ def append(rows: DataFrame, root: str, table: LakeTable, stream: str, batch: int
         .option("txnVersion", batch)
         .save(path(root, table.name))
     )
+
+
+def compact(spark: SparkSession, root: str, tables: Collection[str]) -> None:
+    """Put the small files of each folder together. Readers and streams see the same rows."""
+    for table in tables:
+        DeltaTable.forPath(spark, path(root, table)).optimize().executeCompaction()
 
 
 def merge(

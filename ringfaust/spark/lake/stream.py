@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ringfaust.app.config import WorkerConfig
 from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import gold, records, transitions
-from ringfaust.spark.lake.store import LakeError, Marks, append, create_tables, is_folder
+from ringfaust.spark.lake.store import LakeError, Marks, append, compact, create_tables, is_folder
 from ringfaust.spark.lake.tables import BRONZE
 from ringfaust.wire.record import Role
 
@@ -28,9 +28,16 @@ _SETTINGS = {
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     # The tables' own columns count; one that a later version adds is taken over in a merge too.
     "spark.databricks.delta.schema.autoMerge.enabled": "true",
+    # What is merged gives the same rows each time; keeping a copy of it costs a job a merge.
+    "spark.databricks.delta.merge.materializeSource": "none",
 }
 _EVERY = "30 seconds"
 """Of the continuous mode: each batch costs a commit of each table."""
+_COMPACT_EACH = 50
+"""Batches: each adds a few files to a day's folder."""
+_OF_EVENTS = (
+    "bronze", "transitions", "messages", "evictions", "deliveries", "queue_minutes", "queues",
+)  # fmt: skip
 _OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 
 
@@ -44,6 +51,8 @@ class Stream:
     """In one batch: what bounds its work."""
     refine: Callable[[SparkSession, int], None]
     """What makes of a batch in bronze what the other tables have of it."""
+    tables: tuple[str, ...]
+    """What it writes often, and so has to put together."""
 
 
 def streams(root: str, worker: WorkerConfig, *, with_gold: bool = True) -> tuple[Stream, Stream]:
@@ -66,8 +75,8 @@ def streams(root: str, worker: WorkerConfig, *, with_gold: bool = True) -> tuple
         records.write(spark, root, outputs, batch)
 
     return (
-        Stream(transitions.STREAM, (events,), 2_500, refine_events),
-        Stream(records.STREAM, tuple(outputs.values()), 200_000, refine_outputs),
+        Stream(transitions.STREAM, (events,), 2_500, refine_events, _OF_EVENTS),
+        Stream(records.STREAM, tuple(outputs.values()), 200_000, refine_outputs, ("records",)),
     )
 
 
@@ -88,6 +97,8 @@ def start(
     def land(rows: DataFrame, batch: int) -> None:
         append(_bronze(rows, batch), root, BRONZE, stream.name, batch)
         stream.refine(rows.sparkSession, batch)
+        if batch % _COMPACT_EACH == _COMPACT_EACH - 1:
+            compact(rows.sparkSession, root, stream.tables)
 
     writer = (
         stream_topics(spark, worker, stream.topics, options)

@@ -196,6 +196,7 @@ def _dropped(
         )
         .withColumn("step", _step_of(F.col("raw")))
         .where(F.exists("look", lambda span: F.col("step").between(span.low, span.high)))
+        .where(F.get_json_object("raw", "$").isNotNull())  # else it is bad, not told before
     )  # fmt: skip
     same = Window.partitionBy("partition", "step", "raw").orderBy("offset", "line")
     again = lines.withColumn("is_repeat", F.row_number().over(same) > 1)
