@@ -201,6 +201,9 @@ def test_the_command_line_answers(played: Played, capsys: pytest.CaptureFixture[
     assert (again["first"], again["last"]) == (was["first"], was["last"])
     assert two["left"]["evicted"] == two["same"] + two["more"] > none["left"].get("evicted", 0)
     assert len(two["differing"]) == 3
+    wrong = ["spark", "rewind", *config, "--step", "0/1", "--lake", "/nowhere"]
+    assert get_command(cli)(wrong, standalone_mode=False) == 2
+    assert "no lake at /nowhere" in capsys.readouterr().err
     first = next(each for each in played.listed if each.queue == "mixed")
     told = asked("--offset", first.place, "--to", last.place)
     assert "to step 0/" in told and "passed" in told and "evicted" in told

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
@@ -128,6 +129,10 @@ def run(
         lake: the lake's folder or URI; None: the events topic.
         master: as Spark's --master.
         as_json: one JSON object in place of tables.
+
+    Raises:
+        BadQuestion: there is no such lake.
+        RingfaustError: the events do not have the answer; the text says why.
     """
     with Console(stderr=True).status("starting Spark") as status:
         spark = open_session("ringfaust rewind", master)
@@ -141,7 +146,13 @@ def run(
 
 def _lines(spark: SparkSession, worker: WorkerConfig, lake: str | None) -> DataFrame:
     if lake is not None:
-        return tables.read(spark, lake, tables.TRANSITIONS.name)
+        try:
+            return tables.read(spark, lake, tables.TRANSITIONS.name)
+        except AnalysisException as error:
+            raise BadQuestion(
+                f"there is no lake at {lake}: give the folder that `ringfaust spark lake` fills "
+                f"({error.getCondition()})"
+            ) from error
     return read_lines(read_topics(spark, worker, [worker.topic(Role.EVENTS)]))
 
 
