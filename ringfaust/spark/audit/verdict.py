@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -143,9 +144,9 @@ def _keep(frame: DataFrame) -> DataFrame:
 
     A checkpoint rather than `persist`, whose plans grow with every step until Spark plans longer
     than it computes. An executor that is lost takes its part with it: the audit fails, and is to be
-    asked again.
+    asked again. On disk, for memory is wanted for sorting.
     """
-    return frame.localCheckpoint()
+    return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def _also_in(found: DataFrame, earlier: DataFrame) -> DataFrame:
