@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from ringfaust.app.config import WorkerConfig, load
 from ringfaust.spark.lake.tables import TABLES, path
 from tests.spark.lake_story import Story, make_topics, tell
 
-pytestmark = pytest.mark.kafka
-DEADLINE_S = 240
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
+DEADLINE_S = 400
 ROUNDS = 20
 
 
@@ -32,6 +33,7 @@ class Told:
 
     def __init__(self, broker: EmbeddedBroker, folder: Path) -> None:
         self.folder = folder
+        self.processes: list[subprocess.Popen[bytes]] = []
         worker = {
             "application": f"crash{uuid.uuid4().hex[:6]}",
             "bootstrap_servers": broker.bootstrap_servers,
@@ -48,13 +50,15 @@ class Told:
     def start(self, root: Path) -> subprocess.Popen[bytes]:
         command = ["-m", "ringfaust", "spark", "lake", "--once", "--to", str(root)]
         with (self.folder / "lake.log").open("ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, *command, "--config", str(self.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
+        self.processes.append(process)
+        return process
 
     def finish(self, root: Path) -> None:
         process = self.start(root)
@@ -77,12 +81,21 @@ class Told:
         assert [x["delivery"] for x in _rows(root, "deliveries", "delivery")] == dispatched
         minutes = _rows(root, "queue_minutes")
         for event in ("dispatched", "acked", "evicted", "expired", "dead"):
-            told = sum(x["event"] == event for x in lines)
-            assert sum(x[event] for x in minutes) == told, event
+            lines_told = sum(x["event"] == event for x in lines)
+            assert sum(x[event] for x in minutes) == lines_told, event
             if event != "dispatched":
-                assert sum(x["fate"] == event for x in messages) == told, event
+                assert sum(x["fate"] == event for x in messages) == lines_told, event
         assert _rows(root, "repeats") == []
         assert _rows(root, "quarantine") == []
+
+
+@pytest.fixture
+def told(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Told]:
+    made = Told(broker, tmp_path)
+    yield made
+    for process in made.processes:
+        if process.poll() is None:
+            _kill(process)
 
 
 def _rows(root: Path, table: str, *order: str) -> list[dict[str, Any]]:
@@ -106,10 +119,8 @@ def _await_commit(process: subprocess.Popen[bytes], root: Path, table: str, vers
         time.sleep(0.005)
 
 
-def test_killed_between_two_tables_it_goes_on_where_it_was(
-    broker: EmbeddedBroker, tmp_path: Path
-) -> None:
-    told, root = Told(broker, tmp_path), tmp_path / "lake"
+def test_killed_between_two_tables_it_goes_on_where_it_was(told: Told, tmp_path: Path) -> None:
+    root = tmp_path / "lake"
     process = told.start(root)
     _await_commit(process, root, "transitions", 1)
     _kill(process)
@@ -119,8 +130,7 @@ def test_killed_between_two_tables_it_goes_on_where_it_was(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_killed_anywhere_twenty_times(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    told = Told(broker, tmp_path)
+def test_killed_anywhere_twenty_times(told: Told, tmp_path: Path) -> None:
     rng = random.Random(7)
     tables = [name for name in TABLES if name not in ("repeats", "quarantine", "deletions")]
     for round_ in range(ROUNDS):
