@@ -30,7 +30,7 @@ from tests.chaos.rig import Application, until
 from tests.chaos.rounds import new_application
 from tests.chaos.verdict import wait_until_read
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(3_600)]
 
 COPIED = (Role.EVENTS, Role.EVICTED, Role.DISPATCHED, Role.DEAD)
 WINDOW = "10 seconds"
