@@ -122,10 +122,9 @@ def _step_of(line: Column) -> Column:
 def _survey(bronze: DataFrame) -> list[_Record]:
     """What each record of the batch spans; as many as a batch has, which is bounded."""
     records = bronze.select("partition", "offset", F.split("value", "\n").alias("lines"))
-    doubled = F.size(F.array_distinct("lines")) < F.size("lines")
-    lines = records.select(
-        "partition", "offset", doubled.alias("doubled"), F.explode("lines").alias("raw")
-    )
+    # Once a record: beside `explode` it would be done for each line.
+    records = records.withColumn("doubled", F.size(F.array_distinct("lines")) < F.size("lines"))
+    lines = records.select("partition", "offset", "doubled", F.explode("lines").alias("raw"))
     step = _step_of(F.col("raw"))
     spans = lines.groupBy("partition", "offset").agg(
         F.count("*"), F.min(step), F.max(step), F.first("doubled")
