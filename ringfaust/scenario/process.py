@@ -55,6 +55,12 @@ class Process:
             start_new_session=True,
         )
 
+    @property
+    def pid(self) -> int:
+        """Its process id, and that of its session."""
+        assert self._process is not None, "it is not started"
+        return self._process.pid
+
     def check(self) -> None:
         """See that it runs.
 

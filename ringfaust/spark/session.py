@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+import ringfaust
 from ringfaust.app.jars import SPARK, fetch
 from ringfaust.app.java import find_java
 
@@ -37,7 +42,8 @@ def open_session(
 ) -> SparkSession:
     """The session of this process, made if there is none.
 
-    Under spark-submit master and jars are its affair: what is set there wins.
+    Under spark-submit master and jars are its affair: what is set there wins. To the executors of a
+    cluster our package goes by itself; what it needs must be in their Python (docs/spark.md).
 
     Args:
         name: shown in Spark's UI and logs.
@@ -64,7 +70,19 @@ def open_session(
         builder = builder.master(master)
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if not (session.sparkContext.master or "").startswith("local["):
+        session.sparkContext.addPyFile(_packed())
+    return session
+
+
+def _packed() -> str:
+    """This package as a zip file, for the executors of a cluster."""
+    package = Path(ringfaust.__file__).parent
+    folder = Path(tempfile.mkdtemp(prefix="ringfaust-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    name = str(folder / f"ringfaust-{ringfaust.__version__}")
+    return shutil.make_archive(name, "zip", package.parent, package.name)
 
 
 def _is_submitted() -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import yaml
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 FILE = COMPOSE / "docker-compose.yaml"
+SPARK = COMPOSE / "spark.yaml"
 
 
 @pytest.fixture
@@ -20,12 +23,14 @@ def services() -> dict[str, Any]:
     return found
 
 
-def test_docker_compose_accepts_the_file() -> None:
+@pytest.mark.parametrize("files", [[FILE], [FILE, SPARK]], ids=["worker", "spark"])
+def test_docker_compose_accepts_the_files(files: list[Path]) -> None:
     command = shutil.which("docker-compose")
     if command is None:
         pytest.skip("there is no docker-compose here; the other tests read the file as YAML")
+    named = [part for file in files for part in ("-f", str(file))]
     done = subprocess.run(
-        [command, "-f", FILE, "config", "-q"], check=False, capture_output=True, text=True
+        [command, *named, "config", "-q"], check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
 
@@ -64,3 +69,21 @@ def test_build_uses_files_that_are_there(services: dict[str, Any]) -> None:
     context = (COMPOSE / build["context"]).resolve()
     assert (context / build["dockerfile"]).is_file()
     assert (context / "constraints.txt").is_file()
+
+
+def test_spark_jobs_are_commands_that_there_are(services: dict[str, Any]) -> None:
+    spark = yaml.safe_load(SPARK.read_text("utf-8"))["services"]
+    for name in ("rings", "lake"):
+        program, *words = spark[name]["command"]
+        known = subprocess.run(
+            [sys.executable, "-m", program, *words[:2], "--help"],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "COLUMNS": "200"},
+        ).stdout
+        for word in words[2:]:
+            assert word.partition("=")[0] in known
+        assert f"--bootstrap-servers={services['worker']['command'][2]}" in words
+    assert (COMPOSE / spark["spark-master"]["build"]["dockerfile"]).name == "Dockerfile.spark"
+    assert not any("ports" in service for service in spark.values())

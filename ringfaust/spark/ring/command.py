@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
@@ -18,11 +20,13 @@ from ringfaust.app.topics import check_topics
 from ringfaust.app.worker import WrongTopics
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.ring import move
-from ringfaust.spark.ring.job import STATE, JobSettings, start_job, topics_at_home
-from ringfaust.spark.ring.starts import Identity, note_start, numbers_in, settle_identity
+from ringfaust.spark.ring.job import STATE, JobSettings, hopping_routes, start_job, topics_at_home
+from ringfaust.spark.ring.starts import Identity, log_ends, note_start, numbers_in, settle_identity
 from ringfaust.spark.session import open_session
 
 _POLL_SECONDS = 1
+_STOP_SECONDS = 60
+_STOP_POLL_SECONDS = 0.005
 
 
 class JobFailed(RingfaustError):
@@ -77,12 +81,14 @@ def run(
         )
         job = settle_identity(spark, settings.checkpoint, wanted)
         settings = replace(settings, tasks=job.tasks)
-        starts = note_start(spark, settings.checkpoint, client, topics_at_home(worker, queues))
+        at_home = topics_at_home(worker, queues)
+        inputs = [*at_home, *(route.topic for route in hopping_routes(worker, queues))]
+        starts = note_start(spark, settings.checkpoint, client, at_home)
         query = start_job(spark, worker, queues, settings, starts, **begin)
         try:
-            _await_end(query, once)
+            _await_end(query, asyncio.run(log_ends(client, inputs)) if once else None)
         except KeyboardInterrupt:
-            query.stop()
+            _stop_between_batches(query)
     spark.stop()
 
 
@@ -117,9 +123,32 @@ def _told() -> Iterator[None]:
         raise JobFailed(f"Spark ended the job: {told}") from error
 
 
-def _await_end(query: StreamingQuery, once: bool) -> None:
-    """Spark's own `availableNow` never ends a job that has timers."""
+def _await_end(query: StreamingQuery, ends: Mapping[str, Mapping[int, int]] | None) -> None:
+    """Until it fails or, with `ends`, all before these offsets has been done.
+
+    Spark's own `availableNow` never ends a job that has timers.
+    """
     while not query.awaitTermination(_POLL_SECONDS):
-        progress: Any = query.lastProgress
-        if once and progress and progress["numInputRows"] == 0:
+        if ends is not None and _is_past(query.lastProgress, ends):
             raise KeyboardInterrupt
+
+
+def _is_past(progress: Any, ends: Mapping[str, Mapping[int, int]]) -> bool:
+    """Has the last batch, or one before it, read up to these offsets?"""
+    read: dict[str, dict[str, int]] = {}
+    for source in progress["sources"] if progress else ():
+        at = source["endOffset"]
+        read |= json.loads(at) if isinstance(at, str) else at or {}
+    return all(
+        read.get(topic, {}).get(str(partition), 0) >= end
+        for topic, of in ends.items()
+        for partition, end in of.items()
+    )
+
+
+def _stop_between_batches(query: StreamingQuery) -> None:
+    """A batch that is cut off has to be done again, and its output would come twice."""
+    deadline = time.monotonic() + _STOP_SECONDS
+    while query.isActive and time.monotonic() < deadline and query.status["isTriggerActive"]:
+        time.sleep(_STOP_POLL_SECONDS)
+    query.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -32,6 +34,7 @@ STATE = {
     "spark.sql.streaming.metricsEnabled": "false",
 }
 """What the session of a ring job has to be opened with."""
+_COLUMN_PRUNING = "org.apache.spark.sql.catalyst.optimizer.ColumnPruning"
 _NUMBERS_LOOKED_AT = 50
 _REQUEST_BYTES = 4_000_000
 """What may come out of the largest record that goes in, and its headers."""
@@ -73,7 +76,7 @@ def start_job(
     starts: list[Start],
     *,
     state: DataFrame | None = None,
-    offsets: str = "earliest",
+    offsets: Mapping[str, Mapping[str, int]] | None = None,
 ) -> StreamingQuery:
     """Start the rings; the query that runs.
 
@@ -84,7 +87,7 @@ def start_job(
         settings: of this job.
         starts: see `Plan`.
         state: rows of a worker's changelog to begin with (home, row_key, row_value).
-        offsets: where a job without checkpoint begins, as Spark's `startingOffsets`.
+        offsets: where a job without checkpoint begins, by topic and partition; -2 is the earliest.
     """
     direct, hopping = _routes(worker, queues)
     road_map = RoadMap(
@@ -102,18 +105,25 @@ def start_job(
         starts=starts,
     )
     options = {
-        "startingOffsets": offsets,
         "maxOffsetsPerTrigger": str(settings.batch_records),
         "failOnDataLoss": "true",
     }
-    at_home = stream_topics(spark, worker, topics_at_home(worker, queues), options)
-    rows = _rows(at_home, F.col("partition"))
+
+    def stream(topics: list[str]) -> DataFrame:
+        begin = {topic: offsets[topic] for topic in topics} if offsets else None
+        told = {"startingOffsets": json.dumps(begin)} if begin else {}
+        return stream_topics(spark, worker, topics, options | told)
+
+    rows = _rows(stream(topics_at_home(worker, queues)), F.col("partition"))
     if hopping:
-        hopped = stream_topics(spark, worker, [route.topic for route in hopping], options)
+        hopped = stream([route.topic for route in hopping])
         rows = rows.union(_rows(hopped, _home(hopping, worker.partitions)))
     topics = {role: worker.topic(role) for role in OUR_OUTPUTS}
     spark.conf.set("spark.sql.shuffle.partitions", settings.tasks)
     seat_of = seats(spark, worker.partitions, settings.tasks)
+    if state is not None:
+        # It believes that of an initial state nothing but the group is needed.
+        spark.conf.set("spark.sql.optimizer.excludedRules", _COLUMN_PRUNING)
     outputs = _seated(rows, seat_of).transformWithStateInPandas(
         statefulProcessor=RingProcessor(plan, topics, seat_of),
         outputStructType=OUTPUT,

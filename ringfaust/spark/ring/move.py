@@ -14,6 +14,7 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import DescribeGroupsRequest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -48,8 +49,10 @@ def worker_state(spark: SparkSession, worker: WorkerConfig) -> DataFrame:
     return last.where("row_value is not null")
 
 
-def worker_offsets(state: DataFrame, worker: WorkerConfig, queues: QueuesConfig) -> str:
-    """Where the worker has come to, as Spark's `startingOffsets`.
+def worker_offsets(
+    state: DataFrame, worker: WorkerConfig, queues: QueuesConfig
+) -> dict[str, dict[str, int]]:
+    """Where the worker has come to, by topic and partition.
 
     Raises:
         CannotMove: a worker still runs, or has not read all of its hop topic.
@@ -61,7 +64,7 @@ def worker_offsets(state: DataFrame, worker: WorkerConfig, queues: QueuesConfig)
         topic: {str(p): positions.get(p, {}).get(topic, _EARLIEST) for p in partitions}
         for topic in topics_at_home(worker, queues)
     }
-    return json.dumps(found | asyncio.run(_forwarded(worker, queues, positions)))
+    return found | asyncio.run(_forwarded(worker, queues, positions))
 
 
 async def _forwarded(
@@ -100,12 +103,16 @@ async def _forwarded(
 
 async def _refuse_if_running(worker: WorkerConfig) -> None:
     client = AIOKafkaClient(**_client(worker))
+    group = worker.application
     try:
         await client.bootstrap()
-        group = worker.application
         coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
         answer = await client.send(coordinator, DescribeGroupsRequest([group], False))
         members = [m["client_id"] for told in answer.to_object()["groups"] for m in told["members"]]
+    except KafkaError as error:
+        raise CannotMove(
+            f"the brokers cannot tell whether a worker of {group} runs ({error}): try again"
+        ) from error
     finally:
         await client.close()
     if members:

@@ -111,6 +111,20 @@ async def record_ends(
         await consumer.stop()
 
 
+async def log_ends(client: Mapping[str, Any], topics: Collection[str]) -> dict[str, dict[int, int]]:
+    """By topic and partition, where the committed log ends."""
+    consumer = AIOKafkaConsumer(*topics, **client, isolation_level="read_committed")
+    await consumer.start()
+    try:
+        ends = await consumer.end_offsets(list(consumer.assignment()))
+    finally:
+        await consumer.stop()
+    found: dict[str, dict[int, int]] = {}
+    for tp, end in ends.items():
+        found.setdefault(tp.topic, {})[tp.partition] = end
+    return found
+
+
 async def _record_end(
     consumer: AIOKafkaConsumer, tp: TopicPartition, begin: int, end: int
 ) -> int | None:
