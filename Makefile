@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test check demo bench-quick bench-lake chaos clean
+.PHONY: help setup lint test check demo demo-spark bench-quick bench-lake chaos clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ check: lint test ## what CI runs
 
 demo: $(READY) ## flights through rings on a real broker, every eviction accounted for
 	@$(BIN)/ringfaust demo
+
+demo-spark: $(READY) ## flights by worker and by Spark job, with lake, audit and report; compared
+	@$(BIN)/ringfaust spark demo
 
 bench-quick: $(READY) ## throughput of one worker beside a plain pass-through
 	@$(BIN)/python -m bench.quick

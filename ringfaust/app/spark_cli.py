@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ringfaust.app.cli_parts import ConfigFolder, Servers, group
+from ringfaust.app.cli_parts import ConfigFolder, OwnServers, Servers, group
 
 spark = group("The data pipeline on Spark (needs the extra ringfaust[spark]).")
 
@@ -304,3 +304,22 @@ def rewind(  # noqa: PLR0917 - typer gives them by name
     )
     files = load(folder, bootstrap_servers=bootstrap_servers)
     run(*files, question, lake=lake, master=master, as_json=as_json)
+
+
+@spark.command()
+def demo(
+    flights: Annotated[
+        str, typer.Option(metavar="N|all", help="How many of the year's first flights.")
+    ] = "60000",
+    report: Annotated[
+        Path, typer.Option(metavar="DIR", help="Keeps the audit's report, and a log.")
+    ] = Path("ringfaust-report"),
+    bootstrap_servers: OwnServers = None,
+) -> None:
+    """Send real flights through worker and Spark job, audit and compare them.
+
+    Exit status: 0 all equal and accounted for, 1 not, 2 it could not be done.
+    """
+    from ringfaust.spark.demo import run
+
+    raise typer.Exit(run(bootstrap_servers, flights, report))

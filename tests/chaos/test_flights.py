@@ -30,7 +30,7 @@ KILLS = [(60_000, False), (150_000, True), (240_000, False)]
 
 
 async def test_every_flight_has_one_fate(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    write_config(tmp_path, "flights-killed", broker.bootstrap_servers)
+    write_config(tmp_path, "flights-killed", broker.bootstrap_servers, "flights-killed.flights")
     config, queues = load(tmp_path)
     await create_topics(config, queues)
     flights = read_flights()

@@ -15,16 +15,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-
 from ringfaust.app.broker import EmbeddedBroker
 from ringfaust.app.config import load_worker
-from ringfaust.app.demo.board import RING_SIZE, WIDE, Board, Scene
+from ringfaust.app.demo.board import RING_SIZE, Board, Scene, open_console
 from ringfaust.app.demo.flights import Record, read_flights
 from ringfaust.app.demo.play import Play, write_config
 from ringfaust.app.demo.report import Outcome, print_report
 
-_PLAIN_COLUMNS = WIDE + 8
 _STOPPED = 130
 
 
@@ -38,9 +35,7 @@ def run(bootstrap_servers: str | None, limit: int | None = None) -> int:
     Raises:
         RingfaustError: it could not be brought to its end; the message says why.
     """
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PLAIN_COLUMNS)
+    console = open_console()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     scene = Scene(
         f"the last {RING_SIZE} departures of each carrier, as the flights of 2013 come in"
@@ -61,17 +56,17 @@ def _play(
 ) -> Outcome:
     with (
         tempfile.TemporaryDirectory(prefix="ringfaust-demo-") as folder,
-        _brokers(servers, board) as address,
+        brokers(servers, board) as address,
     ):
         # On brokers of the user's the topics have names that nobody has taken.
         application = f"flights-demo-{secrets.token_hex(3)}" if servers else "flights-demo"
-        write_config(Path(folder), application, address)
+        write_config(Path(folder), application, address, f"{application}.flights")
         play = Play(Path(folder), flights, scene, board)
         return asyncio.run(play.run(own_broker=servers is not None))
 
 
 @contextmanager
-def _brokers(servers: str | None, board: Board) -> Iterator[str]:
+def brokers(servers: str | None, board: Board) -> Iterator[str]:
     """The brokers' address: of those given, or of one that is started for this."""
     if servers:
         load_worker(bootstrap_servers=servers)  # tells what is wrong with them, as one given here

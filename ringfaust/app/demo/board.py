@@ -49,19 +49,26 @@ class Scene:
         return self.positions.total()
 
 
+def open_console() -> Console:
+    """Where the demo is told; wide enough for its tables where no terminal says how wide it is."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDE + 8)
+
+
 class Board:
     """Shows the scene until cancelled; `say` puts a line above it."""
 
     def __init__(self, console: Console, scene: Scene) -> None:
-        self._console = console
-        self._scene = scene
+        self.console = console
+        self.scene = scene
         self._start = time.monotonic()
         self._past: deque[tuple[float, int]] = deque()
         self._plain = ""
 
     def say(self, text: str) -> None:
         """One line that stays."""
-        self._console.print(f"[dim]{self.seconds():5.1f} s[/]  {text}", highlight=False)
+        line = f"[dim]{self.seconds():5.1f} s[/]  {text}"
+        self.console.print(line, highlight=False, soft_wrap=True)
 
     def seconds(self) -> float:
         """Since it was made."""
@@ -69,8 +76,8 @@ class Board:
 
     async def show(self) -> None:
         """Keep it moving."""
-        terminal = self._console.is_terminal
-        live = Live(console=self._console, auto_refresh=False, transient=True) if terminal else None
+        terminal = self.console.is_terminal
+        live = Live(console=self.console, auto_refresh=False, transient=True) if terminal else None
         with live or nullcontext():
             while True:
                 self._note_rate()
@@ -82,7 +89,7 @@ class Board:
 
     def _note_rate(self) -> None:
         now = self.seconds()
-        self._past.append((now, self._scene.through))
+        self._past.append((now, self.scene.through))
         while now - self._past[0][0] > _RATE_SECONDS:
             self._past.popleft()
 
@@ -91,7 +98,7 @@ class Board:
         return (after - before) / (last - first) if last > first else 0.0
 
     def _status(self) -> str:
-        scene = self._scene
+        scene = self.scene
         if scene.read_back:
             return f"{scene.phase}: {scene.read_back:,} records read back"
         if not scene.through:
@@ -109,13 +116,13 @@ class Board:
             self.say(status)
 
     def _picture(self) -> RenderableType:
-        scene = self._scene
+        scene = self.scene
         status = Text(f"{self.seconds():5.1f} s  {self._status() or 'waiting for the worker'}")
         if not scene.counts:
             return status
-        table = count_table(self._console, scene.title)
+        table = count_table(self.console, scene.title)
         for queue, counts in sorted(scene.counts.items(), key=lambda entry: -entry[1]["added"]):
-            add_counts(self._console, table, queue, counts)
+            add_counts(self.console, table, queue, counts)
         return Group(table, status)
 
 

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from ringfaust.app.accounts import prove
-from ringfaust.app.config import load
+from ringfaust.app.config import WorkerConfig, load
 from ringfaust.app.demo.background import Start, background
 from ringfaust.app.demo.board import RING_SIZE, Board, Scene
 from ringfaust.app.demo.desk import Desk
@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.25
 _COUNTS_SECONDS = 0.5
 _STUCK_SECONDS = 60.0
 _MOST_LISTED = 10_000
-_BATCH_BYTES = 400_000
+BATCH_BYTES = 400_000
 
 
 class Stuck(RingfaustError):
@@ -45,10 +45,10 @@ class Stuck(RingfaustError):
         super().__init__(f"The demo waited {_STUCK_SECONDS:.0f} s in vain until {what}.")
 
 
-def write_config(folder: Path, application: str, servers: str) -> None:
-    """The two files that a user would write for this."""
+def write_config(folder: Path, application: str, servers: str, topic: str) -> None:
+    """The two files that a user would write for this; flights come from `topic`."""
     queues = {
-        "routes": [{"topic": f"{application}.flights", "queue": "departures.{key}"}],
+        "routes": [{"topic": topic, "queue": "departures.{key}"}],
         "queues": {"departures.*": {"ring_size": RING_SIZE}},
     }
     worker = {
@@ -92,13 +92,13 @@ class Play:
         self._board.say("making topics, starting a worker")
         await create_topics(self._config, self._queues)
         producer = AIOKafkaProducer(
-            **self._client, enable_idempotence=True, max_batch_size=_BATCH_BYTES
+            **self._client, enable_idempotence=True, max_batch_size=BATCH_BYTES
         )
         worker = WorkerProcess(self._folder, self._folder / "worker.log")
         worker.start()
         try:
             async with producer, background() as start:
-                start(_watch(worker))
+                start(watch_worker(worker))
                 start(self._board.show())
                 return await self._course(start, producer, own_broker)
         finally:
@@ -115,7 +115,7 @@ class Play:
         flights = await asyncio.wrap_future(self._flights)
         extras = extra_records(QUIET_CARRIER)
         queues = sorted({f"departures.{r.key.decode()}" for r in (*extras, *flights)})
-        start(self._watch_counts(desk, queues))
+        start(watch_counts(desk, queues, self._scene))
         await self._replay(producer, [*extras, *flights], gates)
         held = await self._rest(desk, gates, queues)
         proof = await self._prove(held)
@@ -125,7 +125,7 @@ class Play:
             return reader.by_queue.total() >= evicted
 
         what = f"the independent consumer has read {evicted:,} evicted records"
-        await _until(what, all_read, reader.by_queue.total)
+        await until(what, all_read, reader.by_queue.total)
         return Outcome(
             proof=proof,
             flights=len(flights),
@@ -162,7 +162,7 @@ class Play:
         scene.total, scene.phase = len(records), "replaying"
         board.say(f"replaying {len(records):,} records to {self._topic} at full speed")
         async with background() as start:
-            start(self._watch_through())
+            start(watch_through(self._config, self._topic, scene))
             await replay(producer, self._topic, PARTITIONS, records)
             board.say("the producer is done: all records are acknowledged by the broker")
             sent = Counter(partition_of(record.key, PARTITIONS) for record in records)
@@ -174,32 +174,8 @@ class Play:
                         gate.rest()
                 return scene.through >= scene.total
 
-            await _until("the worker has read all flights", all_through, lambda: scene.through)
+            await until("the worker has read all flights", all_through, lambda: scene.through)
         board.say(f"all {scene.total:,} are through the rings")
-
-    async def _watch_through(self) -> None:
-        """How far the worker has come, by the offsets it commits as a consumer group."""
-        tps = [TopicPartition(self._topic, number) for number in range(PARTITIONS)]
-        admin = AIOKafkaAdminClient(**self._client)
-        try:
-            await admin.start()
-            while True:
-                found = await admin.list_consumer_group_offsets(
-                    self._config.application, partitions=tps
-                )
-                for tp, entry in found.items():
-                    self._scene.positions[tp.partition] = max(entry.offset, 0)
-                await asyncio.sleep(_POLL_SECONDS)
-        finally:
-            await admin.close()
-
-    async def _watch_counts(self, desk: Desk, queues: Collection[str]) -> None:
-        """Ask the worker for its counts, to have something to show meanwhile."""
-        while True:
-            listings = await asyncio.gather(*(desk.listing(queue, 0) for queue in queues))
-            for queue, listed in zip(queues, listings, strict=True):
-                self._scene.counts[queue] = listed["counts"]
-            await asyncio.sleep(_COUNTS_SECONDS)
 
     async def _rest(
         self, desk: Desk, gates: Collection[Gate], queues: Collection[str]
@@ -211,7 +187,7 @@ class Play:
             calls_are_over = counts["scheduled"] == 1 and counts["expired"] == 1
             return calls_are_over and all(gate.at_rest for gate in gates)
 
-        await _until("announcements have come due and gates rest", nothing_moves)
+        await until("announcements have come due and gates rest", nothing_moves)
         listings = await asyncio.gather(*(desk.listing(queue, _MOST_LISTED) for queue in queues))
         return dict(zip(queues, listings, strict=True))
 
@@ -228,14 +204,38 @@ class Play:
         return proof
 
 
-async def _watch(worker: WorkerProcess) -> None:
+async def watch_through(config: WorkerConfig, topic: str, scene: Scene) -> None:
+    """Keep up how far the worker has come, by the offsets it commits as a consumer group."""
+    tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    admin = AIOKafkaAdminClient(bootstrap_servers=config.bootstrap_servers)
+    try:
+        await admin.start()
+        while True:
+            found = await admin.list_consumer_group_offsets(config.application, partitions=tps)
+            for tp, entry in found.items():
+                scene.positions[tp.partition] = max(entry.offset, 0)
+            await asyncio.sleep(_POLL_SECONDS)
+    finally:
+        await admin.close()
+
+
+async def watch_counts(desk: Desk, queues: Collection[str], scene: Scene) -> None:
+    """Ask the worker for its counts, to have something to show meanwhile."""
+    while True:
+        listings = await asyncio.gather(*(desk.listing(queue, 0) for queue in queues))
+        for queue, listed in zip(queues, listings, strict=True):
+            scene.counts[queue] = listed["counts"]
+        await asyncio.sleep(_COUNTS_SECONDS)
+
+
+async def watch_worker(worker: WorkerProcess) -> None:
     """See that it runs. Raises WorkerFailed when it does not."""
     while True:
         worker.check()
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _until(
+async def until(
     what: str, done: Callable[[], Awaitable[bool]], progress: Callable[[], int] = lambda: 0
 ) -> None:
     """Wait until it is done.
