@@ -16,6 +16,8 @@ from ringfaust.errors import RingfaustError
 _LOG_LINES = 30
 _PLAIN_COLUMNS = 120
 """Where no terminal says how wide it is: the audit's table is the widest."""
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For Java: it ends before thorough compiling pays, and two cores have better things to do."""
 
 
 class CommandFailed(RingfaustError):
@@ -74,7 +76,7 @@ class Commands:
             done = subprocess.run(
                 [sys.executable, "-m", "ringfaust", *arguments],
                 cwd=self.folder,
-                env={**os.environ, "COLUMNS": str(columns)},
+                env={"JDK_JAVA_OPTIONS": _SHORT_LIVED, **os.environ, "COLUMNS": str(columns)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

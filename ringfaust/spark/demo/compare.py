@@ -74,7 +74,7 @@ async def compare(worker_folder: Path, job_folder: Path, flights: Sequence[Recor
         for partition in range(worker.partitions):
             ours = _by_queue(await _read(consumer, worker, partition))
             records = await _read(consumer, job, partition)
-            theirs = _by_queue(once := list(_without_repeats(records)))
+            theirs = _by_queue(once := list(without_repeats(records)))
             found.repeats += len(records) - len(once)
             for queue in ours | theirs:
                 found.rows.append(
@@ -101,13 +101,14 @@ def _without_times(record: ConsumerRecord) -> Evicted:
     return Evicted(record.key, record.value, headers)
 
 
-def _without_repeats(records: Sequence[Evicted]) -> Iterator[Evicted]:
-    """The first of each; one with the same identity but other content is no repeat, and stays."""
+def without_repeats(records: Sequence[Evicted]) -> Iterator[Evicted]:
+    """The first of each; one of the same identity that is not equal is no repeat, and stays."""
     known: dict[tuple[bytes, ...], Evicted] = {}
     for record in records:
         headers = dict(record.headers)
-        first = known.setdefault(tuple(headers[name] for name in _IDENTITY), record)
-        if first is record or first != record:
+        identity = tuple(headers[name] for name in _IDENTITY)
+        if known.get(identity) != record:
+            known.setdefault(identity, record)
             yield record
 
 
@@ -119,10 +120,17 @@ def _by_queue(records: Sequence[Evicted]) -> dict[str, list[Evicted]]:
 
 
 def _row(queue: str, flights: int, ours: list[Evicted], theirs: list[Evicted]) -> Row:
-    return Row(queue, flights, len(ours), len(theirs), _difference(flights, ours, theirs))
+    return Row(queue, flights, len(ours), len(theirs), difference(flights, ours, theirs))
 
 
-def _difference(flights: int, ours: list[Evicted], theirs: list[Evicted]) -> str:
+def difference(flights: int, ours: list[Evicted], theirs: list[Evicted]) -> str:
+    """The first difference of a queue, in words; empty if there is none.
+
+    Args:
+        flights: that were sent to it; its ring keeps the last of them.
+        ours: what the worker evicted, in order.
+        theirs: what the job evicted.
+    """
     for number, (one, other) in enumerate(zip_longest(ours, theirs), 1):
         if one != other:
             return f"eviction {number} is {_told(one)} by the worker, {_told(other)} by the job"

@@ -1,0 +1,149 @@
+"""The demo of the pipeline on Spark, as a user runs it but for the number of flights."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.demo.board import Board, Scene
+from ringfaust.spark.demo.commands import CommandFailed, Commands
+from ringfaust.spark.demo.compare import Comparison, Evicted, Row, difference, without_repeats
+from ringfaust.spark.demo.result import print_result
+from ringfaust.wire import headers as h
+
+FLIGHTS = 2_000
+RING_SIZE = 50
+
+
+def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ringfaust", "spark", "demo", *arguments],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder / "tmp")},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+@pytest.mark.kafka
+def test_both_runs_are_equal_and_audited(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    tmp_path.joinpath("tmp").mkdir()
+    servers = ("--bootstrap-servers", broker.bootstrap_servers)
+    done = demo(tmp_path, "--flights", str(FLIGHTS), *servers)
+    told = done.stdout
+    assert done.returncode == 0, told + done.stderr
+    commands = [line.partition("$ ringfaust ")[2] for line in told.splitlines() if "$ " in line]
+    words = [" ".join(command.split()[:2]) for command in commands]
+    assert words == [
+        "topics create", "topics create", "worker --config", "spark lake", "spark audit",
+        "spark ring",
+    ]  # fmt: skip
+    assert f"{FLIGHTS:,} messages accounted for: 0 missing, 0 doubled, 0 altered." in told
+    _, _, table = told.partition("what worker and job evicted")
+    rows = [line.split() for line in table.splitlines() if line.startswith("  departures.")]
+    assert sum(int(flights.replace(",", "")) for _, flights, *_ in rows) == FLIGHTS
+    for _, flights, by_worker, by_job, equal in rows:
+        assert by_worker == by_job == str(max(0, int(flights) - RING_SIZE))
+        assert equal == "yes"
+    assert "everything equal and accounted for" in told
+    assert "Python worker" not in told + done.stderr
+    assert (tmp_path / "ringfaust-report" / "report.html").stat().st_size > 0
+    assert "ringfaust spark ring" in (tmp_path / "ringfaust-report" / "demo.log").read_text()
+    assert list(tmp_path.joinpath("tmp").glob("ringfaust-*")) == []
+
+
+@pytest.mark.parametrize("flights", ["0", "-3", "many"])
+def test_a_number_of_flights_that_cannot_be(tmp_path: Path, flights: str) -> None:
+    done = demo(tmp_path, f"--flights={flights}")
+    assert done.returncode == 2
+    assert f"flights = '{flights}': write a number such as 60000, or all" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what is not right ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def board() -> Board:
+    return Board(Console(width=100), Scene(""))
+
+
+def test_a_command_that_fails_tells_its_log(board: Board, tmp_path: Path) -> None:
+    commands = Commands(board, tmp_path, tmp_path / "demo.log")
+    with pytest.raises(CommandFailed) as caught:
+        commands.run("topics", "plan", "--config", "nowhere")
+    said = str(caught.value)
+    assert "`ringfaust topics plan --config nowhere` ended with status 2" in said
+    assert f"All it said is in {tmp_path / 'demo.log'}" in said
+    assert "nowhere" in said.rpartition("its end:")[2]
+
+
+def test_status_1_of_a_verdict_is_an_answer(board: Board, tmp_path: Path) -> None:
+    commands = Commands(board, tmp_path, tmp_path / "demo.log")
+    file = tmp_path / "fails.yaml"
+    file.write_text(
+        "{id: fails, says: it does not hold, rules: [R1], queues: {q: {ring_size: 2}}, "
+        "steps: [{state: {queue: q, ready: [A]}}]}"
+    )
+    assert commands.run("scenario", str(file), verdict=True).returncode == 1
+
+
+def evicted(sequence: int, value: bytes = b"{}", **more: bytes) -> Evicted:
+    source = b"flights/0/%d" % sequence
+    headers = {h.QUEUE: b"departures.UA", h.SEQUENCE: b"%d" % sequence, h.SOURCE: source, **more}
+    return Evicted(b"UA", value, tuple(headers.items()))
+
+
+def test_a_repeat_is_the_same_to_the_byte() -> None:
+    one, two, other = evicted(1), evicted(2), evicted(1, b"[]")
+    assert list(without_repeats([one, two, one, two])) == [one, two]
+    assert list(without_repeats([one, two, other])) == [one, two, other]
+
+
+def differing() -> Iterator[tuple[list[Evicted], str]]:
+    one, two = evicted(1), evicted(2)
+    yield [one], "eviction 2 is b'UA' b'{}'"
+    yield [two, one], "eviction 1 is"
+    yield [one, evicted(2, b"[]")], "eviction 2 is"
+    yield [one, evicted(2, reason=b"full")], "eviction 2 is"
+    yield [one, two, evicted(3)], "eviction 3 is missing by the worker"
+
+
+@pytest.mark.parametrize(("theirs", "said"), list(differing()))
+def test_each_difference_is_found(theirs: list[Evicted], said: str) -> None:
+    ours = [evicted(1), evicted(2)]
+    assert difference(RING_SIZE + 2, ours, theirs).startswith(said)
+
+
+def test_both_wrong_alike_is_found_too() -> None:
+    both = [evicted(1), evicted(2)]
+    assert difference(RING_SIZE + 2, both, both) == ""
+    assert difference(RING_SIZE + 3, both, both) == "3 had to be evicted, 2 were"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "balanced", "said"),
+    [
+        ("", True, "everything equal and accounted for"),
+        ("eviction 2 is", True, "1 of 1 queues are not equal"),
+        ("", False, "the worker's accounts do not balance"),
+    ],
+)
+def test_the_last_screen(board: Board, wrong: str, balanced: bool, said: str) -> None:
+    found = Comparison([Row("departures.UA", 52, 2, 2, wrong)], repeats=3)
+    with board.console.capture() as captured:
+        right = print_result(board, found, balanced=balanced, report=Path("report"))
+    told = captured.get()
+    assert right is (balanced and not wrong)
+    assert said in told
+    assert "3 records twice" in told
+    assert ("everything equal" in told) is right
