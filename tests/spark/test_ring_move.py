@@ -59,7 +59,7 @@ def listed(rig: Rig, reply: str) -> dict[str, Any]:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("hop", ["auto", "always"])
+@pytest.mark.parametrize("hop", ["auto", pytest.param("always", marks=pytest.mark.slow)])
 def test_there_and_back(broker: EmbeddedBroker, tmp_path: Path, hop: str) -> None:
     rig = Rig(tmp_path, broker.bootstrap_servers, f"move-{hop}", hop)
     worker = WorkerProcess(tmp_path, tmp_path / "worker.log")

@@ -1,0 +1,49 @@
+"""The scenario files on a real ring job, side by side, each in a partition of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.scenario.main import play_all
+from ringfaust.scenario.reading import load
+from ringfaust.scenario.spark import SparkStage
+
+FOLDER = Path(__file__).parents[1] / "scenarios"
+SOME = """
+    crash ring-overflow ring-held-then-closed ring-return-meets-newer ring-rollback ring-lowered
+    ring-of-one scheduled-admin scheduled-into-full-ring window victims expiry redelivery ack-modes
+    refusals pause-pulling
+""".split()
+"""One for each lane; the rest is for `pytest -m slow`."""
+
+
+def play(servers: str, names: Sequence[str]) -> list[str]:
+    """What to tell of the files that do not hold, those aside that no host can play yet."""
+    stage = SparkStage(servers)
+    stage.open()
+    try:
+        scenarios = [load(FOLDER / f"{name}.yaml") for name in names]
+        played = [each for each in scenarios if not each.needs()]
+        assert played
+        return [
+            line for verdict, told in play_all(played, stage) if verdict != "holds" for line in told
+        ]
+    finally:
+        stage.close()
+
+
+@pytest.mark.kafka
+def test_some_files(broker: EmbeddedBroker) -> None:
+    assert play(broker.bootstrap_servers, SOME) == []
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_all_files(broker: EmbeddedBroker) -> None:
+    names = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    assert play(broker.bootstrap_servers, names) == []
