@@ -6,13 +6,23 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ringfaust.app.cli_parts import ConfigFolder, OwnServers, Servers, group
 
 spark = group("The data pipeline on Spark (needs the extra ringfaust[spark]).")
+
+
+def _location(value: str | None) -> str | None:
+    """A folder as Spark needs it, absolute; a URI stays."""
+    return value if value is None or "://" in value else str(Path(value).expanduser().absolute())
+
+
+def _path(about: str) -> Any:
+    return typer.Option(metavar="PATH", callback=_location, help=about)
+
 
 Master = Annotated[
     str | None,
@@ -23,7 +33,8 @@ Master = Annotated[
 @spark.command()
 def ring(  # noqa: PLR0917 - typer gives them by name
     checkpoint: Annotated[
-        str, typer.Option(metavar="PATH", help="Folder or URI that keeps state and progress.")
+        str,
+        _path("Folder or URI that keeps state and progress."),
     ],
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
@@ -60,7 +71,8 @@ def ring(  # noqa: PLR0917 - typer gives them by name
 @spark.command("move-to-worker")
 def move_to_worker(
     checkpoint: Annotated[
-        str, typer.Option(metavar="PATH", help="Of a ring job that has been stopped.")
+        str,
+        _path("Of a ring job that has been stopped."),
     ],
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
@@ -78,7 +90,8 @@ def move_to_worker(
 @spark.command()
 def lake(
     to: Annotated[
-        str, typer.Option(metavar="PATH", help="Folder or URI of the lake; made if not there.")
+        str,
+        _path("Folder or URI of the lake; made if not there."),
     ],
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
@@ -112,7 +125,9 @@ def audit(  # noqa: PLR0917 - typer gives them by name
     lake: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH", help="Read events and outputs from this lake, not the topics."
+            metavar="PATH",
+            callback=_location,
+            help="Read events and outputs from this lake, not the topics.",
         ),
     ] = None,
     window: Annotated[
@@ -220,7 +235,7 @@ def backfill(  # noqa: PLR0917 - typer gives them by name
 
 @spark.command()
 def redrive(  # noqa: PLR0917 - typer gives them by name
-    lake: Annotated[str, typer.Option(metavar="PATH", help="Folder or URI of the lake.")],
+    lake: Annotated[str, _path("Folder or URI of the lake.")],
     role: Annotated[str, typer.Option("--from", metavar="dead|evicted", help="Which messages.")],
     where: Annotated[str, typer.Option(metavar="SQL", help="Condition on the lake's records.")],
     to_topic: Annotated[
@@ -261,7 +276,11 @@ def rewind(  # noqa: PLR0917 - typer gives them by name
     master: Master = None,
     lake: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Folder or URI of a lake; else the events topic."),
+        typer.Option(
+            metavar="PATH",
+            callback=_location,
+            help="Folder or URI of a lake; else the events topic.",
+        ),
     ] = None,
     at: Annotated[
         str | None, typer.Option(metavar="TIME", help="What it held then: ISO 8601, or ms.")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from faust.types import TP
 
 from ringfaust.app.accounts import prove
 from ringfaust.app.broker import EmbeddedBroker
@@ -73,8 +74,5 @@ async def test_every_flight_has_one_fate(broker: EmbeddedBroker, tmp_path: Path)
 async def _read_by_the_worker(config: WorkerConfig, topic: str) -> int:
     """How many flights are committed as read, over all partitions."""
     client = {"bootstrap_servers": config.bootstrap_servers}
-    found = [
-        await committed_offsets(client, config.application, [topic], number)
-        for number in range(config.partitions)
-    ]
-    return sum(offsets.get(topic, 0) for offsets in found)
+    tps = [TP(topic, number) for number in range(config.partitions)]
+    return sum((await committed_offsets(client, config.application, tps)).values())

@@ -11,6 +11,14 @@ from pyspark.sql import SparkSession
 from ringfaust.spark.session import open_session
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _short_lived() -> Iterator[None]:
+    """What lives a minute: to compile less costs half of the processor's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = open_session("ringfaust tests", "local[2]")

@@ -115,9 +115,8 @@ class Loop(ABC):
         try:
             await self._committer.start()
             # Read before the changelog's end, so that they are never newer than the state.
-            committed = await committed_offsets(
-                shared.client, shared.application, self._topics, self.number
-            )
+            offsets = await committed_offsets(shared.client, shared.application, self.tps)
+            committed = {tp.topic: offset for tp, offset in offsets.items()}
             await self._resume(committed)
         except BaseException:
             await self._let_go()

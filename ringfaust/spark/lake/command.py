@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.app.config import WorkerConfig
 from ringfaust.app.kafka_admin import open_admin
+from ringfaust.spark.failed import told
 from ringfaust.spark.lake.store import LakeError
 from ringfaust.spark.lake.stream import lake_session, start, streams
 from ringfaust.spark.session import open_session
@@ -28,6 +29,7 @@ def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> N
         master: as Spark's --master.
 
     Raises:
+        JobFailed: Spark ended it by an error.
         LakeError: topics are missing, or the lake cannot go on as it is.
         BrokerUnreachable: no broker answers.
     """
@@ -41,9 +43,10 @@ def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> N
     signal.signal(signal.SIGTERM, stop)
     queries: list[StreamingQuery] = []
     try:
-        session = lake_session(spark, root, worker)
-        queries += [start(session, root, worker, stream, once=once) for stream in both]
-        _await_all(queries)
+        with told():
+            session = lake_session(spark, root, worker)
+            queries += [start(session, root, worker, stream, once=once) for stream in both]
+            _await_all(queries)
     except KeyboardInterrupt:
         pass  # what was begun is done again by the next start
     finally:

@@ -6,19 +6,17 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.app.config import QueuesConfig, WorkerConfig
 from ringfaust.app.topics import check_topics
 from ringfaust.app.worker import WrongTopics
-from ringfaust.errors import RingfaustError
+from ringfaust.spark.failed import told
 from ringfaust.spark.ring import move
 from ringfaust.spark.ring.job import STATE, JobSettings, hopping_routes, start_job, topics_at_home
 from ringfaust.spark.ring.starts import Identity, log_ends, note_start, numbers_in, settle_identity
@@ -27,10 +25,6 @@ from ringfaust.spark.session import open_session
 _POLL_SECONDS = 1
 _STOP_SECONDS = 60
 _STOP_POLL_SECONDS = 0.005
-
-
-class JobFailed(RingfaustError):
-    """The job ended by an error. What was committed stays; start it again when it is mended."""
 
 
 def run(
@@ -64,7 +58,7 @@ def run(
     spark = open_session(f"{worker.application} rings", master, STATE)
     client = {"bootstrap_servers": worker.bootstrap_servers, **worker.security.client_options()}
     signal.signal(signal.SIGTERM, _interrupt)
-    with _told():
+    with told():
         begin: dict[str, Any] = {}
         if from_worker:
             if numbers_in(spark, settings.checkpoint, "offsets"):
@@ -102,7 +96,7 @@ def run_move_to_worker(
         JobFailed: the checkpoint cannot be read.
     """
     spark = open_session(f"{worker.application} move", master, STATE)
-    with _told():
+    with told():
         rows = move.move_to_worker(spark, worker, queues, checkpoint)
     spark.stop()
     return rows
@@ -110,17 +104,6 @@ def run_move_to_worker(
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Spark's errors in a few lines, in place of hundreds."""
-    try:
-        yield
-    except PySparkException as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        told = "\n".join(line for line in lines if not line.lstrip().startswith("at "))[:3_000]
-        raise JobFailed(f"Spark ended the job: {told}") from error
 
 
 def _await_end(query: StreamingQuery, ends: Mapping[str, Mapping[int, int]] | None) -> None:

@@ -12,22 +12,29 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import DescribeGroupsRequest
+from faust.types import TP
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.app.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.hosts.faust.commit import Committer
+from ringfaust.hosts.faust.inputs import committed_offsets
 from ringfaust.hosts.road import POSITIONS_KEY, read_positions
 from ringfaust.hosts.spark.leaves import Leaves
 from ringfaust.hosts.spark.turn import is_waiting, waiting_topics
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.ring.job import hopping_routes, seats, topics_at_home
-from ringfaust.spark.ring.starts import numbers_in, read_identity, read_text, record_ends
+from ringfaust.spark.ring.starts import (
+    log_ends,
+    numbers_in,
+    read_identity,
+    read_text,
+    record_ends,
+)
 from ringfaust.wire.record import Role
 
 _EARLIEST = -2
@@ -84,20 +91,12 @@ async def _forwarded(
                 f"{hop}, partition {partition}, has records from offset {at} to {end - 1} that the "
                 "worker has not taken: start it again until it has, and stop it then"
             )
-    admin = AIOKafkaAdminClient(**client)
-    await admin.start()
-    try:
-        told = await admin.describe_topics(topics)
-        committed = await admin.list_consumer_group_offsets(worker.application)
-    finally:
-        await admin.close()
-    at_offset = {(tp.topic, tp.partition): entry.offset for tp, entry in committed.items()}
+    parts = await log_ends(client, topics)
+    tps = [TP(topic, partition) for topic, of in parts.items() for partition in of]
+    committed = await committed_offsets(client, worker.application, tps)
     return {
-        topic["topic"]: {
-            str(p["partition"]): at_offset.get((topic["topic"], p["partition"]), _EARLIEST)
-            for p in topic["partitions"]
-        }
-        for topic in told
+        topic: {str(partition): committed.get(TP(topic, partition), _EARLIEST) for partition in of}
+        for topic, of in parts.items()
     }
 
 
