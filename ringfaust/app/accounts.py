@@ -45,7 +45,7 @@ async def prove(
     Raises:
         CannotRead: a topic is missing, or its first records are gone.
     """
-    client = {"bootstrap_servers": worker.bootstrap_servers, **worker.security.client_options()}
+    client = worker.client_options()
     book = Book(input_topics, evicted_payload)
     steps = {
         Role.PRODUCER: (input_topics, book.take_input),

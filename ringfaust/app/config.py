@@ -33,6 +33,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import FIELD_NAMES, QueueSpec
 from ringfaust.errors import BadSetting
 from ringfaust.wire.record import Role
+from ringfaust.wire.route import Route as WireRoute
 
 __all__ = [
     "ConfigError",
@@ -124,6 +125,19 @@ class QueuesConfig(Settings):
                     "queue",
                 )
         return self
+
+    def split_routes(self, partitions: int) -> tuple[list[WireRoute], list[WireRoute]]:
+        """Those whose records are at home already, and those whose records take the hop.
+
+        Args:
+            partitions: of the application's topics.
+        """
+        direct: list[WireRoute] = []
+        hopping: list[WireRoute] = []
+        for route in self.routes:
+            ours = hopping if route.needs_hop(partitions) else direct
+            ours.append(WireRoute(route.topic, route.queue))
+        return direct, hopping
 
     def catalog(self) -> Catalog:
         """The declared queues and their settings, as the engine asks for them."""
@@ -227,6 +241,14 @@ class WorkerConfig(Settings):
         if copies == 0:
             raise refuse("is 0: use 1 or more, or -1 for what the brokers are set to")
         return copies
+
+    def client_options(self) -> dict[str, Any]:
+        """Keyword arguments for any aiokafka client: where the brokers are, and security.
+
+        Raises:
+            ConfigError: see `Security.client_options`.
+        """
+        return {"bootstrap_servers": self.bootstrap_servers, **self.security.client_options()}
 
     def topic(self, role: str) -> str:
         """Name of our topic of this role, such as `ringfaust.control`."""

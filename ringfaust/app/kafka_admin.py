@@ -135,10 +135,9 @@ async def open_admin(config: WorkerConfig) -> AsyncIterator[Admin]:
         ConfigError: a certificate or the password is not there.
     """
     client = kafka.AIOKafkaAdminClient(
-        bootstrap_servers=config.bootstrap_servers,
         client_id=f"{config.application}-topics",
         request_timeout_ms=int(REQUEST_SECONDS * 1000),
-        **config.security.client_options(),
+        **config.client_options(),
     )
     try:
         try:

@@ -21,7 +21,6 @@ from ringfaust.hosts.faust.thread import Batch
 from ringfaust.hosts.faust.transport import BatchApp
 from ringfaust.hosts.road import RoadMap
 from ringfaust.wire.record import Role
-from ringfaust.wire.route import Route
 
 _OUR_ROLES = (
     Role.CONTROL, Role.HOP, Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES,
@@ -46,11 +45,7 @@ class WrongTopics(RingfaustError):
 def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
     """The Faust app of one worker."""
     topics = {str(role): worker.topic(role) for role in _OUR_ROLES}
-    direct: list[Route] = []
-    hopping: list[Route] = []
-    for route in queues.routes:
-        ours = hopping if route.needs_hop(worker.partitions) else direct
-        ours.append(Route(route.topic, route.queue))
+    direct, hopping = queues.split_routes(worker.partitions)
     app = BatchApp(
         worker.application,
         broker=[f"kafka://{server}" for server in worker.bootstrap_servers.split(",")],
@@ -69,10 +64,7 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
         application=worker.application,
         partitions=worker.partitions,
         topics=topics,
-        client={
-            "bootstrap_servers": worker.bootstrap_servers,
-            **worker.security.client_options(),
-        },
+        client=worker.client_options(),
         data_dir=worker.data_dir,
         cache=Cache(cache_part),
         cache_bytes=cache_part // worker.partitions,

@@ -33,8 +33,7 @@ async def extents(worker: WorkerConfig, topics: Collection[str]) -> Extents:
             f"these topics are not there: {', '.join(missing)}; `ringfaust topics plan` tells "
             "which an application needs"
         )
-    client = {"bootstrap_servers": worker.bootstrap_servers, **worker.security.client_options()}
-    consumer = AIOKafkaConsumer(*topics, **client)
+    consumer = AIOKafkaConsumer(*topics, **worker.client_options())
     try:
         await consumer.start()
         tps = sorted(consumer.assignment())

@@ -8,7 +8,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -79,14 +78,6 @@ def job_name(given: str | None, default: str) -> str:
     return given or default
 
 
-def client_options(worker: WorkerConfig) -> dict[str, Any]:
-    """Of any aiokafka client. Made where it is used: a certificate does not travel."""
-    return {
-        "bootstrap_servers": worker.bootstrap_servers,
-        **worker.security.client_options(),
-    }
-
-
 async def read_marks(
     worker: WorkerConfig, job: Job, slices: Collection[int], *, verify: bool = False
 ) -> dict[int, int]:
@@ -96,7 +87,7 @@ async def read_marks(
         OtherJob: `verify`, and the job was begun with other rows.
     """
     wanted = [TopicPartition(job.marks_topic, part) for part in slices]
-    admin = AIOKafkaAdminClient(**client_options(worker))
+    admin = AIOKafkaAdminClient(**worker.client_options())
     await admin.start()
     try:
         async with asyncio.timeout(_COORDINATOR_SECONDS):

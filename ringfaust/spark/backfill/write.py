@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from ringfaust.app.config import WorkerConfig
 from ringfaust.spark.backfill.check import read_headers
 from ringfaust.spark.backfill.errors import SourceChanged, TakenOver
-from ringfaust.spark.backfill.progress import Job, client_options, read_marks
+from ringfaust.spark.backfill.progress import Job, read_marks
 
 
 class Row(NamedTuple):
@@ -139,7 +139,8 @@ class SliceWriter:
 
     async def _open(self) -> None:
         producer = AIOKafkaProducer(
-            **client_options(self._writing.worker),
+            # Made here: a certificate does not travel.
+            **self._writing.worker.client_options(),
             transactional_id=self._writing.job.transactional_id(self.part),
             acks="all",
             max_batch_size=self._writing.batch_bytes,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from types import FrameType
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -36,11 +35,7 @@ def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> N
     both = streams(root, worker)
     asyncio.run(_check_topics(worker, root, [topic for stream in both for topic in stream.topics]))
     spark = open_session(f"{worker.application} lake", master)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     queries: list[StreamingQuery] = []
     try:
         with told():

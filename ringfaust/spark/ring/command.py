@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -56,8 +55,8 @@ def run(
     if problems:
         raise WrongTopics(problems)
     spark = open_session(f"{worker.application} rings", master, STATE)
-    client = {"bootstrap_servers": worker.bootstrap_servers, **worker.security.client_options()}
-    signal.signal(signal.SIGTERM, _interrupt)
+    client = worker.client_options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with told():
         begin: dict[str, Any] = {}
         if from_worker:
@@ -100,10 +99,6 @@ def run_move_to_worker(
         rows = move.move_to_worker(spark, worker, queues, checkpoint)
     spark.stop()
     return rows
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _await_end(query: StreamingQuery, ends: Mapping[str, Mapping[int, int]] | None) -> None:

@@ -89,7 +89,7 @@ def start_job(
         state: rows of a worker's changelog to begin with (home, row_key, row_value).
         offsets: where a job without checkpoint begins, by topic and partition; -2 is the earliest.
     """
-    direct, hopping = _routes(worker, queues)
+    direct, hopping = queues.split_routes(worker.partitions)
     road_map = RoadMap(
         control_topic=worker.topic(Role.CONTROL),
         hop_topic="",  # the shuffle brings those records home
@@ -148,23 +148,13 @@ def start_job(
 
 def topics_at_home(worker: WorkerConfig, queues: QueuesConfig) -> list[str]:
     """Control, and the producers' topics whose records are in their home partition already."""
-    direct, _ = _routes(worker, queues)
+    direct, _ = queues.split_routes(worker.partitions)
     return [worker.topic(Role.CONTROL), *(route.topic for route in direct)]
 
 
 def hopping_routes(worker: WorkerConfig, queues: QueuesConfig) -> list[Route]:
     """Those whose records the shuffle brings home."""
-    return _routes(worker, queues)[1]
-
-
-def _routes(worker: WorkerConfig, queues: QueuesConfig) -> tuple[list[Route], list[Route]]:
-    """Those whose records are at home already, and those that the shuffle brings there."""
-    direct: list[Route] = []
-    hopping: list[Route] = []
-    for route in queues.routes:
-        ours = hopping if route.needs_hop(worker.partitions) else direct
-        ours.append(Route(route.topic, route.queue))
-    return direct, hopping
+    return queues.split_routes(worker.partitions)[1]
 
 
 def _rows(records: DataFrame, home: Column) -> DataFrame:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.errors import KafkaError
@@ -64,6 +63,7 @@ def worker_offsets(
     Raises:
         CannotMove: a worker still runs, or has not read all of its hop topic.
     """
+    asyncio.run(_refuse_if_running(worker))
     rows = state.where(F.col("row_key") == F.lit(POSITIONS_KEY)).collect()
     positions = {row.home: read_positions(bytes(row.row_value)) for row in rows}
     partitions = range(worker.partitions)
@@ -78,11 +78,10 @@ async def _forwarded(
     worker: WorkerConfig, queues: QueuesConfig, positions: Mapping[int, Mapping[str, int]]
 ) -> dict[str, dict[str, int]]:
     """How far the topics that hop have been forwarded; all of that must have been taken."""
-    await _refuse_if_running(worker)
     topics = [route.topic for route in hopping_routes(worker, queues)]
     if not topics:
         return {}
-    client = _client(worker)
+    client = worker.client_options()
     hop = worker.topic(Role.HOP)
     for partition, end in (await record_ends(client, [hop])).get(hop, {}).items():
         at = positions.get(partition, {}).get(hop, 0)
@@ -101,7 +100,7 @@ async def _forwarded(
 
 
 async def _refuse_if_running(worker: WorkerConfig) -> None:
-    client = AIOKafkaClient(**_client(worker))
+    client = AIOKafkaClient(**worker.client_options())
     group = worker.application
     try:
         await client.bootstrap()
@@ -210,7 +209,7 @@ async def _write(
         writes: list[tuple[bytes, bytes | None]] = [(key, None) for key in gone]
         positions = read_positions(dict(kept).get(POSITIONS_KEY))
         name = f"{worker.application}-{partition}"
-        committer = Committer(worker.application, partition, topics, _client(worker), name)
+        committer = Committer(worker.application, partition, topics, worker.client_options(), name)
         await committer.start()
         try:
             await committer.commit({}, [*writes, *kept], positions)
@@ -221,7 +220,7 @@ async def _write(
 async def _commit_forwarded(worker: WorkerConfig, offsets: Mapping[str, Mapping[str, int]]) -> None:
     for topic, partition, at in _flat(offsets):
         name = f"{worker.application}-hop/{topic}/{partition}"
-        committer = Committer(worker.application, partition, {}, _client(worker), name)
+        committer = Committer(worker.application, partition, {}, worker.client_options(), name)
         await committer.start()
         try:
             await committer.commit({}, [], {topic: at})
@@ -233,7 +232,3 @@ def _flat(offsets: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, int, 
     for topic, of in offsets.items():
         for partition, at in of.items():
             yield topic, int(partition), at
-
-
-def _client(worker: WorkerConfig) -> dict[str, Any]:
-    return {"bootstrap_servers": worker.bootstrap_servers, **worker.security.client_options()}
