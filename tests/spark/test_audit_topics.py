@@ -45,8 +45,6 @@ async def history(folder: Path, broker: EmbeddedBroker, messages: int, rate: int
         await load.start()
         await some_of_each(app, load)
         await until(lambda: load.produced >= messages, messages / 500 + 60, "all are sent")
-        for key in KEYS[:4]:  # what these are handed now they keep
-            await load.control(key, type="attach", consumer="keeper", credit=5)
         await load.control(KEYS[5], type="list")
         await load.control(KEYS[6], type="detach", consumer="nobody")
         await load._producer.send(
@@ -55,6 +53,9 @@ async def history(folder: Path, broker: EmbeddedBroker, messages: int, rate: int
         rest_at = time.monotonic() + LONGEST_MS / 1000
         await load.stop()
         await wait_until_read(app, messages / 1_000 + 60)
+        for key in KEYS[:4]:  # what these are handed now they keep
+            await load.control(key, type="attach", consumer="keeper", credit=5)
+        await wait_until_read(app, 60)
         await asyncio.sleep(max(rest_at - time.monotonic(), 0) + 0.5)  # all ttl and delay is over
         assert await asyncio.to_thread(worker.stop) == 0
     finally:
