@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,7 +25,7 @@ from ringfaust.spark.kafka import client_options, read_topics
 from ringfaust.spark.lake.tables import path
 from ringfaust.spark.report.page import write_report
 from ringfaust.wire.record import Role
-from tests.chaos.load import KEYS, LONGEST_MS, Load
+from tests.chaos.load import KEYS, LONGEST_MS, Load, queue_of
 from tests.chaos.rig import Application, until
 from tests.chaos.rounds import new_application
 from tests.chaos.verdict import wait_until_read
@@ -53,14 +53,23 @@ async def history(folder: Path, broker: EmbeddedBroker, messages: int, rate: int
         rest_at = time.monotonic() + LONGEST_MS / 1000
         await load.stop()
         await wait_until_read(app, messages / 1_000 + 60)
-        for key in KEYS[:4]:  # what these are handed now they keep
-            await load.control(key, type="attach", consumer="keeper", credit=5)
+        await keep_some(app)
         await wait_until_read(app, 60)
         await asyncio.sleep(max(rest_at - time.monotonic(), 0) + 0.5)  # all ttl and delay is over
         assert await asyncio.to_thread(worker.stop) == 0
     finally:
         app.end()
     return app
+
+
+async def keep_some(app: Application) -> None:
+    """Consumers that attach when all is read, and keep what they are handed."""
+    producer = AIOKafkaProducer(bootstrap_servers=app.broker.bootstrap_servers, acks="all")
+    await producer.start()
+    for key in KEYS[:4]:
+        attach = {"type": "attach", "queue": queue_of(key), "consumer": "keeper", "credit": 5}
+        await producer.send(app.topic("control"), json.dumps(attach).encode(), key=key.encode())
+    await producer.stop()
 
 
 async def some_of_each(app: Application, load: Load) -> None:
