@@ -64,7 +64,7 @@ async def history(folder: Path, broker: EmbeddedBroker, messages: int, rate: int
 
 async def keep_some(app: Application) -> None:
     """Consumers that attach when all is read, and keep what they are handed."""
-    producer = AIOKafkaProducer(bootstrap_servers=app.broker.bootstrap_servers, acks="all")
+    producer = AIOKafkaProducer(bootstrap_servers=app.servers, acks="all")
     await producer.start()
     for key in KEYS[:4]:
         attach = {"type": "attach", "queue": queue_of(key), "consumer": "keeper", "credit": 5}
