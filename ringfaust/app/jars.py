@@ -33,13 +33,14 @@ _PARALLEL = 6
 
 @dataclass(frozen=True)
 class Bundle:
-    """Jars that belong together; they are pinned in the file `name`.sha256 beside this one."""
+    """Jars that belong together; they are pinned in the file `name`.sha256 of `package`."""
 
     name: str
     title: str
     size: str
     instead: str
     """What to do where they cannot be fetched at all."""
+    package: str = "ringfaust.app"
 
 
 KAFKA = Bundle(
@@ -92,7 +93,7 @@ def cache_root() -> Path:
 
 def pinned_jars(bundle: Bundle) -> list[Jar]:
     """Return the jars of a bundle."""
-    text = (files("ringfaust.app") / f"{bundle.name}.sha256").read_text("utf-8")
+    text = (files(bundle.package) / f"{bundle.name}.sha256").read_text("utf-8")
     rows = (line.split() for line in text.splitlines() if not line.startswith("#"))
     return [Jar(coordinates, sha256) for sha256, coordinates in rows]
 

@@ -1,0 +1,70 @@
+"""`make oracle`: random histories on the real Artemis and on the engine; they must agree.
+
+Exit status 0 if all do, 1 if one does not (its seed, its shortest form and both answers are
+printed), 2 if Artemis cannot be run here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+
+from rich.console import Console
+from rich.progress import track
+
+from ringfaust.errors import RingfaustError
+from tests.oracle.artemis import Artemis
+from tests.oracle.game import Difference, play
+from tests.oracle.operations import History, history
+from tests.oracle.shrink import shrink
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--operations", type=int, default=30)
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at a difference")
+    asked = parser.parse_args()
+    try:
+        with Artemis() as artemis:
+            return _run(artemis, asked)
+    except RingfaustError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _run(artemis: Artemis, asked: argparse.Namespace) -> int:
+    seeds = range(asked.seed, asked.seed + asked.runs)
+    differ = 0
+    for seed in track(seeds, f"beside Artemis {artemis.version}", console=Console(stderr=True)):
+        given = history(seed, asked.operations)
+        if play(artemis, given) is None:
+            continue
+        differ += 1
+        _report(artemis, seed, given)
+        if not asked.keep_going:
+            print(f"again: make oracle RUNS=1 SEED={seed}")
+            return 1
+    agree = asked.runs - differ
+    print(f"{agree} of {asked.runs} histories of {asked.operations} operations agree, from seed {asked.seed}")
+    return 1 if differ else 0
+
+
+def _report(artemis: Artemis, seed: int, given: History) -> None:
+    found: list[Difference] = []
+
+    def fails(fewer: History) -> bool:
+        difference = play(artemis, fewer)
+        if difference is not None:
+            found.append(difference)
+        return difference is not None
+
+    shortest = shrink(given, fails)
+    print(f"seed {seed}: the sides differ; the shortest history that shows it:\n{shortest}")
+    print(found[-1] if found else "it did not show again")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

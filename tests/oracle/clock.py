@@ -1,0 +1,64 @@
+"""Time. Artemis has only the real one, so a history's slots are laid over it.
+
+Slot n of a history begins at `origin + n * slot_ms`. Where nothing waits for a time, the origin is
+moved, so that only what has to be waited for costs time. If an operation is so slow that what was
+to come later came meanwhile, the history is played again with longer slots: `Late`.
+"""
+
+from __future__ import annotations
+
+import time
+
+APART_MS = 12
+"""Two times that close might be one to Artemis' scheduler."""
+
+
+class Late(Exception):
+    """This machine was too slow for slots of this length."""
+
+
+class Clock:
+    """The slots of one history."""
+
+    def __init__(self, slot_ms: int) -> None:
+        self.slot_ms = slot_ms
+        self.slot = 0
+        self.awaited: set[int] = set()
+        """Times at which something comes due or expires, in ms since 1970."""
+        self._origin_ms = now_ms()
+
+    def settle(self) -> None:
+        """Before an operation: if nothing is awaited, the slot begins now."""
+        if not self.awaited:
+            self._origin_ms = now_ms() - self.slot * self.slot_ms
+
+    def after(self, slots: int, part: float = 0.0) -> int:
+        """The time that many slots from now."""
+        at_ms = self._origin_ms + int((self.slot + slots + part) * self.slot_ms)
+        if at_ms < now_ms() + APART_MS:
+            raise Late
+        return at_ms
+
+    def space(self, delay_ms: int) -> None:
+        """Wait until `delay_ms` from now is apart from all times that are awaited."""
+        while True:
+            offset = (now_ms() - self._origin_ms) % self.slot_ms
+            due_ms = now_ms() + delay_ms
+            apart = all(abs(due_ms - at) > APART_MS for at in self.awaited)
+            if apart and 0.1 <= offset / self.slot_ms <= 0.8:
+                return
+            time.sleep(0.002)
+
+    def check(self, ended_ms: int) -> None:
+        """After an operation.
+
+        Raises:
+            Late: something was to come only after it.
+        """
+        if self.awaited and ended_ms >= min(self.awaited):
+            raise Late
+
+
+def now_ms() -> int:
+    """Artemis' clock, too: it runs on this machine."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,258 @@
+"""One history on both sides: each operation, then what it did and left, compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import count
+from typing import Any
+
+from ringfaust.core import command as c
+from tests.oracle.artemis import Artemis
+from tests.oracle.clock import Clock, Late, now_ms
+from tests.oracle.engine import QUEUE, Engine, Seen
+from tests.oracle.operations import PAST, History, Operation
+
+SLOT_MS = 100
+SLOWEST_MS = 3_200
+_names = count(1)
+
+
+@dataclass
+class Difference:
+    """Where the two sides part."""
+
+    step: int
+    """Number of the operation, from 1."""
+    operation: Operation
+    what: str
+    """Field of `Seen`."""
+    artemis: object
+    engine: object
+
+    def __str__(self) -> str:
+        return (
+            f"after operation {self.step} ({self.operation}) differs: {self.what}\n"
+            f"  Artemis: {self.artemis}\n"
+            f"  engine:  {self.engine}"
+        )
+
+
+def play(artemis: Artemis, history: History) -> Difference | None:
+    """Play a history; the first difference, or None.
+
+    Raises:
+        Late: even with long slots this machine is too slow.
+    """
+    slot_ms = SLOT_MS
+    while True:
+        game = Game(artemis, history, slot_ms)
+        try:
+            return game.play()
+        except Late:
+            slot_ms *= 2
+            if slot_ms > SLOWEST_MS:
+                raise
+        finally:
+            artemis.ask("end")
+
+
+class Game:
+    """Both sides at their queue, and what their client knows."""
+
+    def __init__(self, artemis: Artemis, history: History, slot_ms: int) -> None:
+        self.artemis = artemis
+        self.history = history
+        settings = history.settings
+        self.clock = Clock(slot_ms)
+        self.delay_ms = settings.redelivery_delay * slot_ms
+        self.engine = Engine(settings, slot_ms)
+        self.sessions: dict[str, str] = {}
+        """By attached consumer."""
+        self.expiries: set[int] = set()
+        artemis.ask(
+            "queue", f"q{next(_names)}", settings.ring_size, settings.max_attempts, self.delay_ms
+        )
+        self.opened: set[str] = set()
+
+    def play(self) -> Difference | None:
+        """All operations, until the sides differ."""
+        for number, operation in enumerate(self.history.operations, 1):
+            self.clock.settle()
+            method = getattr(self, f"_{operation.kind}")
+            if (found := method(operation)) is not None:
+                what, theirs, ours = found
+                return Difference(number, operation, what, theirs, ours)
+        return None
+
+    # --- one operation ---------------------------------------------------------------------------
+
+    def _send(self, send: Operation) -> _Found:
+        if self._is_a_race(1):
+            return None
+        due_ms = 0
+        if send.due:
+            due_ms = now_ms() - 1000 if send.due == PAST else self.clock.after(send.due)
+        expires_ms = self.clock.after(send.ttl, 0.9) if send.ttl else 0
+        if expires_ms:
+            self.expiries.add(expires_ms)
+        words = ("send", send.name, send.priority, due_ms, expires_ms)
+        return self._both(
+            words,
+            c.Send(
+                QUEUE, send.name, now_ms(), send.priority, due_ms=due_ms, expires_at_ms=expires_ms
+            ),
+        )
+
+    def _burst(self, burst: Operation) -> _Found:
+        commits = burst.name == "commit"
+        if commits and self._is_a_race(len(burst.sends)):
+            return None
+        words = [word for send in burst.sends for word in send]
+        sends = [c.Send(QUEUE, name, now_ms(), priority) for name, priority in burst.sends]
+        return self._both(("burst", burst.name, *words), *(sends if commits else ()))
+
+    def _is_a_race(self, sends: int) -> bool:
+        """Several sends to a waiting consumer, or one to a ring of none (end of section 13)."""
+        queue = self.engine.queue
+        waits = queue.has_open_consumer() and "dispatch" not in queue.paused
+        ring_size = queue.spec.ring_size
+        return waits and (sends > 1 or (ring_size < 1 and ring_size != -1))
+
+    def _attach(self, attach: Operation) -> _Found:
+        if attach.name in self.sessions:
+            return None
+        session = attach.session or f"own-{attach.name}"
+        if session not in self.opened:
+            self.artemis.ask("session", session, "tx" if attach.session else "auto")
+            self.opened.add(session)
+        self.sessions[attach.name] = session
+        return self._both(
+            ("attach", attach.name, session, attach.number, attach.priority),
+            c.Attach(QUEUE, attach.name, attach.number, attach.priority, session=session),
+        )
+
+    def _credit(self, credit: Operation) -> _Found:
+        if credit.name not in self.sessions:
+            return None
+        return self._both(
+            ("credit", credit.name, credit.number), c.Credit(QUEUE, credit.name, credit.number)
+        )
+
+    def _ack(self, ack: Operation) -> _Found:
+        if (message := self._held(ack)) is None:
+            return None
+        command = c.Ack(QUEUE, ack.name, message)
+        session = self.sessions[ack.name]
+        if session.startswith("tx"):
+            self.engine.pending.setdefault(session, []).append(command)
+            return self._both(("ack", ack.name, message))
+        return self._both(("ack", ack.name, message), command)
+
+    def _release(self, release: Operation) -> _Found:
+        if (message := self._held(release)) is None:
+            return None
+        return self._both(
+            ("release", release.name, message), c.Release(QUEUE, release.name, message), parks=True
+        )
+
+    def _reject(self, reject: Operation) -> _Found:
+        if (message := self._held(reject)) is None:
+            return None
+        return self._both(("reject", reject.name, message), c.Reject(QUEUE, reject.name, message))
+
+    def _commit(self, commit: Operation) -> _Found:
+        acks = self.engine.pending.pop(commit.name, None)
+        return self._both(("commit", commit.name), *acks) if acks else None
+
+    def _rollback(self, rollback: Operation) -> _Found:
+        if rollback.name not in self.sessions.values():
+            return None
+        acks = tuple(self.engine.pending.pop(rollback.name, ()))
+        return self._both(
+            ("rollback", rollback.name), c.Rollback(rollback.name, acked=acks), parks=True
+        )
+
+    def _recover(self, recover: Operation) -> _Found:
+        session = self.sessions.get(recover.name, "")
+        if not session.startswith("own"):
+            return None
+        return self._both(("rollback", session), c.Recover(QUEUE, recover.name), parks=True)
+
+    def _close(self, close: Operation) -> _Found:
+        session = self.sessions.get(close.name)
+        acks = self.engine.pending.get(session or "", ())
+        if session is None or any(ack.consumer == close.name for ack in acks):
+            return None
+        del self.sessions[close.name]
+        return self._both(("close", close.name), c.Detach(QUEUE, close.name))
+
+    def _resize(self, resize: Operation) -> _Found:
+        return self._both(
+            ("resize", resize.number), c.Configure(QUEUE, {"ring_size": resize.number})
+        )
+
+    def _pause(self, _: Operation) -> _Found:
+        return self._both(("pause",), c.Pause(QUEUE, "dispatch"))
+
+    def _resume(self, _: Operation) -> _Found:
+        return self._both(("resume",), c.Resume(QUEUE, "dispatch"))
+
+    def _deliver_now(self, deliver: Operation) -> _Found:
+        scheduled = [message.id for _, message in self.engine.queue.scheduled]
+        if not scheduled:
+            return None
+        message = scheduled[deliver.number % len(scheduled)]
+        return self._both(("deliver_now", message), c.DeliverNow(QUEUE, message))
+
+    def _advance(self, advance: Operation) -> _Found:
+        until_ms = self.clock.after(advance.number) if self.clock.awaited else 0
+        for at_ms in sorted(at for at in self.clock.awaited if at <= until_ms):
+            self.expiries.discard(at_ms)
+            if found := self._both(("until", at_ms), c.Sweep(), at_ms=at_ms):
+                return found
+        self.clock.slot += advance.number
+        return None
+
+    def _held(self, settle: Operation) -> str | None:
+        held = self.engine.held(settle.name)
+        return held[settle.number % len(held)] if held else None
+
+    # --- both sides ------------------------------------------------------------------------------
+
+    def _both(
+        self, words: tuple[object, ...], *commands: c.Command, at_ms: int = 0, parks: bool = False
+    ) -> _Found:
+        """Ask Artemis, then the engine at the time of Artemis' answer; what differs."""
+        if parks and self.delay_ms:
+            self.clock.space(self.delay_ms)
+        known = set(self.clock.awaited)
+        answer = self.artemis.ask(*words)
+        dues = {due_ms for _, due_ms in answer["scheduled"]}
+        self.clock.awaited = dues | self.expiries
+        self.clock.check(answer["ended"])
+        time_ms = at_ms or answer["began"]
+        if parks and (parked := dues - known):
+            time_ms = min(parked) - self.delay_ms
+        theirs, ours = _seen(answer), self.engine.play(list(commands), time_ms)
+        for field in fields(Seen):
+            one, other = getattr(theirs, field.name), getattr(ours, field.name)
+            if one != other:
+                return field.name, one, other
+        return None
+
+
+_Found = tuple[str, object, object] | None
+"""Which field of `Seen` differs: what it is for Artemis, and for the engine."""
+
+
+def _seen(answer: dict[str, Any]) -> Seen:
+    facts: dict[str, list[Any]] = {"delivered": [], "evicted": [], "dead": [], "expired": []}
+    for kind, *rest in answer["facts"]:
+        facts[kind].append(tuple(rest) if kind == "delivered" else rest[0])
+    return Seen(
+        **facts,
+        ready=answer["ready"],
+        delivering=answer["delivering"],
+        scheduled=sorted((due_ms, name) for name, due_ms in answer["scheduled"]),
+        counts=answer["counts"],
+    )
