@@ -9,9 +9,10 @@ from ringfaust.core.model import AckMode
 
 
 class Send(NamedTuple):
-    """A message for a queue (R2, R30, R33, R50)."""
+    """A message for a queue, or for each queue of an address (R2, R30, R33, R50, R70)."""
 
     queue: str
+    """Where it goes: the name of a queue, or of an address."""
     id: str
     sent_ms: int
     """When the producer's record was stored; ttl and delay were counted from it."""
@@ -23,6 +24,12 @@ class Send(NamedTuple):
     group: str = ""
     size_bytes: int = 0
     payload: Any = None
+    persistent: bool = True
+    """False: a crash may lose it (R82)."""
+    xid: str = ""
+    """The distributed transaction that it waits for (R81)."""
+    redrives: int = 0
+    """How often it was sent again (R43)."""
 
 
 class Attach(NamedTuple):
@@ -34,6 +41,30 @@ class Attach(NamedTuple):
     priority: int = 0
     ack_mode: AckMode = AckMode.INDIVIDUAL
     session: str = ""
+    selector: str = ""
+    """What it wants to be handed (R15); empty: all."""
+    credit_bytes: int = 0
+    """It is handed nothing while it holds so many bytes; 0: only `credit` counts (R10)."""
+
+
+class Subscribe(NamedTuple):
+    """A consumer joins an address; its subscription's queue is made if it is not there (R70)."""
+
+    address: str
+    consumer: str
+    credit: int
+    priority: int = 0
+    ack_mode: AckMode = AckMode.INDIVIDUAL
+    session: str = ""
+    selector: str = ""
+    """What the subscription wants to be sent; that of a durable one cannot change."""
+    credit_bytes: int = 0
+    subscription: str = ""
+    """Name of a durable subscription; empty: it ends with the consumer."""
+    client: str = ""
+    """Id of the client that the durable subscription belongs to."""
+    shared: bool = False
+    """More than one consumer at a time."""
 
 
 class Credit(NamedTuple):
@@ -58,6 +89,8 @@ class Ack(NamedTuple):
     consumer: str
     message: str
     delivery: int = 0
+    xid: str = ""
+    """The distributed transaction that it waits for (R81)."""
 
 
 class Release(NamedTuple):
@@ -100,8 +133,36 @@ class Rollback(NamedTuple):
     session: str
 
 
+class Begin(NamedTuple):
+    """A distributed transaction begins (R81)."""
+
+    xid: str
+
+
+class Prepare(NamedTuple):
+    """It promises to be able to commit, whatever happens until then (R81)."""
+
+    xid: str
+
+
+class Commit(NamedTuple):
+    """All that was done in it takes effect (R81)."""
+
+    xid: str
+
+
+class RollbackXid(NamedTuple):
+    """Nothing that was done in it takes effect (R81)."""
+
+    xid: str
+
+
+class Start(NamedTuple):
+    """A host has opened the partition: what was not prepared is rolled back (R81)."""
+
+
 class CreateQueue(NamedTuple):
-    """A queue is made, with settings of its own."""
+    """A queue is made, with settings of its own; `address::name` joins that address (R71)."""
 
     queue: str
     settings: Mapping[str, object]
@@ -111,6 +172,13 @@ class Configure(NamedTuple):
     """Settings of a queue change from here on (R90)."""
 
     queue: str
+    settings: Mapping[str, object]
+
+
+class ConfigureAddress(NamedTuple):
+    """Settings of an address change from here on (R71, R90)."""
+
+    address: str
     settings: Mapping[str, object]
 
 
@@ -174,7 +242,8 @@ class Sweep(NamedTuple):
 
 
 Command = (
-    Send | Attach | Credit | Heartbeat | Ack | Release | Reject | Detach | Recover | Rollback
-    | CreateQueue | Configure | DeleteQueue | Pause | Resume | Purge | Remove | Move
-    | CancelScheduled | DeliverNow | Sweep
+    Send | Attach | Subscribe | Credit | Heartbeat | Ack | Release | Reject | Detach | Recover
+    | Rollback | Begin | Prepare | Commit | RollbackXid | Start | CreateQueue | Configure
+    | ConfigureAddress | DeleteQueue | Pause | Resume | Purge | Remove | Move | CancelScheduled
+    | DeliverNow | Sweep
 )  # fmt: skip

@@ -79,8 +79,41 @@ class Expired(NamedTuple):
     """The delivery that ended with it, if it expired as it came back."""
 
 
+class Lost(NamedTuple):
+    """A message that was not persistent is missing after a crash (R82)."""
+
+    queue: str
+    message: Message
+
+
+class Unrouted(NamedTuple):
+    """A message was sent to an address, and none of its queues wanted it (R70)."""
+
+    queue: str
+    """The address."""
+    message: Message
+
+
+class Pending(NamedTuple):
+    """A send or an ack waits for the decision about its distributed transaction (R81)."""
+
+    queue: str
+    xid: str
+    about: str
+    """The message's id."""
+
+
+class Decided(NamedTuple):
+    """A distributed transaction was committed or rolled back (R81)."""
+
+    queue: str
+    """Empty: it is about the partition."""
+    xid: str
+    committed: bool
+
+
 class Dead(NamedTuple):
-    """A message was given up (R40, R41)."""
+    """A message was given up (R40, R41), or refused by its queue: then its sequence is 0 (R60)."""
 
     queue: str
     message: Message
@@ -137,6 +170,14 @@ class Paused(NamedTuple):
     paused: bool
 
 
+class ConfiguredAddress(NamedTuple):
+    """Settings of an address changed (R71)."""
+
+    queue: str
+    """The address."""
+    settings: Mapping[str, object]
+
+
 class Deleted(NamedTuple):
     """A queue ended; its last accounts (R90)."""
 
@@ -156,6 +197,7 @@ class Refused(NamedTuple):
 
 
 Effect = (
-    Added | Scheduled | Due | Dispatched | Acked | Returned | Evicted | Expired | Dead | Removed
-    | MovedOut | Attached | Detached | Configured | Paused | Deleted | Refused
+    Added | Scheduled | Due | Dispatched | Acked | Returned | Evicted | Expired | Lost | Unrouted
+    | Pending | Decided | Dead | Removed | MovedOut | Attached | Detached | Configured
+    | ConfiguredAddress | Paused | Deleted | Refused
 )  # fmt: skip

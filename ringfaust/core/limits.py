@@ -12,6 +12,9 @@ HEADERS = 10_000
 CREDIT = 100_000
 """Most unsettled deliveries of one consumer: those of a hot queue are held in memory."""
 
+CREDIT_BYTES = 1 << 40
+"""Most bytes that a consumer may say it can hold."""
+
 CONSUMERS = 10_000
 """Most consumers attached to one queue: each dispatch looks through them."""
 
@@ -38,3 +41,18 @@ SEQUENCE_BITS = 56
 
 TIME_MS = 1 << 47
 """Latest time, in ms since 1970 (the year 6429), so that a position has a fixed width."""
+
+RETAINED = 100_000
+"""Most messages that an address keeps for later queues: a new one gets all in one step."""
+
+XIDS = 1_000
+"""Most distributed transactions open in one partition: each is looked for among all."""
+
+XID_OPERATIONS = 10_000
+"""Most sends and acks in one distributed transaction: its commit is one step."""
+
+SELECTOR_CHARS = 4_096
+"""Longest message selector: it is stored with its consumer, and judged for each message."""
+
+SELECTOR_DEPTH = 100
+"""How deep a selector may nest: each level is a call within a call when it is judged."""

@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from ringfaust.core import limits
-from ringfaust.errors import BadSetting
+from ringfaust.core.selector import Selector, compile_selector
+from ringfaust.errors import BadSelector, BadSetting
 
 PLAIN = 1 << 104
 """Positions of plain messages start here, so that all that came due stand before them (§1)."""
@@ -79,6 +80,8 @@ class DeadReason(StrEnum):
     EXPIRED = "expired"
     UNDELIVERABLE = "undeliverable"
     REJECTED = "rejected"
+    LIMIT = "limit"
+    TOO_LARGE = "too_large"
 
 
 class Message(NamedTuple):
@@ -105,6 +108,10 @@ class Message(NamedTuple):
     """Names of the consumers that held it, each once, the last one last (R42, R103)."""
     size_bytes: int
     payload: Any
+    """Its method `properties()` is asked where a selector has to be judged (R15)."""
+    persistent: bool = True
+    is_hollow: bool = False
+    """It was not persistent, and a crash took its body (R82)."""
 
 
 class Delivery(NamedTuple):
@@ -115,6 +122,10 @@ class Delivery(NamedTuple):
     consumer: str
     message: Message
     handed_ms: int
+    xid: str = ""
+    """It is settled in this distributed transaction, if that is committed (R81)."""
+    is_orphan: bool = False
+    """Its consumer has left; it waits for the decision alone (R81)."""
 
 
 @dataclass(slots=True)
@@ -133,13 +144,30 @@ class Consumer:
     """False for a backup."""
     seen_ms: int
     """When it last gave a sign of life (R13)."""
+    selector: str = ""
+    """Empty: it takes all (R15)."""
+    credit_bytes: int = 0
+    """0: only `credit` counts."""
     held: dict[str, list[int]] = field(default_factory=dict)
-    """Unsettled delivery numbers by message id, oldest first; not stored, the deliveries are."""
+    """Numbers of its deliveries by message id, oldest first; not stored, the deliveries are."""
     in_flight: int = 0
+    held_bytes: int = 0
+    wants: Selector | None = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.wants = compile_selector(self.selector) if self.selector else None
 
     def is_open(self) -> bool:
         """May it be handed another message now?"""
-        return self.active and self.in_flight < self.credit
+        return (
+            self.active
+            and self.in_flight < self.credit
+            and (not self.credit_bytes or self.held_bytes < self.credit_bytes)
+        )
+
+    def takes(self, message: Message) -> bool:
+        """May it be handed this one now?"""
+        return self.is_open() and (self.wants is None or self.wants.matches(message))
 
 
 @dataclass(slots=True)
@@ -192,7 +220,17 @@ def _ms(low: int, advice: str) -> tuple[type, Any, str]:
     return (int, lambda value: low <= value <= limits.TIME_MS, f"a whole number of ms, {advice}")
 
 
+def _is_selector(text: str) -> bool:
+    try:
+        compile_selector(text)
+    except BadSelector:
+        return not text
+    return True
+
+
 _COUNT = "a whole number, 0 or more"
+_LIMIT = _whole(-1, "a whole number, or -1 for no limit")
+_BOOL: tuple[type, Any, str] = (bool, lambda value: True, "true or false")
 _RULES: dict[str, tuple[type, Any, str]] = {
     "ring_size": (int, lambda n: n == -1 or n >= 1, "1 or more, or -1 for no limit"),
     "evict": _one_of("oldest", "head", "lowest_priority"),
@@ -212,6 +250,16 @@ _RULES: dict[str, tuple[type, Any, str]] = {
     "max_backup_consumers": _whole(0, _COUNT),
     "consumer_timeout": _ms(0, "0 for never"),
     "batch": _whole(1, "a whole number, 1 or more"),
+    "max_messages": _LIMIT,
+    "max_bytes": _LIMIT,
+    "max_message_bytes": _LIMIT,
+    "when_full": _one_of(
+        "drop_oldest", "drop_lowest_priority", "reject_newest", "drop_newest", "block"
+    ),
+    "max_redrives": _LIMIT,
+    "selector": (str, _is_selector, "a message selector, or empty for all messages"),
+    "shared": _BOOL,
+    "durable": _BOOL,
     "window": (int, lambda n: 0 <= n <= limits.CREDIT, f"from 0 (off) to {limits.CREDIT}"),
 }
 
@@ -248,6 +296,22 @@ class QueueSpec:
     """A consumer that is silent for so long is detached; 0 never (R13)."""
     batch: int = 1
     """Deliveries in a row to one consumer before the next has its turn (R11)."""
+    max_messages: int = -1
+    """How many messages it may hold in all; -1 any number (R60)."""
+    max_bytes: int = -1
+    """How many bytes these may have together; -1 any number (R60)."""
+    max_message_bytes: int = -1
+    """Largest message that it takes; -1 any (R60)."""
+    when_full: str = "drop_oldest"
+    """What gives way at a limit, or whether it stops pulling: block (R60)."""
+    max_redrives: int = 5
+    """How often a message may be sent again; -1 without end (R43)."""
+    selector: str = ""
+    """What it takes of its address' messages (R70, R71); empty: all."""
+    shared: bool = False
+    """A subscription may have more than one consumer at a time (R70)."""
+    durable: bool = True
+    """False: the queue ends with its last consumer (R70)."""
     window: int = 0
     """Dispatch up to so many unsettled messages with no consumer attached; 0 off (R12)."""
 
@@ -263,19 +327,59 @@ class QueueSpec:
         Raises:
             BadSetting: a field is unknown, of the wrong type or out of its range (R90, R103).
         """
-        return replace(self, **{name: _checked(name, value) for name, value in given.items()})
+        return replace(self, **_all_checked(given, _RULES, "queue"))
 
 
 FIELD_NAMES = tuple(f.name for f in fields(QueueSpec))
 
 
-def _checked(name: str, value: object) -> Any:
-    rule = _RULES.get(name)
-    if rule is None:
-        raise BadSetting(name, value, "no such queue setting; known: " + ", ".join(FIELD_NAMES))
+def _all_checked(
+    given: Mapping[str, object], rules: Mapping[str, tuple[type, Any, str]], what: str
+) -> dict[str, Any]:
+    """`what`: queue or address."""
+    for name, value in given.items():
+        if name not in rules:
+            raise BadSetting(name, value, f"no such {what} setting; known: {', '.join(rules)}")
+    return {name: _checked(name, value, rules[name]) for name, value in given.items()}
+
+
+def _checked(name: str, value: object, rule: tuple[type, Any, str]) -> Any:
     kind, holds, advice = rule
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind or not holds(value):
         raise BadSetting(name, value, f"must be {advice}")
     return value
+
+
+# --- settings of an address ---------------------------------------------------------------------
+
+_ADDRESS_RULES: dict[str, tuple[type, Any, str]] = {
+    "routing": _one_of("multicast", "anycast"),
+    "retroactive_count": (
+        int,
+        lambda n: 0 <= n <= limits.RETAINED,
+        f"from 0 (off) to {limits.RETAINED}",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressSpec:
+    """What an address is set to."""
+
+    routing: str = "multicast"
+    """multicast: a copy to each of its queues; anycast: it has one queue (R70)."""
+    retroactive_count: int = 0
+    """How many messages it keeps for queues that are made later; 0 off (R71)."""
+
+    def with_fields(self, given: Mapping[str, object]) -> AddressSpec:
+        """A copy with some fields changed.
+
+        Raises:
+            BadSetting: a field is unknown, of the wrong type or out of its range (R90, R103).
+        """
+        return replace(self, **_all_checked(given, _ADDRESS_RULES, "address"))
+
+
+ADDRESS_FIELD_NAMES = tuple(f.name for f in fields(AddressSpec))

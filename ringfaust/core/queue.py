@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ringfaust.core import limits
 from ringfaust.core.ledger import Ledger
 from ringfaust.core.model import Consumer, Counts, Delivery, Message, QueueSpec, time_of, timed_key
+from ringfaust.core.selector import compile_selector
 from ringfaust.core.table import Book, Kind, Ordered, Rows
 from ringfaust.errors import BrokenAccounts
 
@@ -37,6 +38,8 @@ class QueueRow(NamedTuple):
     expiring: int
     attached: int
     departures: tuple[int, int]
+    size_bytes: int = 0
+    fragile: int = 0
 
 
 def _nothing_yet(spec: QueueSpec) -> dict[str, object] | None:
@@ -51,7 +54,7 @@ class Queue:
         """`row` None: the queue is new."""
         self.book = book
         self.name = name
-        self.spec = spec
+        self.set_to(spec)
         self.applied: dict[str, object] | None = row.applied if row else _nothing_yet(spec)
         """What it was set to before it was decoded; None once the engine has seen to that."""
         row = row or QueueRow({}, {}, (), (0,) * limits.PRIORITIES, 0, 0, (), (), 0, 0, 0, (0, 0))
@@ -69,6 +72,12 @@ class Queue:
         """When the partition's wake table names this queue; 0: it does not."""
         self.expiring = row.expiring
         """Rows in `expiry`."""
+        self.size_bytes = row.size_bytes
+        """Of all its messages (R60)."""
+        self.fragile = row.fragile
+        """How many of its messages are not persistent (R82)."""
+        self.orphans = 0
+        """Deliveries whose consumer has left, and that wait for a decision (R81)."""
         self._lanes: dict[int, Ordered] = {}
         self._last_lane = 0
         counts = self.counts
@@ -84,17 +93,31 @@ class Queue:
         """The step that used it last: who was used longest ago is forgotten first."""
         self._load_consumers()
 
+    def set_to(self, spec: QueueSpec) -> None:
+        """It has new settings; what is asked with each message is worked out here, once."""
+        self.spec = spec
+        self.is_limited = max(spec.max_messages, spec.max_bytes, spec.max_message_bytes) >= 0
+        self.wants = compile_selector(spec.selector) if spec.selector else None
+        """What it takes of its address' messages; None: all (R70)."""
+
     # --- consumers -------------------------------------------------------------------------------
 
     def _load_consumers(self) -> None:
         self.consumers: dict[str, Consumer] = {c.name: c for _, c in self.consumer_rows}
-        if self.consumers:
-            for number, delivery in self.deliveries:
-                self.consumers[delivery.consumer].held.setdefault(delivery.message.id, []).append(
-                    number
-                )
-                self.consumers[delivery.consumer].in_flight += 1
+        if self.counts.delivering:
+            for _, delivery in self.deliveries:
+                self._count_in(delivery)
         self.level()
+
+    def _count_in(self, delivery: Delivery) -> None:
+        """Its consumer, if it is still there, holds it."""
+        if delivery.is_orphan:
+            self.orphans += 1
+            return
+        consumer = self.consumers[delivery.consumer]
+        consumer.held.setdefault(delivery.message.id, []).append(delivery.number)
+        consumer.in_flight += 1
+        consumer.held_bytes += delivery.message.size_bytes
 
     def level(self) -> None:
         """Sort the consumers anew: highest priority first, each in attach order (R11)."""
@@ -134,18 +157,18 @@ class Queue:
 
     def has_open_consumer(self) -> bool:
         """Could anybody be handed a message?"""
-        return any(c.in_flight < c.credit and c.active for c in self.consumers.values())
+        return any(consumer.is_open() for consumer in self.consumers.values())
 
     def taker(self, message: Message) -> Consumer | None:
-        """Who gets this message now, or None (R11, R14)."""
+        """Who gets this message now, or None (R11, R14, R15)."""
         if message.group and (owner := self.owner(message.group)) is not None:
-            return owner if owner.is_open() else None
+            return owner if owner.takes(message) else None
         for level, consumers in self.levels:
             last, run = self.turns.get(level, (0, 0))
             following = None
             wrapped = None
             for consumer in consumers:
-                if not consumer.is_open():
+                if not consumer.takes(message):
                     continue
                 if consumer.order == last and run < self.spec.batch:
                     return consumer
@@ -206,11 +229,40 @@ class Queue:
         """Who leaves an overfull ring (R3); the expired are gone already."""
         if self.spec.evict == "oldest":
             return self.lowest()
-        used = [i for i, count in enumerate(self.lane_counts) if count]
-        lane = used[0] if self.spec.evict == "head" else used[-1]
-        row = self.lane(lane).first()
-        assert row is not None
-        return row[1]  # type: ignore[no-any-return]
+        return next(self.in_order()) if self.spec.evict == "head" else self.least()
+
+    def least(self) -> Message:
+        """The oldest ready message of the lowest priority (R3 lowest_priority)."""
+        lane = max(i for i, count in enumerate(self.lane_counts) if count)
+        return self.lane(lane).first()[1]  # type: ignore[index, no-any-return]
+
+    def is_ready(self, message: Message) -> bool:
+        """Does it stand in the ring?"""
+        lane = limits.PRIORITIES - 1 - message.priority
+        return self.lane_counts[lane] > 0 and self.lane(lane).get(message.position) is not None
+
+    # --- limits ----------------------------------------------------------------------------------
+
+    def exceeds(self, messages: int, size_bytes: int) -> bool:
+        """Would so much be beyond a limit (R60)?"""
+        spec = self.spec
+        return 0 <= spec.max_messages < messages or 0 <= spec.max_bytes < size_bytes
+
+    def is_full(self) -> bool:
+        """Is there no room for one more, were it ever so small? Then `block` stops pulling."""
+        return self.exceeds(self.counts.messages + 1, self.size_bytes + 1)
+
+    def weigh(self, message: Message) -> None:
+        """A message comes in."""
+        self.size_bytes += message.size_bytes
+        if not message.persistent:
+            self.fragile += 1
+
+    def unweigh(self, message: Message) -> None:
+        """A message is gone, by whatever way."""
+        self.size_bytes -= message.size_bytes
+        if not message.persistent:
+            self.fragile -= 1
 
     # --- the schedule and expiry -----------------------------------------------------------------
 
@@ -251,8 +303,7 @@ class Queue:
     def hand_over(self, delivery: Delivery, consumer: Consumer) -> None:
         """The message, unplaced before, is this consumer's now; its turn is counted (R11)."""
         self.deliveries.put_new(delivery.number, delivery)
-        consumer.held.setdefault(delivery.message.id, []).append(delivery.number)
-        consumer.in_flight += 1
+        self._count_in(delivery)
         self.counts.delivering += 1
 
     def count_turn(self, consumer: Consumer) -> None:
@@ -263,19 +314,38 @@ class Queue:
 
     def end(self, delivery: Delivery) -> None:
         """The delivery is over, however; its credit is free again."""
-        consumer = self.consumers[delivery.consumer]
-        numbers = consumer.held[delivery.message.id]
-        numbers.remove(delivery.number)
-        if not numbers:
-            del consumer.held[delivery.message.id]
-        consumer.in_flight -= 1
+        if delivery.is_orphan:
+            self.orphans -= 1
+        else:
+            consumer = self.consumers[delivery.consumer]
+            numbers = consumer.held[delivery.message.id]
+            numbers.remove(delivery.number)
+            if not numbers:
+                del consumer.held[delivery.message.id]
+            consumer.in_flight -= 1
+            consumer.held_bytes -= delivery.message.size_bytes
         self.deliveries.delete(delivery.number)
         self.counts.delivering -= 1
 
     def held_by(self, consumer: Consumer) -> list[Delivery]:
         """Its unsettled deliveries, in the order they were handed over."""
+        return [delivery for delivery in self._all_of(consumer) if not delivery.xid]
+
+    def _all_of(self, consumer: Consumer) -> list[Delivery]:
         numbers = sorted(number for held in consumer.held.values() for number in held)
         return [self.deliveries.get(number) for number in numbers]  # type: ignore[misc]
+
+    def settle_in(self, delivery: Delivery, xid: str) -> None:
+        """The delivery is settled, if the distributed transaction is committed (R81)."""
+        self.deliveries.put(delivery.number, delivery._replace(xid=xid))
+
+    def orphan(self, consumer: Consumer) -> None:
+        """It leaves; what it has settled in undecided transactions stays behind (R81)."""
+        for delivery in self._all_of(consumer):
+            self.deliveries.put(delivery.number, delivery._replace(is_orphan=True))
+            self.orphans += 1
+        consumer.held.clear()
+        consumer.in_flight = consumer.held_bytes = 0
 
     # --- storing ---------------------------------------------------------------------------------
 
@@ -301,6 +371,8 @@ class Queue:
             expiring=self.expiring,
             attached=len(self.consumers),
             departures=self.ledger.departures,
+            size_bytes=self.size_bytes,
+            fragile=self.fragile,
         )
 
     def check(self) -> None:
@@ -314,7 +386,7 @@ class Queue:
         promises = {
             "added = held + gone": counts.added == counts.messages + counts.gone,
             "ready = sum of the lanes": counts.ready == sum(self.lane_counts),
-            "delivering = sum over consumers": counts.delivering == in_flight,
+            "delivering = sum over consumers": counts.delivering == in_flight + self.orphans,
             "no count is negative": min(counts.ready, counts.delivering, counts.scheduled) >= 0,
         }
         for promise, holds in promises.items():
@@ -323,9 +395,9 @@ class Queue:
 
     def begin_anew(self, spec: QueueSpec) -> None:
         """It was emptied and deleted, and is made again within the same batch."""
-        self.spec = spec
+        self.set_to(spec)
         self.counts = Counts()
-        self.sequence = 0
+        self.sequence = self.size_bytes = self.fragile = 0
         self.orders = 0
         self.turns = {}
         self.paused = set()

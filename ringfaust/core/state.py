@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ringfaust.core.address import Address, AddressRow
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.queue import Queue, QueueRow
 from ringfaust.core.table import Book, Kind, Ordered, Row, Rows, Store
@@ -31,6 +32,12 @@ class State:
         """Decoded queues, by name."""
         self.changed_queues: dict[Queue, None] = {}
         """Those that the batch may have changed, in the order of their first change."""
+        self.addresses: dict[str, Address] = {}
+        """Decoded addresses, by name."""
+        self._changed_addresses: dict[Address, None] = {}
+        self._address_rows = Rows(self.book, Kind.ADDRESS, "")
+        self.xids = Ordered(self.book, Kind.XID, "", fresh=False)
+        """Undecided distributed transactions, by the order they began in."""
         self.wakes = Ordered(self.book, Kind.WAKE, "", fresh=False)
         self._clock = Rows(self.book, Kind.CLOCK, "")
         self._rows = Rows(self.book, Kind.QUEUE, "")
@@ -38,6 +45,7 @@ class State:
         """Queues deleted, but not yet in the store: a new one must not see what that still has."""
         self._flying_deleted: dict[str, Queue] = {}
         self._sessions: dict[str, Ordered] = {}
+        self._operations: dict[int, Ordered] = {}
         clock: Clock = self._clock.get(0) or Clock()
         self.now_ms, self.step, self.deliveries = clock
 
@@ -68,6 +76,29 @@ class State:
         queue.settings = settings
         self.queues[name] = queue
         return queue
+
+    def address(self, name: str) -> Address | None:
+        """The address of that name, read from the store or made if the catalog declares it."""
+        address = self.addresses.get(name)
+        if address is None:
+            row: AddressRow | None = self._address_rows.get(name)
+            spec = self.catalog.address(name, row.settings if row else {})
+            if spec is None:
+                return None
+            address = self.addresses[name] = Address(self.book, name, spec, row)
+        return address
+
+    def use_address(self, address: Address) -> None:
+        """A step is about to change it."""
+        self._changed_addresses[address] = None
+
+    def operations(self, xid: int) -> Ordered:
+        """What was done in a distributed transaction, in order."""
+        table = self._operations.get(xid)
+        if table is None:
+            table = Ordered(self.book, Kind.OPERATION, "", xid, fresh=False)
+            self._operations[xid] = table
+        return table
 
     def use(self, queue: Queue) -> None:
         """A step is about to change it."""
@@ -109,12 +140,15 @@ class State:
             BrokenAccounts: a queue's counts do not add up (R100).
         """
         book = self.book
-        if not self.changed_queues and not book.dirty:
+        if not self.changed_queues and not self._changed_addresses and not book.dirty:
             return
         self._clock.put(0, Clock(self.now_ms, self.step, self.deliveries))
         for queue in self.changed_queues:
             self._rows.put(queue.name, queue.row())
         self.changed_queues.clear()
+        for address in self._changed_addresses:
+            self._address_rows.put(address.name, address.row())
+        self._changed_addresses.clear()
         self._flying_deleted, self._deleted = self._deleted, {}
         book.flying, book.dirty = book.dirty, []
         for table in book.flying:
@@ -127,6 +161,7 @@ class State:
         self.book.flying = []
         self._flying_deleted = {}
         self._sessions = {name: t for name, t in self._sessions.items() if t.is_dirty}
+        self._operations = {xid: t for xid, t in self._operations.items() if t.is_dirty}
         if self.book.cached_bytes > cache_bytes or len(self.queues) > QUEUES_DECODED:
             self._shrink(cache_bytes // 2)
 
@@ -135,6 +170,8 @@ class State:
 
         Queues that the batch under way has changed stay: their changes are in their tables.
         """
+        for name in [a.name for a in self.addresses.values() if a not in self._changed_addresses]:
+            self.addresses.pop(name).forget()
         idle = [queue for queue in self.queues.values() if queue not in self.changed_queues]
         for queue in sorted(idle, key=lambda queue: queue.used_step):
             if self.book.cached_bytes <= cache_bytes and len(self.queues) <= QUEUES_DECODED // 2:

@@ -55,6 +55,14 @@ class Kind(IntEnum):
     """Consumers that were ever attached, by name."""
     DEPARTED = 13
     """Names of detached consumers, by number of the detach."""
+    ADDRESS = 14
+    """One row an address: settings, queues, what it keeps."""
+    RETAINED = 15
+    """Messages that an address keeps for queues that are made later, by number."""
+    XID = 16
+    """Undecided distributed transactions, in the order they began."""
+    OPERATION = 17
+    """What was done in one: lane = its number in that order, key = number of the operation."""
 
 
 class Store(Protocol):

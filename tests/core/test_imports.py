@@ -13,7 +13,7 @@ import ringfaust
 
 PACKAGE = Path(ringfaust.__file__).parent
 PURE = {
-    "__future__", "bisect", "collections.abc", "dataclasses", "enum", "typing", "zlib",
+    "__future__", "bisect", "collections.abc", "dataclasses", "enum", "functools", "typing", "zlib",
 }  # fmt: skip
 """The standard library's tools for values; none of them knows a clock, a file or a network."""
 CORE = sorted((PACKAGE / "core").glob("*.py"))

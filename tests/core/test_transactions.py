@@ -1,0 +1,164 @@
+"""Distributed transactions (R81)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringfaust.core import command as c
+from ringfaust.core import effect as e
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.model import AckMode, Refusal
+from ringfaust.core.queue import Queue
+from ringfaust.hosts.memory import MemoryHost
+from ringfaust.wire.record import Payload
+
+BODY = Payload(None, b"", (), "in/0/0")
+
+
+@pytest.fixture
+def it() -> MemoryHost:
+    return MemoryHost(Catalog({"q": {"ring_size": 2, "consumer_timeout": 0}, "other": {}}, {}))
+
+
+def send(it: MemoryHost, message_id: str, queue: str = "q", xid: str = "") -> list[e.Effect]:
+    return it.step(c.Send(queue, message_id, 0, payload=BODY, xid=xid), 0)
+
+
+def refusals(effects: list[e.Effect]) -> list[Refusal]:
+    return [effect.reason for effect in effects if isinstance(effect, e.Refused)]
+
+
+def queue(it: MemoryHost, name: str = "q") -> Queue:
+    found = it.state.queue(name)
+    assert found is not None
+    return found
+
+
+def ready(it: MemoryHost, name: str = "q") -> list[str]:
+    return [message.id for message in queue(it, name).in_order()]
+
+
+def kinds(effects: list[e.Effect]) -> list[str]:
+    return [type(effect).__name__ for effect in effects]
+
+
+def prepared_ack(it: MemoryHost) -> None:
+    send(it, "A")
+    it.step(c.Attach("q", "k", 1), 0)
+    it.step(c.Begin("x"), 0)
+    it.step(c.Ack("q", "k", "A", xid="x"), 0)
+    it.step(c.Prepare("x"), 0)
+
+
+def test_it_takes_effect_at_the_commit_in_order(it: MemoryHost) -> None:
+    it.step(c.Begin("x"), 0)
+    assert kinds(send(it, "A", xid="x")) == ["Pending"]
+    send(it, "B", xid="x")
+    send(it, "now")
+    assert ready(it) == ["now"]
+    it.step(c.Prepare("x"), 0)
+    assert kinds(it.step(c.Commit("x"), 0)) == ["Added", "Added", "Evicted", "Decided"]
+    assert ready(it) == ["A", "B"]
+    assert [message.sequence for message in queue(it).in_order()] == [2, 3]
+
+
+def test_what_is_no_order_is_refused(it: MemoryHost) -> None:
+    it.step(c.Begin("x"), 0)
+    for command in (
+        c.Begin("x"), c.Begin(""), c.Commit("x"), c.Commit("y"), c.Prepare("y"),
+        c.RollbackXid("y"), c.Send("q", "m", 0, xid="y"),
+    ):  # fmt: skip
+        assert refusals(it.step(command, 0)) == [Refusal.BAD_COMMAND], command
+    it.step(c.Prepare("x"), 0)
+    assert refusals(it.step(c.Prepare("x"), 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(send(it, "late", xid="x")) == [Refusal.BAD_COMMAND]
+    it.step(c.Commit("x"), 0)
+    assert refusals(it.step(c.Commit("x"), 0)) == [Refusal.BAD_COMMAND]
+
+
+@pytest.mark.parametrize("leave", [c.Detach("q", "k"), c.Recover("q", "k"), c.Purge("q")], ids=str)
+def test_what_is_acked_in_it_is_neither_evicted_nor_delivered(
+    it: MemoryHost, leave: c.Command
+) -> None:
+    prepared_ack(it)
+    it.step(leave, 0)
+    it.crash()
+    for number in range(3):
+        send(it, f"B{number}")
+    it.step(c.Attach("q", "other", 9), 0)
+    held = [delivery.message.id for _, delivery in queue(it).deliveries]
+    assert held == ["A", "B1", "B2"]
+    effects = it.step(c.Commit("x"), 0)
+    acked = [effect.delivery.message.id for effect in effects if isinstance(effect, e.Acked)]
+    assert acked == ["A"]
+    assert queue(it).counts.acked == 1
+    queue(it).check()
+
+
+def test_it_is_settled_already(it: MemoryHost) -> None:
+    prepared_ack(it)
+    assert refusals(it.step(c.Ack("q", "k", "A"), 0)) == [Refusal.STALE_DELIVERY]
+    assert refusals(it.step(c.Release("q", "k", "A"), 0)) == [Refusal.STALE_DELIVERY]
+    it.step(c.Detach("q", "k"), 0)
+    assert refusals(it.step(c.DeleteQueue("q"), 0)) == [Refusal.BAD_COMMAND]
+
+
+def test_a_consumer_of_the_same_name_does_not_inherit_it(it: MemoryHost) -> None:
+    prepared_ack(it)
+    it.step(c.Detach("q", "k"), 0)
+    it.step(c.Attach("q", "k", 1), 0)
+    effects = send(it, "B")
+    assert "Dispatched" in kinds(effects)
+    it.crash()
+    it.step(c.Ack("q", "k", "B"), 0)
+    it.step(c.RollbackXid("x"), 0)
+    assert [d.message.id for _, d in queue(it).deliveries] == ["A"]
+    assert queue(it).consumers["k"].in_flight == 1
+
+
+def test_rollback_returns_one_set_for_each_queue(it: MemoryHost) -> None:
+    for message_id in "AB":
+        send(it, message_id)
+    it.step(c.Attach("q", "k1", 1), 0)
+    it.step(c.Attach("q", "k2", 1), 0)
+    it.step(c.Begin("x"), 0)
+    it.step(c.Ack("q", "k2", "B", xid="x"), 0)
+    it.step(c.Ack("q", "k1", "A", xid="x"), 0)
+    send(it, "C")
+    send(it, "never", xid="x")
+    for name in ("k1", "k2"):
+        it.step(c.Detach("q", name), 0)
+    effects = it.step(c.RollbackXid("x"), 0)
+    assert kinds(effects) == ["Returned", "Evicted", "Decided"]
+    assert ready(it) == ["B", "C"]
+
+
+def test_a_restart_rolls_back_what_was_not_prepared(it: MemoryHost) -> None:
+    prepared_ack(it)
+    it.step(c.Begin("y"), 0)
+    send(it, "never", xid="y")
+    it.crash()
+    assert kinds(it.step(c.Start(), 0)) in ([], ["Decided"])  # the host may have done it already
+    assert refusals(it.step(c.Prepare("y"), 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.Commit("x"), 0)) == []
+
+
+def test_client_mode_settles_all_before_it(it: MemoryHost) -> None:
+    it.step(c.Attach("other", "k", 9, ack_mode=AckMode.CLIENT), 0)
+    for message_id in "ABC":
+        send(it, message_id, "other")
+    it.step(c.Begin("x"), 0)
+    it.step(c.Ack("other", "k", "B", xid="x"), 0)
+    it.step(c.Prepare("x"), 0)
+    it.step(c.Detach("other", "k"), 0)
+    assert ready(it, "other") == ["C"]
+    it.step(c.Commit("x"), 0)
+    assert queue(it, "other").counts.acked == 2
+
+
+def test_a_send_that_is_refused_is_refused_alone(it: MemoryHost) -> None:
+    it.step(c.Begin("x"), 0)
+    send(it, "lost", queue="nowhere", xid="x")
+    send(it, "A", xid="x")
+    it.step(c.Prepare("x"), 0)
+    assert kinds(it.step(c.Commit("x"), 0)) == ["Refused", "Added", "Decided"]
