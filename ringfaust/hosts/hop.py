@@ -9,19 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic
 
-from aiokafka.partitioner import murmur2
-
 from ringfaust.errors import WireError
 from ringfaust.hosts.road import G, Outputs
+from ringfaust.wire.home import home_partition
 from ringfaust.wire.output import unreadable_record
 from ringfaust.wire.record import InRecord, OutRecord, Role
 from ringfaust.wire.route import LOG_APPEND_TIME, Route, hop_headers, queue_namer
 from ringfaust.wire.unreadable import refuse_giant, unreadable_line
-
-
-def home_partition(queue: str, partitions: int) -> int:
-    """Where a queue lives whose records take the hop."""
-    return int(murmur2(queue.encode()) & 0x7FFFFFFF) % partitions
 
 
 class Hop(Generic[G]):

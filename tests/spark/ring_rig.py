@@ -15,9 +15,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from ringfaust.app.config import load
 from ringfaust.app.topics import create_topics
-from ringfaust.hosts.hop import home_partition
 from ringfaust.scenario.process import Process
 from ringfaust.wire import headers as h
+from ringfaust.wire.home import home_partition
 from ringfaust.wire.record import Role
 
 PARTITIONS = 4

@@ -15,11 +15,11 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.app.config import QueuesConfig, WorkerConfig
-from ringfaust.hosts.hop import home_partition
 from ringfaust.hosts.road import RoadMap
 from ringfaust.hosts.spark.processor import OUTPUT, RingProcessor
 from ringfaust.hosts.spark.turn import Plan, Start
 from ringfaust.spark.kafka import client_options, stream_topics
+from ringfaust.wire.home import home_partition
 from ringfaust.wire.record import Role
 from ringfaust.wire.route import PART, Route
 

@@ -1,0 +1,34 @@
+"""A client of ringfaust for asyncio: producers, consumers and sessions. See docs/client.md.
+
+`ringfaust.client.sync` has the same for programs without asyncio.
+"""
+
+from ringfaust.client.consumer import RingConsumer
+from ringfaust.client.errors import (
+    BadArgument,
+    ClientError,
+    Closed,
+    NoAnswer,
+    OutcomeUnknown,
+    Refused,
+    SettleRefused,
+)
+from ringfaust.client.message import Message
+from ringfaust.client.options import AckMode
+from ringfaust.client.producer import RingProducer
+from ringfaust.client.session import Session
+
+__all__ = [
+    "AckMode",
+    "BadArgument",
+    "ClientError",
+    "Closed",
+    "Message",
+    "NoAnswer",
+    "OutcomeUnknown",
+    "Refused",
+    "RingConsumer",
+    "RingProducer",
+    "Session",
+    "SettleRefused",
+]

@@ -1,0 +1,335 @@
+"""A consumer of a queue: hands out what is dispatched to it, and settles."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self, Unpack
+
+from ringfaust.client.attachment import Attachment
+from ringfaust.client.connection import Connection, encode, new_name
+from ringfaust.client.errors import (
+    BadArgument,
+    Closed,
+    NoAnswer,
+    Refused,
+    SettleRefused,
+)
+from ringfaust.client.locate import Place, find_place
+from ringfaust.client.message import Message
+from ringfaust.client.options import AckMode, ConsumerOptions, attach_command, subscription_queue
+
+log = logging.getLogger(__name__)
+
+LAZY_ACKS = 10
+"""How many acks of mode `dups_ok` are written together (R16)."""
+
+
+class Keeper(Protocol):
+    """A session: keeps the settles of its consumers until the commit."""
+
+    name: str
+    connection: Connection
+
+    def keep(self, consumer: RingConsumer, settle: Mapping[str, Any]) -> None:
+        """Keep a settle of this consumer's."""
+
+    def companions(self, consumer: RingConsumer) -> list[RingConsumer]:
+        """The session's consumers in the partition of this one, itself among them."""
+
+
+class Mark(NamedTuple):
+    """A moment of a consumer, so that all that was dispatched before can be forgotten."""
+
+    held: list[int]
+    end: int
+
+
+class RingConsumer:
+    """Consumes a queue, from the begin of a `with` block (or from `start`) to its end.
+
+    ::
+
+        async with RingConsumer("orders", credit=10) as consumer:
+            async for message in consumer:
+                print(message.value)
+                await message.ack()
+
+    It survives restarts of brokers and workers, and rebalances. Where it was silent for longer than
+    the queue's `consumer_timeout`, it attaches again by itself; what it held then has been given
+    back, and its settle is refused.
+
+    At the end of the block it detaches: what it held comes back and does not count as tried, but
+    where the block ended with an exception, what was handed out and not settled does.
+
+    Args:
+        queue: its name; empty with `address`.
+        session: the session that it works in; see `Session.consumer`.
+        options: see `AttachOptions` and `ConnectOptions`; all have a default.
+    """
+
+    def __init__(
+        self, queue: str = "", *, session: Keeper | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        if unknown := options.keys() - ConsumerOptions.__annotations__.keys():
+            raise TypeError(f"unknown: {', '.join(sorted(unknown))}")
+        if bool(queue) == bool(options.get("address")):
+            raise BadArgument("a consumer needs either a queue or an address")
+        self.name = options.get("name") or new_name()
+        self.queue = queue or subscription_queue(self.name, options)
+        self.ack_mode: AckMode = options.get("ack_mode", "individual")
+        self._options = options
+        self._session = session
+        self._connection = session.connection if session else Connection(options)
+        command = attach_command(self.name, queue, session.name if session else "", options)
+        encode(command)
+        self._attachment = Attachment(
+            self._connection,
+            command,
+            self.queue,
+            options.get("heartbeat_ms", 10_000) / 1000,
+            on_beat=self._write_lazy,
+            on_lost=self._lost,
+        )
+        self._lazy_acks = max(1, min(LAZY_ACKS, command["credit"]))
+        self._held: dict[int, Message] = {}
+        """Handed out and unsettled, by the number of the delivery."""
+        self._last: Message | None = None
+        self._lazy: list[Message] = []
+        """Acked in mode `dups_ok`, and not yet written."""
+        self.losses = 0
+        """How often it was found detached, and what it held had been given back."""
+        self._is_closed = False
+
+    # --- from start to end -----------------------------------------------------------------------
+
+    @property
+    def partition(self) -> int:
+        """Where the queue lives; -1 before the start."""
+        return self._attachment.partition
+
+    async def start(self) -> None:
+        """Find the queue, and attach.
+
+        Raises:
+            Refused: the worker did not take it: `unknown_queue` or `consumer_limit` say.
+            NoAnswer: there is no worker.
+            ClientError: there is no such application.
+            KafkaError: the brokers cannot be reached, or refuse us.
+        """
+        try:
+            if self._session is None:
+                await self._connection.start()
+                await self._connection.listen()
+            await self._attachment.start(await self._find())
+        except BaseException:
+            await self._disconnect()
+            raise
+
+    async def close(self) -> None:
+        """Detach, and disconnect. What it held comes back and does not count as tried."""
+        self._is_closed = True
+        try:
+            await self._write_lazy()
+        finally:
+            self._held.clear()
+            await self._attachment.close()
+            await self._disconnect()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception):
+            await self._release_tried()
+        await self.close()
+
+    async def _find(self) -> Place:
+        options = self._options
+        return await find_place(
+            self._connection,
+            self.queue,
+            address=options.get("address", ""),
+            key=options.get("key"),
+            partition=options.get("partition"),
+        )
+
+    async def _release_tried(self) -> None:
+        """What was in hand when an exception came has been tried (R40); the worker shall know."""
+        try:
+            for message in list(self._held.values()):
+                await self.settle(message, "release", False)
+        except Exception:  # of the two errors the caller's own is the one to raise
+            log.warning("%s could not release what it held", self.name, exc_info=True)
+
+    async def _disconnect(self) -> None:
+        if self._session is None:
+            await self._connection.close()
+
+    # --- messages --------------------------------------------------------------------------------
+
+    async def receive(self) -> Message:
+        """The next message, as soon as there is one. `asyncio.timeout` bounds the wait.
+
+        In the modes `auto` and `dups_ok` the one before is acked by this.
+
+        Raises:
+            Closed: the consumer is not started, or closed.
+            Refused: it was detached for its silence, and the queue did not take it again.
+            KafkaError: the brokers refuse us.
+        """
+        last, self._last = self._last, None
+        if last is not None and last.delivery in self._held:
+            await last.ack()
+        record, headers = await self._attachment.next()
+        message = Message.read(record, headers, self)
+        if self.ack_mode != "none":
+            self._held[message.delivery] = message
+            if self.ack_mode in ("auto", "dups_ok"):
+                self._last = message
+        return message
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await self.receive()
+        except Closed:
+            if self._is_closed:
+                raise StopAsyncIteration from None
+            raise
+
+    async def add_credit(self, add: int) -> None:
+        """Take so many more unsettled messages from now on (R10).
+
+        Raises:
+            BadArgument, Refused: not so many.
+            NoAnswer: there is no worker; whether it took effect is not known.
+        """
+        await self._attachment.ask("credit", add=add)
+
+    async def recover(self) -> None:
+        """Give all back that it holds, and stay attached (R20). It comes again, redelivered.
+
+        Raises:
+            Refused: it was not attached any more.
+            NoAnswer: there is no worker; whether it took effect is not known.
+        """
+        await self._write_lazy()
+        mark = await self.mark()
+        await self._attachment.ask("recover")
+        self.forget(mark)
+
+    # --- settling --------------------------------------------------------------------------------
+
+    async def settle(
+        self, message: Message, kind: str, confirm: bool, **fields: str | int | None
+    ) -> None:
+        """Settle a message; call the message's own methods."""
+        if self.ack_mode == "none" and kind == "ack":
+            return  # it was gone when it was handed over
+        self._attachment.check()
+        settle = {
+            "type": kind, "queue": self.queue, "consumer": self.name, "message": message.id,
+            "delivery": message.delivery, **fields,
+        }  # fmt: skip
+        raw = encode(settle)
+        ended = self._end(message, kind)
+        if self._session is not None:
+            self._session.keep(self, settle)
+        elif self.ack_mode == "dups_ok" and kind == "ack" and not confirm:
+            self._lazy.append(message)
+            if len(self._lazy) >= self._lazy_acks:
+                await self._write_lazy()
+        else:
+            await self._write(settle, raw, message.partition, confirm, ended)
+
+    def _end(self, message: Message, kind: str) -> list[Message]:
+        """Take the messages that a settle ends out of what is held."""
+        if message.delivery not in self._held:
+            if self._is_closed:
+                raise Closed(f"{self.name} is closed; what it held has been given back")
+            text = "the delivery has ended: it is settled, or was given back meanwhile"
+            raise SettleRefused("stale_delivery", message.id, text)
+        if self.ack_mode != "client" or kind != "ack":
+            return [self._held.pop(message.delivery)]
+        together = self._session.companions(self) if self._session else [self]
+        return [ended for each in together for ended in each.end_until(message.delivery)]
+
+    def end_until(self, delivery: int) -> list[Message]:
+        """Take all up to that delivery out of what is held."""
+        return [self._held.pop(number) for number in list(self._held) if number <= delivery]
+
+    async def _write(
+        self,
+        settle: Mapping[str, Any],
+        raw: bytes,
+        partition: int,
+        confirm: bool,
+        ended: list[Message],
+    ) -> None:
+        try:
+            if confirm:
+                await self._connection.ask(partition, settle)
+            else:
+                await self._connection.tell(partition, raw)
+        except Refused as refused:
+            raise SettleRefused(refused.reason, refused.about, refused.text) from None
+        except NoAnswer:
+            raise
+        except BaseException:  # not written, as far as we know: it can be tried again
+            for each in ended:
+                each.settler.hold(each)
+            raise
+
+    async def _write_lazy(self) -> None:
+        """Write the acks of mode `dups_ok`."""
+        lazy, self._lazy = self._lazy, []
+        settles = [
+            encode({
+                "type": "ack", "queue": self.queue, "consumer": self.name, "message": each.id,
+                "delivery": each.delivery,
+            })
+            for each in lazy
+        ]  # fmt: skip
+        try:
+            await asyncio.gather(
+                *(
+                    self._connection.tell(each.partition, raw)
+                    for each, raw in zip(lazy, settles, strict=True)
+                )
+            )
+        except BaseException:  # again with the next; those that were written do no harm
+            self._lazy[:0] = lazy
+            raise
+
+    # --- what is held ----------------------------------------------------------------------------
+
+    def hold(self, message: Message) -> None:
+        """Hold again what was not settled after all."""
+        self._held[message.delivery] = message
+
+    async def mark(self) -> Mark:
+        """This moment: before all that is held is given back."""
+        return Mark(list(self._held), await self._attachment.end())
+
+    def forget(self, mark: Mark) -> None:
+        """All that was dispatched before has been given back."""
+        for number in mark.held:
+            self._held.pop(number, None)
+        self._attachment.forget(mark.end)
+
+    def _lost(self) -> None:
+        """It was found detached; nothing that it held is its own any more."""
+        self.losses += 1
+        self._held.clear()
+        self._lazy.clear()

@@ -1,0 +1,174 @@
+"""A producer of messages for queues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self, Unpack
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import ConsumerStoppedError
+
+from ringfaust.client.connection import Connection, ConnectOptions
+from ringfaust.client.errors import ClientError, Refused
+from ringfaust.client.outgoing import Outgoing, SendOptions
+from ringfaust.client.transactions import Transactions
+from ringfaust.wire.record import Role
+
+_REMEMBERED = 100_000
+"""Ids of the last messages that were sent, so that their refusals are told."""
+
+
+class ProducerOptions(ConnectOptions, total=False):
+    """How a producer is set."""
+
+    watch_refusals: bool
+    """Read the replies topic, so that `refusals` can tell (R62); default False."""
+
+
+class RingProducer:
+    """Sends messages to the topics that routes of `queues.yaml` read.
+
+    Any Kafka producer will do; this one knows what may be said of a message::
+
+        async with RingProducer() as producer:
+            await producer.send("orders", "a dozen eggs", priority=9, ttl_ms=60_000)
+
+    Args:
+        options: see `ConnectOptions` and `ProducerOptions`; all have a default.
+    """
+
+    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
+        self._connection = Connection(options)
+        self._watches = options.get("watch_refusals", False)
+        self._replies: AIOKafkaConsumer | None = None
+        self._sent: dict[str, None] = {}
+        self._transactions = Transactions(
+            self._connection.kafka, f"{self._connection.application}-{self._connection.name}"
+        )
+        self._open: list[Outgoing] | None = None
+        self._made = 0
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            KafkaError: the brokers cannot be reached, or refuse us.
+            ClientError: `watch_refusals`, and there is no such application.
+        """
+        await self._connection.start()
+        try:
+            if self._watches:
+                self._replies = await self._connection.reader(Role.REPLIES)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Wait until the brokers have what was sent, and disconnect."""
+        await self._transactions.close()
+        if self._replies is not None:
+            await self._replies.stop()
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self, topic: str, value: str | bytes | None = None, **options: Unpack[SendOptions]
+    ) -> str:
+        """Send a message; returns when the brokers have it.
+
+        In a transaction it returns at once, and the message is written with the others.
+
+        Args:
+            topic: one that a route of `queues.yaml` reads.
+            value: the message; text is written as UTF-8.
+            options: what is to be said of it; see `SendOptions`.
+
+        Returns:
+            The message id.
+
+        Raises:
+            BadArgument: a worker would not take it; nothing was sent.
+            Closed: the producer is not started, or closed.
+            KafkaError: the brokers did not take it.
+        """
+        producer = self._connection.producer
+        sent = Outgoing.of(topic, value, **options)
+        if self._watches or self._open is not None:
+            sent = sent.with_id(self._new_id())
+            self._remember(sent.id)
+        if self._open is not None:
+            self._open.append(sent)
+            return sent.id
+        record = sent.now()
+        stored = await producer.send_and_wait(
+            record.topic,
+            record.value,
+            key=record.key,
+            headers=list(record.headers),
+            partition=record.partition,
+        )
+        return sent.id_at(stored)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """All that this producer sends in the block takes effect together, or none of it (R80).
+
+        At the end of the block it is written and committed; an exception drops it. One at a time.
+
+        Raises:
+            ClientError: one is open.
+            OutcomeUnknown: the brokers failed during the commit.
+            KafkaError: they failed before it; nothing takes effect.
+        """
+        if self._open is not None:
+            raise ClientError("a transaction of this producer is open; use another producer")
+        sent: list[Outgoing] = []
+        self._open = sent
+        try:
+            yield
+        finally:
+            self._open = None
+        if sent:
+            await self._transactions.write([each.now() for each in sent])
+
+    async def refusals(self) -> AsyncIterator[Refused]:
+        """Messages of this producer that a queue refused since the start, as it happens (R62).
+
+        `about` is the message id. Of the last 100,000 messages; a refused one is in the dead topic.
+
+        Raises:
+            ClientError: the producer was not made with `watch_refusals=True`.
+        """
+        if self._replies is None:
+            raise ClientError("make the producer with watch_refusals=True, and start it")
+        try:
+            async for record in self._replies:
+                if record.key.decode() in self._sent:
+                    body = json.loads(record.value)
+                    yield Refused(body["reason"], body["about"], body["text"])
+        except ConsumerStoppedError:
+            return
+
+    def _new_id(self) -> str:
+        self._made += 1
+        return f"{self._connection.name}/{self._made}"
+
+    def _remember(self, message_id: str) -> None:
+        if self._watches:
+            self._sent[message_id] = None
+            if len(self._sent) > _REMEMBERED:
+                del self._sent[next(iter(self._sent))]

@@ -1,0 +1,212 @@
+"""A session: sends and settles that take effect together or not at all (R80)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self, Unpack
+
+from ringfaust.client.connection import Connection, ConnectOptions, encode
+from ringfaust.client.consumer import RingConsumer
+from ringfaust.client.errors import OutcomeUnknown, Refused, SettleRefused
+from ringfaust.client.options import AttachOptions
+from ringfaust.client.outgoing import Outgoing, Record, SendOptions
+from ringfaust.client.transactions import Transactions
+from ringfaust.wire.record import Role
+
+log = logging.getLogger(__name__)
+
+_NONE_ATTACHED = "bad_command"
+"""How a worker refuses a rollback where no consumer of the session is attached."""
+
+
+class _Settle(NamedTuple):
+    """A settle that waits for the commit."""
+
+    consumer: RingConsumer
+    losses: int
+    """Of its consumer, when it was made."""
+    command: Mapping[str, Any]
+
+
+class Session:
+    """What is sent and settled in it takes effect at the commit.
+
+    ::
+
+        async with Session() as session:
+            orders = await session.consumer("orders", credit=10)
+            async for message in orders:
+                await session.send("invoices", message.value)
+                await message.ack()
+                await session.commit()
+
+    An exception that leaves the block rolls back. What is not committed at its end is dropped.
+    A queue should be either sent to or consumed in it: Kafka keeps no order between topics.
+
+    Args:
+        options: see `ConnectOptions`; all have a default.
+    """
+
+    def __init__(self, **options: Unpack[ConnectOptions]) -> None:
+        self.connection = Connection(options)
+        self.name = self.connection.name
+        self._transactions = Transactions(
+            self.connection.kafka, f"{self.connection.application}-{self.name}"
+        )
+        self._consumers: list[RingConsumer] = []
+        self._pending: list[Outgoing | _Settle] = []
+        self._made = 0
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            ClientError: there is no such application.
+            KafkaError: the brokers cannot be reached, or refuse us.
+        """
+        await self.connection.start()
+        try:
+            await self.connection.listen()
+        except BaseException:
+            await self.connection.close()
+            raise
+
+    async def close(self) -> None:
+        """Detach the consumers and disconnect. What is not committed is dropped."""
+        self._pending.clear()
+        try:
+            for consumer in self._consumers:
+                await consumer.close()
+        finally:
+            self._consumers.clear()
+            await self._transactions.close()
+            await self.connection.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception):
+            try:
+                await self.rollback()
+            except Exception:  # of the two errors the caller's own is the one to raise
+                log.warning("session %s could not roll back", self.name, exc_info=True)
+        await self.close()
+
+    async def consumer(self, queue: str = "", **options: Unpack[AttachOptions]) -> RingConsumer:
+        """Attach a consumer; it is closed with the session. See `RingConsumer.start`.
+
+        Its settles wait for the commit; `confirm` does nothing.
+        """
+        consumer = RingConsumer(queue, session=self, **options)
+        await consumer.start()
+        self._consumers.append(consumer)
+        return consumer
+
+    async def send(
+        self, topic: str, value: str | bytes | None = None, **options: Unpack[SendOptions]
+    ) -> str:
+        """Send a message at the commit; its times count from now. See `RingProducer.send`.
+
+        Returns:
+            The message id.
+        """
+        self._made += 1
+        sent = Outgoing.of(topic, value, **options).with_id(f"{self.name}/{self._made}")
+        self._pending.append(sent)
+        return sent.id
+
+    async def commit(self, *, confirm: bool = False) -> list[SettleRefused]:
+        """Have all that was sent and settled since the last decision take effect.
+
+        Args:
+            confirm: wait until the workers have done the settles.
+
+        Returns:
+            With `confirm`, the settles that were refused, their delivery having ended meanwhile;
+            all else took effect.
+
+        Raises:
+            SettleRefused: a consumer was detached for its silence, and what it held given back.
+                Nothing took effect; roll back.
+            OutcomeUnknown: the brokers failed during the commit.
+            KafkaError: they failed before it. Nothing took effect; commit again, or roll back.
+            NoAnswer: `confirm`, and a worker did not answer. All took, or will take, effect.
+        """
+        pending, self._pending = self._pending, []
+        if not pending:
+            return []
+        waiting = []
+        records = []
+        try:
+            for each in pending:
+                if isinstance(each, Outgoing):
+                    records.append(each.now())
+                    continue
+                _check_held(each)
+                command = dict(each.command)
+                if confirm:
+                    command["reply"], future = self.connection.expect()
+                    waiting.append(future)
+                topic = self.connection.topic(Role.CONTROL)
+                partition = each.consumer.partition
+                records.append(Record(topic, encode(command), partition=partition))
+            await self._transactions.write(records)
+        except OutcomeUnknown:
+            raise
+        except BaseException:
+            self._pending[:0] = pending
+            raise
+        refused = []
+        for future in waiting:
+            try:
+                await self.connection.answer(future)
+            except Refused as no:
+                refused.append(SettleRefused(no.reason, no.about, no.text))
+        return refused
+
+    async def rollback(self) -> None:
+        """Forget what was sent and settled, and give back all that the consumers hold.
+
+        It comes again, redelivered.
+
+        Raises:
+            NoAnswer: there is no worker; whether it took effect is not known.
+        """
+        self._pending.clear()
+        marks = [(consumer, await consumer.mark()) for consumer in self._consumers]
+        for partition in {consumer.partition for consumer in self._consumers}:
+            try:
+                await self.connection.ask(partition, {"type": "rollback", "session": self.name})
+            except Refused as refused:
+                if refused.reason != _NONE_ATTACHED:
+                    raise  # else all were detached for their silence, and hold nothing
+        for consumer, mark in marks:
+            consumer.forget(mark)
+
+    # --- for its consumers -----------------------------------------------------------------------
+
+    def keep(self, consumer: RingConsumer, settle: Mapping[str, Any]) -> None:
+        """Keep a settle until the commit."""
+        self._pending.append(_Settle(consumer, consumer.losses, settle))
+
+    def companions(self, consumer: RingConsumer) -> list[RingConsumer]:
+        """Its consumers in the partition of this one: an ack in mode `client` covers them."""
+        return [each for each in self._consumers if each.partition == consumer.partition]
+
+
+def _check_held(settle: _Settle) -> None:
+    if settle.losses != settle.consumer.losses:
+        text = (
+            f"{settle.consumer.name} was detached for its silence and what it held given back; "
+            "nothing was committed: roll back"
+        )
+        raise SettleRefused("stale_delivery", settle.command["message"], text)

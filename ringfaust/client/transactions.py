@@ -1,0 +1,101 @@
+"""Local transactions (R80): records that take effect together or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from aiokafka.structs import RecordMetadata
+
+from ringfaust.client.errors import OutcomeUnknown
+from ringfaust.client.outgoing import Record
+
+
+class Transactions:
+    """Writes lists of records, each list in one Kafka transaction.
+
+    A list is written at its commit and not as it grows: a read_committed reader, and so the worker,
+    gets nothing that stands behind an open transaction.
+    """
+
+    def __init__(self, kafka: Mapping[str, Any], transactional_id: str) -> None:
+        """`kafka`: arguments for aiokafka. `transactional_id`: no other client has it."""
+        self._kafka = kafka
+        self._id = transactional_id
+        self._producer: AIOKafkaProducer | None = None
+        self._turn = asyncio.Lock()
+
+    async def write(self, records: Sequence[Record]) -> list[RecordMetadata]:
+        """Write all of them, or none; where they are.
+
+        Raises:
+            OutcomeUnknown: the brokers failed during the commit.
+            KafkaError: they failed before it; nothing takes effect.
+        """
+        async with self._turn:
+            producer = await self._opened()
+            try:
+                await producer.begin_transaction()
+                stored = await _send(producer, records)
+            except BaseException:
+                await self._abort(producer)
+                raise
+            try:
+                await producer.commit_transaction()
+            except BaseException as error:
+                await self._drop(producer)
+                if isinstance(error, KafkaError):
+                    raise OutcomeUnknown(
+                        f"{len(records)} records in a transaction: the brokers failed while it was "
+                        f"committed ({error!r}); all of them took effect or none"
+                    ) from error
+                raise
+            return stored
+
+    async def close(self) -> None:
+        """Disconnect."""
+        if self._producer is not None:
+            await self._drop(self._producer)
+
+    async def _opened(self) -> AIOKafkaProducer:
+        """The producer; a new one, where the last one failed, ends what that one left open."""
+        if self._producer is None:
+            producer = AIOKafkaProducer(**self._kafka, transactional_id=self._id)
+            try:
+                await producer.start()
+            except BaseException:
+                await producer.stop()
+                raise
+            self._producer = producer
+        return self._producer
+
+    async def _abort(self, producer: AIOKafkaProducer) -> None:
+        try:
+            await producer.abort_transaction()
+        except Exception:
+            await self._drop(producer)  # it cannot go on; the next one aborts for it
+
+    async def _drop(self, producer: AIOKafkaProducer) -> None:
+        self._producer = None
+        await producer.stop()
+
+
+async def _send(producer: AIOKafkaProducer, records: Sequence[Record]) -> list[RecordMetadata]:
+    written = [
+        await producer.send(
+            each.topic,
+            each.value,
+            key=each.key,
+            headers=list(each.headers),
+            partition=each.partition,
+        )
+        for each in records
+    ]
+    stored = await asyncio.gather(*written, return_exceptions=True)
+    for each in stored:
+        if isinstance(each, BaseException):
+            raise each
+    return stored

@@ -1,0 +1,24 @@
+"""An application with a worker on the broker of all tests; each test takes queues of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ringfaust.app.broker import EmbeddedBroker
+from tests.chaos.rig import Application
+from tests.client.rig import Rig, new_application
+
+
+@pytest.fixture(scope="package")
+def app(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
+    application = new_application(tmp_path_factory.mktemp("client"), broker)
+    application.new_worker()
+    yield application
+    application.end()
+
+
+@pytest.fixture
+def rig(app: Application, request: pytest.FixtureRequest) -> Rig:
+    return Rig(app, request.node.name.replace("[", "-").rstrip("]"))

@@ -1,0 +1,131 @@
+"""What the tests of the client share."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.client import Message, RingConsumer, RingProducer
+from ringfaust.client.connection import Connection
+from ringfaust.client.outgoing import SendOptions
+from ringfaust.wire.home import home_partition
+from tests.chaos.rig import Application
+
+DEADLINE_S = 60
+PARTITIONS = 2
+_numbers = itertools.count()
+
+
+def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) -> Application:
+    """Topics and configuration: `to` names its queue, `keyed` makes a ring for each key."""
+    queues = {
+        "routes": [
+            {"topic": f"to-{folder.name}", "queue": "q.{header:ringfaust-queue}"},
+            {"topic": f"keyed-{folder.name}", "queue": "ring.{key}"},
+        ],
+        "queues": {
+            "q.#": {},
+            "ring.*": {},
+            "q.short.#": {"consumer_timeout": 2_000},
+            "q.one.#": {"max_active_consumers": 1},
+        },
+    }
+    application = Application(
+        folder / "app", broker.bootstrap_servers, queues, partitions=PARTITIONS,
+        session_timeout_ms=6_000, **settings,
+    )  # fmt: skip
+    application.create_topics()
+    return application
+
+
+class Rig:
+    """One test's own view of the application."""
+
+    def __init__(self, app: Application, name: str) -> None:
+        self.app = app
+        self.to, self.keyed = app.inputs
+        self._leaf = f"{name}.{next(_numbers)}"
+        self.queue = self.a_queue("any")
+
+    def a_queue(self, kind: str) -> str:
+        """A queue's name; the kinds `short` and `one` have settings of their own."""
+        return f"q.{kind}.{self._leaf}"
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """How to reach the application."""
+        return {
+            "bootstrap_servers": self.app.servers,
+            "application": self.app.worker_config.application,
+        }
+
+    def consumer(self, queue: str = "", **options: Any) -> RingConsumer:
+        return RingConsumer(queue or self.queue, **{**self.where, "heartbeat_ms": 500, **options})
+
+    def producer(self, **options: Any) -> RingProducer:
+        return RingProducer(**self.where, **options)
+
+    async def send(self, *ids: str, queue: str = "", **options: Any) -> None:
+        """A message for each id, in order."""
+        async with self.producer() as producer:
+            for each in ids:
+                # From one partition, so that the hop keeps the order.
+                await producer.send(
+                    self.to, f"value of {each}", id=each, partition=0,
+                    **self.for_queue(queue), **options,
+                )  # fmt: skip
+
+    def for_queue(self, queue: str = "") -> SendOptions:
+        """What a message to a queue has to say."""
+        return {"queue": (queue or self.queue).removeprefix("q.")}
+
+    async def listing(self, queue: str = "", key: str = "") -> dict[str, Any]:
+        """What a queue holds; `key`: of a ring that is named after it."""
+        name = f"ring.{key}" if key else queue or self.queue
+        async with self.connection() as connection:
+            asked = {"type": "list", "queue": name}
+            body = await connection.ask(home_partition(key or name, PARTITIONS), asked)
+        return dict(body["answer"])
+
+    async def counts(self, queue: str = "", key: str = "", **expected: int) -> Mapping[str, int]:
+        """The counts of a queue, as soon as they are as expected."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                counts: dict[str, int] = (await self.listing(queue, key))["counts"]
+                if expected.items() <= counts.items():
+                    return counts
+                await asyncio.sleep(0.05)
+
+    def other_home_than_its_ring(self) -> str:
+        """A key that goes to another partition than the name of its ring would."""
+        keys = (f"k{number}-{self._leaf}".replace(".", "-") for number in itertools.count())
+        return next(
+            key
+            for key in keys
+            if home_partition(key, PARTITIONS) != home_partition(f"ring.{key}", PARTITIONS)
+        )
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        connection = Connection(self.where)  # type: ignore[arg-type]
+        await connection.start()
+        try:
+            await connection.listen()
+            yield connection
+        finally:
+            await connection.close()
+
+
+async def take(consumer: RingConsumer, count: int) -> list[Message]:
+    """The next messages."""
+    async with asyncio.timeout(DEADLINE_S):
+        return [await consumer.receive() for _ in range(count)]
+
+
+def ids(messages: list[Message]) -> list[str]:
+    return [message.id for message in messages]

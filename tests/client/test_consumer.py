@@ -1,0 +1,285 @@
+"""A consumer on a real worker and broker: what it is given, ack modes, settles, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ringfaust.client import (
+    BadArgument,
+    ClientError,
+    Closed,
+    NoAnswer,
+    Refused,
+    RingConsumer,
+    SettleRefused,
+)
+from tests.client.rig import DEADLINE_S, PARTITIONS, Rig, ids, take
+
+pytestmark = pytest.mark.kafka
+
+
+# --- messages -----------------------------------------------------------------------------------
+
+
+async def test_a_message_is_what_was_sent_and_what_became_of_it(rig: Rig) -> None:
+    async with rig.producer() as producer:
+        sent = await producer.send(
+            rig.to, "a dozen eggs", key="k", **rig.for_queue(), priority=9, group="g",
+            ttl_ms=600_000, headers={"colour": "blue"}, properties={"size": 3},
+        )  # fmt: skip
+    async with rig.consumer() as consumer:
+        (message,) = await take(consumer, 1)
+        assert message.id == message.source == sent
+        assert sent.startswith(f"{rig.to}/")
+        assert (message.key, message.value) == (b"k", b"a dozen eggs")
+        assert dict(message.headers) == {"colour": b"blue"}
+        assert message.properties == {"size": 3}
+        assert (message.queue, message.partition) == (rig.queue, consumer.partition)
+        assert (message.priority, message.group, message.sequence) == (9, "g", 1)
+        assert message.expires_at_ms == message.enqueued_ms + 600_000
+        assert (message.attempt, message.handovers, message.redelivered) == (1, 1, False)
+        assert "eggs" not in repr(message)
+        await message.ack()
+    await rig.counts(acked=1, messages=0)
+
+
+async def test_the_loop_ends_when_the_consumer_is_closed(rig: Rig) -> None:
+    await rig.send("a", "b", "c")
+    seen = []
+    async with rig.consumer() as consumer:
+        async for message in consumer:
+            seen.append(message.id)
+            await message.ack()
+            if message.id == "c":
+                closing = asyncio.create_task(consumer.close())
+        await closing
+    assert seen == ["a", "b", "c"]
+    with pytest.raises(Closed):
+        await consumer.receive()
+
+
+async def test_no_more_is_handed_out_than_there_is_credit(rig: Rig) -> None:
+    await rig.send(*"abcde")
+    async with rig.consumer(credit=2) as consumer:
+        first = await take(consumer, 2)
+        assert (await rig.counts(delivering=2))["ready"] == 3
+        await consumer.add_credit(1)
+        assert ids(await take(consumer, 1)) == ["c"]
+        await first[0].ack(confirm=True)
+        assert ids(await take(consumer, 1)) == ["d"]
+        with pytest.raises(Refused) as refused:
+            await consumer.add_credit(100_000)
+        assert refused.value.reason == "bad_command"
+
+
+# --- ack modes ----------------------------------------------------------------------------------
+
+
+async def test_individual_settles_each_by_itself(rig: Rig) -> None:
+    await rig.send("a", "b", "c")
+    async with rig.consumer() as consumer:
+        first, second, third = await take(consumer, 3)
+        await second.ack(confirm=True)
+        assert (await rig.listing())["delivering"] == {consumer.name: ["a", "c"]}
+        with pytest.raises(SettleRefused) as refused:
+            await second.ack()
+        assert (refused.value.reason, refused.value.about) == ("stale_delivery", "b")
+        await first.ack()
+        await third.ack()
+        await rig.counts(acked=3)
+
+
+async def test_auto_acks_when_the_loop_takes_the_next(rig: Rig) -> None:
+    await rig.send("a", "b", "c")
+    async with rig.consumer(ack_mode="auto") as consumer:
+        async for message in consumer:
+            if message.id == "c":
+                break
+    counts = await rig.counts(delivering=0)
+    assert (counts["acked"], counts["ready"]) == (2, 1)
+
+
+async def test_client_acks_all_before(rig: Rig) -> None:
+    await rig.send(*"abcd")
+    async with rig.consumer(ack_mode="client") as consumer:
+        messages = await take(consumer, 4)
+        await messages[2].ack(confirm=True)
+        assert (await rig.listing())["delivering"] == {consumer.name: ["d"]}
+        with pytest.raises(SettleRefused):
+            await messages[0].release()
+
+
+async def test_dups_ok_acks_ten_at_a_time(rig: Rig) -> None:
+    await rig.send(*(f"m{number}" for number in range(13)))
+    async with rig.consumer(ack_mode="dups_ok", heartbeat_ms=60_000) as consumer:
+        await take(consumer, 10)
+        assert (await rig.listing())["counts"]["acked"] == 0
+        await take(consumer, 3)
+        counts = await rig.counts(acked=10)
+        assert counts["delivering"] == 3
+    counts = await rig.counts(delivering=0)  # the last was not yet taken for done
+    assert (counts["acked"], counts["ready"]) == (12, 1)
+
+
+async def test_dups_ok_waits_for_no_more_than_its_credit(rig: Rig) -> None:
+    await rig.send(*"abcde")
+    async with rig.consumer(ack_mode="dups_ok", credit=2, heartbeat_ms=60_000) as consumer:
+        assert ids(await take(consumer, 5)) == list("abcde")
+
+
+async def test_with_none_a_message_is_gone_when_it_is_handed_over(rig: Rig) -> None:
+    await rig.send(*"abc")
+    async with rig.consumer(ack_mode="none", credit=1) as consumer:
+        messages = await take(consumer, 3)
+        await messages[0].ack()
+        with pytest.raises(SettleRefused):
+            await messages[0].release()
+    await rig.counts(acked=3, messages=0)
+
+
+# --- giving back --------------------------------------------------------------------------------
+
+
+async def test_release_with_delay_and_reject_with_reason(rig: Rig) -> None:
+    await rig.send("a", "b")
+    async with rig.consumer(credit=2) as consumer:
+        first, second = await take(consumer, 2)
+        await first.release(delay_ms=300_000, confirm=True)
+        assert (await rig.listing())["scheduled"] == ["a"]
+        await second.reject("no such customer", confirm=True)
+        await rig.counts(dead=1, scheduled=1, delivering=0)
+        with pytest.raises(BadArgument, match="delay_ms"):
+            await second.release(delay_ms=-1)
+
+
+async def test_a_released_message_comes_again(rig: Rig) -> None:
+    await rig.send("a")
+    async with rig.consumer() as consumer:
+        (first,) = await take(consumer, 1)
+        await first.release()
+        (again,) = await take(consumer, 1)
+        assert (again.id, again.redelivered, again.attempt) == ("a", True, 2)
+        with pytest.raises(SettleRefused):
+            await first.ack()
+        await again.ack(confirm=True)
+
+
+async def test_recover_gives_all_back(rig: Rig) -> None:
+    await rig.send(*"abc")
+    async with rig.consumer() as consumer:
+        (first,) = await take(consumer, 1)
+        await rig.counts(delivering=3)  # two are on their way: dispatched, and not yet taken
+        await consumer.recover()
+        again = await take(consumer, 3)
+        assert ids(again) == ["a", "b", "c"]
+        assert all(message.redelivered for message in again)
+        with pytest.raises(SettleRefused):
+            await first.ack()
+        for message in again:
+            await message.ack()
+    await rig.counts(acked=3)
+
+
+async def test_what_is_held_at_the_end_was_not_tried(rig: Rig) -> None:
+    await rig.send("a", "b")
+    async with rig.consumer() as consumer:
+        await take(consumer, 1)
+    async with rig.consumer() as consumer:
+        messages = await take(consumer, 2)
+    assert ids(messages) == ["a", "b"]
+    assert [message.attempt for message in messages] == [1, 1]
+
+
+async def test_what_was_in_hand_at_an_exception_was_tried(rig: Rig) -> None:
+    await rig.send("a", "b")
+
+    async def work() -> None:
+        async with rig.consumer() as consumer:
+            async for message in consumer:
+                raise ArithmeticError(message.id)
+
+    with pytest.raises(ArithmeticError):
+        await work()
+    async with rig.consumer() as consumer:
+        messages = await take(consumer, 2)
+    assert [(message.id, message.attempt) for message in messages] == [("a", 2), ("b", 1)]
+
+
+# --- where a queue lives ------------------------------------------------------------------------
+
+
+async def test_a_ring_of_a_key_is_found_where_its_messages_are(rig: Rig) -> None:
+    key = rig.other_home_than_its_ring()
+    async with rig.producer() as producer:
+        await producer.send(rig.keyed, "boarding", key=key)
+    await rig.counts(key=key, ready=1)
+    async with rig.consumer(f"ring.{key}") as consumer:
+        (message,) = await take(consumer, 1)
+        assert message.key == key.encode()
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_consumer_that_came_first_is_there_as_well(rig: Rig, told: bool) -> None:
+    """Told the key it is there from the begin; else it goes where the first message came."""
+    key = rig.other_home_than_its_ring()
+    more = {"key": key} if told else {}
+    async with rig.consumer(f"ring.{key}", **more) as consumer, rig.producer() as producer:
+        await producer.send(rig.keyed, "boarding", key=key)
+        (message,) = await take(consumer, 1)
+        assert message.value == b"boarding"
+        await message.ack(confirm=True)
+
+
+async def test_a_partition_may_be_told(rig: Rig) -> None:
+    async with rig.consumer(partition=1) as consumer:
+        assert consumer.partition == 1
+    with pytest.raises(BadArgument, match="partition"):
+        await rig.consumer(partition=PARTITIONS).start()
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+
+async def test_an_exclusive_queue_takes_no_second_consumer(rig: Rig) -> None:
+    queue = rig.a_queue("one")
+    async with rig.consumer(queue):
+        with pytest.raises(Refused) as refused:
+            await rig.consumer(queue).start()
+    assert refused.value.reason == "consumer_limit"
+
+
+async def test_a_name_is_taken_once(rig: Rig) -> None:
+    async with rig.consumer(name="me"):
+        with pytest.raises(Refused, match="of that name is attached"):
+            await rig.consumer(name="me").start()
+
+
+async def test_no_worker_no_answer(rig: Rig) -> None:
+    async with rig.consumer(timeout_ms=DEADLINE_S * 1000) as consumer:
+        consumer._connection.timeout_ms = 1
+        with pytest.raises(NoAnswer, match="see that one runs"):
+            await consumer.recover()
+
+
+async def test_a_wrong_application_is_told_at_once(rig: Rig) -> None:
+    with pytest.raises(ClientError, match=r"there is no topic nobody\.replies"):
+        await rig.consumer(application="nobody").start()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"credit": -1}, "credit"),
+        ({"credit": 100_001}, "credit"),
+        ({"ack_mode": "perhaps"}, "ack_mode"),
+        ({"name": "x" * 250}, "consumer"),
+        ({"address": "prices"}, "either a queue or an address"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_is_written(options: object, told: str) -> None:
+    with pytest.raises(BadArgument, match=told):
+        RingConsumer("q", **options)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="pririty"):
+        RingConsumer("q", pririty=3)  # type: ignore[call-arg]
