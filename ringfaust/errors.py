@@ -23,6 +23,29 @@ class BadSetting(RingfaustError, ValueError):
         self.advice = advice
 
 
+class BadSelector(RingfaustError, ValueError):
+    """A message selector that cannot be understood (R15); nothing was changed.
+
+    Attributes:
+        text: the whole selector.
+        position: the character, counted from 1, where it goes wrong; one after the last if it
+            ends too early.
+        advice: what would be right.
+    """
+
+    def __init__(self, text: str, position: int, advice: str) -> None:
+        start = max(position - 1 - _EXCERPT_CHARS, 0)
+        excerpt = text[start : position - 1 + _EXCERPT_CHARS]
+        super().__init__(f"selector, character {position}, in {excerpt!r}: {advice}")
+        self.text = text
+        self.position = position
+        self.advice = advice
+
+
+_EXCERPT_CHARS = 40
+"""What an error shows of a long text, to either side."""
+
+
 class BrokenAccounts(RingfaustError):
     """A queue's counts do not add up (R100): a bug in ringfaust, never the user's fault.
 
