@@ -29,6 +29,7 @@ from ringfaust.app.documents import (
 from ringfaust.app.routes import Route, conflict
 from ringfaust.app.security import Security
 from ringfaust.core import limits
+from ringfaust.core.address import SEPARATOR
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import FIELD_NAMES, QueueSpec
 from ringfaust.errors import BadSetting
@@ -63,7 +64,18 @@ def _pattern(name: str) -> str:
                 f"{shown(word)}: * and # each stand for whole words between dots, such as "
                 "departures.*"
             )
+    if SEPARATOR in name:
+        raise refuse(
+            f"{shown(name)} is the queue of an address: declare it as addresses."
+            f"{name.replace(SEPARATOR, '.subscriptions.', 1)}"
+        )
     return name
+
+
+def _subscription(name: str) -> str:
+    if not name or SEPARATOR in name or {"*", "#"} & set(name.split(".")):
+        raise refuse(f"{shown(name)} cannot name a queue of an address: patterns and :: are none")
+    return _pattern(name)
 
 
 def _queue_fields(fields: dict[str, object]) -> dict[str, object]:
@@ -87,6 +99,29 @@ _Fields = Annotated[
     dict[str, object], BeforeValidator(_nothing_is_empty), AfterValidator(_queue_fields)
 ]
 _Table = Annotated[dict[_Pattern, _Fields], BeforeValidator(_nothing_is_empty)]
+_Subscriptions = Annotated[
+    dict[Annotated[str, AfterValidator(_subscription)], _Fields], BeforeValidator(_nothing_is_empty)
+]
+
+
+class Address(Settings):
+    """One of `addresses`: what is sent to it is copied to each of its queues (R70)."""
+
+    routing: Literal["multicast", "anycast"] = "multicast"
+    retroactive_count: Annotated[int, Field(ge=0, le=limits.RETAINED)] = 0
+    """How many messages it keeps for queues that are made later (R71)."""
+    subscriptions: _Subscriptions = {}
+    """Its queues that are there from the beginning: fields by name."""
+
+    @model_validator(mode="after")
+    def _anycast_has_one(self) -> Self:
+        if self.routing == "anycast" and len(self.subscriptions) > 1:
+            raise refuse("an anycast address has one queue; multicast has many", "subscriptions")
+        return self
+
+
+_Address = Annotated[Address, BeforeValidator(_nothing_is_empty)]
+_Addresses = Annotated[dict[_Pattern, _Address], BeforeValidator(_nothing_is_empty)]
 
 
 class QueuesConfig(Settings):
@@ -95,6 +130,8 @@ class QueuesConfig(Settings):
     routes: Annotated[tuple[Route, ...], Field(strict=False)] = ()
     queues: _Table = {}
     """Fields by queue name; a pattern declares all queues that match."""
+    addresses: _Addresses = {}
+    """What can be sent to beside queues, by name; a pattern declares all that match."""
     settings: _Table = {}
     """Fields by pattern for queues that are declared elsewhere (R72)."""
 
@@ -114,12 +151,21 @@ class QueuesConfig(Settings):
         return self
 
     @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        for name in self.queues:
+            if name in self.addresses:
+                raise refuse("is an address too, and a send could mean either", "queues", name)
+        return self
+
+    @model_validator(mode="after")
     def _routes_lead_somewhere(self) -> Self:
+        declared = [*self.queues, *self.addresses]
         for index, route in enumerate(self.routes):
-            if not any(route.may_lead_to(pattern) for pattern in self.queues):
-                known = suggestion(route.queue, self.queues) if self.queues else "there are none"
+            if not any(route.may_lead_to(pattern) for pattern in declared):
+                known = suggestion(route.queue, declared) if declared else "there are none"
                 raise refuse(
-                    f"is {shown(route.queue)}, but no entry of `queues` declares that; {known}",
+                    f"is {shown(route.queue)}, but no entry of `queues` or `addresses` declares "
+                    f"that; {known}",
                     "routes",
                     index,
                     "queue",
@@ -140,8 +186,12 @@ class QueuesConfig(Settings):
         return direct, hopping
 
     def catalog(self) -> Catalog:
-        """The declared queues and their settings, as the engine asks for them."""
-        return Catalog(self.queues, self.settings)
+        """The declared queues and addresses and their settings, as the engine asks for them."""
+        return Catalog(
+            self.queues,
+            self.settings,
+            {name: given.model_dump(exclude_unset=True) for name, given in self.addresses.items()},
+        )
 
 
 # --- worker.yaml: this process ------------------------------------------------------------------

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.command import Command
+from ringfaust.core.command import Command, Start
 from ringfaust.core.effect import Effect
 from ringfaust.core.engine import Engine
 from ringfaust.core.state import State
-from ringfaust.hosts.store import ByteStore, MemoryKeyValue, encode_writes
+from ringfaust.hosts.store import ByteStore, MemoryKeyValue, encode_writes, without_bodies
 
 CACHE_BYTES = 64 * 1024 * 1024
 
 
 class MemoryHost:
-    """One partition whose durable part is a sorted map in memory. Each command is a commit."""
+    """One partition in memory. Each command is a commit: to its changelog, and to its store."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self.durable = MemoryKeyValue()
+        self._changelog = MemoryKeyValue()
         self._catalog = catalog
         self.crash()
 
-    def crash(self) -> None:
-        """Lose all that is not durable, and start again from what is."""
-        self.state = State(ByteStore(self.durable), self._catalog)
+    def crash(self) -> list[Effect]:
+        """Lose all but the changelog, and start again from that; what the start brought."""
+        self._store = MemoryKeyValue()
+        self._store.apply(self._changelog.items_from(b""))
+        self.state = State(ByteStore(self._store), self._catalog)
         self.engine = Engine(self.state)
+        return self.step(Start(), self.state.now_ms)
 
     def step(self, command: Command, now_ms: int) -> list[Effect]:
         """Do one command; what happened, in order."""
         effects = self.engine.step(command, now_ms)
-        self.durable.apply(encode_writes(self.state.writes()))
+        writes = encode_writes(self.state.writes())
+        self._store.apply(writes)
+        self._changelog.apply(without_bodies(writes))
         self.state.settle(CACHE_BYTES)
         return effects

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ringfaust.core import effect as e
-from ringfaust.core.command import Sweep
+from ringfaust.core.command import Start, Sweep
 from ringfaust.core.engine import Engine
-from ringfaust.core.model import Refusal
+from ringfaust.core.model import Message, Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import WireError
-from ringfaust.hosts.store import encode_writes
+from ringfaust.hosts.store import encode_writes, without_bodies
 from ringfaust.wire import control, events, output
 from ringfaust.wire.headers import QUEUE
 from ringfaust.wire.listing import list_queue
@@ -47,8 +47,17 @@ _HOP_BYTES = 4_000
 """What the hop may add to a record: the headers that tell its queue, source and time."""
 _REPLY_BYTES = 1_000_000
 
-TICK = "tick"
-"""What caused an effect of time, in place of a record's position."""
+TICK, START = "tick", "start"
+"""What caused an effect of time or of a host's start, in place of a record's position."""
+
+
+class Writes(NamedTuple):
+    """Changes to the stored rows; None deletes."""
+
+    store: list[tuple[bytes, bytes | None]]
+    """For the host's own store."""
+    changelog: list[tuple[bytes, bytes | None]]
+    """The same, but for the bodies of messages that are not persistent (R82)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +108,10 @@ class Road(Generic[G]):
         self.positions = dict(positions)
         """By topic: the next offset. A record before it is a repeat."""
         self.blocked: dict[str, str] = {}
-        """Topics that stand still, by the queue that their next record is for: its pulling is
-        paused (R90). All that comes of them is passed over until the host, when the queue
-        `is_pulled` again, has gone back to the position and takes the topic out of here."""
+        """Topics that stand still, by the queue that their next record waits for: its pulling is
+        paused (R90), or it is full (R60 block). All that comes of them is passed over until the
+        host, when the queue `is_pulled` again, has gone back to the position and takes the topic
+        out of here."""
         self._map = shared
         self._engine = Engine(state)
         hop = Route(shared.hop_topic, f"{{header:{QUEUE}}}")
@@ -115,7 +125,7 @@ class Road(Generic[G]):
     def take(self, records: Iterable[InRecord], wall_ms: int) -> list[InRecord]:
         """Do what the records ask for, in order. They may be repeats; those do nothing.
 
-        A record for a queue whose pulling is paused blocks its topic.
+        A record for a queue that is not pulled now blocks its topic.
 
         Returns:
             Those of blocked topics, that were passed over.
@@ -145,15 +155,18 @@ class Road(Generic[G]):
                 self._unreadable(record, error, now_ms)
         return left
 
+    def start(self) -> None:
+        """Do what is due when a host has opened the partition, before all else (R81, R82)."""
+        self._tell(self._engine.step(Start(), self.state.now_ms), START)
+
     def tick(self, wall_ms: int) -> None:
         """Do what time has brought."""
         effects = self._engine.step(Sweep(), wall_ms)
         self._tell(effects, TICK)
 
     def is_pulled(self, queue: str) -> bool:
-        """Are its records taken (R90)? Also those for a queue that is not there: to be refused."""
-        found = self.state.queue(queue)
-        return found is None or "pulling" not in found.paused
+        """Are its records taken (R60, R90)? Also those for one that is not there: to be refused."""
+        return self._engine.is_pulled(queue)
 
     def _produced(self, record: InRecord, now_ms: int) -> bool:
         """Send it to its queue; False if that is not pulled now."""
@@ -161,13 +174,15 @@ class Road(Generic[G]):
         source = f"{record.topic}/{record.partition}/{record.offset}"
         hopped = record.topic == self._map.hop_topic
         send = read_send(record, queue, source, now_ms, hopped=hopped)
-        known = self.state.queues.get(queue)  # spares nearly all records two calls
-        if (known is None or known.paused) and not self.is_pulled(queue):
-            self.blocked[record.topic] = queue
+        known = self.state.queues.get(queue)  # spares nearly all records a call
+        if (known is None or known.paused or known.is_limited) and (
+            blocker := self._engine.blocker(send)
+        ) is not None:
+            self.blocked[record.topic] = blocker
             if record.topic in self.positions:
                 self.positions[record.topic] = record.offset
             return False
-        self._tell(self._engine.step(send, now_ms), source)
+        self._tell(self._engine.step(send, now_ms), source, send.id)
         return True
 
     def _control(self, record: InRecord, now_ms: int) -> int:
@@ -176,7 +191,7 @@ class Road(Generic[G]):
             asked = control.read_control(record.value)
         except control.BadControl as error:
             no = e.Refused("", Refusal.BAD_COMMAND, "", str(error))
-            self._out.replies.append(output.reply_record(error.reply, [no], None))
+            self._out.replies.append(output.reply_record(error.reply, no))
             raise
         by = f"{record.topic}/{record.partition}/{record.offset}"
         if isinstance(asked, control.List):
@@ -192,34 +207,41 @@ class Road(Generic[G]):
                 self.state.advance(now_ms)
             effects = self._engine.step(asked.command(), now_ms)
         self._tell(effects, by)
-        if not (effects and isinstance(effects[-1], e.Refused)):
+        refused = _refusal(effects)
+        if refused is None:
             tail = events.event_tail(self.state.now_ms, by)
             self._lines.append(events.done_line(self.state.step, asked.type, tail))
         if asked.reply:
-            self._out.replies.append(output.reply_record(asked.reply, effects, None))
+            self._out.replies.append(output.reply_record(asked.reply, refused))
         return now_ms
 
     def _answer_list(self, asked: control.List) -> None:
         queue = self.state.queue(asked.queue)
         if queue is None:
             text = f"no queue {asked.queue!r} in this partition"
-            no: list[e.Effect] = [e.Refused(asked.queue, Refusal.UNKNOWN_QUEUE, asked.queue, text)]
-            self._out.replies.append(output.reply_record(asked.reply, no, None))
+            no = e.Refused(asked.queue, Refusal.UNKNOWN_QUEUE, asked.queue, text)
+            self._out.replies.append(output.reply_record(asked.reply, no))
         else:
             limit = asked.limit
-            reply = output.reply_record(asked.reply, [], list_queue(queue, limit))
+            pulled = {"pulled": self.is_pulled(asked.queue)}
+            reply = output.reply_record(asked.reply, None, list_queue(queue, limit) | pulled)
             while len(reply[1] or b"") > _REPLY_BYTES:  # the counts tell that there is more
                 limit //= 2
-                reply = output.reply_record(asked.reply, [], list_queue(queue, limit))
+                reply = output.reply_record(asked.reply, None, list_queue(queue, limit) | pulled)
             self._out.replies.append(reply)
 
     # --- out -------------------------------------------------------------------------------------
 
-    def _tell(self, effects: Iterable[e.Effect], by: str) -> None:
+    def _tell(self, effects: Iterable[e.Effect], by: str, sent: str = "") -> None:
+        """Write what happened. Who sent a message that was refused is told by its id (R62).
+
+        `sent`: the id, where it was a producer's record that did all this.
+        """
         state = self.state
         step = state.step
         tail = events.event_tail(state.now_ms, by)
         lines, out = self._lines, self._out
+        refused: e.Refused | None = None
         for effect in effects:
             kind = type(effect)
             lines.append(events.WRITERS[kind](effect, step) + tail)
@@ -229,6 +251,13 @@ class Road(Generic[G]):
                 out.dispatched.append(output.dispatched_record(effect))  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:
                 out.dead.append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
+                message: Message = effect.message  # type: ignore[union-attr]
+                if not message.sequence and not sent:
+                    out.replies.append(output.reply_record(message.id, refused))
+            elif kind is e.Refused:
+                refused = effect  # type: ignore[assignment]
+                if sent:
+                    out.replies.append(output.reply_record(sent, refused))
 
     def _unreadable(self, record: InRecord, error: WireError, now_ms: int) -> None:
         self._out.dead.append(output.unreadable_record(record, error, now_ms))
@@ -243,15 +272,26 @@ class Road(Generic[G]):
         out, self._out = self._out, _Outbox(self._gather)
         return out.by_topic()
 
-    def writes(self) -> list[tuple[bytes, bytes | None]]:
-        """The changes to the stored rows, positions among them; None deletes.
+    def writes(self) -> Writes:
+        """The changes to the stored rows, positions among them.
 
         Raises:
             BrokenAccounts: see `State.writes`.
         """
+        is_fragile = any(queue.fragile for queue in self.state.changed_queues)
         writes = encode_writes(self.state.writes())
         positions = json.dumps(self.positions, separators=(",", ":")).encode()
-        return [*writes, (POSITIONS_KEY, positions)]
+        writes.append((POSITIONS_KEY, positions))
+        return Writes(writes, without_bodies(writes) if is_fragile else writes)
+
+
+def _refusal(effects: Sequence[e.Effect]) -> e.Refused | None:
+    """Why the command itself was refused: that is its last effect, and it has no other.
+
+    Sends that are refused alone, of a command that takes effect, have a dead record each.
+    """
+    last = effects[-1] if effects else None
+    return last if isinstance(last, e.Refused) else None
 
 
 def read_positions(raw: bytes | None) -> dict[str, int]:

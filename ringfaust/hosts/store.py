@@ -53,6 +53,15 @@ def encode_writes(writes: Iterable[tuple[Row, Any | None]]) -> list[tuple[bytes,
     ]
 
 
+def without_bodies(
+    writes: Iterable[tuple[bytes, bytes | None]],
+) -> list[tuple[bytes, bytes | None]]:
+    """The same writes as the changelog has them (R82)."""
+    return [
+        (key, None if value is None else stored.without_body(key, value)) for key, value in writes
+    ]
+
+
 class MemoryKeyValue:
     """A sorted map of bytes in memory."""
 

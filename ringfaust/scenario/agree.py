@@ -7,7 +7,7 @@ from typing import Any
 
 from ringfaust.core.model import Refusal
 from ringfaust.scenario.link import ROLE_OF, Outcome
-from ringfaust.scenario.player import Difference, Seen
+from ringfaust.scenario.player import Difference, Seen, filled
 from ringfaust.wire import headers as h
 from ringfaust.wire.record import Role
 
@@ -61,8 +61,9 @@ def _check_redelivered(outcome: Outcome) -> None:
         said = dict(record.headers)
         if (said[h.HANDOVERS] != b"1") != (h.REDELIVERED in said):
             raise Difference(0, "redelivered", f"by handovers {said[h.HANDOVERS]!r}", said)
-        if record.value != said[h.ID]:
-            raise Difference(0, "value", said[h.ID], record.value)
+        value = record.value or b""
+        if value != filled(said[h.ID].decode(), len(value)):
+            raise Difference(0, "value", said[h.ID], value)
 
 
 def _check_reply(outcome: Outcome, by: str, body: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -42,6 +42,15 @@ class Expect(_Strict):
     refused: _Losses = []
 
 
+_T = TypeVar("_T", bound="Send | Ack")
+
+
+def _in_one(step: _T) -> _T:
+    if step.session is not None and step.xid is not None:
+        raise ValueError("a step is done in a session or in an xid, not in both")
+    return step
+
+
 class Send(_Strict):
     """One message for each id."""
 
@@ -52,9 +61,9 @@ class Send(_Strict):
     delay_ms: int | None = None
     ttl_ms: int | None = None
     group: str = ""
-    properties: dict[str, Any] = {}
+    properties: dict[str, str | bool | int | float | None] = {}
     persistent: bool = True
-    bytes: int | None = None
+    bytes: Annotated[int, Field(ge=1)] | None = None
     session: str | None = None
     xid: str | None = None
 
@@ -64,6 +73,10 @@ class Send(_Strict):
             raise ValueError("a send names either a queue or an address")
         return self
 
+    @model_validator(mode="after")
+    def _one_transaction(self) -> Send:
+        return _in_one(self)
+
 
 class Attach(_Strict):
     """A consumer attaches."""
@@ -71,7 +84,7 @@ class Attach(_Strict):
     consumer: str
     queue: str
     credit: int
-    selector: str | None = None
+    selector: str = ""
     priority: int = 0
     ack_mode: AckMode = AckMode.INDIVIDUAL
     session: str = ""
@@ -91,6 +104,10 @@ class Ack(_Strict):
     ids: list[str]
     session: str | None = None
     xid: str | None = None
+
+    @model_validator(mode="after")
+    def _one_transaction(self) -> Ack:
+        return _in_one(self)
 
 
 class Release(_Strict):
@@ -135,12 +152,18 @@ class Transaction(_Strict):
 
 
 class Configure(BaseModel):
-    """Settings change; all but queue and address are fields of the queue."""
+    """Settings change; all but queue and address are fields of that."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     queue: str | None = None
     address: str | None = None
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Configure:
+        if (self.queue is None) == (self.address is None):
+            raise ValueError("a configure names either a queue or an address")
+        return self
 
 
 class CreateQueue(BaseModel):
@@ -230,6 +253,14 @@ STEPS: Mapping[str, type[BaseModel]] = {
 }
 
 
+class Address(_Strict):
+    """An address, with the queues that it has from the beginning."""
+
+    routing: Literal["multicast", "anycast"] = "multicast"
+    retroactive_count: Annotated[int, Field(ge=0, le=limits.RETAINED)] = 0
+    subscriptions: dict[str, dict[str, Any]] = {}
+
+
 class Step(_Strict):
     """One step: its kind, its arguments, what it must do."""
 
@@ -248,7 +279,7 @@ class Scenario(_Strict):
     rules: list[Annotated[str, Field(pattern=r"^[RC]\d+$")]]
     source: str = ""
     queues: dict[str, dict[str, Any]] = {}
-    addresses: dict[str, Any] = {}
+    addresses: dict[str, Address] = {}
     settings: dict[str, dict[str, Any]] = {}
     steps: list[Step]
 
@@ -257,30 +288,25 @@ class Scenario(_Strict):
         common = {"consumer_timeout": 0, **self.settings.get("#", {})}
         return {**self.settings, "#": common}
 
+    def all_addresses(self) -> dict[str, dict[str, Any]]:
+        """Its addresses, by name: fields, and the fields of their queues."""
+        return {name: each.model_dump(exclude_unset=True) for name, each in self.addresses.items()}
+
     def crashes(self) -> bool:
         """Has it a crash?"""
         return any(step.kind == "crash" for step in self.steps)
 
+    def has_xids(self) -> bool:
+        """Would a crash roll something of it back (R81)?"""
+        return any(getattr(step.what, "xid", None) is not None for step in self.steps)
+
     def needs(self) -> set[str]:
         """The capabilities beyond the plain ones that a host must have to play it."""
-        found = set()
-        fields = {
-            name for table in (self.queues, self.settings) for f in table.values() for name in f
-        }
+        tables = [*self.queues.values(), *self.settings.values()]
+        tables += [f for each in self.addresses.values() for f in each.subscriptions.values()]
+        fields = {name for table in tables for name in table}
         for step in self.steps:
-            what = step.what
-            if self.addresses or getattr(what, "address", None) is not None:
-                found.add("addresses")
-            if step.kind == "redrive":
-                found.add("redrive")
-            if getattr(what, "xid", None) is not None:
-                found.add("distributed transactions")
-            if getattr(what, "selector", None) is not None:
-                found.add("selectors")
-            if step.kind == "send" and not what.persistent:
-                found.add("delivery modes")
-            if step.kind == "configure" and what.queue:
-                fields |= set(what.model_extra or {})
-        if unknown := fields - set(FIELD_NAMES):
-            found.add("queue settings: " + ", ".join(sorted(unknown)))
-        return found
+            if step.kind == "create_queue" or (step.kind == "configure" and step.what.queue):
+                fields |= set(step.what.model_extra or {})
+        unknown = fields - set(FIELD_NAMES)
+        return {"queue settings: " + ", ".join(sorted(unknown))} if unknown else set()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from ringfaust.core import command as c
 from ringfaust.core import effect as e
 from ringfaust.core.catalog import Catalog
+from ringfaust.core.model import Message, Refusal
 from ringfaust.hosts.memory import MemoryHost
 from ringfaust.scenario import grammar as g
 from ringfaust.scenario.player import Listing, Seen
 from ringfaust.scenario.sessions import Sessions, unknown_session
+from ringfaust.wire.headers import REDRIVES
 from ringfaust.wire.listing import list_queue
-from ringfaust.wire.record import Payload
 
 
 class MemoryScenarioHost:
@@ -24,17 +25,21 @@ class MemoryScenarioHost:
         self._sessions = Sessions()
         self._sent = 0
         self._lagging: dict[str, list[c.Send]] = {}
-        """By queue: what was sent while its pulling was paused (R90); a crash cannot touch it."""
+        """By destination: what is not pulled yet (R60, R90); a crash cannot touch it."""
+        self._gone: dict[tuple[str, str], tuple[Message, str]] = {}
+        """The last evicted or dead message of each id, and what was kept of it (R6, R43)."""
 
     def start(self, scenario: g.Scenario) -> None:
         """Make the scenario's queues."""
-        self._host = MemoryHost(Catalog(scenario.queues, scenario.all_settings()))
+        settings, addresses = scenario.all_settings(), scenario.all_addresses()
+        self._host = MemoryHost(Catalog(scenario.queues, settings, addresses))
 
     def do(self, command: c.Command, session: str) -> list[Seen]:
         """Do one command now, or in an open session."""
         if isinstance(command, c.Send):
             self._sent += 1
-            command = command._replace(payload=Payload(None, b"", (), f"scenario/0/{self._sent}"))
+            payload = command.payload._replace(source=f"scenario/0/{self._sent}")
+            command = command._replace(payload=payload)
         kept = self._sessions.take(command, session)
         return self._step(command) if kept is None else kept
 
@@ -63,8 +68,7 @@ class MemoryScenarioHost:
 
     def crash(self) -> list[Seen]:
         """Lose all that is not durable and start again."""
-        self._host.crash()
-        return []
+        return self._seen(self._host.crash())
 
     def listing(self, queue: str) -> Listing:
         """What a queue holds."""
@@ -76,23 +80,45 @@ class MemoryScenarioHost:
     def finish(self) -> None:
         """Nothing outlives the file."""
 
+    def redrive(self, source: str, message_id: str, queue: str) -> list[Seen]:
+        """Send an evicted or dead message again (R43)."""
+        message, kept = self._gone.get((source, message_id), (None, ""))
+        if message is None or kept != "full":
+            return [Seen("refused", message_id, reason=Refusal.BAD_COMMAND)]
+        headers = dict(message.payload.headers)
+        headers[REDRIVES] = b"%d" % (times := int(headers.get(REDRIVES, b"0")) + 1)
+        payload = message.payload._replace(headers=tuple(headers.items()))
+        size = len(payload.value) + sum(len(n) + len(v) for n, v in headers.items())
+        send = c.Send(
+            queue, message_id, self._now_ms, message.priority, group=message.group,
+            size_bytes=size, payload=payload, redrives=times,
+        )  # fmt: skip
+        return self.do(send, "")
+
     def _step(self, command: c.Command) -> list[Seen]:
-        if isinstance(command, c.Send) and not self._is_pulled(command.queue):
+        if isinstance(command, c.Send):
             self._lagging.setdefault(command.queue, []).append(command)
-            return []
-        effects = self._host.step(command, self._now_ms)
-        if isinstance(command, c.Resume) and self._is_pulled(command.queue):
-            for send in self._lagging.pop(command.queue, []):
-                effects += self._host.step(send, self._now_ms)
-        return _seen(effects)
+            effects = []
+        else:
+            effects = self._host.step(command, self._now_ms)
+        while (send := self._next_pulled()) is not None:
+            effects += self._host.step(send, self._now_ms)
+        return self._seen(effects)
 
-    def _is_pulled(self, queue: str) -> bool:
-        found = self._host.state.queue(queue)
-        return found is None or "pulling" not in found.paused
+    def _next_pulled(self) -> c.Send | None:
+        """What lags no longer."""
+        for lagging in self._lagging.values():
+            if lagging and self._host.engine.blocker(lagging[0]) is None:
+                return lagging.pop(0)
+        return None
 
-
-def _seen(effects: list[e.Effect]) -> list[Seen]:
-    return [seen for effect in effects if (seen := _one(effect)) is not None]
+    def _seen(self, effects: list[e.Effect]) -> list[Seen]:
+        for effect in effects:
+            if isinstance(effect, e.Evicted):
+                self._gone["evicted", effect.message.id] = effect.message, effect.payload
+            elif isinstance(effect, e.Dead | e.Expired):
+                self._gone["dead", effect.message.id] = effect.message, "full"
+        return [seen for effect in effects if (seen := _one(effect)) is not None]
 
 
 def _one(effect: e.Effect) -> Seen | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ringfaust.core import command as c
+from ringfaust.core.address import queue_name
 from ringfaust.scenario import grammar as g
-
-UNIT_BYTES = 1
-"""Size of a message whose `bytes` the file does not name."""
+from ringfaust.wire.headers import PROPERTIES
+from ringfaust.wire.record import Payload
 
 
 class Seen(NamedTuple):
@@ -47,6 +48,9 @@ class Host(Protocol):
 
     def begin(self, session: str) -> list[Seen]:
         """Open a session's transaction."""
+
+    def redrive(self, source: str, message_id: str, queue: str) -> list[Seen]:
+        """Send an evicted or dead message again; `source` says which of the two."""
 
     def commit(self, session: str) -> list[Seen]:
         """Commit it."""
@@ -131,12 +135,11 @@ class _Play:
             yield from host.advance(self.now_ms)
         elif step.kind == "crash":
             yield from host.crash()
-        elif step.kind == "begin":
-            yield from host.begin(what.session)
-        elif step.kind == "commit":
-            yield from host.commit(what.session)
-        elif step.kind == "rollback":
-            yield from host.rollback(what.session)
+        elif step.kind in ("begin", "commit", "rollback") and what.session is not None:
+            yield from getattr(host, step.kind)(what.session)
+        elif step.kind == "redrive":
+            for message_id in what.ids:
+                yield from host.redrive(what.from_, message_id, what.queue)
         elif step.kind == "attach":
             seen = host.do(self._attach(what), "")
             if not any(effect.kind == "refused" for effect in seen):
@@ -151,8 +154,15 @@ class _Play:
     def _commands(self, kind: str, what: Any) -> Sequence[c.Command]:
         if kind == "send":
             return [self._send(what, message_id) for message_id in what.ids]
+        if kind == "configure" and what.address is not None:
+            return [c.ConfigureAddress(what.address, dict(what.model_extra or {}))]
         if kind == "configure":
             return [c.Configure(what.queue, dict(what.model_extra or {}))]
+        if kind == "create_queue":
+            name = queue_name(what.address, what.queue)
+            return [c.CreateQueue(name, dict(what.model_extra or {}))]
+        if kind in _XID_COMMANDS:
+            return [_XID_COMMANDS[kind](what.xid)]
         if kind in ("pause", "resume"):
             return [_QUEUE_COMMANDS[kind](what.queue, what.what)]
         if kind == "purge":
@@ -171,27 +181,32 @@ class _Play:
         if kind == "recover":
             return [c.Recover(queue, name)]
         if kind == "ack":
-            return [c.Ack(queue, name, message_id) for message_id in what.ids]
+            return [c.Ack(queue, name, message_id, xid=what.xid or "") for message_id in what.ids]
         if kind == "release":
             return [c.Release(queue, name, i, delay_ms=what.delay_ms) for i in what.ids]
         return [c.Reject(queue, name, message_id, text=what.text) for message_id in what.ids]
 
     def _attach(self, what: g.Attach) -> c.Attach:
         return c.Attach(
-            what.queue, what.consumer, what.credit, what.priority, what.ack_mode, what.session
-        )
+            what.queue, what.consumer, what.credit, what.priority, what.ack_mode, what.session,
+            what.selector,
+        )  # fmt: skip
 
     def _send(self, what: g.Send, message_id: str) -> c.Send:
         now = self.now_ms
+        payload = _payload(what, message_id)
         return c.Send(
-            what.queue or "",
+            what.queue or what.address or "",
             message_id,
             now,
             priority=what.priority,
             due_ms=now + what.delay_ms if what.delay_ms is not None and what.delay_ms > 0 else 0,
             expires_at_ms=now + what.ttl_ms if what.ttl_ms else 0,
             group=what.group,
-            size_bytes=what.bytes or UNIT_BYTES,
+            size_bytes=len(payload.value or b"") + sum(len(n) + len(v) for n, v in payload.headers),
+            payload=payload,
+            persistent=what.persistent,
+            xid=what.xid or "",
         )
 
     def _check_state(self, step: g.Step) -> None:
@@ -206,6 +221,28 @@ class _Play:
                 raise Difference(step.line, f"counts.{name}", number, have.counts.get(name))
 
 
+def _payload(what: g.Send, message_id: str) -> Payload:
+    """The record: its properties, and its id as value, filled up to the size it shall have."""
+    headers: tuple[tuple[str, bytes], ...] = ()
+    if what.properties:
+        headers = ((PROPERTIES, json.dumps(what.properties).encode()),)
+    size = len(message_id.encode())
+    if what.bytes is not None:
+        size = max(what.bytes - sum(len(name) + len(value) for name, value in headers), 0)
+    return Payload(None, filled(message_id, size), headers, "")
+
+
+def filled(message_id: str, size_bytes: int) -> bytes:
+    """The value of a record in scenarios: the message's id in so many bytes."""
+    return message_id.encode().ljust(size_bytes, b".")[:size_bytes]
+
+
+_XID_COMMANDS: dict[str, Any] = {
+    "begin": c.Begin,
+    "prepare": c.Prepare,
+    "commit": c.Commit,
+    "rollback": c.RollbackXid,
+}
 _QUEUE_COMMANDS: dict[str, Any] = {
     "pause": c.Pause,
     "resume": c.Resume,

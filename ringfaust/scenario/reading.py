@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from ringfaust.core.address import address_of
 from ringfaust.core.model import FIELD_NAMES, QueueSpec
 from ringfaust.errors import BadSetting, RingfaustError
 from ringfaust.scenario.grammar import STEPS, Expect, Scenario, Step
@@ -123,14 +124,19 @@ def _check_keys(node: Any, here: _Place) -> None:
 
 def _check_settings(scenario: Scenario) -> None:
     """Values of settings; settings that are not known are a matter of capabilities."""
-    tables = {"queues": scenario.queues, "settings": scenario.settings}
-    for table, entries in tables.items():
+    tables: dict[_Place, dict[str, dict[str, Any]]] = {
+        ("queues",): scenario.queues,
+        ("settings",): scenario.settings,
+    }
+    for address, each in scenario.addresses.items():
+        tables["addresses", address, "subscriptions"] = each.subscriptions
+    for place, entries in tables.items():
         for queue, fields in entries.items():
             for name in fields.keys() & set(FIELD_NAMES):
                 try:
                     QueueSpec().with_fields({name: fields[name]})
                 except BadSetting as error:
-                    raise _Fault((table, queue, name), str(error)) from None
+                    raise _Fault((*place, queue, name), str(error)) from None
 
 
 def _check_sessions(steps: Sequence[Step]) -> None:
@@ -145,7 +151,7 @@ def _check_sessions(steps: Sequence[Step]) -> None:
         elif step.kind in ("begin", "commit", "rollback"):
             sent[session], acked[session] = set(), set()
         elif step.kind == "send" and session:
-            sent.setdefault(session, set()).add(what.queue)
+            sent.setdefault(session, set()).add(what.queue or what.address)
         elif step.kind == "ack" and session:
             acked.setdefault(session, set()).add(what.consumer)
         elif step.kind in ("detach", "recover"):
@@ -153,6 +159,7 @@ def _check_sessions(steps: Sequence[Step]) -> None:
                 reason = f"{what.consumer} has an ack pending in a session: it cannot {step.kind}"
                 raise _Fault(("steps", index), reason)
         settled = {queue_of.get(consumer) for consumer in acked.get(session, ())}
+        settled |= {address_of(queue) for queue in settled if queue}
         if session and (both := sent.get(session, set()) & settled):
             reason = f"session {session} both sends to {both.pop()} and settles on it"
             raise _Fault(("steps", index), reason)

@@ -23,6 +23,7 @@ _TEXT_CHARS = 80
 """How much of what was given is told back."""
 
 Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARS, pattern=r"^[^\x00]+$")]
+MaybeName = Annotated[str, Field(max_length=limits.NAME_CHARS, pattern=r"^[^\x00]*$")]
 MessageId = Annotated[str, Field(min_length=1, max_length=limits.ID_CHARS)]
 Number = Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
 Ms = Annotated[int, Field(ge=0, le=limits.TIME_MS, strict=True)]
@@ -57,15 +58,33 @@ class _Settle(_OfConsumer):
     delivery: Number = 0
 
 
-class Attach(_OfConsumer):
-    """R10, R11."""
-
-    core: ClassVar[type[c.Command]] = c.Attach
-    type: Literal["attach"]
+class _Joins(_Control):
+    consumer: Name
     credit: Annotated[int, Field(ge=0, le=limits.CREDIT, strict=True)]
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31, strict=True)] = 0
     ack_mode: AckMode = AckMode.INDIVIDUAL
-    session: str = Field(default="", max_length=limits.NAME_CHARS, pattern=r"^[^\x00]*$")
+    session: MaybeName = ""
+    selector: str = ""
+    credit_bytes: Number = 0
+
+
+class Attach(_Joins):
+    """R10, R11, R15."""
+
+    core: ClassVar[type[c.Command]] = c.Attach
+    type: Literal["attach"]
+    queue: Name
+
+
+class Subscribe(_Joins):
+    """R70."""
+
+    core: ClassVar[type[c.Command]] = c.Subscribe
+    type: Literal["subscribe"]
+    address: Name
+    subscription: MaybeName = ""
+    client: MaybeName = ""
+    shared: Annotated[bool, Field(strict=True)] = False
 
 
 class Credit(_OfConsumer):
@@ -84,10 +103,11 @@ class Heartbeat(_OfConsumer):
 
 
 class Ack(_Settle):
-    """R16."""
+    """R16, R81."""
 
     core: ClassVar[type[c.Command]] = c.Ack
     type: Literal["ack"]
+    xid: MaybeName = ""
 
 
 class Release(_Settle):
@@ -128,8 +148,40 @@ class Rollback(_Control):
     session: Name
 
 
+class _OfXid(_Control):
+    xid: Name
+
+
+class Begin(_OfXid):
+    """R81."""
+
+    core: ClassVar[type[c.Command]] = c.Begin
+    type: Literal["begin"]
+
+
+class Prepare(_OfXid):
+    """R81."""
+
+    core: ClassVar[type[c.Command]] = c.Prepare
+    type: Literal["prepare"]
+
+
+class Commit(_OfXid):
+    """R81."""
+
+    core: ClassVar[type[c.Command]] = c.Commit
+    type: Literal["commit"]
+
+
+class RollbackXid(_OfXid):
+    """R81."""
+
+    core: ClassVar[type[c.Command]] = c.RollbackXid
+    type: Literal["rollback_xid"]
+
+
 class CreateQueue(_OfQueue):
-    """R90."""
+    """R71, R90."""
 
     core: ClassVar[type[c.Command]] = c.CreateQueue
     type: Literal["create_queue"]
@@ -141,6 +193,15 @@ class Configure(_OfQueue):
 
     core: ClassVar[type[c.Command]] = c.Configure
     type: Literal["configure"]
+    settings: dict[str, Any]
+
+
+class ConfigureAddress(_Control):
+    """R71, R90."""
+
+    core: ClassVar[type[c.Command]] = c.ConfigureAddress
+    type: Literal["configure_address"]
+    address: Name
     settings: dict[str, Any]
 
 
@@ -223,9 +284,10 @@ class List(_OfQueue):
 
 
 Control = (
-    Attach | Credit | Heartbeat | Ack | Release | Reject | Detach | Recover | Rollback
-    | CreateQueue | Configure | DeleteQueue | Pause | Resume | Purge | Remove | Move
-    | CancelScheduled | DeliverNow | Tick | List
+    Attach | Subscribe | Credit | Heartbeat | Ack | Release | Reject | Detach | Recover | Rollback
+    | Begin | Prepare | Commit | RollbackXid | CreateQueue | Configure | ConfigureAddress
+    | DeleteQueue | Pause | Resume | Purge | Remove | Move | CancelScheduled | DeliverNow | Tick
+    | List
 )  # fmt: skip
 
 _ADAPTER: TypeAdapter[Control] = TypeAdapter(Annotated[Control, Field(discriminator="type")])

@@ -117,6 +117,11 @@ def _expired(effect: e.Expired, step: int) -> str:
     )
 
 
+def _unrouted(effect: e.Unrouted, step: int) -> str:
+    line = _about("unrouted", effect.queue, effect.message, step)
+    return line + f',"source":{quoted(effect.message.payload.source)}'
+
+
 def _dead(effect: e.Dead, step: int) -> str:
     return _about("dead", effect.queue, effect.message, step) + (
         f',"reason":"{effect.reason}","consumer":{quoted(effect.consumer)}'
@@ -147,12 +152,17 @@ WRITERS: dict[type, Callable[[Any, int], str]] = {
     e.Returned: _returned,
     e.Evicted: _evicted,
     e.Expired: _expired,
+    e.Lost: lambda effect, step: _about("lost", effect.queue, effect.message, step),
+    e.Unrouted: _unrouted,
+    e.Pending: _plain("pending", "xid", "about"),
+    e.Decided: _plain("decided", "xid", "committed"),
     e.Dead: _dead,
     e.Removed: lambda effect, step: _about("removed", effect.queue, effect.message, step),
     e.MovedOut: _moved,
     e.Attached: _plain("attached", "consumer", "active", "priority"),
     e.Detached: _plain("detached", "consumer", "timeout"),
     e.Configured: _plain("configured", "settings", "created"),
+    e.ConfiguredAddress: _plain("configured_address", "settings"),
     e.Paused: _plain("paused", "what", "paused"),
     e.Deleted: _plain("deleted", "counts"),
     e.Refused: _plain("refused", "reason", "about", "text"),

@@ -1,7 +1,8 @@
 """The names of our headers. All start with one prefix; everything else passes through untouched.
 
-Of a message's record the headers with our prefix are read and not passed on; output records carry
-the others byte for byte, and then ours. A record that makes no sense keeps all of its own.
+Of a message's record the headers with our prefix are read and, but for those of `KEPT`, not passed
+on; output records carry the others byte for byte, and then ours. A record that makes no sense keeps
+all of its own.
 """
 
 PREFIX = "ringfaust-"
@@ -16,6 +17,16 @@ TTL_MS = "ringfaust-ttl-ms"
 EXPIRES_AT_MS = "ringfaust-expires-at-ms"
 QUEUE = "ringfaust-queue"
 """Names the queue, for routes by header and on all output."""
+DELIVERY_MODE = "ringfaust-delivery-mode"
+"""persistent, or non_persistent: a crash may lose it (R82). On dispatched records that it may."""
+XID = "ringfaust-xid"
+"""The distributed transaction that the send waits for (R81)."""
+PROPERTIES = "ringfaust-properties"
+"""Typed properties for selectors: a JSON object of scalars (R15)."""
+REDRIVES = "ringfaust-redrives"
+"""How often the message was sent again from the dead or evicted topic (R43)."""
+KEPT = frozenset((PROPERTIES, REDRIVES))
+"""Of ours those that are the message's own, and passed on with the producer's."""
 
 # What we say about it.
 SEQUENCE = "ringfaust-sequence"

@@ -51,6 +51,8 @@ def dispatched_record(effect: e.Dispatched) -> OutRecord:
         headers.append((h.REDELIVERED, b"1"))
     if message.expires_at_ms:
         headers.append((h.EXPIRES_AT_MS, b"%d" % message.expires_at_ms))
+    if not message.persistent:
+        headers.append((h.DELIVERY_MODE, b"non_persistent"))
     return payload.key, payload.value, headers
 
 
@@ -116,15 +118,19 @@ def unreadable_record(record: InRecord, error: WireError, now_ms: int) -> OutRec
     return (None, None, headers) if too_large else (record.key, record.value, headers)
 
 
-def reply_record(reply: str, effects: list[e.Effect], answer: dict[str, Any] | None) -> OutRecord:
-    """The answer to a control command that asked for one, under its `reply` as key."""
+def reply_record(
+    reply: str, refused: e.Refused | None, answer: dict[str, Any] | None = None
+) -> OutRecord:
+    """What became of a command that asked for a reply, or of a send that was refused (R62).
+
+    `reply`: the key: what the command gave as its `reply`, or the message's id.
+    """
     body: dict[str, Any] = {"v": VERSION, "ok": True}
-    for effect in effects:
-        if isinstance(effect, e.Refused):
-            body = {
-                "v": VERSION, "ok": False, "reason": effect.reason, "about": effect.about,
-                "text": effect.text,
-            }  # fmt: skip
+    if refused is not None:
+        body = {
+            "v": VERSION, "ok": False, "reason": refused.reason, "about": refused.about,
+            "text": refused.text,
+        }  # fmt: skip
     if answer is not None:
         body["answer"] = answer
     value = json.dumps(body, separators=(",", ":")).encode()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+from ringfaust.core.selector import Untyped
+from ringfaust.wire.headers import PREFIX, PROPERTIES
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -43,9 +48,37 @@ class Payload(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """Without ours."""
+    """A tuple, without ours but for those of `headers.KEPT`."""
     source: str
     """Where it came from: topic/partition/offset."""
+
+    def properties(self) -> Mapping[str, Any]:
+        """What selectors ask for (R15): text, numbers and truth values by name.
+
+        The producer's headers are text that may be a number too; one that is no UTF-8 is none.
+        Those of the header `ringfaust-properties` are what JSON says they are, and win.
+        """
+        return _properties(self.headers)
+
+
+_KNOWN = 128
+"""Messages whose properties are kept: those that stand in front are asked for again and again."""
+
+
+@lru_cache(_KNOWN)
+def _properties(headers: Headers) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    typed: bytes = b"{}"
+    for name, value in headers:
+        if name == PROPERTIES:
+            typed = value
+        elif value is not None and not name.startswith(PREFIX):
+            try:
+                found[name] = Untyped(value.decode())
+            except UnicodeDecodeError:
+                continue
+    found.update(json.loads(typed))
+    return found
 
 
 OutRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import NamedTuple
 
 from ringfaust.core import limits
@@ -15,8 +17,10 @@ from ringfaust.wire.record import Headers, InRecord, Payload
 LOG_APPEND_TIME = 1
 """aiokafka's timestamp_type of a record whose time is the broker's."""
 
-_RECORD_BYTES = 80
-"""What a record weighs beside its key, value and headers: counted into `size_bytes`."""
+PROPERTIES_BYTES = 32_768
+"""Longest header of typed properties."""
+_DELIVERY_MODES = {b"persistent": True, b"non_persistent": False}
+_REDRIVES = 1_000_000_000
 
 
 class Route(NamedTuple):
@@ -94,14 +98,16 @@ def read_send(
     _check_name(queue)
     sent_ms = record.timestamp if record.timestamp_type == LOG_APPEND_TIME else now_ms
     key, value, headers = record.key, record.value, record.headers
-    size = _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+    size = (len(key) if key else 0) + (len(value) if value else 0)
     if not headers:
         return Send(queue, source, sent_ms, 4, 0, 0, "", size, Payload(key, value, (), source))
-    foreign, ours = _split(headers)
+    kept, ours = _split(headers)
     if hopped:
         source = _name(ours, h.SOURCE, limits.ID_CHARS) or source
         sent_ms = _whole(ours, h.TIME_MS, sent_ms, limits.TIME_MS)
-    size += sum(len(name) + len(value or b"") for name, value in foreign)
+    size += sum(len(name) + len(value or b"") for name, value in kept)
+    if h.PROPERTIES in ours:
+        _check_properties(ours[h.PROPERTIES])
     return Send(
         queue,
         _name(ours, h.ID, limits.ID_CHARS) or source,
@@ -111,14 +117,53 @@ def read_send(
         expires_at_ms=_time(ours, h.EXPIRES_AT_MS, h.TTL_MS, sent_ms),
         group=_name(ours, h.GROUP, limits.NAME_CHARS),
         size_bytes=size,
-        payload=Payload(key, value, foreign, source),
+        payload=Payload(key, value, kept, source),
+        persistent=_is_persistent(ours.get(h.DELIVERY_MODE, b"persistent")),
+        xid=_name(ours, h.XID, limits.NAME_CHARS),
+        redrives=_whole(ours, h.REDRIVES, 0, _REDRIVES),
     )
 
 
 def _split(headers: Headers) -> tuple[Headers, Mapping[str, bytes]]:
-    foreign = tuple(pair for pair in headers if not pair[0].startswith(h.PREFIX))
     ours = {name: value or b"" for name, value in headers if name.startswith(h.PREFIX)}
-    return foreign, ours
+    if not ours:
+        return tuple(headers), ours
+    kept = tuple(pair for pair in headers if not pair[0].startswith(h.PREFIX) or pair[0] in h.KEPT)
+    return kept, ours
+
+
+def _is_persistent(raw: bytes) -> bool:
+    mode = _DELIVERY_MODES.get(raw)
+    if mode is None:
+        text = f"{h.DELIVERY_MODE} must be persistent or non_persistent, not {raw[:40]!r}"
+        raise WireError(text)
+    return mode
+
+
+def _check_properties(raw: bytes) -> None:
+    """A JSON object, not too long, of text, truth values and numbers that Java has too."""
+    wanted = f"{h.PROPERTIES} must be a JSON object of text, numbers, true, false and null"
+    if len(raw) > PROPERTIES_BYTES:
+        raise WireError(f"{wanted}, of at most {PROPERTIES_BYTES} bytes, not {len(raw)}")
+    try:
+        found = json.loads(raw, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"{wanted}, not {raw[:40]!r}: {str(error)[:80]}") from None
+    if type(found) is not dict:
+        raise WireError(f"{wanted}, not {raw[:40]!r}")
+    for name, value in found.items():
+        if not _is_scalar(value):
+            raise WireError(f"{wanted} (up to 64 bits), but {name[:40]!r} is {str(value)[:40]}")
+
+
+def _is_scalar(value: object) -> bool:
+    if isinstance(value, float):
+        return isfinite(value)
+    return -(2**63) <= value < 2**63 if isinstance(value, int) else isinstance(value, str | None)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _name(ours: Mapping[str, bytes], header: str, most: int) -> str:

@@ -11,17 +11,20 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
+from ringfaust.core.address import AddressRow
 from ringfaust.core.ledger import Past
 from ringfaust.core.model import AckMode, Consumer, Delivery, Message
 from ringfaust.core.queue import QueueRow
 from ringfaust.core.state import Clock
 from ringfaust.core.table import Kind, Row
+from ringfaust.core.transactions import Operation, XidRow
 from ringfaust.wire.record import Headers, InRecord, Payload
 
 VERSION = 1
 """First byte of each stored message; a new layout gets a new number and the old stays readable."""
 
 _U64 = Struct(">Q")
+_U16 = Struct(">H")
 _POSITION_BYTES = 14
 """105 bits: see PLAIN in core/model.py."""
 
@@ -30,7 +33,7 @@ _POSITION_BYTES = 14
 
 def table_prefix(kind: int, queue: str, lane: Any) -> bytes:
     """What all keys of one table start with."""
-    if kind in (Kind.CLOCK, Kind.QUEUE, Kind.WAKE):
+    if kind in _WHOLE:
         return bytes((kind,))
     if kind == Kind.SESSION:
         return b"%c%b\0" % (kind, lane.encode())
@@ -39,7 +42,13 @@ def table_prefix(kind: int, queue: str, lane: Any) -> bytes:
         return prefix + bytes((lane,))
     if kind == Kind.ENDED:
         return b"%b%b\0" % (prefix, lane.encode())
+    if kind == Kind.OPERATION:
+        return prefix + _U64.pack(lane)
     return prefix
+
+
+_WHOLE = frozenset((Kind.CLOCK, Kind.QUEUE, Kind.WAKE, Kind.ADDRESS, Kind.XID))
+"""Tables of the whole partition: nothing stands between kind and key."""
 
 
 def _wake_key(key: tuple[int, str]) -> bytes:
@@ -77,6 +86,10 @@ _TAIL: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.ENDED: (_U64.pack, _read_u64),
     Kind.PAST: (str.encode, bytes.decode),
     Kind.DEPARTED: (_U64.pack, _read_u64),
+    Kind.ADDRESS: (str.encode, bytes.decode),
+    Kind.RETAINED: (_U64.pack, _read_u64),
+    Kind.XID: (_U64.pack, _read_u64),
+    Kind.OPERATION: (_U64.pack, _read_u64),
 }
 
 
@@ -94,16 +107,19 @@ def read_tail(kind: int, raw: bytes) -> Any:
 # --- messages -----------------------------------------------------------------------------------
 
 _MESSAGE = Struct(">BQ14sBQQQIIQHHHHiiH")
+_FRAGILE, _HOLLOW, _PRIORITY = 0x80, 0x40, 0x0F
+"""In the byte of the priority: it is not persistent; and its body is gone (R82)."""
 
 
 def write_message(m: Message) -> bytes:
     """A message with its payload."""
     key, value, headers, source = m.payload
+    flags = 0 if m.persistent else _FRAGILE | (_HOLLOW if m.is_hollow else 0)
     id_, group, source_, holders = m.id.encode(), m.group.encode(), source.encode(), b""
     if m.holders:
         holders = "\0".join(m.holders).encode()
     head = _MESSAGE.pack(
-        VERSION, m.sequence, m.position.to_bytes(_POSITION_BYTES, "big"), m.priority,
+        VERSION, m.sequence, m.position.to_bytes(_POSITION_BYTES, "big"), m.priority | flags,
         m.enqueued_ms, m.expires_at_ms, m.due_ms, m.attempts, m.handovers, m.size_bytes,
         len(id_), len(group), len(source_), len(holders),
         -1 if key is None else len(key), -1 if value is None else len(value), len(headers),
@@ -185,22 +201,80 @@ def read_message(raw: bytes) -> Message:
     headers = _read_headers(raw, at, header_count)
     payload = Payload(key, value, headers, source.decode())  # type: ignore[union-attr]
     return Message(
-        id_.decode(), sequence, int.from_bytes(position, "big"), priority, enqueued_ms,  # type: ignore[union-attr]
+        id_.decode(), sequence, int.from_bytes(position, "big"), priority & _PRIORITY, enqueued_ms,  # type: ignore[union-attr]
         expires_at_ms, due_ms, group.decode(), attempts, handovers,  # type: ignore[union-attr]
         tuple(holders.decode().split("\0")) if holders else (), size_bytes, payload,
+        priority < _FRAGILE, bool(priority & _HOLLOW),
     )  # fmt: skip
 
 
+# The high bits of a delivery's first number, which is below 2**63: it has an xid; it is an orphan.
+_HAS_XID, _ORPHAN = 1 << 63, 1 << 62
+
+
 def _write_delivery(delivery: Delivery) -> bytes:
-    consumer = delivery.consumer.encode()
-    head = _U64.pack(delivery.number) + _U64.pack(delivery.handed_ms << 16 | len(consumer))
-    return head + consumer + write_message(delivery.message)
+    consumer, number, xid = delivery.consumer.encode(), delivery.number, b""
+    if delivery.xid:
+        raw = delivery.xid.encode()
+        xid = _U16.pack(len(raw)) + raw
+        number |= _HAS_XID | (_ORPHAN if delivery.is_orphan else 0)
+    head = _U64.pack(number) + _U64.pack(delivery.handed_ms << 16 | len(consumer))
+    return b"".join((head, consumer, xid, write_message(delivery.message)))
+
+
+def _message_of_delivery(raw: bytes) -> tuple[int, str]:
+    """Where the message of a stored delivery begins, and the delivery's xid."""
+    end = 16 + (_U64.unpack_from(raw, 8)[0] & 0xFFFF)
+    if not raw[0] & 0x80:
+        return end, ""
+    start = end + _U16.size
+    end = start + _U16.unpack_from(raw, end)[0]
+    return end, raw[start:end].decode()
 
 
 def _read_delivery(raw: bytes) -> Delivery:
     number, rest = _U64.unpack_from(raw)[0], _U64.unpack_from(raw, 8)[0]
-    end = 16 + (rest & 0xFFFF)
-    return Delivery(number, raw[16:end].decode(), read_message(raw[end:]), rest >> 16)
+    consumer = raw[16 : 16 + (rest & 0xFFFF)].decode()
+    end, xid = _message_of_delivery(raw)
+    message = read_message(raw[end:])
+    is_orphan = bool(number & _ORPHAN)
+    return Delivery(number & (_ORPHAN - 1), consumer, message, rest >> 16, xid, is_orphan)
+
+
+_FLAGS_AT = Struct(">BQ14s").size
+
+
+def without_body(key: bytes, value: bytes) -> bytes:
+    """A row as the changelog has it: of a message that is not persistent all but its body (R82).
+
+    `key`, `value`: of a stored row. What an address keeps and what waits for the decision about a
+    distributed transaction stays whole.
+    """
+    kind = key[0]
+    if kind not in (Kind.RING, Kind.SCHEDULED, Kind.DELIVERY):
+        return value
+    at = _message_of_delivery(value)[0] if kind == Kind.DELIVERY else 0
+    if not value[at + _FLAGS_AT] & _FRAGILE:
+        return value
+    message = read_message(value[at:])
+    payload = Payload(None, None, (), message.payload.source)
+    return value[:at] + write_message(message._replace(payload=payload, is_hollow=True))
+
+
+_OPERATION = Struct(">QH")
+
+
+def _write_operation(operation: Operation) -> bytes:
+    queue, message, delivery = operation.queue.encode(), operation.message, operation.delivery
+    head = _OPERATION.pack(delivery, len(queue)) + queue
+    return head if message is None else head + write_message(message)
+
+
+def _read_operation(raw: bytes) -> Operation:
+    delivery, length = _OPERATION.unpack_from(raw)
+    end = _OPERATION.size + length
+    message = read_message(raw[end:]) if len(raw) > end else None
+    return Operation(raw[_OPERATION.size : end].decode(), message, delivery)
 
 
 # --- the rest is small: JSON ----------------------------------------------------------------------
@@ -214,16 +288,15 @@ def _write_consumer(consumer: Consumer) -> bytes:
     return _json(
         [
             consumer.name, consumer.order, consumer.credit, consumer.priority, consumer.ack_mode,
-            consumer.session, consumer.active, consumer.seen_ms,
+            consumer.session, consumer.active, consumer.seen_ms, consumer.selector,
+            consumer.credit_bytes,
         ]
     )  # fmt: skip
 
 
 def _read_consumer(raw: bytes) -> Consumer:
-    name, order, credit, priority, ack_mode, session, active, seen_ms = json.loads(raw)
-    return Consumer(
-        name, order, credit, priority, AckMode(ack_mode), session, active, seen_ms
-    )  # fmt: skip
+    name, order, credit, priority, ack_mode, *rest = json.loads(raw)
+    return Consumer(name, order, credit, priority, AckMode(ack_mode), *rest)
 
 
 def _read_queue(raw: bytes) -> QueueRow:
@@ -235,6 +308,11 @@ def _read_queue(raw: bytes) -> QueueRow:
         paused=tuple(row.paused),
         departures=(row.departures[0], row.departures[1]),
     )
+
+
+def _read_address(raw: bytes) -> AddressRow:
+    row = AddressRow(*json.loads(raw))
+    return row._replace(members=tuple(row.members))
 
 
 def _read_page(raw: bytes) -> tuple[tuple[str, bool], ...]:
@@ -260,6 +338,10 @@ _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.ENDED: (_json, _read_page),
     Kind.PAST: (_json, lambda raw: Past(*json.loads(raw))),
     Kind.DEPARTED: (str.encode, bytes.decode),
+    Kind.ADDRESS: (_json, _read_address),
+    Kind.RETAINED: (write_message, read_message),
+    Kind.XID: (_json, lambda raw: XidRow(*json.loads(raw))),
+    Kind.OPERATION: (_write_operation, _read_operation),
 }
 
 

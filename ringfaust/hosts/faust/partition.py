@@ -26,7 +26,7 @@ from ringfaust.hosts.faust.loop import Loop
 from ringfaust.hosts.faust.pulling import Pulling
 from ringfaust.hosts.faust.shared import Shared
 from ringfaust.hosts.faust.store import RocksStore
-from ringfaust.hosts.road import POSITIONS_KEY, Outputs, Road, read_positions
+from ringfaust.hosts.road import POSITIONS_KEY, Outputs, Road, Writes, read_positions
 from ringfaust.hosts.store import ByteStore
 from ringfaust.wire.record import InRecord, Role
 
@@ -70,6 +70,8 @@ class Partition(Loop):
         state = State(ByteStore(self._store), self._shared.catalog)
         self._road = Road(self._shared.road_map, state, positions, self._committer.gather)
         self._pulling = Pulling(self.number, self._road, self._shared.reader)
+        self._road.start()
+        self._inbox.arrived.set()  # so that what this has brought is committed soon
 
     async def _open_store(self) -> RocksStore:
         path = self._shared.data_dir / f"partition-{self.number}"
@@ -131,14 +133,14 @@ class Partition(Loop):
     async def _fly(
         self,
         outputs: Outputs[RecordBatches],
-        writes: list[tuple[bytes, bytes | None]],
+        writes: Writes,
         offsets: Mapping[str, int],
         wall_ms: int,
     ) -> None:
         """Commit, then apply."""
         assert self._committer is not None and self._store is not None
-        end = await self._committer.commit(outputs, writes, offsets)
-        self._store.apply(writes, end, wall_ms)
+        end = await self._committer.commit(outputs, writes.changelog, offsets)
+        self._store.apply(writes.store, end, wall_ms)
         self._road.state.settle(self._shared.cache_bytes)
 
     def _tick(self, wall_ms: int) -> None:

@@ -40,7 +40,7 @@ class Pulling:
         self._reader().halt(TP(topic, self._number))
         offset = self._road.positions[topic]
         log.info(
-            "%s, partition %d: waits at offset %d, for pulling of queue %r is paused",
+            "%s, partition %d: waits at offset %d, for queue %r is full, or its pulling is paused",
             topic, self._number, offset, queue,
         )  # fmt: skip
 

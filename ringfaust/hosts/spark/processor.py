@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import (
     ArrayType,
@@ -47,6 +48,14 @@ _GC_THRESHOLDS = (100_000, 50, 100)
 """As a worker's: most garbage is freed by reference counts."""
 _TIMER = -1
 """Beside the pages: the timer that is set, if any; setting one anew each time costs calls."""
+
+
+def _batch() -> int:
+    """Number of the micro-batch under way; Spark has no other word for it in a task."""
+    context = TaskContext.get()
+    number = context.getLocalProperty("streaming.sql.batchId") if context else None
+    assert number is not None, "a stateful operator runs in a batch of a query"
+    return int(number)
 
 
 class _StatePages:
@@ -125,7 +134,7 @@ class RingProcessor(StatefulProcessor):
         self, key: Any, records: list[InRecord], now_ms: int, fired_ms: int | None
     ) -> Iterator[pd.DataFrame]:
         partition = self._partitions[int(key[0])]
-        turn = Turn(self._plan, partition, self._pages, now_ms)
+        turn = Turn(self._plan, partition, self._pages, now_ms, _batch())
         for outputs in turn.run(records):
             yield from write_frames(outputs, self._topics, partition)
         self._set_timer(turn.close(), now_ms, fired_ms)

@@ -16,7 +16,9 @@ from ringfaust.wire.record import InRecord, OutRecord
 from ringfaust.wire.stored import read_record, write_record
 
 _WAITING_KEY = b"\0waiting"
-"""By topic that is blocked (R90): the queue, and the numbers of its waiting records, from–to."""
+"""By topic that is blocked (R60, R90): the queue, and the numbers of what waits, from–to."""
+_STARTED_KEY = b"\0started"
+"""The start of the job whose `Start` this partition has had: its `first_batch`."""
 _TAKE = 4_000
 """Records between two lots of outputs."""
 _WRITE = 32_000
@@ -31,6 +33,8 @@ class Start:
     ends: Mapping[str, Mapping[int, int]]
     """By topic and partition: one beyond the last record that was there. Time waits until it has
     been read (architecture 4)."""
+    first_batch: int = 0
+    """Number of the first batch that was not planned yet: one before it is done again as it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +61,21 @@ class Plan:
             topic: ends[partition] for topic, ends in known[-1].ends.items() if partition in ends
         }
 
+    def first_batch(self, batch: int) -> int | None:
+        """With which batch the run began that first did this one; None: nobody has noted it."""
+        known = [start.first_batch for start in self.starts if start.first_batch <= batch]
+        return known[-1] if known else None
+
 
 class Turn:
     """One micro-batch: `run` it, then `close` it."""
 
-    def __init__(self, plan: Plan, partition: int, pages: Pages, now_ms: int) -> None:
-        """`now_ms`: the batch's time, the same if it is done again."""
+    def __init__(
+        self, plan: Plan, partition: int, pages: Pages, now_ms: int, batch: int = 0
+    ) -> None:
+        """`batch`: its number. `now_ms`: its time. Both are the same if it is done again."""
         self._plan = plan
+        self._batch = batch
         self._partition = partition
         self._now_ms = now_ms
         self._leaves = Leaves(pages)
@@ -76,6 +88,7 @@ class Turn:
 
     def run(self, records: Sequence[InRecord]) -> Iterator[Outputs]:
         """Let time act, then take the records; what comes out, lot by lot."""
+        self._start()
         self._tick()
         yield from self._go_on()
         for start in range(0, len(records), _TAKE):
@@ -100,8 +113,16 @@ class Turn:
         return self._road.state.next_wake_ms()
 
     def _write(self) -> None:
-        self._leaves.apply(self._road.writes())
+        self._leaves.apply(self._road.writes().store)
         self._road.state.settle(self._plan.cache_bytes)
+
+    def _start(self) -> None:
+        """The first turn after the job was started anew does what a worker does on opening."""
+        first = self._plan.first_batch(self._batch)
+        noted = None if first is None else b"%d" % first
+        if noted is not None and self._leaves.get(_STARTED_KEY) != noted:
+            self._leaves.apply([(_STARTED_KEY, noted)])
+            self._road.start()
 
     def _tick(self) -> None:
         if self._plan.road_map.log_is_clock:
@@ -151,9 +172,9 @@ def _waiting_key(topic: str, number: int) -> bytes:
     return b"\xff%b\0%b" % (topic.encode(), number.to_bytes(8, "big"))
 
 
-def is_waiting(key: bytes) -> bool:
-    """Is this row of a record that waits? A worker has none: it reads them again (R90)."""
-    return key.startswith(b"\xff") or key == _WAITING_KEY
+def is_own(key: bytes) -> bool:
+    """Is this a row that a worker has not? What waits, it reads again (R90)."""
+    return key.startswith(b"\xff") or key in (_WAITING_KEY, _STARTED_KEY)
 
 
 def waiting_topics(rows: Mapping[bytes, bytes]) -> set[str]:

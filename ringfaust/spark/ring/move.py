@@ -24,7 +24,7 @@ from ringfaust.hosts.faust.commit import Committer
 from ringfaust.hosts.faust.inputs import committed_offsets
 from ringfaust.hosts.road import POSITIONS_KEY, read_positions
 from ringfaust.hosts.spark.leaves import Leaves
-from ringfaust.hosts.spark.turn import is_waiting, waiting_topics
+from ringfaust.hosts.spark.turn import is_own, waiting_topics
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.ring.job import hopping_routes, seats, topics_at_home
 from ringfaust.spark.ring.starts import (
@@ -204,7 +204,7 @@ async def _write(
 ) -> None:
     topics: dict[str, str] = {Role.CHANGELOG: worker.topic(Role.CHANGELOG)}
     for partition, rows in states.items():
-        kept = [(key, value) for key, value in rows if not is_waiting(key)]
+        kept = [(key, value) for key, value in rows if not is_own(key)]
         gone = known.get(partition, set()) - {key for key, _ in kept}
         writes: list[tuple[bytes, bytes | None]] = [(key, None) for key in gone]
         positions = read_positions(dict(kept).get(POSITIONS_KEY))

@@ -82,14 +82,16 @@ def note_start(
     known = [_from_json(start) for start in json.loads(read_text(spark, checkpoint, _FILE) or "[]")]
     now_ms = max([time.time_ns() // 1_000_000, *(start.started_ms + 1 for start in known)])
     ends = asyncio.run(record_ends(client, topics))
-    starts = [*known[1 - _KEPT :], Start(started_ms=now_ms, ends=ends)]
+    first_batch = max(numbers_in(spark, checkpoint, "offsets"), default=-1) + 1
+    start = Start(started_ms=now_ms, ends=ends, first_batch=first_batch)
+    starts = [*known[1 - _KEPT :], start]
     _write(spark, checkpoint, _FILE, json.dumps([asdict(start) for start in starts]))
     return starts
 
 
 def _from_json(start: Mapping[str, Any]) -> Start:
     ends = {topic: {int(p): end for p, end in of.items()} for topic, of in start["ends"].items()}
-    return Start(started_ms=start["started_ms"], ends=ends)
+    return Start(started_ms=start["started_ms"], ends=ends, first_batch=start.get("first_batch", 0))
 
 
 async def record_ends(
