@@ -1,0 +1,589 @@
+"""Message selectors (R15): the tables of JMS 2.0, chapter 3.8, and SQLite as a second opinion."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lark import Lark
+
+from ringfaust.core import limits
+from ringfaust.core.model import Message
+from ringfaust.core.selector import Untyped, compile_selector
+from ringfaust.core.selector_grammar import GRAMMAR
+from ringfaust.errors import BadSelector, RingfaustError
+
+
+class Payload:
+    """Stands for the host's: has properties, and counts how often it was asked."""
+
+    def __init__(self, **properties: Any) -> None:
+        self.values = properties
+        self.asked = 0
+
+    def properties(self) -> Mapping[str, Any]:
+        self.asked += 1
+        return self.values
+
+
+PLAIN = Message(
+    id="m-1", sequence=1, position=1, priority=4, enqueued_ms=1_000, expires_at_ms=0, due_ms=0,
+    group="", attempts=0, handovers=0, holders=(), size_bytes=1, payload=Payload(),
+)  # fmt: skip
+
+
+def judged(text: str, **properties: Any) -> bool | None:
+    """True, false or unknown; `matches` says the same of the message."""
+    selector = compile_selector(text)
+    result = selector.judge(PLAIN, properties)
+    assert selector.matches(PLAIN._replace(payload=Payload(**properties))) is (result is True)
+    return result
+
+
+T, F, U = True, False, None
+
+
+# --- three-valued logic ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "both", "either"),
+    [
+        (T, T, T, T), (T, F, F, T), (T, U, U, T),
+        (F, T, F, T), (F, F, F, F), (F, U, F, U),
+        (U, T, U, T), (U, F, F, U), (U, U, U, U),
+    ],
+)  # fmt: skip
+def test_and_or(left: bool | None, right: bool | None, both: bool | None, either: bool) -> None:
+    assert judged("p AND q", p=left, q=right) is both
+    assert judged("p OR q", p=left, q=right) is either
+
+
+@pytest.mark.parametrize(("value", "result"), [(T, F), (F, T), (U, U)])
+def test_not(value: bool | None, result: bool | None) -> None:
+    assert judged("NOT p", p=value) is result
+    assert judged("NOT (p)", p=value) is result
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n = 1", "n <> 1", "n < 1", "n <= 1", "n > 1", "n >= 1", "n = 'x'", "n = TRUE", "n = n",
+        "n <> n", "n LIKE '%'", "n NOT LIKE '%'", "n IN ('a')", "n NOT IN ('a')",
+        "n BETWEEN 1 AND 2", "n NOT BETWEEN 1 AND 2", "1 BETWEEN n AND 2", "1 BETWEEN 0 AND n",
+        "-n = 0", "+n = 0", "n + 1 = 1", "1 - n = 1", "n * 0 = 0", "n / 1 = 0", "n", "NOT n",
+        "n AND TRUE", "n OR FALSE",
+    ],
+)  # fmt: skip
+def test_null_makes_unknown(text: str) -> None:
+    assert judged(text) is U
+    assert judged(text, n=None) is U
+    assert judged(f"NOT ({text})") is U
+
+
+def test_null_in_between_may_be_decided_all_the_same() -> None:
+    assert judged("5 BETWEEN n AND 4") is F
+    assert judged("5 NOT BETWEEN n AND 4") is T
+    assert judged("5 BETWEEN 6 AND n") is F
+
+
+def test_is_null() -> None:
+    assert judged("n IS NULL") is T
+    assert judged("n IS NOT NULL") is F
+    assert judged("n IS NULL", n="") is F
+    assert judged("n IS NOT NULL", n=False) is T
+
+
+# --- the examples of the specification ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "properties", "result"),
+    [
+        ("type = 'car' AND color = 'blue' AND weight > 2500",
+         {"type": "car", "color": "blue", "weight": 3000}, T),
+        ("type = 'car' AND color = 'blue' AND weight > 2500",
+         {"type": "car", "color": "blue", "weight": 2500}, F),
+        ("age BETWEEN 15 AND 19", {"age": 15}, T),
+        ("age BETWEEN 15 AND 19", {"age": 19}, T),
+        ("age BETWEEN 15 AND 19", {"age": 20}, F),
+        ("age >= 15 AND age <= 19", {"age": 17}, T),
+        ("age NOT BETWEEN 15 AND 19", {"age": 14}, T),
+        ("age < 15 OR age > 19", {"age": 14}, T),
+        ("Country IN ('UK', 'US', 'France')", {"Country": "UK"}, T),
+        ("Country IN ('UK', 'US', 'France')", {"Country": "Peru"}, F),
+        ("Country NOT IN ('UK', 'US', 'France')", {"Country": "UK"}, F),
+        ("Country NOT IN ('UK', 'US', 'France')", {"Country": "Peru"}, T),
+        ("phone LIKE '12%3'", {"phone": "123"}, T),
+        ("phone LIKE '12%3'", {"phone": "12993"}, T),
+        ("phone LIKE '12%3'", {"phone": "1234"}, F),
+        ("word LIKE 'l_se'", {"word": "lose"}, T),
+        ("word LIKE 'l_se'", {"word": "loose"}, F),
+        (r"underscored LIKE '\_%' ESCAPE '\'", {"underscored": "_foo"}, T),
+        (r"underscored LIKE '\_%' ESCAPE '\'", {"underscored": "bar"}, F),
+        ("phone NOT LIKE '12%3'", {"phone": "123"}, F),
+        ("phone NOT LIKE '12%3'", {"phone": "1234"}, T),
+        ("prop_name IS NULL", {}, T),
+        ("prop_name IS NOT NULL", {"prop_name": 1}, T),
+        ("name = 'literal''s'", {"name": "literal's"}, T),
+    ],
+)  # fmt: skip
+def test_examples_of_jms(text: str, properties: dict[str, Any], result: bool) -> None:
+    assert judged(text, **properties) is result
+
+
+# --- what binds how -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("a OR b AND c", "a OR (b AND c)"),
+        ("NOT a AND b", "(NOT a) AND b"),
+        ("NOT a OR b", "(NOT a) OR b"),
+        ("NOT x = 1", "NOT (x = 1)"),
+        ("NOT x BETWEEN 1 AND 2 AND a", "(NOT (x BETWEEN 1 AND 2)) AND a"),
+        ("NOT NOT a", "a"),
+        ("x + 2 * 3 = 7", "x + (2 * 3) = 7"),
+        ("x - 2 - 3 = -4", "(x - 2) - 3 = -4"),
+        ("x * 8 / 4 / 2 = 1", "((x * 8) / 4) / 2 = 1"),
+        ("-x * 2 = -2", "(-x) * 2 = -2"),
+        ("x - -x = 2", "x - (-x) = 2"),
+        ("x BETWEEN 0 + 1 AND 1 * 2", "x BETWEEN (0 + 1) AND (1 * 2)"),
+        ("a and not b or c", "(a AND (NOT b)) OR c"),
+        ("x=1AND a", "(x = 1) AND a"),
+    ],
+)
+def test_precedence(text: str, same: str) -> None:
+    seen = set()
+    for mask in range(16):
+        flags = {name: bool(mask >> bit & 1) for bit, name in enumerate("abc")}
+        result = judged(text, x=mask >> 3, **flags)
+        assert result is judged(same, x=mask >> 3, **flags)
+        seen.add(result)
+    assert seen == {T, F}
+
+
+# --- literals and identifiers ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [
+        ("57", 57), ("-957", -957), ("+62", 62), ("57L", 57), ("0", 0), ("0x1F", 31),
+        ("0XffL", 255), ("017", 15), ("9223372036854775807", 2**63 - 1),
+        ("-9223372036854775808", -(2**63)), ("7E3", 7000.0), ("-57.9E2", -5790.0), ("7.", 7.0),
+        ("-95.7", -95.7), ("+6.2", 6.2), (".5", 0.5), ("1.e1", 10.0), ("5e-1", 0.5), ("2d", 2.0),
+        ("1.5F", 1.5), ("'it''s'", "it's"), ("''", ""), ("'ä\n'", "ä\n"), ("'-- /*'", "-- /*"),
+        ("TRUE", True), ("false", False), ("True", True),
+    ],
+)  # fmt: skip
+def test_literals(literal: str, value: object) -> None:
+    assert judged(f"x = {literal}", x=value) is T
+    assert judged(f"{literal} <> x", x=value) is F
+
+
+@pytest.mark.parametrize("name", ["$", "_", "a$b_1", "größe", "名前", "NOTHING", "in_", "nullable"])
+def test_identifiers(name: str) -> None:
+    assert judged(f"{name} = 1", **{name: 1}) is T
+
+
+def test_names_differ_by_case_and_keywords_do_not() -> None:
+    assert judged("Color = 1", color=1) is U
+    assert judged("a = 1 aNd b bEtWeEn 1 AnD 2 oR c iS nUlL", a=1, b=2) is T
+    assert judged("\n a\t=\r\n1\f", a=1) is T
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "x", "result"),
+    [
+        ("x = 1", 1.0, T), ("x = 1.0", 1, T), ("x < 1.5", 1, T), ("x >= 2", 2.5, T),
+        ("x = '1'", 1, U), ("x <> '1'", 1, U), ("x = 1", "1", U), ("x <> 1", "1", U),
+        ("x > 0", "1", U), ("x = TRUE", 1, U), ("x = 1", True, U), ("x = TRUE", "true", U),
+        ("x > 0", True, U), ("x < x", "a", U), ("x BETWEEN 1 AND 2", "1", U),
+        ("x = x", "a", T), ("x = x", True, T), ("x <> x", 1.5, F), ("x", 1, U), ("x", "true", U),
+        ("x LIKE '1'", 1, U), ("x NOT LIKE '1'", 1, U), ("x IN ('1')", 1, U),
+        ("x NOT IN ('1')", True, U), ("x + 1 = 2", "1", U), ("x + 1 = 2", True, U),
+        ("-x = 1", "1", U), ("x = x", [1], U), ("x IS NULL", [1], F), ("x = 1", [1], U),
+        ("(x = 1) = TRUE", 1, T), ("(x = 1) <> (x = 2)", 1, T),
+    ],
+)  # fmt: skip
+def test_only_like_types_compare(text: str, x: object, result: bool | None) -> None:
+    assert judged(text, x=x) is result
+
+
+@pytest.mark.parametrize(
+    ("text", "x", "result"),
+    [
+        ("x = '7'", "7", T), ("x = '7'", "7.0", F), ("x = 7", "7.0", T), ("x <> 7", "8", T),
+        ("x > 6.5", "7", T), ("7 >= x", "-.5e1", T), ("x = 7E3", "7000", T), ("x = 7", "+7", T),
+        ("x = 7", "007", T), ("x = 7", "seven", U), ("x <> 7", "", U), ("x = 7", " 7", U),
+        ("x = 7", "7\n", U), ("x = 7", "7e", U), ("x = 7", "٧", U), ("x = 7", "1_0", U),
+        ("x > 0", "1e999", U), ("x > 0", "inf", U), ("x = x", "nan", T), ("x > 0", "9" * 64, T),
+        ("x > 0", "9" * 65, U), ("x + 1 = 8", "7", T), ("-x = -7", "7", T),
+        ("x BETWEEN 1 AND 9", "7", T), ("x = TRUE", "TRUE", T), ("x = FALSE", "true", F),
+        ("x <> TRUE", "no", U), ("x", "True", T), ("NOT x", "false", T), ("x AND TRUE", "1", U),
+        ("x LIKE '7_'", "70", T), ("x IN ('70')", "70", T), ("x NOT IN ('70')", "70", F),
+        ("x = y", "7", T), ("y = x", "7", T), ("x = z", "7", T), ("x < w", "7", T),
+        ("x = w", "07.5", F), ("x IS NULL", "", F),
+    ],
+)  # fmt: skip
+def test_text_of_plain_headers(text: str, x: str, result: bool | None) -> None:
+    others = {"y": "7", "z": 7, "w": Untyped("7.5")}
+    assert judged(text, x=Untyped(x), **others) is result
+
+
+# --- arithmetic -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("x / 2 = 3.5", T), ("x / 0 = 1", U), ("x / 0.0 = 1", U), ("NOT x / 0 = 1", U),
+        ("1 / 3 * 3 = 1", T), ("big + 1 > 0", U), ("least - 1 < 0", U), ("-least > 0", U),
+        ("big * big > 0", U), ("big + 0 = big", T), ("1E308 * 10 > 0", U), ("huge > 0", T),
+        ("huge * 2 > 0", U), ("huge * 1.5 > 0", U), ("huge / huge = 1", T), ("inf > 1E308", T),
+        ("inf - inf = 0", U), ("nan = nan", U), ("nan <> nan", U), ("nan IS NULL", F),
+        ("huge = inf", F), ("huge < inf", T), ("+huge > 0", U), ("-0.0 = 0", T),
+    ],
+)  # fmt: skip
+def test_arithmetic_never_raises(text: str, result: bool | None) -> None:
+    odd = {"huge": 10**400, "inf": float("inf"), "nan": float("nan")}
+    assert judged(text, x=7, big=2**63 - 1, least=-(2**63), **odd) is result
+
+
+# --- LIKE -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "result"),
+    [
+        ("", "", T), ("", "a", F), ("%", "", T), ("%%", "a", T), ("_", "", F), ("_%_", "a", F),
+        ("a%", "ba", F), ("%a", "a\n", F), ("a_c", "a\nc", T), ("%", "a\nb", T), ("A", "a", F),
+        ("a.c", "abc", F), ("a.c", "a.c", T), ("[ab]*\\", "[ab]*\\", T), ("%ab%ab", "ab", F),
+        ("%ab%ab", "xabab", T), ("a%a", "a", F), ("%a_%c", "aaxbc", T), ("😀_", "😀😀", T),
+        ("^a$", "a", F), ("%ana%", "banana", T), ("%ana%ana", "banana", F), ("''", "'", T),
+    ],
+)  # fmt: skip
+def test_like(pattern: str, text: str, result: bool) -> None:
+    assert judged(f"x LIKE '{pattern}'", x=text) is result
+    assert judged(f"x NOT LIKE '{pattern}'", x=text) is not result
+
+
+@pytest.mark.parametrize(
+    ("pattern", "escape", "text", "result"),
+    [
+        ("!%", "!", "%", T), ("!%", "!", "a", F), ("!!", "!", "!", T), ("!a", "!", "a", T),
+        ("%%", "%", "%", T), ("%%", "%", "a", F), ("__", "_", "_", T), ("a''%", "''", "a%", T),
+        ("\\_x\\%", "\\", "_x%", T),
+    ],
+)  # fmt: skip
+def test_like_with_escape(pattern: str, escape: str, text: str, result: bool) -> None:
+    assert judged(f"x LIKE '{pattern}' ESCAPE '{escape}'", x=text) is result
+
+
+def test_like_does_not_try_all_ways() -> None:
+    """Each `%` that could be tried anew would multiply the time by the length of the text."""
+    assert judged(f"x LIKE '{'%a' * 500}%b'", x="a" * 10_000) is F
+    assert judged(f"x LIKE '{'%a_' * 500}%b_'", x="ab" * 5_000) is F
+
+
+# --- fields of the message ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "result"),
+    [
+        ("JMSPriority = 4", {}, T),
+        ("JMSPriority > 4", {"priority": 9}, T),
+        ("JMSTimestamp BETWEEN 1000 AND 1000", {}, T),
+        ("JMSMessageID = 'm-1'", {}, T),
+        ("JMSMessageID = 7", {"id": "7"}, U),
+        ("JMSXGroupID IS NULL", {}, T),
+        ("JMSXGroupID = 'g'", {"group": "g"}, T),
+        ("JMSXDeliveryCount = 1", {}, T),
+        ("JMSXDeliveryCount = 3", {"attempts": 2}, T),
+        ("JMSExpiration = 0", {}, T),
+        ("JMSExpiration = 5", {"expires_at_ms": 5}, T),
+        ("JMSRedelivered", {}, F),
+        ("JMSRedelivered = TRUE", {"handovers": 1}, T),
+        ("JMSDeliveryMode = 'PERSISTENT'", {}, T),
+        ("JMSDeliveryMode = 'NON_PERSISTENT'", {"persistent": False}, T),
+        ("JMSType IS NULL", {}, T),
+        ("JMSCorrelationID = 'c'", {}, U),
+        ("JMS_vendor = 1", {}, U),
+        ("jmsPriority = 4", {}, U),
+    ],
+)
+def test_fields_of_jms(text: str, fields: dict[str, Any], result: bool | None) -> None:
+    """Those that ringfaust has not are null, whatever a property is called."""
+    properties = {"JMSType": "t", "JMSCorrelationID": "c", "JMS_vendor": 1, "JMSPriority": 0}
+    message = PLAIN._replace(payload=Payload(**properties), **fields)
+    assert compile_selector(text).judge(message, properties) is result
+    assert compile_selector(text).matches(message) is (result is True)
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [("a = 1 AND a = 2 OR b + c = a", 1), ("JMSPriority = 4 AND (b IS NULL)", 1), ("a", 1),
+     ("JMSPriority = 4 AND JMSType IS NULL", 0), ("1 = 1", 0)],
+)  # fmt: skip
+def test_properties_are_asked_for_once_or_not_at_all(text: str, times: int) -> None:
+    payload = Payload(a=1)
+    compile_selector(text).matches(PLAIN._replace(payload=payload))
+    assert payload.asked == times
+
+
+def test_equal_by_text() -> None:
+    text = "a = 1"
+    assert compile_selector(text) is compile_selector("a = " + "1")
+    one = compile_selector(text)
+    assert one.text == text
+    compile_selector.cache_clear()
+    assert compile_selector(text) == one
+    assert compile_selector("a  = 1") != one
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "advice"),
+    [
+        ("", 1, "blank"),
+        (" \n", 1, "blank"),
+        ("a =", 4, "ends too early"),
+        ("a = 1 AND", 10, "ends too early"),
+        ("(a = 1", 7, "ends too early; what can be: )"),
+        ("a = 1)", 6, ") cannot be here"),
+        ("a != 1", 3, "<>"),
+        ("a == 1", 4, "= cannot be here"),
+        ("a = 1 AMD b = 2", 7, "AMD cannot be here; what can be: * or /, + or -, AND, OR"),
+        ("a = b = c", 7, "= cannot be here"),
+        ("=a", 1, "= cannot be here"),
+        ("a b", 3, "b cannot be here"),
+        ("AND = 1", 1, "AND cannot be here"),
+        ("a.b = 1", 2, "only in text"),
+        ("a-b = 'x' c", 11, "c cannot be here"),
+        ("\n\na # 1", 5, "only in text"),
+        ("1a = 1", 2, "a cannot be here"),
+        ("a\u00a0= 1", 1, "identifier has letters"),
+        ('a = "x"', 5, "single quotes"),
+        ("a = 'x", 5, "no closing quote"),
+        ("a % 2 = 0", 3, "+ - * /"),
+        ("a = NULL", 5, "IS NULL"),
+        ("a IS TRUE", 6, "what can be: NOT, NULL"),
+        ("a IN ()", 7, ") cannot be here; what can be: text"),
+        ("a IN (1)", 7, "1 cannot be here"),
+        ("'a' IN ('a')", 1, "identifier before it"),
+        ("a + 1 LIKE 'x'", 1, "identifier before it"),
+        ("a LIKE b", 8, "b cannot be here"),
+        ("1 IS NULL", 1, "identifier before it"),
+        ("a LIKE 'x' ESCAPE 'xy'", 19, "exactly one"),
+        ("a LIKE 'x' ESCAPE ''", 19, "exactly one"),
+        ("a LIKE 'x!' ESCAPE '!'", 8, "ends with its escape character !"),
+        ("a BETWEEN 1 OR 2", 13, "OR cannot be here; what can be: AND"),
+        ("a BETWEEN 'x' AND 'y'", 11, "takes numbers, this is text"),
+        ("a < 'x'", 5, "< takes numbers, this is text"),
+        ("TRUE >= a", 1, ">= takes numbers, this is a condition"),
+        ("a + 'x' = 1", 5, "+ takes numbers"),
+        ("'x' * 2 = a", 1, "* takes numbers"),
+        ("-TRUE = a", 2, "- takes numbers"),
+        ("3 + 5", 1, "no condition"),
+        ("'x'", 1, "no condition"),
+        ("a AND 3 + 5", 7, "no condition"),
+        ("NOT 5", 5, "no condition"),
+        ("a OR (b + 1)", 7, "no condition"),
+        ("a = 08", 5, "octal"),
+        ("a = 9223372036854775809", 5, "at most 9223372036854775807"),
+        ("a = 1E309", 5, "1.7E308"),
+        ("a = 0x", 6, "x cannot be here"),
+    ],
+)
+def test_errors_say_where_and_what(text: str, position: int, advice: str) -> None:
+    with pytest.raises(BadSelector) as caught:
+        compile_selector(text)
+    error = caught.value
+    assert isinstance(error, RingfaustError)
+    assert error.text == text
+    assert error.position == position
+    assert advice in error.advice
+    assert f"character {position}" in str(error)
+    assert error.advice in str(error)
+
+
+HOSTILE = {
+    "10,000 parentheses": "(" * 10_000 + "a" + ")" * 10_000,
+    "2,000 parentheses": "(" * 2_000 + "a" + ")" * 2_000,
+    "open parentheses": "(" * 4_000,
+    "closed parentheses": ")" * 4_000,
+    "NOT": "NOT " * 1_000 + "a",
+    "minus": "-" * 4_000 + "1 = a",
+    "nested AND": "(a AND " * 500 + "a" + ")" * 500,
+    "nested sums": "(1 + " * 600 + "1" + ")" * 600 + " = a",
+    "one over the depth": "NOT " * limits.SELECTOR_DEPTH + "a",
+    "long": "a = '" + "x" * limits.SELECTOR_CHARS + "'",
+    "megabytes": "a" * 10_000_000,
+    "quotes without end": "'" * 4_095,
+    "digits": "a = " + "9" * 4_000,
+    "hex digits": "a = 0x" + "F" * 4_000,
+    "exponent": "a = 1E" + "9" * 4_000,
+    "null characters": "\x00" * 100,
+    "lone surrogate": "a = 1 \ud800",
+    "comment": "a = 1 /* x */",
+    "statement": "a = 1; DROP TABLE messages",
+    "long word": "a " + "b" * 4_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_text_is_refused(text: str) -> None:
+    with pytest.raises(BadSelector) as caught:
+        compile_selector(text)
+    assert len(str(caught.value)) < 500
+    assert 1 <= caught.value.position <= len(text) + 1
+
+
+def test_the_longest_and_the_deepest_are_taken() -> None:
+    assert judged("NOT " * (limits.SELECTOR_DEPTH - 1) + "a", a=True) is F
+    deep = limits.SELECTOR_DEPTH - 1
+    assert judged("(" * deep + "a" + ")" * deep, a=True) is T
+    longest = "1" + "+1" * 2_000 + " = x"
+    assert judged(longest.ljust(limits.SELECTOR_CHARS), x=2_001) is T
+    assert judged("a AND " * 600 + "a", a=True) is T
+    assert judged("a OR " * 600 + "b", a=False) is U
+
+
+def test_the_grammar_is_read_in_one_way_only() -> None:
+    """In strict mode lark refuses a conflict, and terminals that overlap without priority."""
+    assert Lark(GRAMMAR, parser="lalr", lexer="basic", strict=True).rules
+
+
+def test_the_same_on_every_host() -> None:
+    """Neither the order of hashes nor the locale shows (R102)."""
+    code = (
+        "from ringfaust.core.selector import *\n"
+        "for text in ('a', 'a =', 'a IN (', '1 1', 'a LIKE 1', 'a = 08', 'ä = 1 ('):\n"
+        "    try: print(compile_selector(text).text)\n"
+        "    except ValueError as error: print(ascii(str(error)))\n"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True, text=True, check=True,
+            env=os.environ | {"PYTHONHASHSEED": seed, "LC_ALL": locale},
+        ).stdout
+        for seed, locale in (("1", "C"), ("2", "C.UTF-8"), ("3", "tr_TR.UTF-8"))
+    }  # fmt: skip
+    assert len(told) == 1
+    assert "".join(told).count("selector, character") == 6
+
+
+# --- any text, any values; and a second opinion ---------------------------------------------------
+
+WORDS = [
+    "a", "s", "JMSPriority", "1", "0", "2.5", "9223372036854775808", "'x'", "'%_'", "''", "TRUE",
+    "NULL", "NOT", "AND", "OR", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "(", ")", ",", "+", "-",
+    "*", "/", "=", "<>", "<", ">=", "!", "'",
+]  # fmt: skip
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([2**63, -(2**63), 10**400]),
+    st.floats(),
+    st.text(),
+    st.text("0123456789.eE+-tru").map(Untyped),
+    st.sampled_from(["1e400", "nan", "TRUE", "-0"]).map(Untyped),
+)
+
+
+@given(st.one_of(st.text(), st.lists(st.sampled_from(WORDS), max_size=15).map(" ".join)), VALUES)
+@settings(max_examples=500, deadline=None)
+def test_any_text_is_a_selector_or_a_bad_one(text: str, value: Any) -> None:
+    try:
+        selector = compile_selector(text)
+    except BadSelector as error:
+        assert 1 <= error.position <= len(text) + 1
+    else:
+        assert selector.judge(PLAIN, {"a": value, "s": value}) in (True, False, None)
+
+
+def joined(*parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.tuples(*parts).map(" ".join)
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def words(*choices: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(choices)
+
+
+SHORT = st.text("ab%_'\n", max_size=4)
+NUMBERS = st.recursive(
+    words("a", "b", "c", "0", "1", "2", "-3", "1.5", "+2"),
+    lambda inner: st.one_of(
+        joined(inner, words("+", "-", "*"), inner),
+        joined(words("( 1.0 *"), inner, words("/"), inner, words(")")),
+        joined(words("(", "- (", "+ ("), inner, words(")")),
+    ),
+    max_leaves=5,
+)
+ESCAPED = st.lists(words("a", "b", "%", "_", "!%", "!_", "!!"), max_size=4).map("".join)
+SIMPLE = st.one_of(
+    joined(NUMBERS, words("=", "<>", "<", "<=", ">", ">="), NUMBERS),
+    joined(NUMBERS, words("BETWEEN", "NOT BETWEEN"), NUMBERS, words("AND"), NUMBERS),
+    joined(words("s", "t"), words("=", "<>"), SHORT.map(quoted)),
+    joined(words("s = t", "t <> s", "f", "f = TRUE", "g <> FALSE", "g = f", "TRUE")),
+    joined(words("s", "t"), words("IN (", "NOT IN ("), SHORT.map(quoted), words(", 'a' )", ")")),
+    joined(words("s", "t"), words("LIKE", "NOT LIKE"), SHORT.map(quoted)),
+    joined(words("s", "t"), words("LIKE", "NOT LIKE"), ESCAPED.map(quoted), words("ESCAPE '!'")),
+    joined(words("a", "s", "g"), words("IS NULL", "IS NOT NULL")),
+)
+CONDITIONS = st.recursive(
+    SIMPLE,
+    lambda inner: st.one_of(
+        joined(inner, words("AND", "OR"), inner),
+        joined(words("(", "NOT ("), inner, words(")")),
+        joined(words("NOT"), inner),
+    ),
+    max_leaves=6,
+)
+SMALL = st.one_of(st.none(), st.integers(-3, 3))
+PROPERTIES = st.fixed_dictionaries(
+    {"a": SMALL, "b": SMALL, "c": SMALL}
+    | dict.fromkeys("st", st.one_of(st.none(), SHORT))
+    | dict.fromkeys("fg", st.one_of(st.none(), st.booleans()))
+)
+DATABASE = sqlite3.connect(":memory:")
+DATABASE.execute("PRAGMA case_sensitive_like = ON")
+
+
+@given(CONDITIONS, PROPERTIES)
+@settings(max_examples=1_000, deadline=None)
+def test_sqlite_says_the_same(text: str, properties: dict[str, Any]) -> None:
+    columns = ", ".join(f"? AS {name}" for name in properties)
+    query = f"SELECT ({text}) FROM (SELECT {columns})"
+    ((answer,),) = DATABASE.execute(query, tuple(properties.values()))
+    assert judged(text, **properties) is (None if answer is None else bool(answer))
+
+
+@given(CONDITIONS, st.fixed_dictionaries(dict.fromkeys("abcstfg", VALUES)))
+@settings(max_examples=500, deadline=None)
+def test_values_of_any_kind_are_judged(text: str, properties: dict[str, Any]) -> None:
+    assert judged(text, **properties) in (True, False, None)
+    opposite = judged(f"NOT ({text})", **properties)
+    result = judged(text, **properties)
+    assert opposite is (None if result is None else not result)
