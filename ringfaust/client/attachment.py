@@ -94,10 +94,7 @@ class Attachment:
             Exception: what went wrong in the background.
         """
         while True:
-            self.check()
-            reader = self._reader
-            if reader is None:
-                raise Closed("the consumer is not started, or closed")
+            reader = self._reading()
             try:
                 record = await reader.getone()
             except ConsumerStoppedError:
@@ -116,6 +113,12 @@ class Attachment:
         if self._failure is not None:
             raise self._failure
 
+    def _reading(self) -> AIOKafkaConsumer:
+        self.check()
+        if self._reader is None:
+            raise Closed("the consumer is not started, or closed")
+        return self._reader
+
     async def ask(self, kind: str, **fields: object) -> None:
         """Have the worker do something for it, and wait until it did.
 
@@ -128,9 +131,8 @@ class Attachment:
 
     async def end(self) -> int:
         """The end of what has been dispatched so far, for `forget`."""
-        assert self._reader is not None
-        place = self._place(self.partition)
-        return int((await self._reader.end_offsets([place]))[place])
+        place = TopicPartition(self._connection.topic(Role.DISPATCHED), self.partition)
+        return int((await self._reading().end_offsets([place]))[place])
 
     def forget(self, end: int) -> None:
         """All that was dispatched before has been given back: pass over what is yet unread."""
@@ -176,9 +178,6 @@ class Attachment:
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.stop()
-
-    def _place(self, partition: int) -> TopicPartition:
-        return TopicPartition(self._connection.topic(Role.DISPATCHED), partition)
 
     # --- staying alive ---------------------------------------------------------------------------
 

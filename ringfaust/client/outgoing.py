@@ -98,6 +98,8 @@ class Outgoing:
         if unknown := options.keys() - SendOptions.__annotations__.keys():
             raise TypeError(f"unknown: {', '.join(sorted(unknown))}")
         key = options.get("key")
+        if value is None and key is None:
+            raise BadArgument("a message needs a value, or at least a key")
         sent = cls(
             record=Record(
                 topic, _raw(value), _raw(key), _headers(options), options.get("partition")
@@ -107,7 +109,7 @@ class Outgoing:
             ttl_ms=options.get("ttl_ms"),
             made_s=time.monotonic(),
         )
-        found = sent.now()
+        found = sent.after(0)
         try:
             read_send(_Checked(found.key, found.value, found.headers), "any", "any", 0)
         except WireError as error:
@@ -123,10 +125,13 @@ class Outgoing:
         return replace(self, record=record, id=new_id)
 
     def now(self) -> Record:
-        """The record, to be written now: what is left of its relative times."""
+        """The record, to be written some time after its making."""
+        return self.after(int((time.monotonic() - self.made_s) * 1000))
+
+    def after(self, passed_ms: int) -> Record:
+        """The record, to be written so long after its making: with what is left of its times."""
         if self.delay_ms is None and self.ttl_ms is None:
             return self.record
-        passed_ms = int((time.monotonic() - self.made_s) * 1000)
         headers = list(self.record.headers)
         if self.delay_ms is not None:
             headers.append((h.DELAY_MS, b"%d" % max(self.delay_ms - passed_ms, 0)))

@@ -86,7 +86,7 @@ class RingProducer:
         await self.close()
 
     async def send(
-        self, topic: str, value: str | bytes | None = None, **options: Unpack[SendOptions]
+        self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]
     ) -> str:
         """Send a message; returns when the brokers have it.
 
@@ -94,7 +94,7 @@ class RingProducer:
 
         Args:
             topic: one that a route of `queues.yaml` reads.
-            value: the message; text is written as UTF-8.
+            value: the message; text is written as UTF-8. None: a key alone.
             options: what is to be said of it; see `SendOptions`.
 
         Returns:
@@ -113,7 +113,7 @@ class RingProducer:
         if self._open is not None:
             self._open.append(sent)
             return sent.id
-        record = sent.now()
+        record = sent.after(0)
         stored = await producer.send_and_wait(
             record.topic,
             record.value,

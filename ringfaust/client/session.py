@@ -112,7 +112,7 @@ class Session:
         return consumer
 
     async def send(
-        self, topic: str, value: str | bytes | None = None, **options: Unpack[SendOptions]
+        self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]
     ) -> str:
         """Send a message at the commit; its times count from now. See `RingProducer.send`.
 

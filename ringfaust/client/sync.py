@@ -191,9 +191,7 @@ class RingProducer(_Face):
         super().__init__()
         self._inner: client.RingProducer = client.RingProducer(**options)
 
-    def send(
-        self, topic: str, value: str | bytes | None = None, **options: Unpack[SendOptions]
-    ) -> str:
+    def send(self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]) -> str:
         """Send a message; returns its id when the brokers have it."""
         return self._loop.run(self._inner.send(topic, value, **options))
 
@@ -241,9 +239,7 @@ class Session(_Face):
         """Attach a consumer; it is closed with the session."""
         return _SessionConsumer(self._loop.run(self._inner.consumer(queue, **options)), self._loop)
 
-    def send(
-        self, topic: str, value: str | bytes | None = None, **options: Unpack[SendOptions]
-    ) -> str:
+    def send(self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]) -> str:
         """Send a message at the commit; its id."""
         return self._loop.run(self._inner.send(topic, value, **options))
 

@@ -33,6 +33,7 @@ def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) ->
             "ring.*": {},
             "q.short.#": {"consumer_timeout": 2_000},
             "q.one.#": {"max_active_consumers": 1},
+            "q.full.#": {"max_messages": 1, "when_full": "reject_newest"},
         },
     }
     application = Application(
@@ -53,7 +54,7 @@ class Rig:
         self.queue = self.a_queue("any")
 
     def a_queue(self, kind: str) -> str:
-        """A queue's name; the kinds `short` and `one` have settings of their own."""
+        """A queue's name; the kinds `short`, `one` and `full` are set apart."""
         return f"q.{kind}.{self._leaf}"
 
     @property

@@ -1,0 +1,134 @@
+"""A producer on a real worker and broker: what is said of a message, transactions, nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ringfaust.client import BadArgument, ClientError, Closed
+from ringfaust.client.outgoing import Outgoing
+from ringfaust.wire import headers as h
+from tests.client.rig import DEADLINE_S, Rig
+
+NOW_MS = time.time_ns() // 1_000_000
+
+
+@pytest.mark.kafka
+async def test_times_priorities_and_ids_reach_the_queue(rig: Rig) -> None:
+    options: list[dict[str, Any]] = [
+        {"id": "low", "priority": 0},
+        {"id": "high", "priority": 9},
+        {"id": "late", "delay_ms": 600_000},
+        {"id": "later", "deliver_at_ms": NOW_MS + 3_600_000},
+        {"id": "gone", "expires_at_ms": NOW_MS - 1},
+    ]
+    async with rig.producer() as producer:
+        for each in options:
+            sent = await producer.send(rig.to, "x", partition=0, **rig.for_queue(), **each)
+            assert sent == each["id"]
+    await rig.counts(added=5, expired=1)
+    held = await rig.listing()
+    assert (held["ready"], held["scheduled"]) == (["high", "low"], ["late", "later"])
+
+
+@pytest.mark.kafka
+async def test_a_transaction_is_whole_or_not_at_all(rig: Rig) -> None:
+    async with rig.producer() as producer:
+        with pytest.raises(ArithmeticError):
+            async with producer.transaction():
+                await producer.send(rig.to, "no", **rig.for_queue())
+                raise ArithmeticError
+        async with producer.transaction():
+            first = await producer.send(rig.to, "a", partition=0, **rig.for_queue())
+            second = await producer.send(rig.to, "b", partition=0, **rig.for_queue())
+            assert (await rig.listing())["counts"]["added"] == 0
+            with pytest.raises(ClientError, match="is open"):
+                async with producer.transaction():
+                    pass
+        await producer.send(rig.to, "c", id="c", partition=0, **rig.for_queue())
+        await rig.counts(added=3)
+        assert (await rig.listing())["ready"] == [first, second, "c"]
+        async with producer.transaction():
+            pass
+
+
+@pytest.mark.kafka
+async def test_refusals_are_told_by_message_id(rig: Rig) -> None:
+    """R62; of its own messages only, also of those that were sent before it asked."""
+    queue = rig.a_queue("full")
+    async with rig.producer(watch_refusals=True) as producer, rig.producer() as other:
+        await other.send(rig.to, "a", id="a", partition=0, **rig.for_queue(queue))
+        await other.send(rig.to, "b", id="b", partition=0, **rig.for_queue(queue))
+        sent = await producer.send(rig.to, "c", partition=0, **rig.for_queue(queue))
+        await producer.send(rig.to, "d", id="d", partition=0, **rig.for_queue(queue))
+        async with asyncio.timeout(DEADLINE_S):
+            refusals = producer.refusals()
+            refused = [await anext(refusals), await anext(refusals)]
+    assert [(each.reason, each.about) for each in refused] == [
+        ("queue_full", sent), ("queue_full", "d"),
+    ]  # fmt: skip
+
+
+@pytest.mark.kafka
+async def test_a_producer_is_started_first(rig: Rig) -> None:
+    producer = rig.producer()
+    with pytest.raises(Closed):
+        await producer.send(rig.to, "x")
+    async with producer:
+        with pytest.raises(ClientError, match="watch_refusals=True"):
+            await anext(producer.refusals())
+    with pytest.raises(Closed):
+        await producer.send(rig.to, "x")
+
+
+# --- without a broker ---------------------------------------------------------------------------
+
+
+def test_relative_times_count_from_the_send() -> None:
+    sent = Outgoing.of("t", "x", delay_ms=5_000, ttl_ms=60_000)
+    for passed_ms, delay, ttl in ((0, b"5000", b"60000"), (4_000, b"1000", b"56000")):
+        headers = dict(sent.after(passed_ms).headers)
+        assert (headers[h.DELAY_MS], headers[h.TTL_MS]) == (delay, ttl)
+    headers = dict(replace(sent, made_s=sent.made_s - 90).now().headers)
+    assert (headers[h.DELAY_MS], headers[h.TTL_MS]) == (b"0", b"1")
+
+
+def test_no_ttl_is_no_ttl() -> None:
+    for ttl_ms in (0, -1):
+        assert h.TTL_MS not in dict(Outgoing.of("t", "x", ttl_ms=ttl_ms).after(0).headers)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"priority": 10}, "ringfaust-priority"),
+        ({"priority": "high"}, "ringfaust-priority"),
+        ({"id": "x" * 513}, "ringfaust-id"),
+        ({"group": "x" * 250}, "ringfaust-group"),
+        ({"delay_ms": 10**16}, "ringfaust-delay-ms"),
+        ({"deliver_at_ms": -1}, "ringfaust-deliver-at-ms"),
+        ({"expires_at_ms": 1.5}, "ringfaust-expires-at-ms"),
+        ({"properties": {"size": [1]}}, "properties"),
+        ({"properties": {"size": float("nan")}}, "properties"),
+        ({"properties": {"size": object()}}, "properties"),
+        ({"headers": {"ringfaust-id": "x"}}, "ringfaust-id is one of ours"),
+    ],
+)
+def test_nonsense_is_refused_before_it_is_sent(options: Any, told: str) -> None:
+    with pytest.raises(BadArgument, match=told):
+        Outgoing.of("t", "x", **options)
+
+
+def test_a_message_has_a_value_or_a_key() -> None:
+    assert Outgoing.of("t", None, key="k").record.value is None
+    with pytest.raises(BadArgument, match="a value, or at least a key"):
+        Outgoing.of("t", None)
+
+
+def test_unknown_options_are_told() -> None:
+    with pytest.raises(TypeError, match="pririty"):
+        Outgoing.of("t", "x", pririty=3)  # type: ignore[call-arg]

@@ -1,0 +1,178 @@
+"""What a consumer lives through: workers that die and move, its own silence, its own death."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.client import Message, Refused, RingConsumer, SettleRefused
+from ringfaust.scenario.membership import remove_members
+from ringfaust.wire.record import Role
+from tests.chaos.rig import Application, environment
+from tests.client.rig import DEADLINE_S, Rig, ids, new_application, take
+
+pytestmark = pytest.mark.kafka
+
+TIMEOUT_MS = 2_000
+"""Of the queues of the kind `short`."""
+
+
+# --- workers ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Rig]:
+    """An application whose workers die."""
+    application = new_application(tmp_path, broker, batch_records=50)
+    yield Rig(application, "own")
+    application.end()
+
+
+async def consume(consumer: RingConsumer, count: int, seen: list[Message]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while len(seen) < count:
+            message = await consumer.receive()
+            seen.append(message)
+            await message.ack()
+
+
+async def test_a_worker_that_is_killed_and_one_that_comes(own: Rig) -> None:
+    """Nothing is missing and nothing comes twice; the consumer needs no help."""
+    app = own.app
+    first = app.new_worker()
+    names = [f"m{number}" for number in range(400)]
+    seen: list[Message] = []
+    async with own.consumer(credit=20) as consumer:
+        await own.send(*names[:200])
+        await consume(consumer, 50, seen)
+        first.kill()
+        await own.send(*names[200:])
+        await remove_members(app.servers, app.worker_config.application)
+        second = app.new_worker()
+        await consume(consumer, 150, seen)
+        # All partitions move, in order, while messages are held.
+        app.new_worker()
+        second.stop()
+        await consume(consumer, len(names), seen)
+    assert ids(seen) == names
+    assert not any(message.redelivered for message in seen)
+    counts = await own.counts(acked=len(names))
+    assert counts["messages"] == 0
+
+
+# --- silence ------------------------------------------------------------------------------------
+
+
+async def test_a_consumer_that_was_silent_too_long_attaches_again(rig: Rig) -> None:
+    queue = rig.a_queue("short")
+    await rig.send("a", queue=queue)
+    async with rig.consumer(queue, credit=1, heartbeat_ms=2 * TIMEOUT_MS) as silent:
+        (lost,) = await take(silent, 1)
+        async with rig.consumer(queue, credit=1) as other:
+            (again,) = await take(other, 1)
+            assert (again.id, again.redelivered, again.attempt) == ("a", True, 2)
+            await rig.send("b", queue=queue)
+            (next_one,) = await take(silent, 1)  # which it is given since it is there again
+            assert next_one.id == "b"
+            with pytest.raises(SettleRefused) as refused:
+                await lost.ack()
+            assert refused.value.reason == "stale_delivery"
+            await next_one.ack()
+            await again.ack()
+            await rig.counts(queue, acked=2, messages=0)
+
+
+async def test_heartbeats_keep_a_slow_consumer_alive(rig: Rig) -> None:
+    queue = rig.a_queue("short")
+    await rig.send("a", queue=queue)
+    async with rig.consumer(queue) as consumer:
+        (message,) = await take(consumer, 1)
+        await asyncio.sleep(1.5 * TIMEOUT_MS / 1000)  # its work
+        await message.ack(confirm=True)
+    await rig.counts(queue, acked=1)
+
+
+async def test_a_queue_that_does_not_take_it_again_is_told(rig: Rig) -> None:
+    async with rig.connection() as connection:
+        queue = f"made.{rig.queue}"
+        await connection.ask(1, {"type": "create_queue", "queue": queue})
+        async with rig.consumer(queue, heartbeat_ms=1_000) as consumer:
+            assert consumer.partition == 1
+            await connection.ask(1, {"type": "delete_queue", "queue": queue})
+            with pytest.raises(Refused) as refused:
+                await take(consumer, 1)
+            assert refused.value.reason == "unknown_queue"
+            with pytest.raises(Refused):
+                await consumer.recover()
+
+
+# --- death --------------------------------------------------------------------------------------
+
+HOLDER = """
+import asyncio, sys
+from ringfaust.client import RingConsumer
+
+async def main(servers, application, queue):
+    where = {"bootstrap_servers": servers, "application": application}
+    async with RingConsumer(queue, name="holder", heartbeat_ms=500, **where) as consumer:
+        async for message in consumer:
+            print(message.id, flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_what_a_killed_consumer_held_goes_to_another(rig: Rig) -> None:
+    """Within its timeout, and marked as redelivered (R13, R24)."""
+    queue = rig.a_queue("short")
+    await rig.send(*"abcde", queue=queue)
+    arguments = [rig.where["bootstrap_servers"], rig.where["application"], queue]
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, *arguments], stdout=subprocess.PIPE, env=environment()
+    ) as holder:
+        assert holder.stdout is not None
+        held = [(await asyncio.to_thread(holder.stdout.readline)).decode().strip() for _ in "abcde"]
+        holder.kill()
+    assert held == list("abcde")
+    async with rig.consumer(queue, name="other", heartbeat_ms=60_000) as other:
+        messages = await take(other, 5)
+        assert ids(messages) == held
+        assert all(message.redelivered for message in messages)
+        assert [message.attempt for message in messages] == [2] * 5
+        for message in messages:
+            await message.ack(confirm=True)
+    lines = [line async for line in events(rig.app, other.partition, queue)]
+    signs = [line for line in lines if "heartbeat" in line.values() or "holder" in line.values()]
+    (gone,) = [line for line in lines if line["event"] == "detached" and line["timeout"]]
+    again = [line for line in lines if line["event"] == "dispatched" and line["handovers"] == 2]
+    assert gone["consumer"] == "holder"
+    assert {line["time_ms"] for line in again} == {gone["time_ms"]}
+    last_sign_ms = max(line["time_ms"] for line in signs if line["event"] in ("attached", "done"))
+    assert gone["time_ms"] - last_sign_ms >= TIMEOUT_MS
+
+
+async def events(app: Application, partition: int, queue: str) -> AsyncIterator[dict[str, Any]]:
+    """What was told so far of a queue, and all commands that were done."""
+    reader = AIOKafkaConsumer(
+        app.topic(Role.EVENTS), bootstrap_servers=app.servers, auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )  # fmt: skip
+    async with reader:
+        ends = await reader.end_offsets(reader.assignment())
+        for place, end in ends.items():
+            while place.partition == partition and await reader.position(place) < end:
+                for records in (await reader.getmany(place, timeout_ms=200)).values():
+                    for record in records:
+                        for text in record.value.splitlines():
+                            line = json.loads(text)
+                            if line.get("queue", queue) == queue:
+                                yield line

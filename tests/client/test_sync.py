@@ -1,0 +1,64 @@
+"""The face without asyncio, on a real worker and broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ringfaust.client import Closed, SettleRefused
+from ringfaust.client.sync import RingConsumer, RingProducer, Session
+from tests.client.rig import Rig
+
+pytestmark = pytest.mark.kafka
+
+
+def test_produce_consume_settle(rig: Rig) -> None:
+    with RingProducer(**rig.where) as producer:
+        for name in "abc":
+            producer.send(rig.to, name, id=name, partition=0, **rig.for_queue())
+        with producer.transaction():
+            producer.send(rig.to, "d", id="d", partition=0, **rig.for_queue())
+        with pytest.raises(ArithmeticError), producer.transaction():
+            producer.send(rig.to, "e", id="e", **rig.for_queue())
+            raise ArithmeticError
+    seen = []
+    with RingConsumer(rig.queue, **rig.where) as consumer:
+        assert consumer.partition >= 0
+        for message in consumer:
+            seen.append((message.id, message.value))
+            if message.id == "b":
+                message.reject("no", confirm=True)
+            else:
+                message.ack(confirm=True)
+            if message.id == "d":
+                break
+        with pytest.raises(SettleRefused):
+            message.release()
+        assert consumer.receive(timeout_ms=50) is None
+        consumer.add_credit(1)
+        consumer.recover()
+    assert seen == [(name, name.encode()) for name in "abcd"]
+    counts = asyncio.run(rig.counts(acked=3, dead=1))
+    assert counts["messages"] == 0
+    with pytest.raises(Closed):
+        consumer.receive()
+
+
+def test_a_session(rig: Rig) -> None:
+    asyncio.run(rig.send("a", "b"))
+    target = rig.a_queue("target")
+    with Session(**rig.where) as session:
+        consumer = session.consumer(rig.queue, credit=1)
+        for message in consumer:
+            if not message.redelivered:
+                message.ack()
+                session.rollback()
+                continue
+            session.send(rig.to, message.value, **rig.for_queue(target))
+            message.ack()
+            assert session.commit(confirm=True) == []
+            if message.id == "b":
+                break
+    asyncio.run(rig.counts(acked=2, messages=0))
+    asyncio.run(rig.counts(target, added=2))
