@@ -1,0 +1,148 @@
+"""Selectors that are refused, and how; and the longest and deepest that are not (R15, R103)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from lark import Lark
+
+from ringfaust.core import limits
+from ringfaust.core.selector import compile_selector
+from ringfaust.core.selector_grammar import GRAMMAR
+from ringfaust.errors import BadSelector, RingfaustError
+from tests.core.selecting import judged
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "advice"),
+    [
+        ("", 1, "blank"),
+        (" \n", 1, "blank"),
+        ("a =", 4, "ends too early"),
+        ("a = 1 AND", 10, "ends too early"),
+        ("(a = 1", 7, "ends too early; what can be: )"),
+        ("a = 1)", 6, ") cannot be here"),
+        ("a != 1", 3, "<>"),
+        ("a == 1", 4, "= cannot be here"),
+        ("a = 1 AMD b = 2", 7, "AMD cannot be here; what can be: * or /, + or -, AND, OR"),
+        ("a = b = c", 7, "= cannot be here"),
+        ("=a", 1, "= cannot be here"),
+        ("a b", 3, "b cannot be here"),
+        ("AND = 1", 1, "AND cannot be here"),
+        ("a.b = 1", 2, "only in text"),
+        ("a-b = 'x' c", 11, "c cannot be here"),
+        ("\n\na # 1", 5, "only in text"),
+        ("1a = 1", 2, "a cannot be here"),
+        ("a\u00a0= 1", 1, "identifier has letters"),
+        ('a = "x"', 5, "single quotes"),
+        ("a = 'x", 5, "no closing quote"),
+        ("a % 2 = 0", 3, "+ - * /"),
+        ("a = NULL", 5, "IS NULL"),
+        ("a IS TRUE", 6, "what can be: NOT, NULL"),
+        ("a IN ()", 7, ") cannot be here; what can be: text"),
+        ("a IN (1)", 7, "1 cannot be here"),
+        ("'a' IN ('a')", 1, "identifier before it"),
+        ("a + 1 LIKE 'x'", 1, "identifier before it"),
+        ("a LIKE b", 8, "b cannot be here"),
+        ("1 IS NULL", 1, "identifier before it"),
+        ("a LIKE 'x' ESCAPE 'xy'", 19, "exactly one"),
+        ("a LIKE 'x' ESCAPE ''", 19, "exactly one"),
+        ("a LIKE 'x!' ESCAPE '!'", 8, "ends with its escape character !"),
+        ("a BETWEEN 1 OR 2", 13, "OR cannot be here; what can be: AND"),
+        ("a BETWEEN 'x' AND 'y'", 11, "takes numbers, this is text"),
+        ("a < 'x'", 5, "< takes numbers, this is text"),
+        ("TRUE >= a", 1, ">= takes numbers, this is a condition"),
+        ("a + 'x' = 1", 5, "+ takes numbers"),
+        ("'x' * 2 = a", 1, "* takes numbers"),
+        ("-TRUE = a", 2, "- takes numbers"),
+        ("3 + 5", 1, "no condition"),
+        ("'x'", 1, "no condition"),
+        ("a AND 3 + 5", 7, "no condition"),
+        ("NOT 5", 5, "no condition"),
+        ("a OR (b + 1)", 7, "no condition"),
+        ("a = 08", 5, "octal"),
+        ("a = 9223372036854775809", 5, "at most 9223372036854775807"),
+        ("a = 1E309", 5, "1.7E308"),
+        ("a = 0x", 6, "x cannot be here"),
+    ],
+)
+def test_errors_say_where_and_what(text: str, position: int, advice: str) -> None:
+    with pytest.raises(BadSelector) as caught:
+        compile_selector(text)
+    error = caught.value
+    assert isinstance(error, RingfaustError)
+    assert error.text == text
+    assert error.position == position
+    assert advice in error.advice
+    assert f"character {position}" in str(error)
+    assert error.advice in str(error)
+
+
+HOSTILE = {
+    "10,000 parentheses": "(" * 10_000 + "a" + ")" * 10_000,
+    "2,000 parentheses": "(" * 2_000 + "a" + ")" * 2_000,
+    "open parentheses": "(" * 4_000,
+    "closed parentheses": ")" * 4_000,
+    "NOT": "NOT " * 1_000 + "a",
+    "minus": "-" * 4_000 + "1 = a",
+    "nested AND": "(a AND " * 500 + "a" + ")" * 500,
+    "nested sums": "(1 + " * 600 + "1" + ")" * 600 + " = a",
+    "one over the depth": "NOT " * limits.SELECTOR_DEPTH + "a",
+    "long": "a = '" + "x" * limits.SELECTOR_CHARS + "'",
+    "megabytes": "a" * 10_000_000,
+    "quotes without end": "'" * 4_095,
+    "digits": "a = " + "9" * 4_000,
+    "hex digits": "a = 0x" + "F" * 4_000,
+    "exponent": "a = 1E" + "9" * 4_000,
+    "null characters": "\x00" * 100,
+    "lone surrogate": "a = 1 \ud800",
+    "comment": "a = 1 /* x */",
+    "statement": "a = 1; DROP TABLE messages",
+    "long word": "a " + "b" * 4_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_text_is_refused(text: str) -> None:
+    with pytest.raises(BadSelector) as caught:
+        compile_selector(text)
+    assert len(str(caught.value)) < 500
+    assert 1 <= caught.value.position <= len(text) + 1
+
+
+def test_the_longest_and_the_deepest_are_taken() -> None:
+    assert judged("NOT " * (limits.SELECTOR_DEPTH - 1) + "a", a=True) is False
+    deep = limits.SELECTOR_DEPTH - 1
+    assert judged("(" * deep + "a" + ")" * deep, a=True) is True
+    longest = "1" + "+1" * 2_000 + " = x"
+    assert judged(longest.ljust(limits.SELECTOR_CHARS), x=2_001) is True
+    assert judged("a AND " * 600 + "a", a=True) is True
+    assert judged("a OR " * 600 + "b", a=False) is None
+
+
+def test_the_grammar_is_read_in_one_way_only() -> None:
+    """In strict mode lark refuses a conflict, and terminals that overlap without priority."""
+    assert Lark(GRAMMAR, parser="lalr", lexer="basic", strict=True).rules
+
+
+def test_the_same_on_every_host() -> None:
+    """Neither the order of hashes nor the locale shows (R102)."""
+    code = (
+        "from ringfaust.core.selector import *\n"
+        "for text in ('a', 'a =', 'a IN (', '1 1', 'a LIKE 1', 'a = 08', 'ä = 1 ('):\n"
+        "    try: print(compile_selector(text).text)\n"
+        "    except ValueError as error: print(ascii(str(error)))\n"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True, text=True, check=True,
+            env=os.environ | {"PYTHONHASHSEED": seed, "LC_ALL": locale},
+        ).stdout
+        for seed, locale in (("1", "C"), ("2", "C.UTF-8"), ("3", "tr_TR.UTF-8"))
+    }  # fmt: skip
+    assert len(told) == 1
+    assert "".join(told).count("selector, character") == 6
