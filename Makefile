@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test check demo demo-spark bench-quick bench-lake bench-spark-ring chaos clean
+.PHONY: help setup lint test check demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ bench-lake: $(READY) ## bronze and silver of the lake beside a bare copy to Delt
 
 bench-spark-ring: $(READY) ## the rings as a Spark job beside jobs of its shape that do nothing
 	@$(BIN)/python -m bench.spark_ring
+
+bench-spark-skew: $(READY) ## one hot ring among many on Spark; draws docs/spark-skew.svg
+	@$(BIN)/python -m bench.spark_skew
 
 chaos: $(READY) ## kill workers under load and count what comes out
 	@$(BIN)/python -m tests.chaos

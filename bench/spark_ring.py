@@ -115,7 +115,7 @@ def _rate(query: StreamingQuery) -> float:
     return sum(count for count, _ in timed) / sum(took for _, took in timed) * 1000
 
 
-def _run(spark: SparkSession, folder: Path, kind: str, round_: int) -> float:
+def run(spark: SparkSession, folder: Path, kind: str, round_: int) -> float:
     settings = job.JobSettings(
         checkpoint=str(folder / f"{kind}-{round_}"), trigger_ms=0, batch_records=BATCH, tasks=2
     )
@@ -139,7 +139,7 @@ def main() -> None:
         ratios = []
         for round_ in range(ROUNDS):
             nothing, copy, ring = (
-                _run(spark, folder, kind, round_) for kind in ("nothing", "copy", "ring")
+                run(spark, folder, kind, round_) for kind in ("nothing", "copy", "ring")
             )
             ratios.append((ring / nothing, ring / copy))
             figures = [f"{figure:,.0f}" for figure in (nothing, copy, ring)]
