@@ -18,9 +18,6 @@ from ringfaust.wire.record import InRecord, Role
 
 log = logging.getLogger(__name__)
 
-_NOT_ATTACHED = "bad_command"
-"""How a worker refuses the heartbeat of a consumer that it has detached."""
-
 
 class Attachment:
     """See the head of this file. What may fail in the background is raised by `next`."""
@@ -216,7 +213,5 @@ class Attachment:
                 await self._connection.ask(self.partition, {"type": "heartbeat", **self._who})
         except TimeoutError:
             return
-        except Refused as refused:
-            if refused.reason != _NOT_ATTACHED:
-                raise
+        except Refused:  # it is not attached, or its subscription ended with it
             await self._attach_again()

@@ -18,6 +18,7 @@ from tests.chaos.rig import Application
 
 DEADLINE_S = 60
 PARTITIONS = 2
+ADDRESSES = ("q.many.durable", "q.many.copies", "q.many.silent")
 _numbers = itertools.count()
 
 
@@ -35,6 +36,8 @@ def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) ->
             "q.one.#": {"max_active_consumers": 1},
             "q.full.#": {"max_messages": 1, "when_full": "reject_newest"},
         },
+        "addresses": {address: {"retroactive_count": 2} for address in ADDRESSES},
+        "settings": {"q.many.#": {"consumer_timeout": 2_000}},
     }
     application = Application(
         folder / "app", broker.bootstrap_servers, queues, partitions=PARTITIONS,
@@ -54,7 +57,7 @@ class Rig:
         self.queue = self.a_queue("any")
 
     def a_queue(self, kind: str) -> str:
-        """A queue's name; the kinds `short`, `one` and `full` are set apart."""
+        """A queue's name; `short`, `one` and `full` are set apart."""
         return f"q.{kind}.{self._leaf}"
 
     @property

@@ -1,0 +1,95 @@
+"""What a consumer may choose: selectors, bytes, subscriptions; on a real worker and broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ringfaust.client import Refused, RingConsumer
+from tests.client.rig import DEADLINE_S, Rig, ids, take
+
+pytestmark = pytest.mark.kafka
+
+
+async def sizes(rig: Rig, queue: str, *given: int) -> None:
+    """A message for each size, with it as a property."""
+    async with rig.producer() as producer:
+        for size in given:
+            await producer.send(
+                rig.to, "x" * size, id=f"s{size}", partition=0, properties={"size": size},
+                **rig.for_queue(queue),
+            )  # fmt: skip
+
+
+async def test_a_selector_takes_what_it_matches(rig: Rig) -> None:
+    await sizes(rig, rig.queue, 1, 20, 3, 40)
+    async with rig.consumer(selector="size > 10") as large:
+        assert ids(await take(large, 2)) == ["s20", "s40"]
+        async with rig.consumer(selector="NOT (size > 10)") as small:
+            assert ids(await take(small, 2)) == ["s1", "s3"]
+
+
+async def test_a_selector_that_is_none_is_refused(rig: Rig) -> None:
+    with pytest.raises(Refused) as refused:
+        await rig.consumer(selector="size >").start()
+    assert refused.value.reason == "bad_selector"
+
+
+async def test_credit_in_bytes(rig: Rig) -> None:
+    await sizes(rig, rig.queue, 1000, 1001, 1002)
+    async with rig.consumer(credit_bytes=1_500) as consumer:
+        first, _ = await take(consumer, 2)  # the second takes it over its credit
+        assert (await rig.counts(delivering=2))["ready"] == 1
+        await first.ack()
+        assert ids(await take(consumer, 1)) == ["s1002"]
+
+
+async def test_a_durable_subscription_stays(rig: Rig) -> None:
+    address = "q.many.durable"
+    ann = {"address": address, "subscription": "ann", "client": "desk", "heartbeat_ms": 500}
+    async with RingConsumer(**rig.where, **ann) as consumer:
+        assert consumer.queue == f"{address}::desk.ann"
+        await rig.send("a", queue=address)
+        (message,) = await take(consumer, 1)
+        assert (message.id, message.queue) == ("a", consumer.queue)
+        await message.ack(confirm=True)
+        with pytest.raises(Refused) as refused:
+            await RingConsumer(**rig.where, **ann).start()
+        assert refused.value.reason == "consumer_limit"
+    await rig.send("b", queue=address)
+    async with RingConsumer(**rig.where, **ann) as consumer:
+        assert ids(await take(consumer, 1)) == ["b"]
+
+
+async def test_each_subscription_has_its_copy_and_shared_ones_share(rig: Rig) -> None:
+    address = "q.many.copies"
+    to = {**rig.where, "address": address, "heartbeat_ms": 500}
+    async with (
+        RingConsumer(**to) as alone,
+        RingConsumer(**to, subscription="all", shared=True, credit=1) as one,
+        RingConsumer(**to, subscription="all", shared=True, credit=1) as two,
+    ):
+        await rig.send("a", "b", queue=address)
+        assert ids(await take(alone, 2)) == ["a", "b"]
+        assert ids(await take(one, 1)) == ["a"]
+        assert ids(await take(two, 1)) == ["b"]
+        # It comes later, and gets what the address has kept.
+        async with RingConsumer(**to) as late:
+            assert ids(await take(late, 2)) == ["a", "b"]
+
+
+async def test_a_subscription_that_ended_by_silence_begins_anew(rig: Rig) -> None:
+    to = {**rig.where, "address": "q.many.silent", "heartbeat_ms": 4_000}
+    async with RingConsumer(**to) as consumer:
+        async with asyncio.timeout(DEADLINE_S):
+            while not consumer.losses:
+                await asyncio.sleep(0.05)
+        await rig.send("a", queue=to["address"])
+        assert ids(await take(consumer, 1)) == ["a"]
+
+
+async def test_an_address_that_is_not_there(rig: Rig) -> None:
+    with pytest.raises(Refused) as refused:
+        await RingConsumer(**rig.where, address="nowhere", subscription="ann").start()
+    assert refused.value.reason == "unknown_queue"
