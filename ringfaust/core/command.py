@@ -131,6 +131,8 @@ class Rollback(NamedTuple):
     """A session gives back all that its consumers hold (R80)."""
 
     session: str
+    acked: tuple[Ack, ...] = ()
+    """What was acked in it, in order. It matters to `compat: artemis` (C2, C9)."""
 
 
 class Begin(NamedTuple):

@@ -205,7 +205,7 @@ class Consumers:
         if release.delay_ms is not None and not 0 <= release.delay_ms <= limits.TIME_MS:
             raise bad(release.message, f"delay_ms must be 0 or more, not {release.delay_ms}")
         queue, delivery = self.settled(release)
-        self._ring.give_back(queue, [delivery], delayed=True, delay_ms=release.delay_ms)
+        self._ring.give_back(queue, [delivery], delayed=True, delay_ms=release.delay_ms, alone=True)
         self._ring.dispatch(queue)
 
     def reject(self, reject: c.Reject) -> None:
@@ -250,13 +250,16 @@ class Consumers:
         by_queue: dict[str, list[str]] = {}
         for (queue_name, consumer_name), _ in members:
             by_queue.setdefault(queue_name, []).append(consumer_name)
-        for queue_name, consumers in by_queue.items():
+        for queue_name, names in by_queue.items():
             queue = self._ring.queue(queue_name)
-            returning: list[Delivery] = []
-            for name in consumers:
-                self._alive(queue, queue.consumers[name])
-                returning += queue.held_by(queue.consumers[name])
-            self._ring.give_back(queue, returning, delayed=True)
+            held: dict[int, Delivery] = {}
+            for consumer in sorted((queue.consumers[name] for name in names), key=_order):
+                self._alive(queue, consumer)
+                held.update((each.number, each) for each in queue.held_by(consumer))
+            acked = _numbers(held.values(), [a for a in rollback.acked if a.queue == queue_name])
+            returning = [held.pop(number) for number in acked]
+            returning += held.values()
+            self._ring.give_back(queue, returning, delayed=True, acked=frozenset(acked))
             self._ring.dispatch(queue)
 
     def _companions(self, queue: Queue, consumer: Consumer) -> Iterable[tuple[Queue, Consumer]]:
@@ -282,6 +285,25 @@ class Consumers:
         if command.consumer == WINDOW:
             raise bad(WINDOW, "a managed window is changed by the queue's setting `window`")
         return self._find(command)
+
+
+def _order(consumer: Consumer) -> int:
+    return consumer.order
+
+
+def _numbers(held: Iterable[Delivery], acks: Iterable[c.Ack]) -> list[int]:
+    """Which of the deliveries are meant, in the order of the acks; others are no matter."""
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for delivery in held:
+        numbers.setdefault((delivery.consumer, delivery.message.id), []).append(delivery.number)
+    found = []
+    for ack in acks:
+        left = numbers.get((ack.consumer, ack.message), [])
+        number = ack.delivery or min(left, default=0)
+        if number in left:
+            left.remove(number)
+            found.append(number)
+    return found
 
 
 def check(attach: c.Attach | c.Subscribe) -> None:

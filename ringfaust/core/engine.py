@@ -181,12 +181,13 @@ class Engine:
         """What time brought to one queue; how much that was."""
         done = self._ring.expire(queue, budget)
         while done < budget:
-            row = queue.scheduled.first() if queue.counts.scheduled else None
-            if row is None or time_of(row[0]) > self._ring.now:
+            due = queue.due_together(self._ring.now)
+            if not due:
                 break
-            queue.unschedule(row[1])
-            self._ring.come_due(queue, row[1])
-            done += 1
+            for message in due:
+                queue.unschedule(message)
+            self._ring.come_due(queue, due)
+            done += len(due)
         for consumer in list(queue.consumers.values()):
             deadline = self._consumers.deadline(queue, consumer)
             if deadline and deadline <= self._ring.now:
@@ -197,7 +198,7 @@ class Engine:
     def _wake_again(self, queue: Queue) -> None:
         """After a sweep: when is the next thing to do?"""
         times = [self._consumers.deadline(queue, each) for each in queue.consumers.values()]
-        for table in (queue.expiry, queue.scheduled):
+        for table in (queue.scheduled,) if queue.as_artemis else (queue.expiry, queue.scheduled):
             key = table.first_key()
             times.append(0 if key is None else time_of(key))
         if found := [at for at in times if at]:

@@ -228,11 +228,13 @@ def _is_selector(text: str) -> bool:
     return True
 
 
+_RING_SIZE = "1 or more, or -1 for no limit"
 _COUNT = "a whole number, 0 or more"
 _LIMIT = _whole(-1, "a whole number, or -1 for no limit")
 _BOOL: tuple[type, Any, str] = (bool, lambda value: True, "true or false")
 _RULES: dict[str, tuple[type, Any, str]] = {
-    "ring_size": (int, lambda n: n == -1 or n >= 1, "1 or more, or -1 for no limit"),
+    "ring_size": (int, lambda n: True, _RING_SIZE),
+    "compat": _one_of("default", "artemis"),
     "evict": _one_of("oldest", "head", "lowest_priority"),
     "shrink": _one_of("lazy", "eager"),
     "evicted_payload": _one_of("full", "reference", "none"),
@@ -270,8 +272,10 @@ class QueueSpec:
 
     ring_size: int = -1
     """N: how many messages may be ready; -1 off (R1)."""
+    compat: str = "default"
+    """Whose rules it follows where they differ: default, or artemis (section 13)."""
     evict: str = "oldest"
-    """Who leaves a full ring: oldest, head, lowest_priority (R3)."""
+    """Who leaves a full ring: oldest, head, lowest_priority (R3); with Artemis the head (C1)."""
     shrink: str = "lazy"
     """When N is lowered: lazy waits for sends, eager trims at once (R5)."""
     evicted_payload: str = "full"
@@ -327,7 +331,13 @@ class QueueSpec:
         Raises:
             BadSetting: a field is unknown, of the wrong type or out of its range (R90, R103).
         """
-        return replace(self, **_all_checked(given, _RULES, "queue"))
+        spec = replace(self, **_all_checked(given, _RULES, "queue"))
+        if spec.compat == "artemis":  # C1, C10
+            ring_size = spec.ring_size if spec.ring_size >= -1 else 0
+            return replace(spec, evict="head", ring_size=ring_size)
+        if spec.ring_size < -1 or spec.ring_size == 0:
+            raise BadSetting("ring_size", spec.ring_size, f"must be {_RING_SIZE}")
+        return spec
 
 
 FIELD_NAMES = tuple(f.name for f in fields(QueueSpec))

@@ -64,7 +64,8 @@ class Operator:
         for consumer in queue.consumers.values():
             if deadline := self._consumers.deadline(queue, consumer):
                 self._ring.wake_by(queue, deadline)
-        self._ring.dispatch(queue)
+        if queue.has_open_consumer():
+            self._ring.dispatch(queue)
 
     def delete_queue(self, delete: c.DeleteQueue) -> None:
         """R90."""
@@ -156,10 +157,10 @@ class Operator:
         message = self._scheduled(queue, deliver.message)
         self._state.use(queue)
         self._ring.expire(queue)
-        if 0 < message.expires_at_ms <= self._ring.now:  # it left with the others
+        if not queue.is_scheduled(message):  # it has expired with the others
             return
         queue.unschedule(message)
-        self._ring.come_due(queue, message._replace(due_ms=self._ring.now))
+        self._ring.come_due(queue, [message._replace(due_ms=self._ring.now)])
 
     def _scheduled(self, queue: Queue, message_id: str) -> Message:
         for _, message in queue.scheduled:

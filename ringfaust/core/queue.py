@@ -7,6 +7,7 @@ stands, who is lowest, who is next. Each method keeps tables and counts in step.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import NamedTuple
 
 from ringfaust.core import limits
@@ -97,6 +98,7 @@ class Queue:
         """It has new settings; what is asked with each message is worked out here, once."""
         self.spec = spec
         self.is_limited = max(spec.max_messages, spec.max_bytes, spec.max_message_bytes) >= 0
+        self.as_artemis = spec.compat == "artemis"
         self.wants = compile_selector(spec.selector) if spec.selector else None
         """What it takes of its address' messages; None: all (R70)."""
 
@@ -131,6 +133,12 @@ class Queue:
         self.consumers[consumer.name] = consumer
         self.consumer_rows.put_new(consumer.order, consumer)
         self.level()
+        self._begin_turns_anew()
+
+    def _begin_turns_anew(self) -> None:
+        """With Artemis, the first is next whenever a consumer joins or leaves (C12)."""
+        if self.as_artemis:
+            self.turns.clear()
 
     def save_consumer(self, consumer: Consumer) -> None:
         """Something of it has changed."""
@@ -141,6 +149,7 @@ class Queue:
         del self.consumers[consumer.name]
         self.consumer_rows.delete(consumer.order)
         self.level()
+        self._begin_turns_anew()
         after = None
         while rows := self.groups.scan(after, limits.REFILL):
             for group, order in rows:
@@ -190,6 +199,10 @@ class Queue:
             lane = Ordered(self.book, Kind.RING, self.name, number, fresh=fresh, weighs=True)
             self._lanes[number] = lane
         return lane
+
+    def lane_of(self, message: Message) -> Ordered:
+        """The ready messages of its priority."""
+        return self.lane(limits.PRIORITIES - 1 - message.priority)
 
     def place(self, message: Message) -> None:
         """It becomes ready, at its position."""
@@ -266,6 +279,17 @@ class Queue:
 
     # --- the schedule and expiry -----------------------------------------------------------------
 
+    def due_together(self, now_ms: int) -> list[Message]:
+        """Who is due next: one message, or with Artemis all of one due time (C4)."""
+        row = self.scheduled.first() if self.counts.scheduled else None
+        if row is None or time_of(row[0]) > now_ms:
+            return []
+        if not self.as_artemis:
+            return [row[1]]
+        due_ms = time_of(row[0])
+        rows = takewhile(lambda other: time_of(other[0]) == due_ms, self.scheduled)
+        return [message for _, message in rows]
+
     def schedule(self, message: Message) -> None:
         """It waits until its `due_ms`."""
         key = timed_key(message.due_ms, message.sequence)
@@ -281,6 +305,10 @@ class Queue:
         if message.expires_at_ms:
             self._will_not_expire(message)
 
+    def is_scheduled(self, message: Message) -> bool:
+        """Does it wait?"""
+        return self.scheduled.get(timed_key(message.due_ms, message.sequence)) is not None
+
     def _will_expire(self, message: Message, lane: int, key: int) -> None:
         self.expiry.put_new(timed_key(message.expires_at_ms, message.sequence), (lane, key))
         self.expiring += 1
@@ -291,7 +319,7 @@ class Queue:
 
     def first_expired(self, now_ms: int) -> tuple[Message, bool] | None:
         """Who expired first, by (time, sequence), and whether it is scheduled; None: nobody."""
-        row = self.expiry.first() if self.expiring else None
+        row = self.expiry.first() if self.expiring and not self.as_artemis else None
         if row is None or time_of(row[0]) > now_ms:
             return None
         lane, key = row[1]
@@ -311,6 +339,13 @@ class Queue:
         last, run = self.turns.get(consumer.priority, (0, 0))
         goes_on = consumer.order == last and run < self.spec.batch
         self.turns[consumer.priority] = (consumer.order, run + 1 if goes_on else 1)
+
+    def skip_turn(self) -> None:
+        """With Artemis, the consumer that meets an expired message has had its turn (C12)."""
+        level, consumers = self.levels[0]
+        last, _ = self.turns.get(level, (0, 0))
+        following = (consumer for consumer in consumers if consumer.order > last)
+        self.turns[level] = (next(following, consumers[0]).order, self.spec.batch)
 
     def end(self, delivery: Delivery) -> None:
         """The delivery is over, however; its credit is free again."""

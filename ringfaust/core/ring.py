@@ -24,9 +24,10 @@ test the ring, then the limits. Rule numbers (R…) are those of docs/semantics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from zlib import crc32
 
+from ringfaust.core import artemis
 from ringfaust.core import command as c
 from ringfaust.core import effect as e
 from ringfaust.core import limits
@@ -86,7 +87,9 @@ class Ring:
             return
         queue.sequence = sequence = queue.sequence + 1
         queue.counts.added += 1
-        due_ms = send.due_ms if send.due_ms > now else 0
+        due_ms = send.due_ms
+        if 0 < due_ms <= now and not queue.as_artemis:
+            due_ms = 0
         message = Message(
             send.id, sequence, 0 if due_ms else plain_position(sequence), send.priority,
             send.sent_ms, send.expires_at_ms, due_ms, send.group, 0, 0, (), send.size_bytes,
@@ -94,15 +97,18 @@ class Ring:
         )  # fmt: skip
         queue.weigh(message)
         if send.expires_at_ms:
-            if send.expires_at_ms <= now:
+            if send.expires_at_ms <= now and not queue.as_artemis:
                 self.out.append(e.Added(queue.name, message))
                 self._expired(queue, message)
                 return
             self.wake_by(queue, send.expires_at_ms)
         if due_ms:
-            queue.schedule(message)
             self.out.append(e.Scheduled(queue.name, message))
-            self.wake_by(queue, due_ms)
+            if due_ms > now:
+                queue.schedule(message)
+                self.wake_by(queue, due_ms)
+            else:
+                self.come_due(queue, [message])  # C7
         else:
             queue.place(message)
             self.out.append(e.Added(queue.name, message))
@@ -110,6 +116,8 @@ class Ring:
             went = queue.consumers and self._offer(queue, message)
             if not went and 0 <= ring_size < queue.counts.ready:
                 self.evict(queue, queue.victim(), EvictReason.OVERFLOW, message.id)
+            if queue.expiring and queue.as_artemis:
+                self._meet_expired(queue)
         if queue.is_limited:
             self._keep_limits(queue, message)
 
@@ -181,7 +189,7 @@ class Ring:
 
     def _drop_newest(self, queue: Queue, message: Message) -> None:
         """Unless a consumer has it already (R4)."""
-        if message.due_ms:
+        if message.due_ms > self.now:
             queue.unschedule(message)
             self._evicted(queue, message, EvictReason.LIMIT, message.id)
         elif queue.is_ready(message):
@@ -198,12 +206,32 @@ class Ring:
 
     def dispatch(self, queue: Queue) -> None:
         """Hand over what can go, in delivery order; what cannot blocks nobody (R14)."""
-        if "dispatch" in queue.paused or not queue.counts.ready or not queue.has_open_consumer():
+        if "dispatch" in queue.paused or not queue.counts.ready:
+            return
+        if queue.has_open_consumer():
+            self._hand_out(queue)
+        if queue.expiring and queue.as_artemis:
+            self._meet_expired(queue)
+
+    def _meet_expired(self, queue: Queue) -> None:
+        """C1: expired messages leave when they are next, even if no consumer has credit."""
+        if "dispatch" in queue.paused or not queue.consumers:
             return
         for message in queue.in_order():
-            if 0 < message.expires_at_ms <= self.now:  # more than one sweep takes (R50)
-                queue.unplace(message)
-                self._expired(queue, message)
+            if not 0 < message.expires_at_ms <= self.now:
+                return
+            self._met(queue, message)
+
+    def _met(self, queue: Queue, expired: Message) -> None:
+        queue.unplace(expired)
+        self._expired(queue, expired)
+        if queue.as_artemis:
+            queue.skip_turn()
+
+    def _hand_out(self, queue: Queue) -> None:
+        for message in queue.in_order():
+            if 0 < message.expires_at_ms <= self.now:  # more than one sweep takes (R50), or C1
+                self._met(queue, message)
                 continue
             consumer = queue.taker(message)
             if consumer is not None:
@@ -261,50 +289,75 @@ class Ring:
         delayed: bool,
         delay_ms: int | None = None,
         clean: bool = False,
+        alone: bool = False,
+        acked: Container[int] = (),
     ) -> None:
         """The returning set, newest first (R20-R24, R40). The caller dispatches when it is placed.
 
         `delayed`: a redelivery delay applies. `clean`: the attempt is taken back (a clean detach).
+        `alone`: released by itself. `acked`: numbers of those acked in what is rolled back.
         """
         self.expire(queue)
-        spec = queue.spec
-        for held in sorted(deliveries, key=lambda d: d.message.position, reverse=True):
+        as_artemis = queue.as_artemis
+        returning = list(deliveries)
+        if not as_artemis:  # else in the order given (C2)
+            returning.sort(key=lambda delivery: delivery.message.position)
+        for turn, held in reversed(list(enumerate(returning, 1))):
             self._end(queue, held)
             message = held.message
-            if clean:
+            if clean or (as_artemis and delayed and held.number not in acked):  # C9
                 message = message._replace(attempts=message.attempts - 1)
             delivery = held._replace(message=message)
-            if message.is_hollow:
-                self._lost(queue, message)
-                continue
-            if 0 <= spec.max_attempts <= message.attempts:
-                self._dead(queue, delivery, DeadReason.UNDELIVERABLE, "")
-                continue
-            if message.expires_at_ms and message.expires_at_ms <= self.now:
-                self._expired(queue, message, held.number)
+            if self._is_given_up(queue, delivery):
                 continue
             wait_ms = 0
             if delayed:
                 wait_ms = _redelivery_delay(queue, message) if delay_ms is None else delay_ms
-            if wait_ms:
-                message = message._replace(due_ms=self.now + wait_ms)
-                queue.schedule(message)
-                self.wake_by(queue, message.due_ms)
-                self.out.append(e.Returned(queue.name, delivery, message, message.due_ms))
-            elif spec.ring_size < 0 or queue.counts.ready < spec.ring_size:
-                queue.place(message)
-                self.out.append(e.Returned(queue.name, delivery, message, 0))
-            else:
-                self._evicted(queue, message, EvictReason.RETURN_OVERFLOW, "")
-            if message.expires_at_ms:
-                self.wake_by(queue, message.expires_at_ms)
+            tested = not alone if as_artemis else not wait_ms  # C3, C8
+            self._return(queue, delivery, wait_ms, turn, tested=tested)
+
+    def _is_given_up(self, queue: Queue, delivery: Delivery) -> bool:
+        """Does what comes back leave at once (R40, R82)? Then it has left."""
+        message = delivery.message
+        if message.is_hollow:
+            self._lost(queue, message)
+        elif 0 <= queue.spec.max_attempts <= message.attempts:
+            self._dead(queue, delivery, DeadReason.UNDELIVERABLE, "")
+        elif self._has_expired(queue, message):
+            self._expired(queue, message, delivery.number)
+        else:
+            return False
+        return True
+
+    def _return(
+        self, queue: Queue, delivery: Delivery, wait_ms: int, turn: int, *, tested: bool
+    ) -> None:
+        """It goes back into the ring or, if it has to wait, into the schedule (R21, R40)."""
+        message = delivery.message
+        position = message.position
+        if tested and 0 <= queue.spec.ring_size <= queue.counts.ready:
+            self._evicted(queue, message, EvictReason.RETURN_OVERFLOW, "")
+        elif wait_ms:
+            if queue.as_artemis:
+                position = artemis.turn_position(turn, message)
+            message = message._replace(position=position, due_ms=self.now + wait_ms)
+            queue.schedule(message)
+            self.wake_by(queue, message.due_ms)
+            self.out.append(e.Returned(queue.name, delivery, message, message.due_ms))
+        else:
+            if queue.as_artemis:
+                message = message._replace(position=artemis.sorted_position(queue, message))
+            queue.place(message)
+            self.out.append(e.Returned(queue.name, delivery, message, 0))
+        if message.expires_at_ms:
+            self.wake_by(queue, message.expires_at_ms)
 
     # --- leaving ---------------------------------------------------------------------------------
 
     def evict(self, queue: Queue, message: Message, reason: EvictReason, cause: str) -> None:
         """A ready message leaves by the ring; an expired one as expired (R3)."""
         queue.unplace(message)
-        if message.expires_at_ms and message.expires_at_ms <= self.now:
+        if self._has_expired(queue, message):
             self._expired(queue, message)
         else:
             self._evicted(queue, message, reason, cause)
@@ -335,6 +388,10 @@ class Ring:
             self._expired(queue, message)
             done += 1
         return done
+
+    def _has_expired(self, queue: Queue, message: Message) -> bool:
+        """Does it leave for its time alone? With Artemis it has to be met (C1)."""
+        return 0 < message.expires_at_ms <= self.now and not queue.as_artemis
 
     def _expired(self, queue: Queue, message: Message, delivery: int = 0) -> None:
         queue.unweigh(message)
@@ -382,19 +439,37 @@ class Ring:
 
     # --- time ------------------------------------------------------------------------------------
 
-    def come_due(self, queue: Queue, message: Message) -> None:
-        """R31: to its place if the ring has room; then it is offered, before the next is tested."""
-        if not message.position:
-            position = due_position(message.due_ms, message.sequence)
-            message = message._replace(position=position)
+    def come_due(self, queue: Queue, due: list[Message]) -> None:
+        """R31: to its place if the ring has room; then it is offered, before the next is tested.
+
+        `due`: what `Queue.due_together` gave, and the caller took out of the schedule.
+        """
+        if queue.as_artemis:
+            self._come_due_as_artemis(queue, due)
+            return
+        for message in due:
+            position = message.position or due_position(message.due_ms, message.sequence)
+            if ready := self._make_ready(queue, message, position):
+                self._offer(queue, ready)
+
+    def _come_due_as_artemis(self, queue: Queue, due: list[Message]) -> None:
+        """C4, C5: the latest first, each to the head; what came back counts as sent before."""
+        came_back = sorted((each for each in due if each.position), key=lambda each: each.position)
+        for message in reversed(came_back + [each for each in due if not each.position]):
+            self._make_ready(queue, message, artemis.head_position(queue, message))
+        self.dispatch(queue)
+
+    def _make_ready(self, queue: Queue, message: Message, position: int) -> Message | None:
+        """A message that is due is ready at that position, unless the ring has no room for it."""
         if 0 <= queue.spec.ring_size <= queue.counts.ready:
             if queue.spec.scheduled_when_full == "drop":
                 self._evicted(queue, message, EvictReason.SCHEDULED_OVERFLOW, "")
-                return
+                return None
             self.evict(queue, queue.lowest(), EvictReason.SCHEDULED_OVERFLOW, message.id)
+        message = message._replace(position=position)
         queue.place(message)
         self.out.append(e.Due(queue.name, message))
-        self._offer(queue, message)
+        return message
 
     def wake_by(self, queue: Queue, at_ms: int) -> None:
         """The queue has something to do at that time; an earlier wake is kept."""

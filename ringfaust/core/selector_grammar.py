@@ -256,8 +256,8 @@ class _Builder(Transformer[Token, Node]):
         value = _identifier(part, use)
 
         def run(message: Message, properties: Mapping[str, Any]) -> bool | None:
-            text = values.text(value(message, properties))
-            return None if text is None else holds(text)
+            found = value(message, properties)
+            return None if found is None else values.is_text(found) and holds(found)
 
         return _node(_not(run) if negated else run, Kind.TRUTH, part.start, part)
 

@@ -1,7 +1,7 @@
 """What a selector does with values: numbers, text, truth, and what is unknown (R15).
 
 `None` is SQL's null and, as a truth value, unknown. Nothing here raises, whatever the values are:
-what cannot be compared or calculated is unknown. A number that is none (nan) is null.
+what cannot be calculated is unknown; a comparison of unlike types is false (JMS 2.0, 3.8.1.1).
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def truth(value: Any) -> bool | None:
     return _TRUTHS.get(value.lower()) if kind is Untyped else None
 
 
-def text(value: Any) -> str | None:
-    """The value as text, or null."""
-    return value if type(value) in _TEXTS else None
+def is_text(value: Any) -> bool:
+    """Is it text, with a type or without?"""
+    return type(value) in _TEXTS
 
 
-def equal(left: Any, right: Any) -> bool | None:
-    """Are the two the same? Unknown if one is null or they are of unlike types."""
+def _same(left: Any, right: Any) -> bool | None:
+    """Are the two the same? Unknown if they are of unlike types."""
     one, other = type(left), type(right)
     if one is other and one in _SAME:
         return bool(left == right)
@@ -81,18 +81,28 @@ def equal(left: Any, right: Any) -> bool | None:
     return None if first is None or second is None else first == second
 
 
+def equal(left: Any, right: Any) -> bool | None:
+    """Are the two the same? Unknown if one is null, false if they are of unlike types."""
+    if left is None or right is None:
+        return None
+    return _same(left, right) is True
+
+
 def unequal(left: Any, right: Any) -> bool | None:
-    """The opposite of `equal`; unknown where that is."""
-    same = equal(left, right)
-    return None if same is None else not same
+    """Do the two differ? Unknown if one is null, false too if they are of unlike types."""
+    if left is None or right is None:
+        return None
+    return _same(left, right) is False
 
 
 def _in_order(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool | None]:
-    """Only numbers have an order, as in JMS."""
+    """Only numbers have an order, as in JMS; for others it is false, for null unknown."""
 
     def compare(left: Any, right: Any) -> bool | None:
+        if left is None or right is None:
+            return None
         first, second = number(left), number(right)
-        return None if first is None or second is None else holds(first, second)
+        return first is not None and second is not None and holds(first, second)
 
     return compare
 

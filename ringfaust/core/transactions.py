@@ -170,7 +170,7 @@ class Transactions:
             queue = self._ring.queue(name)
             self._state.use(queue)
             returning: list[Delivery] = [queue.deliveries.get(each) for each in numbers]  # type: ignore[misc]
-            self._ring.give_back(queue, returning, delayed=True)
+            self._ring.give_back(queue, returning, delayed=True, acked=numbers)
             self._ring.dispatch(queue)
             self._consumers.leave_alone(queue)
         self._ring.out.append(e.Decided("", row.name, False))
