@@ -229,7 +229,7 @@ class Consumers:
                         self._ring.expire(queue)
                     return queue, delivery
         reason = queue.ledger.judge(settle.consumer, settle.message)
-        if numbers and settle.delivery in (0, *numbers):
+        if numbers and settle.delivery in (0, *numbers) or _is_orphaned(queue, settle):
             reason = Refusal.STALE_DELIVERY  # settled in an undecided transaction
         raise Refused(reason, settle.message, _NO_DELIVERY[reason])
 
@@ -323,6 +323,16 @@ def check(attach: c.Attach | c.Subscribe) -> None:
             compile_selector(attach.selector)
     except BadSelector as error:
         raise Refused(Refusal.BAD_SELECTOR, attach.consumer, str(error)) from None
+
+
+def _is_orphaned(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> bool:
+    """Did a consumer of that name leave behind just this, settled but not decided (R81, R103)?"""
+    return queue.orphans > 0 and any(
+        held.is_orphan
+        and (held.consumer, held.message.id) == (settle.consumer, settle.message)
+        and settle.delivery in (0, held.number)
+        for _, held in queue.deliveries
+    )
 
 
 _NO_DELIVERY = {

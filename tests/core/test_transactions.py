@@ -101,6 +101,12 @@ def test_it_is_settled_already(it: MemoryHost) -> None:
     assert refusals(it.step(c.Release("q", "k", "A"), 0)) == [Refusal.STALE_DELIVERY]
     it.step(c.Detach("q", "k"), 0)
     assert refusals(it.step(c.DeleteQueue("q"), 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.Ack("q", "k", "A"), 0)) == [Refusal.STALE_DELIVERY]
+    assert refusals(it.step(c.Ack("q", "other", "A"), 0)) == [Refusal.BAD_COMMAND]
+    it.step(c.Attach("q", "k", 1), 0)
+    it.crash()
+    assert refusals(it.step(c.Ack("q", "k", "A"), 0)) == [Refusal.STALE_DELIVERY]
+    assert refusals(it.step(c.Ack("q", "k", "B"), 0)) == [Refusal.UNKNOWN_DELIVERY]
 
 
 def test_a_consumer_of_the_same_name_does_not_inherit_it(it: MemoryHost) -> None:
