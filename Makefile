@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test check demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos clean
+.PHONY: help setup lint test check rules demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: $(READY) ## all tests but the slow ones (starts a real broker)
 	@$(BIN)/pytest -m "not slow"
 
 check: lint test ## what CI runs
+
+rules: $(READY) ## docs/rules.md anew: where each rule is in code and scenarios
+	@$(BIN)/python -m tests.docs.rules > docs/rules.md.new && mv docs/rules.md.new docs/rules.md
 
 demo: $(READY) ## flights through rings on a real broker, every eviction accounted for
 	@$(BIN)/ringfaust demo

@@ -66,7 +66,7 @@ class Engine:
         }
 
     def step(self, command: c.Command, now_ms: int) -> list[e.Effect]:
-        """Do one command at a time that never goes back; what happened, in order."""
+        """Do one command at a time that never goes back; what happened, in order (R102)."""
         state, ring = self.state, self._ring
         ring.before_ms = state.now_ms
         state.now_ms = ring.now = max(now_ms, state.now_ms)

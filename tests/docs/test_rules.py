@@ -1,0 +1,35 @@
+"""Each rule of the contract has a place in the code and a scenario; docs/rules.md tells which."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docs.rules import PAGE, beginning, page, read_rules
+
+RULES = read_rules()
+LACKING = {f"C{number}": "compat: artemis is being built" for number in range(1, 12)}
+"""Rules without a scenario, or without a place in the code, and why."""
+
+
+def test_the_contract_is_read_whole() -> None:
+    assert len(RULES) >= 53
+    assert {"R1", "R10", "R61", "R103", "C1", "C11"} <= RULES.keys()
+    assert RULES["R1"].section == "2-the-ring"
+    assert beginning(RULES["R4"].text) == "A delivering message is never a victim."
+
+
+@pytest.mark.parametrize("number", [number for number in RULES if number not in LACKING])
+def test_a_rule_has_its_place_and_its_scenario(number: str) -> None:
+    rule = RULES[number]
+    assert any(rule.places.values()), "no function's docstring or comment cites it"
+    assert rule.scenarios, "no file of tests/scenarios has it among its rules"
+
+
+def test_places_are_named() -> None:
+    assert "Ring.enter" in RULES["R2"].places["core/ring.py"], "a method's docstring"
+    assert "QueueSpec.ring_size" in RULES["R1"].places["core/model.py"], "a field's docstring"
+    assert "Ring.give_back" in RULES["R21"].places["core/ring.py"], "within a range"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text("utf-8") == page(RULES.values()), "make rules"
