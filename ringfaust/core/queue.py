@@ -7,7 +7,6 @@ stands, who is lowest, who is next. Each method keeps tables and counts in step.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
 from typing import NamedTuple
 
 from ringfaust.core import limits
@@ -239,7 +238,7 @@ class Queue:
         return min(row for row in rows if row is not None)[1]  # type: ignore[no-any-return]
 
     def victim(self) -> Message:
-        """Who leaves an overfull ring (R3); the expired are gone already."""
+        """Which ready message leaves an overfull ring (R3, R4); the expired are gone already."""
         if self.spec.evict == "oldest":
             return self.lowest()
         return next(self.in_order()) if self.spec.evict == "head" else self.least()
@@ -281,14 +280,16 @@ class Queue:
 
     def due_together(self, now_ms: int) -> list[Message]:
         """Who is due next: one message, or with Artemis all of one due time (C4)."""
-        row = self.scheduled.first() if self.counts.scheduled else None
-        if row is None or time_of(row[0]) > now_ms:
+        if not self.counts.scheduled:
             return []
-        if not self.as_artemis:
-            return [row[1]]
-        due_ms = time_of(row[0])
-        rows = takewhile(lambda other: time_of(other[0]) == due_ms, self.scheduled)
-        return [message for _, message in rows]
+        due: list[Message] = []
+        for key, message in self.scheduled:
+            if time_of(key) > now_ms or (due and time_of(key) != due[0].due_ms):
+                break
+            due.append(message)
+            if not self.as_artemis:
+                break
+        return due
 
     def schedule(self, message: Message) -> None:
         """It waits until its `due_ms`."""
@@ -385,7 +386,8 @@ class Queue:
     # --- storing ---------------------------------------------------------------------------------
 
     def row(self) -> QueueRow:
-        """What is to be stored of it beside its tables; the accounts are checked first.
+        """What is to be stored of it beside its tables, counters too (R101); the accounts are
+        checked first.
 
         Raises:
             BrokenAccounts: they do not add up (R100).

@@ -27,10 +27,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from zlib import crc32
 
-from ringfaust.core import artemis
+from ringfaust.core import artemis, limits
 from ringfaust.core import command as c
 from ringfaust.core import effect as e
-from ringfaust.core import limits
 from ringfaust.core.model import (
     AckMode,
     Consumer,
@@ -77,7 +76,7 @@ class Ring:
     # --- coming in -------------------------------------------------------------------------------
 
     def enter(self, queue: Queue, send: c.Send) -> None:
-        """A message comes in by a send (R2, R30, R33, R50, R60)."""
+        """A message comes in by a send (R1, R2, R30, R33, R50, R60)."""
         self.state.use(queue)
         now = self.now
         if queue.expiring:

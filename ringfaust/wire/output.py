@@ -102,7 +102,8 @@ def _position(message: Message) -> bytes:
         return b"none"
     if message.position >= PLAIN:
         return b"plain/%d" % message.sequence
-    return b"due/%d/%d" % (time_of(message.position), message.sequence)
+    due_ms = min(time_of(message.position), message.due_ms)  # with Artemis only the second is one
+    return b"due/%d/%d" % (due_ms, message.sequence)
 
 
 def unreadable_record(record: InRecord, error: WireError, now_ms: int) -> OutRecord:
@@ -121,17 +122,27 @@ def unreadable_record(record: InRecord, error: WireError, now_ms: int) -> OutRec
 def reply_record(
     reply: str, refused: e.Refused | None, answer: dict[str, Any] | None = None
 ) -> OutRecord:
-    """What became of a command that asked for a reply, or of a send that was refused (R62).
-
-    `reply`: the key: what the command gave as its `reply`, or the message's id.
-    """
+    """The answer to a control command that asked for one, under its `reply` as key."""
     body: dict[str, Any] = {"v": VERSION, "ok": True}
     if refused is not None:
-        body = {
-            "v": VERSION, "ok": False, "reason": refused.reason, "about": refused.about,
-            "text": refused.text,
-        }  # fmt: skip
+        body = _refusal(refused)
     if answer is not None:
         body["answer"] = answer
     value = json.dumps(body, separators=(",", ":")).encode()
     return reply.encode(), value, []
+
+
+def refused_send_record(message_id: str, refused: e.Refused, by: str) -> OutRecord:
+    """Tells who sent a message that its queue does not take it, under the message's id (R62).
+
+    `by`: the record that has brought it, as in events.
+    """
+    body = _refusal(refused) | {"queue": refused.queue, "by": by}
+    return message_id.encode(), json.dumps(body, separators=(",", ":")).encode(), []
+
+
+def _refusal(refused: e.Refused) -> dict[str, Any]:
+    return {
+        "v": VERSION, "ok": False, "reason": refused.reason, "about": refused.about,
+        "text": refused.text,
+    }  # fmt: skip

@@ -40,20 +40,21 @@ def _run(artemis: Artemis, asked: argparse.Namespace) -> int:
     differ = 0
     for seed in track(seeds, f"beside Artemis {artemis.version}", console=Console(stderr=True)):
         given = history(seed, asked.operations)
-        if play(artemis, given) is None:
+        if (difference := play(artemis, given)) is None:
             continue
         differ += 1
-        _report(artemis, seed, given)
+        _report(artemis, seed, given, difference)
         if not asked.keep_going:
             print(f"again: make oracle RUNS=1 SEED={seed}")
             return 1
     agree = asked.runs - differ
-    print(f"{agree} of {asked.runs} histories of {asked.operations} operations agree, from seed {asked.seed}")
+    print(f"{agree} of {asked.runs} histories of {asked.operations} operations agree", end="")
+    print(f", from seed {asked.seed}")
     return 1 if differ else 0
 
 
-def _report(artemis: Artemis, seed: int, given: History) -> None:
-    found: list[Difference] = []
+def _report(artemis: Artemis, seed: int, given: History, first: Difference) -> None:
+    found = [first]
 
     def fails(fewer: History) -> bool:
         difference = play(artemis, fewer)
@@ -63,7 +64,9 @@ def _report(artemis: Artemis, seed: int, given: History) -> None:
 
     shortest = shrink(given, fails)
     print(f"seed {seed}: the sides differ; the shortest history that shows it:\n{shortest}")
-    print(found[-1] if found else "it did not show again")
+    print(found[-1])
+    if len(found) == 1:
+        print("It did not show again: something is decided by a race.")
 
 
 if __name__ == "__main__":

@@ -49,13 +49,13 @@ class Clock:
                 return
             time.sleep(0.002)
 
-    def check(self, ended_ms: int) -> None:
-        """After an operation.
+    def check(self, ended_ms: int, times: set[int], since_ms: int) -> None:
+        """After an operation: nothing may have come meanwhile but what it waited for.
 
         Raises:
-            Late: something was to come only after it.
+            Late: something has.
         """
-        if self.awaited and ended_ms >= min(self.awaited):
+        if any(since_ms < at <= ended_ms for at in times):
             raise Late
 
 

@@ -105,9 +105,7 @@ class _Writer:
         rng = self.rng
         due = rng.choice([0, 0, 0, 1, 1, 2, 3, PAST]) if self.has_schedule else 0
         ttl = rng.choice([0, 0, 1, 2, 3]) if self.has_ttl else 0
-        return Operation(
-            "send", self._id(), priority=rng.choice(self.priorities), due=due, ttl=ttl
-        )
+        return Operation("send", self._id(), priority=rng.choice(self.priorities), due=due, ttl=ttl)
 
     def _burst(self) -> Operation:
         rng = self.rng
