@@ -36,6 +36,13 @@ class HostName(StrEnum):
     SPARK = "spark"
 
 
+class GoneTo(StrEnum):
+    """From where messages are sent again."""
+
+    DEAD = "dead"
+    EVICTED = "evicted"
+
+
 @main.callback()
 def _before() -> None:
     # What aiokafka logs is told by our own errors, unless somebody sets logging up.
@@ -105,7 +112,8 @@ def config_check(folder: ConfigFolder = None) -> None:
     where = folder or shipped("config")
     typer.echo(
         f"{where / 'queues.yaml'} is right: routes {len(queues.routes)}, queues "
-        f"{len(queues.queues)}, settings {len(queues.settings)}"
+        f"{len(queues.queues)}, "
+        f"addresses {len(queues.addresses)}, settings {len(queues.settings)}"
     )
     path = where / "worker.yaml"
     said = "is right" if path.exists() else "is not there: all at its default"
@@ -113,6 +121,49 @@ def config_check(folder: ConfigFolder = None) -> None:
     for route in queues.routes:
         hop = "by the hop" if route.needs_hop(worker_config.partitions) else "directly"
         typer.echo(f"  {route.topic} -> {route.queue}, {hop}")
+
+
+@main.command()
+def redrive(
+    *,
+    source: Annotated[GoneTo, typer.Option("--from", help="Which topic has the messages.")],
+    to: Annotated[str, typer.Option(metavar="QUEUE", help="The queue to send them to.")],
+    ids: Annotated[list[str] | None, typer.Option("--id", help="This message; repeatable.")] = None,
+    reason: Annotated[str, typer.Option(help="Those with this reason.")] = "",
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Those since then: ISO 8601, or ms since 1970.")
+    ] = "",
+    selector: Annotated[str, typer.Option(help="Those that a message selector matches.")] = "",
+    queue: Annotated[str, typer.Option(help="Those that were in this queue.")] = "",
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Where the queue lives, if that cannot be known.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell only what would be sent.")
+    ] = False,
+    folder: ConfigFolder = None,
+    bootstrap_servers: Servers = None,
+) -> None:
+    """Send dead or evicted messages again; of an id the last one.
+
+    Exit status 1 if one that was named cannot be sent again.
+    """
+    worker_config, queues_config = _load(folder, bootstrap_servers)
+    from ringfaust.app.redrive import Asked
+    from ringfaust.app.redrive_command import read_time, run
+    from ringfaust.wire.record import Role
+
+    asked = Asked(
+        role=Role(source.value),
+        to=to,
+        ids=ids or (),
+        reason=reason,
+        since_ms=read_time(since) if since else 0,
+        selector=selector,
+        queue=queue,
+        partition=partition,
+    )
+    raise typer.Exit(run(worker_config, queues_config, asked, dry_run=dry_run))
 
 
 @main.command()

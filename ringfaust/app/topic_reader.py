@@ -27,6 +27,8 @@ async def read_whole(
     topics: Collection[str],
     take: Take,
     progress: Callable[[int], None] = lambda records: None,
+    *,
+    from_first: bool = True,
 ) -> None:
     """Give all records of the topics to `take`; those of a partition in order.
 
@@ -35,9 +37,10 @@ async def read_whole(
         topics: their names.
         take: called with as many records of one partition as came together.
         progress: called with the number of records read since the last call.
+        from_first: refuse a topic that has lost its first records.
 
     Raises:
-        CannotRead: a topic is missing, or does not begin at its first record any more.
+        CannotRead: a topic is missing, or (`from_first`) its first records are gone.
         KafkaError: the brokers do not answer as they should.
     """
     if not topics:
@@ -52,7 +55,7 @@ async def read_whole(
     )
     try:
         await _start(consumer, topics)
-        ends = await _ends(consumer)
+        ends = await _ends(consumer, from_first)
         # The end is reached when the position is there, not when a record is: what stands last
         # are transaction markers, which are never handed out.
         while ends:
@@ -76,16 +79,16 @@ async def _start(consumer: AIOKafkaConsumer, topics: Collection[str]) -> None:
         raise CannotRead(f"the brokers do not answer: {error}") from error
 
 
-async def _ends(consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
+async def _ends(consumer: AIOKafkaConsumer, from_first: bool) -> dict[TopicPartition, int]:
     """Where each partition ends now, empty ones left out. Sets positions to the beginning."""
     tps = sorted(consumer.assignment())
     begins = await consumer.beginning_offsets(tps)
     for tp, begin in begins.items():
-        if begin:
+        if begin and from_first:
             raise CannotRead(
                 f"topic {tp.topic}, partition {tp.partition}, begins at offset {begin}: its first "
                 "records are gone (retention), and with them what could be proved"
             )
-        consumer.seek(tp, 0)
+        consumer.seek(tp, begin)
     found = await consumer.end_offsets(tps)
-    return {tp: end for tp, end in found.items() if end > 0}
+    return {tp: end for tp, end in found.items() if end > begins[tp]}

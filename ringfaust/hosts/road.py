@@ -252,12 +252,12 @@ class Road(Generic[G]):
             elif kind is e.Dead or kind is e.Expired:
                 out.dead.append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
                 message: Message = effect.message  # type: ignore[union-attr]
-                if not message.sequence and not sent:
-                    out.replies.append(output.reply_record(message.id, refused))
+                if refused is not None and not message.sequence and not sent:
+                    out.replies.append(output.refused_send_record(message.id, refused, by))
             elif kind is e.Refused:
                 refused = effect  # type: ignore[assignment]
                 if sent:
-                    out.replies.append(output.reply_record(sent, refused))
+                    out.replies.append(output.refused_send_record(sent, refused, by))  # type: ignore[arg-type]
 
     def _unreadable(self, record: InRecord, error: WireError, now_ms: int) -> None:
         self._out.dead.append(output.unreadable_record(record, error, now_ms))

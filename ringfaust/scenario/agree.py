@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ringfaust.core.model import Refusal
@@ -45,6 +45,10 @@ def agree(outcome: Outcome) -> None:
     _check_redelivered(outcome)
     for by, body in outcome.replies.items():
         _check_reply(outcome, by, body)
+    for line, body in outcome.told:
+        said = {name: line[name] for name in ("reason", "about", "text", "queue", "by")}
+        if body != {"v": 1, "ok": False, **said}:
+            raise Difference(0, "reply to a refused send", said, body)
 
 
 def _told(line: Mapping[str, Any]) -> dict[str, str]:
@@ -69,6 +73,8 @@ def _check_redelivered(outcome: Outcome) -> None:
 def _check_reply(outcome: Outcome, by: str, body: Mapping[str, Any]) -> None:
     """`by`: the control record that asked for this reply."""
     lines = [line for line in outcome.lines if line["by"] == by]
+    if any(line["event"] == "done" for line in lines):
+        lines = []  # a send that it has brought may be refused, and alone
     told = [(line["reason"], line["about"]) for line in lines if line["event"] == "refused"]
     told += [(Refusal.BAD_COMMAND, "") for line in lines if line["event"] == "unreadable"]
     found = [] if body["ok"] else [(body["reason"], body["about"])]
@@ -76,12 +82,12 @@ def _check_reply(outcome: Outcome, by: str, body: Mapping[str, Any]) -> None:
         raise Difference(0, "reply", f"as the events tell: refused {told}", body)
 
 
-def seen_of(outcome: Outcome, prefix: str) -> list[Seen]:
-    """What the player wants to know of it; names without the prefix of their file."""
-    return [seen for line in outcome.lines if (seen := _seen(line, prefix)) is not None]
+def seen_of(outcome: Outcome, plain: Callable[[str], str]) -> list[Seen]:
+    """What the player wants to know of it. `plain`: gives a name as it stands in the file."""
+    return [seen for line in outcome.lines if (seen := _seen(line, plain)) is not None]
 
 
-def _seen(line: Mapping[str, Any], prefix: str) -> Seen | None:
+def _seen(line: Mapping[str, Any], plain: Callable[[str], str]) -> Seen | None:
     match line["event"]:
         case "dispatched":
             return Seen("dispatched", line["id"], line["consumer"], again=line["handovers"] > 1)
@@ -90,7 +96,7 @@ def _seen(line: Mapping[str, Any], prefix: str) -> Seen | None:
         case "evicted" | "dead" as kind:
             return Seen(kind, line["id"], reason=line["reason"])
         case "refused":
-            return Seen("refused", line["about"].removeprefix(prefix), reason=line["reason"])
+            return Seen("refused", plain(line["about"]), reason=line["reason"])
         case "unreadable":
             return Seen("refused", line["by"], reason=Refusal.BAD_COMMAND)
     return None

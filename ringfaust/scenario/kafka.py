@@ -6,8 +6,11 @@ files. Time in a partition never goes back, so each file's time begins where tha
 ended; queues and sessions have a prefix of their own for each file, and the queues are deleted at
 its end, which also shows that their accounts balance to the last.
 
-While a queue's pulling is paused (R90) its sends go to a topic of their own: in the topic of all
-the others they would hold these up too (R61). Nothing must come of them before it is resumed.
+Where a queue may not be pulled (R60 block, R90 paused), its sends go to a topic of their own: in
+the topic of all the others they would hold these up too (R61). After each step `list` tells whether
+what lags has to come now.
+
+A redrive (R43) is found by what `ringfaust redrive` uses, and written as any send.
 
 A session's operations are kept by its client and written in one Kafka transaction at the commit
 (see `sessions`). At a rollback they are written too, in a transaction that is then aborted: a
@@ -23,7 +26,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,11 +35,15 @@ import yaml
 from aiokafka.admin import AIOKafkaAdminClient
 
 from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import WorkerConfig, load
+from ringfaust.app.config import QueuesConfig, WorkerConfig, load
 from ringfaust.app.kafka_admin import NewTopic, open_admin
+from ringfaust.app.redrive import Asked, Found, find
 from ringfaust.app.topics import create_topics, wanted_topics
 from ringfaust.core import command as c
+from ringfaust.core.address import SEPARATOR, address_of, queue_name
 from ringfaust.core.catalog import Catalog
+from ringfaust.core.model import Refusal
+from ringfaust.errors import BadSetting
 from ringfaust.scenario import grammar as g
 from ringfaust.scenario.agree import agree, seen_of
 from ringfaust.scenario.background import BackgroundLoop
@@ -44,15 +51,17 @@ from ringfaust.scenario.link import Link, Outcome, Record
 from ringfaust.scenario.membership import remove_members
 from ringfaust.scenario.player import Difference, Listing, Seen, play
 from ringfaust.scenario.process import WorkerProcess
-from ringfaust.scenario.sessions import Sessions, unknown_session
+from ringfaust.scenario.sessions import Sessions, rollback_of, unknown_session
 from ringfaust.wire import headers as h
-from ringfaust.wire.record import Role
+from ringfaust.wire.record import Headers, Payload, Role
 
 START_SECONDS = 120.0
 """How long a worker or a job may take until it answers, also after a crash."""
 _LIST_LIMIT = 10_000
-_MOST_PAUSED = 4
-"""Queues of a file whose pulling may be paused at one time."""
+_MOST_WAITING = 6
+"""Destinations of a file whose sends may have to wait."""
+_ADDRESS = ".address"
+"""What an address' name ends with: by this the configuration declares all of them."""
 
 
 class FaustStage:
@@ -99,7 +108,7 @@ class FaustStage:
 
     def _open(self) -> Rig:
         opened = self._opened
-        self.folder, config = prepare(opened, self._servers, partitions=1)
+        self.folder, config, queues = prepare(opened, self._servers, partitions=1)
         worker = WorkerProcess(self.folder, self.folder / "worker.log")
         opened.callback(worker.stop)
 
@@ -114,13 +123,15 @@ class FaustStage:
         link = open_link(
             opened, loop, lambda: Link(config.bootstrap_servers, config.application, worker)
         )
-        rig = Rig(loop, link, config, crash)
+        rig = Rig(loop, link, config, queues, crash)
         worker.start()
         rig.await_worker()
         return rig
 
 
-def prepare(opened: ExitStack, servers: str | None, partitions: int) -> tuple[Path, WorkerConfig]:
+def prepare(
+    opened: ExitStack, servers: str | None, partitions: int
+) -> tuple[Path, WorkerConfig, QueuesConfig]:
     """Broker, topics and configuration for a worker or a job; `opened` ends them.
 
     Returns:
@@ -135,7 +146,7 @@ def prepare(opened: ExitStack, servers: str | None, partitions: int) -> tuple[Pa
         opened.callback(lambda: asyncio.run(_delete_topics(brokers, names)))
     asyncio.run(_make_topics(config, _producer_topics(config.application)))
     asyncio.run(create_topics(config, queues))
-    return folder, config
+    return folder, config, queues
 
 
 def open_link(opened: ExitStack, loop: BackgroundLoop, make: Callable[[], Link]) -> Link:
@@ -159,13 +170,20 @@ class Rig:
     """What the files of one partition share: the way to the worker, and the clock."""
 
     def __init__(
-        self, loop: BackgroundLoop, link: Link, config: WorkerConfig, crash: Callable[[], None]
+        self,
+        loop: BackgroundLoop,
+        link: Link,
+        config: WorkerConfig,
+        queues: QueuesConfig,
+        crash: Callable[[], None],
     ) -> None:
         """`crash`: kills the worker and starts it again."""
         self._loop = loop
         self._link = link
+        self._config = config
+        self._queues = queues
         self._crash = crash
-        self.producer_topic, *self.paused_topics = _producer_topics(config.application)
+        self.producer_topic, *self.waiting_topics = _producer_topics(config.application)
         self.control_topic = config.topic(Role.CONTROL)
         self.now_ms = 1
         self._replies = 0
@@ -174,16 +192,44 @@ class Rig:
         """Return when the worker answers."""
         self.ask("list", {"queue": "nobody"}, START_SECONDS)
 
-    def crash(self) -> None:
-        """Kill the worker and start it again."""
+    def crash(self) -> Outcome:
+        """Kill the worker and start it again; what it did on its start."""
         self._crash()
         self.await_worker()
+        outcome = self._loop.run(self._link.started())
+        agree(outcome)
+        return outcome
 
     def step(self, records: Sequence[Record], as_one: bool = False) -> Outcome:
         """Write records, and see that all that the worker wrote of them agrees."""
-        outcome = self._loop.run(self._link.step(records, as_one))
+        wanted = self._loop.run(self._link.write(records, as_one))
+        while (place := self._next_to_come()) is not None:
+            wanted |= self._loop.run(self._link.come(place))
+        outcome = self._loop.run(self._link.take(wanted))
         agree(outcome)
         return outcome
+
+    def _next_to_come(self) -> str | None:
+        """A record that lagged and is taken, now or soon, or None."""
+        for place, record in self._link.lagging():
+            if all(map(self._is_pulled, record.waits_for)):
+                return place
+            # It may have come, and its queue be full by itself.
+            if not record.is_held and self._loop.run(self._link.has_come(place)):
+                return place
+        return None
+
+    def _is_pulled(self, queue: str) -> bool:
+        """Are its records taken? Also those for one that is not there: to be refused."""
+        body = self.ask("list", {"queue": queue, "limit": 0}, START_SECONDS)
+        return not body["ok"] or bool(body["answer"]["pulled"])
+
+    def find_gone(self, role: Role, message_id: str, within: str, to: str) -> Found:
+        """A dead or evicted message of the queues that `within` matches, as it is sent again."""
+        asked = Asked(
+            role=role, to=to, ids=[message_id], queue=within, partition=self._link.partition
+        )
+        return self._loop.run(find(self._config, self._queues, asked))
 
     def abort(self, records: Sequence[Record]) -> None:
         """Write records that nobody may act on."""
@@ -216,23 +262,32 @@ class KafkaScenarioHost:
         self._sessions = Sessions()
         self._catalog = Catalog({}, {})
         self._made: list[str] = []
-        self._paused: dict[str, str] = {}
-        """By queue that is not pulled: the topic of its sends."""
+        """Queues, in the order they were made."""
+        self._addresses: list[str] = []
+        self._xids: dict[str, None] = {}
+        self._may_wait: set[str] = set()
+        """Queues that are paused or may be full: what is sent to them may lag."""
+        self._paused: set[str] = set()
+        self._waiting: dict[str, str] = {}
+        """By destination of what may lag: its topic."""
 
     def start(self, scenario: g.Scenario) -> None:
         """Make the scenario's queues, those of a pattern when they are first named."""
-        self._catalog = Catalog(scenario.queues, scenario.all_settings())
-        for name in scenario.queues:
+        settings, addresses = scenario.all_settings(), scenario.all_addresses()
+        self._catalog = Catalog(scenario.queues, settings, addresses)
+        for name in (*scenario.queues, *addresses):
             if not {"*", "#"} & set(name.split(".")):
-                self._make(name)
+                self._make_if_declared(name)
 
     def finish(self) -> None:
-        """Delete the queues, and see that the worker wrote nothing beyond what it was asked."""
+        """Undo all, and see that the worker wrote nothing beyond what it was asked."""
+        undo: list[c.Command] = [c.RollbackXid(xid) for xid in self._xids]
+        undo += [c.DeleteQueue(name) for name in self._made]
+        undo += [c.ConfigureAddress(name, {"retroactive_count": 0}) for name in self._addresses]
         different: Difference | None = None
-        for name in self._made:
+        for command in undo:
             try:
-                delete = self._rig.control("delete_queue", {"queue": self._prefix + name})
-                self._step(delete._replace(frees=self._prefix + name))
+                self._step(self._record(command))
             except Difference as difference:
                 different = different or difference
         left_over = self._rig.left_over()
@@ -246,10 +301,8 @@ class KafkaScenarioHost:
         kept = self._sessions.take(command, session)
         if kept is not None:
             return kept
-        seen = self._step(self._record(command))
-        if isinstance(command, c.Pause | c.Resume) and command.what == "pulling":
-            self._note_pulling(command)
-        return seen
+        self._note(command)
+        return self._step(self._record(command))
 
     def begin(self, session: str) -> list[Seen]:
         """Open a session's transaction."""
@@ -269,7 +322,7 @@ class KafkaScenarioHost:
             return unknown_session(session)
         if pending:
             self._rig.abort(list(map(self._record, pending)))
-        seen = self._step(self._record(c.Rollback(session)))
+        seen = self._step(self._record(rollback_of(session, pending)))
         # Of a session without consumers the worker knows nothing, and there is nothing to return.
         return [each for each in seen if each.kind != "refused"]
 
@@ -279,84 +332,149 @@ class KafkaScenarioHost:
         return self._step(self._rig.control("tick", {"now_ms": self._rig.now_ms}))
 
     def crash(self) -> list[Seen]:
-        """Kill the worker and start it again. What it then does by itself is found by `_step`."""
-        self._rig.crash()
-        return []
+        """Kill the worker and start it again."""
+        return seen_of(self._rig.crash(), self._plain)
+
+    def redrive(self, source: str, message_id: str, queue: str) -> list[Seen]:
+        """Have it found by the product's own tool, and send what that gives."""
+        self._make_if_declared(queue)
+        found = self._rig.find_gone(
+            Role(source), message_id, f"{self._prefix}#", self._full_name(queue)
+        )
+        if found.refused:
+            return [Seen("refused", message_id, reason=Refusal.BAD_COMMAND)]
+        (again,) = found.messages
+        record = again.gone.record
+        return self._step(self._to_queue(queue, record.key, record.value or b"", again.headers))
 
     def listing(self, queue: str) -> Listing:
         """What a queue holds."""
         self._make_if_declared(queue)
-        fields = {"queue": self._prefix + queue, "limit": _LIST_LIMIT}
+        fields = {"queue": self._full_name(queue), "limit": _LIST_LIMIT}
         reply = self._rig.ask("list", fields, START_SECONDS)
-        return Listing(**reply["answer"]) if reply["ok"] else Listing([], {}, [], {})
+        if not reply["ok"]:
+            return Listing([], {}, [], {})
+        held = reply["answer"]
+        return Listing(held["ready"], held["delivering"], held["scheduled"], held["counts"])
 
-    def _note_pulling(self, command: c.Pause | c.Resume) -> None:
-        if isinstance(command, c.Resume):
-            self._paused.pop(command.queue, None)
-        elif command.queue not in self._paused and command.queue in self._made:
-            free = [t for t in self._rig.paused_topics if t not in self._paused.values()]
-            if not free:
-                raise Difference(0, "queues paused at one time", _MOST_PAUSED, "more")
-            self._paused[command.queue] = free[0]
+    def _note(self, command: c.Command) -> None:
+        """What this client has to know later."""
+        if isinstance(command, c.Pause | c.Resume) and command.what == "pulling":
+            self._may_wait.add(command.queue)
+            if isinstance(command, c.Pause):
+                self._paused.add(command.queue)
+            else:
+                self._paused.discard(command.queue)
+        elif isinstance(command, c.Configure | c.CreateQueue):
+            if isinstance(command, c.CreateQueue) and command.queue not in self._made:
+                self._made.append(command.queue)
+            with suppress(BadSetting):
+                spec = self._catalog.spec(command.queue, command.settings)
+                if spec.when_full == "block":
+                    self._may_wait.add(command.queue)
+        elif isinstance(command, c.Begin):
+            self._xids[command.xid] = None
 
     # --- in the protocol's words -----------------------------------------------------------------
 
+    def _full_name(self, name: str) -> str:
+        """The worker's name of a queue or an address."""
+        address, separator, queue = name.partition(SEPARATOR)
+        if self._catalog.address(address, {}) is not None:
+            address += _ADDRESS
+        return self._prefix + address + separator + queue
+
+    def _plain(self, name: str) -> str:
+        """The file's name of it."""
+        address, separator, queue = name.removeprefix(self._prefix).partition(SEPARATOR)
+        return address.removesuffix(_ADDRESS) + separator + queue
+
     def _step(self, *records: Record, as_one: bool = False) -> list[Seen]:
-        return seen_of(self._rig.step(records, as_one), self._prefix)
+        return seen_of(self._rig.step(records, as_one), self._plain)
 
-    def _make_if_declared(self, queue: str) -> None:
-        if queue not in self._made and self._catalog.declares(queue):
-            self._make(queue)
+    def _make_if_declared(self, name: str) -> None:
+        address = address_of(name) or name
+        spec = self._catalog.address(address, {})
+        if spec is not None and address not in self._addresses:
+            self._addresses.append(address)
+            self._make(c.ConfigureAddress(address, asdict(spec)))
+            for each in self._catalog.subscriptions(address):
+                self._make(c.CreateQueue(queue_name(address, each), {}))
+        elif spec is None and name not in self._made and self._catalog.declares(name):
+            self._make(c.CreateQueue(name, {}))
 
-    def _make(self, queue: str) -> None:
-        fields = {
-            "queue": self._prefix + queue,
-            "settings": asdict(self._catalog.spec(queue, {})),
-        }
-        self._made.append(queue)
-        if refused := self._step(self._rig.control("create_queue", fields)):
-            raise Difference(0, f"create_queue {queue}", [], refused)
+    def _make(self, command: c.CreateQueue | c.ConfigureAddress) -> None:
+        if refused := self.do(command, ""):
+            raise Difference(0, f"making of {command[0]}", [], refused)
 
     def _record(self, command: c.Command) -> Record:
         self._make_if_declared(getattr(command, "queue", ""))
         if isinstance(command, c.Send):
             return self._produced(command)
         fields = {name: value for name, value in command._asdict().items() if value is not None}
-        for name in ("queue", "session"):
+        for name in ("queue", "address"):
+            if fields.get(name):
+                fields[name] = self._full_name(fields[name])
+        for name in ("session", "xid"):
             if fields.get(name):
                 fields[name] = self._prefix + fields[name]
+        if isinstance(command, c.Rollback):
+            fields["acked"] = [
+                {
+                    "queue": self._full_name(ack.queue),
+                    "consumer": ack.consumer,
+                    "message": ack.message,
+                }
+                for ack in command.acked
+            ]
+        if isinstance(command, c.CreateQueue):
+            with suppress(BadSetting):  # the worker is to refuse it
+                fields["settings"] = asdict(self._catalog.spec(command.queue, command.settings))
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(command).__name__).lower()
-        record = self._rig.control(kind, fields)
-        if isinstance(command, c.Resume) and command.what == "pulling":
-            record = record._replace(frees=fields["queue"])
-        return record
+        return self._rig.control(kind, fields)
 
     def _produced(self, send: c.Send) -> Record:
         """A producer's record. Its times are absolute: in a session they count from the send."""
         said = {
-            h.QUEUE: self._prefix + send.queue,
+            h.QUEUE: self._full_name(send.queue),
             h.ID: send.id,
             h.PRIORITY: send.priority if send.priority != c.Send("", "", 0).priority else None,
             h.GROUP: send.group or None,
             h.DELIVER_AT_MS: self._base_ms + send.due_ms if send.due_ms else None,
             h.EXPIRES_AT_MS: self._base_ms + send.expires_at_ms if send.expires_at_ms else None,
+            h.DELIVERY_MODE: None if send.persistent else "non_persistent",
+            h.XID: self._prefix + send.xid if send.xid else None,
         }
-        headers = tuple(
-            (name, str(value).encode()) for name, value in said.items() if value is not None
-        )
-        value = send.id.encode()
-        if topic := self._paused.get(send.queue):
-            return Record(topic, None, value, headers, lags_for=self._prefix + send.queue)
-        return Record(self._rig.producer_topic, None, value, headers)
+        ours = [(name, str(value).encode()) for name, value in said.items() if value is not None]
+        payload: Payload = send.payload
+        headers = (*payload.headers, *ours)
+        if send.xid:  # it waits for the decision, not for its queue
+            return Record(self._rig.producer_topic, None, payload.value or b"", headers)
+        return self._to_queue(send.queue, None, payload.value or b"", headers)
+
+    def _to_queue(self, queue: str, key: bytes | None, value: bytes, headers: Headers) -> Record:
+        """In the topic of all sends or, where it may have to wait, in one of its own."""
+        members = [name for name in self._made if address_of(name) == queue] or [queue]
+        slow = [name for name in members if name in self._may_wait]
+        if not slow:
+            return Record(self._rig.producer_topic, key, value, headers)
+        if queue not in self._waiting:
+            free = [t for t in self._rig.waiting_topics if t not in self._waiting.values()]
+            if not free:
+                raise Difference(0, "destinations that may have to wait", _MOST_WAITING, "more")
+            self._waiting[queue] = free[0]
+        waits_for = tuple(map(self._full_name, slow))
+        is_held = not self._paused.isdisjoint(slow)
+        return Record(self._waiting[queue], key, value, headers, "", waits_for, is_held)
 
 
 # --- setting up ---------------------------------------------------------------------------------
 
 
 def _producer_topics(application: str) -> list[str]:
-    """The one for all sends, and those for the sends to paused queues."""
-    paused = [f"{application}.sent-while-paused-{number}" for number in range(_MOST_PAUSED)]
-    return [f"{application}.sent", *paused]
+    """The one for all sends, and those for the sends that may have to wait."""
+    waiting = [f"{application}.sent-and-waiting-{number}" for number in range(_MOST_WAITING)]
+    return [f"{application}.sent", *waiting]
 
 
 def _write_config(folder: Path, application: str, servers: str, partitions: int) -> None:
@@ -370,7 +488,8 @@ def _write_config(folder: Path, application: str, servers: str, partitions: int)
     route = {"queue": f"{{header:{h.QUEUE}}}", "hop": "never"}
     routes = [{"topic": topic, **route} for topic in _producer_topics(application)]
     # A route has to lead to some declared queue; those of the files are created as they come.
-    queues = {"routes": routes, "queues": {"unused": {}}}
+    addresses: dict[str, dict[str, str]] = {f"#{_ADDRESS}": {}}
+    queues = {"routes": routes, "queues": {"unused": {}}, "addresses": addresses}
     (folder / "worker.yaml").write_text(yaml.safe_dump(worker), "utf-8")
     (folder / "queues.yaml").write_text(yaml.safe_dump(queues), "utf-8")
 

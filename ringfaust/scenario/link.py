@@ -16,15 +16,17 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from ringfaust.hosts.road import START
 from ringfaust.scenario.player import Difference
 from ringfaust.scenario.process import Process
+from ringfaust.wire.headers import ID
 from ringfaust.wire.record import Headers, Role
 
 _POLL_MS = 500
 _FETCH_WAIT_MS = 50
 """That a transaction ended behind the last record is told by a fetch that brings nothing."""
 _OUTPUTS = (Role.EVENTS, Role.REPLIES, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
-_ENDS_PRODUCED = ("added", "scheduled", "refused", "unreadable")
+_ENDS_PRODUCED = ("added", "scheduled", "unrouted", "pending", "refused", "unreadable")
 _ENDS_CONTROL = ("done", "refused", "unreadable")
 
 
@@ -37,14 +39,19 @@ class Record(NamedTuple):
     headers: Headers = ()
     reply: str = ""
     """The key of the reply that a control record asks for."""
-    lags_for: str = ""
-    """The queue whose pulling is paused: nothing comes of the record yet (R90)."""
-    frees: str = ""
-    """The queue whose lagging records it lets come."""
+    waits_for: tuple[str, ...] = ()
+    """The queues that may not be pulled: then nothing comes of the record yet (R60, R90)."""
+    is_held: bool = False
+    """One of them is paused, so it is certain that nothing comes."""
+
+    @property
+    def id(self) -> str:
+        """Of a producer's record, the message's."""
+        return dict(self.headers).get(ID, b"").decode()
 
 
 class Outcome(NamedTuple):
-    """All that a worker wrote about a step."""
+    """All that a worker wrote about a step, or about its own start."""
 
     lines: list[dict[str, Any]]
     """Of the events, in their order."""
@@ -52,6 +59,8 @@ class Outcome(NamedTuple):
     """The records of the other topics, in their order."""
     replies: dict[str, dict[str, Any]]
     """By the position of the control record."""
+    told: list[tuple[dict[str, Any], dict[str, Any]]]
+    """Of each send that was refused: the event, and the reply that its message's id got (R62)."""
 
 
 class Link:
@@ -68,7 +77,8 @@ class Link:
         drops_repeats: bool = False,
     ) -> None:
         """`answer_seconds`: how long a worker that runs may take for one step."""
-        self._partition = partition
+        self.partition = partition
+        """Which it reads and writes."""
         self._answer_seconds = answer_seconds
         self._known: set[Any] | None = set() if drops_repeats else None
         self._worker = worker
@@ -89,13 +99,15 @@ class Link:
         self._lines: list[dict[str, Any]] = []
         self._records: dict[Role, deque[Any]] = {role: deque() for role in _OUTPUTS[2:]}
         self._replies: list[tuple[str, dict[str, Any]]] = []
+        self._ids: dict[str, str] = {}
+        """By position of a producer's record: the message's id."""
         self._lagging: dict[str, Record] = {}
-        """By position: what has been written and must not have been acted on."""
+        """By position: what has been written, and perhaps is not taken yet."""
 
     async def open(self) -> None:
         """Connect, and read all outputs from their beginning."""
         await self._consumer.start()
-        places = [TopicPartition(topic, self._partition) for topic in self._roles]
+        places = [TopicPartition(topic, self.partition) for topic in self._roles]
         self._consumer.assign(places)
         await self._consumer.seek_to_beginning(*places)
         await self._producer.start()
@@ -108,31 +120,48 @@ class Link:
 
     # --- in --------------------------------------------------------------------------------------
 
-    async def step(self, records: Sequence[Record], as_one: bool = False) -> Outcome:
+    async def write(self, records: Sequence[Record], as_one: bool = False) -> dict[str, Record]:
         """Write records, in one Kafka transaction if `as_one`, and wait for all they caused.
 
+        Returns:
+            Those that are certain to be taken, by position; the others lag, perhaps.
+
         Raises:
-            Difference: what the worker wrote does not agree with itself.
-            WorkerFailed: it wrote too little of it, in time.
+            WorkerFailed: the worker wrote too little of it, in time.
         """
         if as_one:
             async with self._transactions.transaction():
                 places = await self._write(self._transactions, records)
         else:
             places = await self._write(self._producer, records)
-        wanted = self._wanted(dict(zip(places, records, strict=True)))
-        asked = [record.reply for record in records if record.reply]
-        await self._until(lambda: self._is_whole(wanted, asked), self._answer_seconds)
-        return self._take(wanted)
+        written = dict(zip(places, records, strict=True))
+        self._ids |= {place: each.id for place, each in written.items()}
+        self._lagging |= {place: each for place, each in written.items() if each.waits_for}
+        wanted = {place: each for place, each in written.items() if not each.waits_for}
+        await self._until_whole(wanted)
+        return wanted
 
-    def _wanted(self, written: Mapping[str, Record]) -> dict[str, Record]:
-        """Those of which something must come now: also those that lagged until now."""
-        freed = {record.frees for record in written.values() if record.frees}
-        self._lagging |= {place: each for place, each in written.items() if each.lags_for}
-        come = {place: each for place, each in self._lagging.items() if each.lags_for in freed}
-        for place in come:
-            del self._lagging[place]
-        return {p: each for p, each in written.items() if not each.lags_for} | come
+    def lagging(self) -> list[tuple[str, Record]]:
+        """Of each topic the next record that lags, with its position."""
+        first: dict[str, tuple[str, Record]] = {}
+        for place, record in self._lagging.items():
+            first.setdefault(record.topic, (place, record))
+        return list(first.values())
+
+    async def come(self, place: str) -> dict[str, Record]:
+        """Wait for what a record that lagged has caused.
+
+        Raises:
+            WorkerFailed: nothing came of it, in time.
+        """
+        wanted = {place: self._lagging.pop(place)}
+        await self._until_whole(wanted)
+        return wanted
+
+    async def has_come(self, place: str) -> bool:
+        """Has the worker taken this record by now?"""
+        await self._read_to_end()
+        return place in self._ended()
 
     async def abort(self, records: Sequence[Record]) -> None:
         """Write records in a Kafka transaction that is then aborted: nobody may act on them."""
@@ -143,11 +172,9 @@ class Link:
     async def ask(self, record: Record, seconds: float) -> dict[str, Any]:
         """Write a command that causes no event, and return its reply."""
         await self._write(self._producer, [record])
-        await self._until(lambda: bool(self._replies), seconds)
-        key, body = self._replies.pop(0)
-        if key != record.reply:
-            raise Difference(0, "reply", record.reply, key)
-        return body
+        await self._until(lambda: any(key == record.reply for key, _ in self._replies), seconds)
+        at = next(i for i, (key, _) in enumerate(self._replies) if key == record.reply)
+        return self._replies.pop(at)[1]
 
     async def _write(self, producer: Any, records: Sequence[Record]) -> list[str]:
         """Where they stand, as topic/partition/offset."""
@@ -157,7 +184,7 @@ class Link:
                 each.value,
                 key=each.key,
                 headers=list(each.headers),
-                partition=self._partition,
+                partition=self.partition,
             )
             for each in records
         ]
@@ -196,23 +223,56 @@ class Link:
         self._known.add(output)
         return len(self._known) > before
 
-    def _is_whole(self, wanted: Mapping[str, Record], asked: Sequence[str]) -> bool:
-        """Has all arrived? Events tell how much of the rest there is to come."""
-        ended = {line["by"] for line in self._lines if line["event"] in self._ends(str(line["by"]))}
-        return (
-            ended >= wanted.keys()
-            and len(self._replies) >= len(asked)
-            and all(
-                len(records) >= _count(self._lines, role) for role, records in self._records.items()
+    async def _until_whole(self, wanted: Mapping[str, Record]) -> None:
+        """Wait until all has arrived. Events tell how much of the rest there is to come."""
+        asked = [record.reply for record in wanted.values() if record.reply]
+
+        def is_whole() -> bool:
+            return (
+                self._ended() >= wanted.keys()
+                and len(self._replies) >= len(asked) + len(self._refused_sends())
+                and all(
+                    len(records) >= _count(self._lines, role)
+                    for role, records in self._records.items()
+                )
             )
-        )
+
+        await self._until(is_whole, self._answer_seconds)
+
+    def _ended(self) -> set[str]:
+        """Records that the worker has taken, by the events."""
+        return {line["by"] for line in self._lines if line["event"] in self._ends(str(line["by"]))}
 
     def _ends(self, by: str) -> Sequence[str]:
         """Events that are the last, or the certain one, of a record's."""
-        topic = by.split("/", 1)[0]
-        return _ENDS_CONTROL if topic == self._control_topic else _ENDS_PRODUCED
+        return _ENDS_CONTROL if self._is_control(by) else _ENDS_PRODUCED
 
-    def _take(self, wanted: Mapping[str, Record]) -> Outcome:
+    def _is_control(self, by: str) -> bool:
+        return by.split("/", 1)[0] == self._control_topic
+
+    def _refused_sends(self) -> list[tuple[str, dict[str, Any]]]:
+        """The events of refused sends, each with the key of its reply: the message's id (R62).
+
+        A send that a command has brought, of a transaction say, is refused alone: then its dead
+        record stands behind.
+        """
+        found = []
+        for line, next_line in zip(self._lines, [*self._lines[1:], {}], strict=False):
+            if line["event"] != "refused":
+                continue
+            if not self._is_control(line["by"]):
+                found.append((self._ids.get(line["by"], ""), line))
+            elif next_line.get("event") == "dead" and not next_line["sequence"]:
+                found.append((str(next_line["id"]), line))
+        return found
+
+    async def take(self, wanted: Mapping[str, Record]) -> Outcome:
+        """All that has arrived.
+
+        Raises:
+            Difference: some of it is of none of these records.
+        """
+        told = self._refused_sends()
         lines, self._lines = self._lines, []
         replies, self._replies = self._replies, []
         outputs = {role: list(records) for role, records in self._records.items()}
@@ -225,19 +285,25 @@ class Link:
             raise Difference(0, "events", f"of {', '.join(wanted)} only", strange)
         place_of = {record.reply: place for place, record in wanted.items() if record.reply}
         keys = [key for key, _ in replies]
-        if sorted(keys) != sorted(place_of):
-            raise Difference(0, "replies", list(place_of), keys)
-        return Outcome(lines, outputs, {place_of[key]: body for key, body in replies})
+        by_id = [key for key, _ in told]
+        if sorted(keys) != sorted([*place_of, *by_id]):
+            raise Difference(0, "replies", [*place_of, *by_id], keys)
+        said = [(key, body) for key, body in replies if key not in place_of]
+        pairs = []
+        for key, line in told:
+            at = next(i for i, (found, _) in enumerate(said) if found == key)
+            pairs.append((line, said.pop(at)[1]))
+        answers = {place_of[key]: body for key, body in replies if key in place_of}
+        return Outcome(lines, outputs, answers, pairs)
+
+    async def started(self) -> Outcome:
+        """What a worker has done on its own start; ask when it has answered."""
+        await self._read_to_end()
+        return await self.take({START: Record("", None, b"")})
 
     async def left_over(self) -> list[str]:
         """Read to the end of all outputs, and drop what nobody has taken; a line for each."""
-        ends = await self._consumer.end_offsets(list(self._consumer.assignment()))
-        deadline = time.monotonic() + self._answer_seconds
-        for place, end in ends.items():
-            while await self._consumer.position(place) < end:
-                if time.monotonic() > deadline:
-                    raise self._worker.failed(f"wrote something into {place.topic} that stays open")
-                await self._read(_POLL_MS)
+        await self._read_to_end()
         found = [f"event {line}" for line in self._lines]
         found += [f"reply {key} {body}" for key, body in self._replies]
         for role, records in self._records.items():
@@ -246,6 +312,16 @@ class Link:
         self._lines.clear()
         self._replies.clear()
         return found
+
+    async def _read_to_end(self) -> None:
+        """Read all outputs up to their present end."""
+        ends = await self._consumer.end_offsets(list(self._consumer.assignment()))
+        deadline = time.monotonic() + self._answer_seconds
+        for place, end in ends.items():
+            while await self._consumer.position(place) < end:
+                if time.monotonic() > deadline:
+                    raise self._worker.failed(f"wrote something into {place.topic} that stays open")
+                await self._read(_POLL_MS)
 
 
 def _count(lines: Sequence[Mapping[str, Any]], role: Role) -> int:

@@ -9,7 +9,7 @@ from ringfaust.core.model import Message, Refusal
 from ringfaust.hosts.memory import MemoryHost
 from ringfaust.scenario import grammar as g
 from ringfaust.scenario.player import Listing, Seen
-from ringfaust.scenario.sessions import Sessions, unknown_session
+from ringfaust.scenario.sessions import Sessions, rollback_of, unknown_session
 from ringfaust.wire.headers import REDRIVES
 from ringfaust.wire.listing import list_queue
 
@@ -56,10 +56,12 @@ class MemoryScenarioHost:
 
     def rollback(self, session: str) -> list[Seen]:
         """What was pending is forgotten; what the session's consumers hold returns."""
-        if self._sessions.end(session) is None:
+        pending = self._sessions.end(session)
+        if pending is None:
             return unknown_session(session)
         # Of a session without consumers the engine knows nothing, and there is nothing to return.
-        return [seen for seen in self.do(c.Rollback(session), "") if seen.kind != "refused"]
+        seen = self.do(rollback_of(session, pending), "")
+        return [each for each in seen if each.kind != "refused"]
 
     def advance(self, now_ms: int) -> list[Seen]:
         """Move the clock, then sweep."""
@@ -96,7 +98,7 @@ class MemoryScenarioHost:
         return self.do(send, "")
 
     def _step(self, command: c.Command) -> list[Seen]:
-        if isinstance(command, c.Send):
+        if isinstance(command, c.Send) and not command.xid:
             self._lagging.setdefault(command.queue, []).append(command)
             effects = []
         else:

@@ -8,6 +8,8 @@ transaction (a read_committed reader gets nothing that stands behind one).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ringfaust.core import command as c
 from ringfaust.core.model import Refusal
 from ringfaust.scenario.player import Seen
@@ -48,6 +50,11 @@ class Sessions:
             for pending in self._pending.values()
             for kept in pending
         )
+
+
+def rollback_of(session: str, pending: Sequence[c.Command]) -> c.Rollback:
+    """The command that takes a session back; `pending` is what was done in it."""
+    return c.Rollback(session, tuple(each for each in pending if isinstance(each, c.Ack)))
 
 
 def unknown_session(name: str) -> list[Seen]:

@@ -67,14 +67,14 @@ class SparkStage:
         rig = self._free.get()
         self._files += 1
         try:
-            with self._crashes.taking_part(scenario.crashes()):
+            with self._crashes.taking_part(scenario.crashes() or scenario.has_xids()):
                 play(scenario, KafkaScenarioHost(rig, f"file-{self._files}."))
         finally:
             self._free.put(rig)
 
     def _open(self) -> None:
         opened = self._opened
-        folder, config = prepare(opened, self._servers, LANES)
+        folder, config, queues = prepare(opened, self._servers, LANES)
         arguments = [
             "spark", "ring", "--config", str(folder), "--checkpoint", str(folder / "checkpoint"),
             "--trigger-ms", "0", "--tasks", str(_TASKS),
@@ -97,7 +97,7 @@ class SparkStage:
                     drops_repeats=True,
                 ),
             )
-            self._free.put(Rig(loop, link, config, self._crashes.crash))
+            self._free.put(Rig(loop, link, config, queues, self._crashes.crash))
 
 
 class Crashes:
@@ -112,7 +112,7 @@ class Crashes:
 
     @contextmanager
     def taking_part(self, takes_part: bool) -> Iterator[None]:
-        """While a file is played that has a crash."""
+        """While a file is played that has a crash, or one that a crash would change."""
         with self._turn:
             self._parts += takes_part
         try:

@@ -140,12 +140,26 @@ class Recover(_OfConsumer):
     type: Literal["recover"]
 
 
+class _Settled(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    queue: Name
+    consumer: Name
+    message: MessageId
+    delivery: Number = 0
+
+
 class Rollback(_Control):
-    """R80."""
+    """R80; `acked` is for queues with compat: artemis (C2, C9)."""
 
     core: ClassVar[type[c.Command]] = c.Rollback
     type: Literal["rollback"]
     session: Name
+    acked: tuple[_Settled, ...] = ()
+
+    def command(self) -> c.Command:
+        """The core's command."""
+        return c.Rollback(self.session, tuple(c.Ack(**dict(each)) for each in self.acked))
 
 
 class _OfXid(_Control):
