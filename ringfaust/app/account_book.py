@@ -1,7 +1,9 @@
 """The book that proves the accounts: each record of the input topics has exactly one fate.
 
-It is filled with what the topics hold, in the order of each partition, and knows nothing of the
-engine: a second opinion, from the protocol alone. No I/O; `accounts.py` brings the records.
+Of one that was sent to an address, each copy has (R70); one that waits for the decision about its
+distributed transaction has none yet (R81). The book is filled with what the topics hold, in the
+order of each partition, and knows nothing of the engine: a second opinion, from the protocol alone.
+No I/O; `accounts.py` brings the records.
 """
 
 from __future__ import annotations
@@ -11,34 +13,24 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from ringfaust.app.account_parts import (
+    STATES,
+    Copies,
+    Life,
+    Undecided,
+    foreign,
+    ids_of,
+    name_of,
+    unreadable_of,
+)
 from ringfaust.app.proof import Proof, Row
+from ringfaust.core.address import address_of
 from ringfaust.wire import headers as h
 from ringfaust.wire.record import InRecord
-
-_STATES = ("ready", "delivering", "scheduled")
-_PREFIX_CHARS = len(h.PREFIX)
 
 Key = tuple[Any, ...]
 Headers = Mapping[str, bytes]
 Line = dict[str, Any]
-
-
-class _Life:
-    """What one queue holds, as its events tell."""
-
-    __slots__ = ("delivering", "open", "scheduled")
-
-    def __init__(self) -> None:
-        self.open: dict[int, tuple[str, str]] = {}
-        """(id, source) by sequence."""
-        self.delivering: dict[int, int] = {}
-        """Delivery number by sequence."""
-        self.scheduled: set[int] = set()
-
-    def state(self, sequence: int) -> str:
-        if sequence in self.delivering:
-            return "delivering"
-        return "scheduled" if sequence in self.scheduled else "ready"
 
 
 class Book:
@@ -56,7 +48,9 @@ class Book:
         self._hopped: dict[str, str] = {}
         self._fates: dict[str, str] = {}
         self._queue_of: dict[str, str] = {}
-        self._lives: dict[str, _Life] = {}
+        self._copies = Copies()
+        self._undecided = Undecided()
+        self._lives: dict[str, Life] = {}
         self._rows: dict[str, Row] = {}
         self._told: dict[tuple[str, int], list[Key]] = {}
         self._seen: dict[tuple[str, int], list[Key]] = {}
@@ -75,6 +69,10 @@ class Book:
             "evicted": self._on_evicted,
             "expired": self._on_expired,
             "dead": self._on_dead,
+            "lost": self._on_lost,
+            "unrouted": self._on_unrouted,
+            "pending": self._on_pending,
+            "decided": self._on_decided,
             "removed": self._on_removed,
             "moved_out": self._on_moved_out,
             "deleted": self._on_deleted,
@@ -89,7 +87,7 @@ class Book:
         digests = self._digests
         for record in records:
             source = f"{record.topic}/{record.partition}/{record.offset}"
-            digests[source] = hash((record.key, record.value, _foreign(record)))
+            digests[source] = hash((record.key, record.value, foreign(record)))
 
     def take_hop(self, records: Sequence[InRecord]) -> None:
         """Records of the hop topic: where those came from that could not be read after it."""
@@ -116,15 +114,19 @@ class Book:
             ours = dict(record.headers)
             source, reason = ours[h.SOURCE].decode(), ours[h.REASON].decode()
             if h.SEQUENCE not in ours:
-                self._seen.setdefault(_unreadable_of(source), []).append(("", source))
+                self._seen.setdefault(unreadable_of(source), []).append(("", source))
                 self._take_unreadable(source, reason, record)
                 continue
             queue = ours[h.QUEUE].decode()
-            seen.append((queue, int(ours[h.SEQUENCE])))
-            fate = "expired" if reason == "expired" else "dead"
+            sequence = int(ours[h.SEQUENCE])
+            seen.append((queue, sequence))
+            fate = ("expired" if reason == "expired" else "dead") if sequence else "refused"
             row = self._row(queue)
             setattr(row, fate, getattr(row, fate) + 1)
-            self._fate(source, fate, queue)
+            if sequence:
+                self._fate(source, fate, queue)
+            else:
+                self._refused(source, queue)
             self._compare(source, record)
 
     def _take_unreadable(self, source: str, reason: str, record: InRecord) -> None:
@@ -166,12 +168,15 @@ class Book:
         life = self._life(queue)
         self._row(queue).added += 1
         if sequence in life.open:
-            self._fault(f"{_name(queue, sequence)} was added twice", queue)
+            self._fault(f"{name_of(queue, sequence)} was added twice", queue)
         life.open[sequence] = (line["id"], source)
         if line["event"] == "scheduled":
             life.scheduled.add(sequence)
         if source not in self._digests:
             self._unexplained[source] = None
+        elif address_of(queue):
+            self._copies.add(source, queue)
+            return
         elif source in self._queue_of:
             self._doubled[source] = None
         self._queue_of[source] = queue
@@ -189,7 +194,7 @@ class Book:
     def _on_returned(self, line: Line) -> None:
         life, sequence = self._expect(line, "delivering")
         if life.delivering.pop(sequence, None) != line["delivery"]:
-            self._fault(f"{_name(line['queue'], sequence)} came back from another delivery")
+            self._fault(f"{name_of(line['queue'], sequence)} came back from another delivery")
         if "due_ms" in line:
             life.scheduled.add(sequence)
 
@@ -204,6 +209,8 @@ class Book:
                 self._leave(line, "delivering")
             case "scheduled_overflow":
                 self._leave(line, "scheduled", "ready")
+            case "limit":
+                self._leave(line, "ready", "scheduled")
             case _:
                 self._leave(line, "ready")
         self._tell("evicted", (line["queue"], line["sequence"]))
@@ -216,8 +223,32 @@ class Book:
         self._tell("dead", (line["queue"], line["sequence"]))
 
     def _on_dead(self, line: Line) -> None:
-        self._leave(line, "delivering")
+        if line["sequence"]:  # else its queue has refused it, and it never was in there
+            self._leave(line, "delivering")
         self._tell("dead", (line["queue"], line["sequence"]))
+
+    def _on_lost(self, line: Line) -> None:
+        source = self._leave(line, *STATES)
+        self._row(line["queue"]).lost += 1
+        self._fate(source, "lost", line["queue"])
+
+    def _on_unrouted(self, line: Line) -> None:
+        self._explain(line["source"])
+
+    def _on_pending(self, line: Line) -> None:
+        source = self._source(line["by"])
+        if self._topic(source) in self._inputs:  # else it is about an ack
+            self._undecided.wait(self._partition, line["xid"], source)
+
+    def _on_decided(self, line: Line) -> None:
+        """Of a commit the sends have been told of by now, but for those to no queue."""
+        sources, refused = self._undecided.decide(self._partition, line["xid"], line["by"])
+        for source in sources:
+            if not line["committed"]:
+                self._fate(source, "rolled_back", "")
+            elif source not in self._queue_of and source not in self._copies and refused:
+                refused -= 1
+                self._refused(source, "")
 
     def _on_removed(self, line: Line) -> None:
         source = self._leave(line, "ready", "scheduled")
@@ -227,33 +258,37 @@ class Book:
     def _on_moved_out(self, line: Line) -> None:
         source = self._leave(line, "ready", "scheduled")
         self._row(line["queue"]).moved_out += 1
-        self._queue_of.pop(source, None)  # its fate is another queue's to tell
+        if address_of(line["queue"]):
+            self._copies.end(source, line["queue"])
+        else:
+            self._queue_of.pop(source, None)  # its fate is another queue's to tell
 
     def _on_deleted(self, line: Line) -> None:
         queue = line["queue"]
         for sequence in self._life(queue).open:
-            self._fault(f"{_name(queue, sequence)} was held when its queue was deleted", queue)
-        self._lives[queue] = _Life()  # a later queue of this name counts from one again
+            self._fault(f"{name_of(queue, sequence)} was held when its queue was deleted", queue)
+        self._lives[queue] = Life()  # a later queue of this name counts from one again
 
     def _on_refused(self, line: Line) -> None:
-        by: str = line["by"]
-        source = self._hopped.get(by, by)
+        source = self._source(line["by"])
         if self._topic(source) in self._inputs:
-            self._fate(source, "refused", "")
+            self._refused(source, line["queue"])
+        elif line["reason"] not in ("queue_full", "too_large"):  # of those the dead topic tells
+            self._undecided.refused(line["by"])
 
     def _on_unreadable(self, line: Line) -> None:
         source = line["by"]
-        self._told.setdefault(_unreadable_of(source), []).append(("", source))
+        self._told.setdefault(unreadable_of(source), []).append(("", source))
 
-    def _expect(self, line: Line, *states: str) -> tuple[_Life, int]:
+    def _expect(self, line: Line, *states: str) -> tuple[Life, int]:
         """The message's life; that it was there, in one of these states, is checked."""
         queue, sequence = line["queue"], line["sequence"]
         life = self._life(queue)
         if sequence not in life.open:
-            text = f"{_name(queue, sequence)} was {line['event']} while it was not in the queue"
+            text = f"{name_of(queue, sequence)} was {line['event']} while it was not in the queue"
             self._fault(text, queue)
         elif (state := life.state(sequence)) not in states:
-            self._fault(f"{_name(queue, sequence)} was {line['event']} while {state}", queue)
+            self._fault(f"{name_of(queue, sequence)} was {line['event']} while {state}", queue)
         return life, sequence
 
     def _leave(self, line: Line, *states: str) -> str:
@@ -271,10 +306,10 @@ class Book:
             row = self._rows[queue] = Row(queue)
         return row
 
-    def _life(self, queue: str) -> _Life:
+    def _life(self, queue: str) -> Life:
         life = self._lives.get(queue)
         if life is None:
-            life = self._lives[queue] = _Life()
+            life = self._lives[queue] = Life()
         return life
 
     def _fault(self, text: str, queue: str = "") -> None:
@@ -282,11 +317,31 @@ class Book:
         if queue:
             self._row(queue).faults += 1
 
+    def _source(self, by: str) -> str:
+        """The producer's record that an event is about, also if it took the hop."""
+        return self._hopped.get(by, by)
+
+    def _explain(self, source: str) -> None:
+        """A record of an address has come to something."""
+        if source in self._digests:
+            self._copies.explain(source)
+        else:
+            self._unexplained[source] = None
+
+    def _refused(self, source: str, queue: str) -> None:
+        """A queue did not take it; that is told by an event, and by a dead record perhaps."""
+        if address_of(queue):
+            self._explain(source)
+        elif self._fates.get(source) != "refused":
+            self._fate(source, "refused", "")
+
     def _fate(self, source: str, fate: str, queue: str) -> None:
         """One record has come to its end."""
         if source not in self._digests:
             if source:
                 self._unexplained[source] = None
+        elif address_of(queue):
+            self._copies.end(source, queue)
         elif source in self._fates:
             self._doubled[source] = None
             if queue:
@@ -298,7 +353,7 @@ class Book:
         digest = self._digests.get(source)
         if digest is None:
             self._unexplained[source] = None
-        elif digest != hash((record.key, record.value, _foreign(record))):
+        elif digest != hash((record.key, record.value, foreign(record))):
             self._altered[source] = None
 
     def _tell(self, role: str, key: Key) -> None:
@@ -327,22 +382,35 @@ class Book:
         for queue in sorted(self._lives.keys() | (held or {}).keys()):
             listed = self._from_events(queue) if held is None else held.get(queue)
             self._take_held(queue, listed)
-        missing = [source for source in self._digests if source not in self._fates]
-        for source in missing:
-            if queue := self._queue_of.get(source, ""):
-                self._row(queue).faults += 1
+        for source in self._undecided.left():
+            self._fate(source, "pending", "")
+        missing = self._missing()
         fates = Counter(self._fates.values())
         return Proof(
             rows=dict(sorted(self._rows.items())),
             inputs=len(self._digests),
             unreadable=fates["unreadable"],
             refused=fates["refused"],
+            rolled_back=fates["rolled_back"],
+            pending=fates["pending"],
             missing=missing,
             doubled=list(self._doubled),
             altered=list(self._altered),
             unexplained=list(self._unexplained),
             faults=self._faults,
         )
+
+    def _missing(self) -> list[str]:
+        """The records without a fate, and those of which a copy has none."""
+        known = self._fates.keys()
+        missing = {s: None for s in self._digests if s not in known and s not in self._copies}
+        for source in missing:
+            if queue := self._queue_of.get(source, ""):
+                self._row(queue).faults += 1
+        for source, queue, count in self._copies.unsettled():
+            (missing if count > 0 else self._doubled)[source] = None
+            self._row(queue).faults += 1
+        return list(missing)
 
     def _match(self, role: str, partition: int) -> None:
         """The records of a partition are those that the events tell of, in their order."""
@@ -356,13 +424,13 @@ class Book:
             self._fault(f"{where}: its records are not in the order of the events")
         for key in by_events.keys() | by_records.keys():
             if by_events[key] != by_records[key]:
-                name = _name(*key) if key[0] else f"the unreadable record {key[1]}"
+                name = name_of(*key) if key[0] else f"the unreadable record {key[1]}"
                 text = f"{where}: {by_records[key]} records of {name}, by the events it is"
                 self._fault(f"{text} {by_events[key]}", key[0])
 
     def _from_events(self, queue: str) -> dict[str, Any]:
         life = self._life(queue)
-        by_state: dict[str, list[str]] = {state: [] for state in _STATES}
+        by_state: dict[str, list[str]] = {state: [] for state in STATES}
         for sequence, (message_id, _) in life.open.items():
             by_state[life.state(sequence)].append(message_id)
         return {**by_state, "delivering": {"": by_state["delivering"]}}
@@ -377,8 +445,8 @@ class Book:
             if life.open:
                 self._fault(f"queue {queue} holds {len(life.open):,}, but was not listed", queue)
             return
-        for state in _STATES:
-            ids = _ids(listed[state])
+        for state in STATES:
+            ids = ids_of(listed[state])
             setattr(row, state, len(ids))
             counted = listed.get("counts", {}).get(state, len(ids))
             if counted != len(ids):
@@ -393,33 +461,3 @@ class Book:
         for (state, message_id), sources in by_name.items():
             if sources:
                 self._fault(f"queue {queue} does not list {message_id}, which is {state}", queue)
-
-
-def _ids(listed: list[str] | Mapping[str, list[str]]) -> list[str]:
-    """Ids of one state; those delivering come by consumer."""
-    if isinstance(listed, list):
-        return listed
-    return [message_id for ids in listed.values() for message_id in ids]
-
-
-def _unreadable_of(source: str) -> tuple[str, int]:
-    """The list for it: one for each partition of the inputs.
-
-    Those are in order; but who forwards one to the hop and who owns one write to the dead topic and
-    the events side by side.
-    """
-    topic, partition, _ = source.rsplit("/", 2)
-    return f"dead, what of {topic} was unreadable", int(partition)
-
-
-def _foreign(record: InRecord) -> tuple[tuple[str, bytes], ...]:
-    """The producer's own headers."""
-    if not record.headers:
-        return ()
-    return tuple([pair for pair in record.headers if pair[0][:_PREFIX_CHARS] != h.PREFIX])
-
-
-def _name(queue: str, sequence: int, delivery: int = 0, consumer: str = "") -> str:
-    """A message, or one delivery of it, in words."""
-    name = f"message {sequence} of {queue}"
-    return f"delivery {delivery} ({name}, to {consumer or 'nobody'})" if delivery else name

@@ -17,9 +17,12 @@ class Row:
     dead: int = 0
     removed: int = 0
     moved_out: int = 0
+    lost: int = 0
     ready: int = 0
     delivering: int = 0
     scheduled: int = 0
+    refused: int = 0
+    """Sends that it did not take (R60); they are not `added`."""
     faults: int = 0
     """How many things are wrong that could be laid to this queue."""
 
@@ -28,7 +31,7 @@ class Row:
         """What is held or has left, by whatever way."""
         return (
             self.acked + self.evicted + self.expired + self.dead + self.removed + self.moved_out
-            + self.ready + self.delivering + self.scheduled
+            + self.lost + self.ready + self.delivering + self.scheduled
         )  # fmt: skip
 
     @property
@@ -47,7 +50,11 @@ class Proof:
     unreadable: int = 0
     """Of these: made no sense or were too large, and went to the dead topic."""
     refused: int = 0
-    """Of these: named no queue that there is."""
+    """Of these: named no queue that there is, or one that did not take them."""
+    rolled_back: int = 0
+    """Of these: were sent in a distributed transaction that was rolled back."""
+    pending: int = 0
+    """Of these: wait for the decision about theirs."""
     missing: list[str] = field(default_factory=list)
     """Positions without a fate."""
     doubled: list[str] = field(default_factory=list)

@@ -20,6 +20,7 @@ from ringfaust.wire.record import Headers, Role
 from ringfaust.wire.route import Route
 
 SECOND = 1_000
+QUEUES = Catalog({"q.*": {"ring_size": 2, "max_attempts": 2}}, {})
 
 
 class Record(NamedTuple):
@@ -38,7 +39,7 @@ class Record(NamedTuple):
 class History:
     """Topics as a worker would have written them, made by the road itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalog: Catalog = QUEUES) -> None:
         self.topics: dict[str, list[Record]] = {}
         shared = RoadMap(
             control_topic="control",
@@ -47,7 +48,6 @@ class History:
             max_record_bytes=1_000,
             log_is_clock=False,
         )
-        catalog = Catalog({"q.*": {"ring_size": 2, "max_attempts": 2}}, {})
         self._road = Road(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
         self.now_ms = SECOND
 
@@ -64,7 +64,10 @@ class History:
         self._do(self.put("in", key.encode(), value, (("colour", b"red"), *ours)))
 
     def ask(self, kind: str, queue: str, **fields: object) -> dict[str, Any]:
-        asked = {"type": kind, "queue": queue, "reply": "me", **fields}
+        return self.say(kind, queue=queue, **fields)
+
+    def say(self, kind: str, **fields: object) -> dict[str, Any]:
+        asked = {"type": kind, "reply": "me", **fields}
         self._do(self.put("control", None, json.dumps(asked).encode(), ()))
         return json.loads(self.topics[Role.REPLIES][-1].value or b"")  # type: ignore[no-any-return]
 
