@@ -72,7 +72,8 @@ public class Driver {
    final Map<String, List<Client>> undecided = new HashMap<>();
    /** While false nobody has credit: what a command gives back to several is offered to all. */
    volatile boolean open = true;
-   long consumerIds;
+   /** How many consumers a session had: as the core client does, each session counts its own. */
+   final Map<String, Long> consumers = new HashMap<>();
    String name;
    Queue queue;
 
@@ -118,7 +119,6 @@ public class Driver {
    // --- commands ---------------------------------------------------------------------------------
 
    String answer(String[] words) throws Exception {
-      facts.clear();
       long began = System.currentTimeMillis();
       String error = "";
       try {
@@ -131,15 +131,16 @@ public class Driver {
          problem.printStackTrace();
          error = problem.toString();
       }
-      return "{" + String.join(", ",
-         "\"began\": " + began,
-         "\"ended\": " + System.currentTimeMillis(),
+      String seen = String.join(", ",
          "\"error\": " + quoted(error),
-         "\"facts\": [" + String.join(", ", facts) + "]",
+         "\"facts\": " + takeFacts(),
          "\"ready\": " + ready(),
          "\"delivering\": " + delivering(),
          "\"scheduled\": " + scheduled(),
-         "\"counts\": " + counts()) + "}";
+         "\"counts\": " + counts());
+      // Read last: what came due while we looked came before the end.
+      long ended = System.currentTimeMillis();
+      return "{\"began\": " + began + ", \"ended\": " + ended + ", " + seen + "}";
    }
 
    void play(String[] words) throws Exception {
@@ -187,6 +188,7 @@ public class Driver {
       }
       sessions.clear();
       clients.clear();
+      consumers.clear();
       undecided.clear();
       server.destroyQueue(SimpleString.of(name));
       server.getAddressSettingsRepository().removeMatch(name);
@@ -207,7 +209,7 @@ public class Driver {
       Client client = new Client(words[1], words[2], Integer.parseInt(words[3]));
       open = false;
       client.consumer = sessions.get(client.session).createConsumer(
-         ++consumerIds, SimpleString.of(name), null, Integer.parseInt(words[4]), false, false, -1);
+         consumers.merge(client.session, 1L, Long::sum), SimpleString.of(name), null, Integer.parseInt(words[4]), false, false, -1);
       clients.put(client.name, client);
       openAgain();
    }
@@ -440,6 +442,15 @@ public class Driver {
       long now = System.currentTimeMillis();
       return queue.getScheduledMessages().stream().anyMatch(
          ref -> ref.getScheduledDeliveryTime() <= now);
+   }
+
+   /** All since the last answer: what came due between two commands belongs to the second. */
+   String takeFacts() {
+      synchronized (facts) {
+         String taken = facts.toString();
+         facts.clear();
+         return taken;
+      }
    }
 
    String counts() {
