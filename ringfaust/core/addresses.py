@@ -71,8 +71,9 @@ class Addresses:
         if missing:
             self._ring.step_apart()
         for each in missing:
-            queue = self._state.queue(each)
-            assert queue is not None, "the catalog declares it"
+            queue = self._state.create(each, {})
+            queue.applied = None
+            self._consumers.fit_window(queue)
             self._join(address, queue)
         return address
 

@@ -130,8 +130,10 @@ class Engine:
 
     def _find(self, name: str) -> Queue:
         """See `Ring.queue`."""
-        if address := address_of(name):
-            self._addresses.find(address)
+        # Not whenever its queue is decoded anew: how long one stays decoded must change nothing.
+        address = self.state.address(address_of(name))
+        if address is not None and name not in address.members:
+            self._addresses.find(address.name)
         queue = self.state.queue(name)
         if queue is None:
             raise Refused(Refusal.UNKNOWN_QUEUE, name, f"no queue {name!r} in this partition")

@@ -132,21 +132,25 @@ class Ring:
             return None
         messages, total_bytes = queue.counts.messages + 1, queue.size_bytes + size_bytes
         if queue.exceeds(messages, total_bytes):
-            gone = self._would_evict(queue, send)
+            gone = self._would_leave(queue, send)
             if gone is None or queue.exceeds(messages - 1, total_bytes - gone.size_bytes):
                 return Refusal.QUEUE_FULL
         return None
 
-    def _would_evict(self, queue: Queue, send: c.Send) -> Message | None:
-        """Whom the ring test, which comes before the limits, would evict for this send."""
-        if send.due_ms > self.now or not 0 <= queue.spec.ring_size <= queue.counts.ready:
+    def _would_leave(self, queue: Queue, send: c.Send) -> Message | None:
+        """What this send would make leave before the limits are tested: itself, or a victim."""
+        now, sequence = self.now, queue.sequence + 1
+        message = unsent(send)._replace(
+            sequence=sequence, position=plain_position(sequence), expires_at_ms=0, due_ms=0
+        )
+        if 0 < send.expires_at_ms <= now:
+            return message
+        if send.due_ms > now:
             return None
-        sequence = queue.sequence + 1
-        message = Message(
-            send.id, sequence, plain_position(sequence), send.priority, send.sent_ms, 0, 0,
-            send.group, 0, 0, (), send.size_bytes, send.payload, send.persistent,
-        )  # fmt: skip
-        if "dispatch" not in queue.paused and queue.taker(message) is not None:
+        taker = None if "dispatch" in queue.paused else queue.taker(message)
+        if taker is not None:
+            return message if taker.ack_mode is AckMode.NONE else None
+        if not 0 <= queue.spec.ring_size <= queue.counts.ready:
             return None
         queue.place(message)
         victim = queue.victim()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ringfaust.core.address import Address, AddressRow
+from ringfaust.core.address import Address, AddressRow, address_of
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.queue import Queue, QueueRow
 from ringfaust.core.table import Book, Kind, Ordered, Row, Rows, Store
@@ -58,6 +58,8 @@ class State:
                 queue = Queue(self.book, name, self.catalog.spec(name, row.settings), row)
                 self.queues[name] = queue
             elif self.catalog.declares(name):
+                if address_of(name):  # its address has yet to make it: this is but a look
+                    return Queue(self.book, name, self.catalog.spec(name, {}), None)
                 queue = self.create(name, {})
         return queue
 

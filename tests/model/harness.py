@@ -5,24 +5,26 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields
 from typing import Any
 
 from ringfaust.core import effect as e
 from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.command import Command
+from ringfaust.core.command import Command, Send
 from ringfaust.core.engine import Engine
-from ringfaust.core.model import Consumer, time_of
+from ringfaust.core.model import Consumer, Message, time_of
 from ringfaust.core.state import State
 from ringfaust.core.table import Key, Kind, Row, Store
-from ringfaust.hosts.store import ByteStore, MemoryKeyValue, encode_writes
+from ringfaust.hosts.store import ByteStore, MemoryKeyValue, encode_writes, without_bodies
 from ringfaust.wire.record import Payload
 from tests.model.naive import Model
 from tests.model.naive_parts import Fact
+from tests.model.naive_queue import PAST, Held, Queue
 
 ALL = 10**9
 PAYLOAD = Payload(None, b"body", (("h", b"1"),), "in/0/7")
+Writes = Iterable[tuple[Row, Any | None]]
 
 
 class DictStore:
@@ -36,7 +38,10 @@ class DictStore:
 
     def get(self, row: Row) -> Any | None:
         raw = self.rows.get(row)
-        return None if raw is None else pickle.loads(raw)
+        if raw is None:
+            return None
+        value = pickle.loads(raw)
+        return Consumer(**value) if row[0] == Kind.CONSUMER else value
 
     def scan(self, kind: int, queue: str, lane: Any, after: Key | None, most: int) -> list[Any]:
         table = (kind, queue, lane)
@@ -45,14 +50,35 @@ class DictStore:
         )
         return [(key, self.get((*table, key))) for key in keys[:most]]
 
-    def apply(self, writes: Iterable[tuple[Row, Any | None]]) -> None:
+    def apply(self, writes: Writes) -> None:
         for row, value in writes:
             if value is None:
                 self.rows.pop(row, None)
             elif isinstance(value, Consumer):  # what it holds is not stored
-                self.rows[row] = pickle.dumps(replace(value, held={}, in_flight=0))
+                self.rows[row] = pickle.dumps({name: getattr(value, name) for name in _STORED})
             else:
                 self.rows[row] = pickle.dumps(value)
+
+    def replay(self, writes: Writes) -> None:
+        """As the changelog has it (R82)."""
+        self.apply((row, _without_body(row[0], value)) for row, value in writes)
+
+    def lose_bodies(self) -> None:
+        """The store is gone and made again from the changelog."""
+        self.replay([(row, self.get(row)) for row in self.rows])
+
+
+_STORED = [f.name for f in fields(Consumer) if f.name not in ("held", "in_flight", "held_bytes")]
+_STORED.remove("wants")
+
+
+def _without_body(kind: int, value: Any) -> Any:
+    if kind == Kind.DELIVERY and value is not None:
+        return value._replace(message=_without_body(Kind.RING, value.message))
+    if kind in (Kind.RING, Kind.SCHEDULED) and value is not None and not value.persistent:
+        payload = Payload(None, None, (), value.payload.source)
+        return value._replace(payload=payload, is_hollow=True)
+    return value
 
 
 class BytesStore(ByteStore):
@@ -62,18 +88,32 @@ class BytesStore(ByteStore):
         self.durable = MemoryKeyValue()
         super().__init__(self.durable)
 
-    def apply(self, writes: Iterable[tuple[Row, Any | None]]) -> None:
+    def apply(self, writes: Writes) -> None:
         self.durable.apply(encode_writes(writes))
+
+    def replay(self, writes: Writes) -> None:
+        """As the changelog has it (R82)."""
+        self.durable.apply(without_bodies(encode_writes(writes)))
+
+    def lose_bodies(self) -> None:
+        """The store is gone and made again from the changelog."""
+        self.durable.apply(without_bodies(list(self.durable.items_from(b""))))
 
 
 class Partition:
     """An engine over a store."""
 
     def __init__(
-        self, store: DictStore | BytesStore, queues: dict[str, Any], cache_bytes: int = 1 << 30
+        self,
+        store: DictStore | BytesStore,
+        queues: dict[str, Any],
+        cache_bytes: int = 1 << 30,
+        *,
+        addresses: dict[str, Any] | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> None:
         self.store = store
-        self.catalog = Catalog(queues, {})
+        self.catalog = Catalog(queues, settings or {}, addresses or {})
         self.cache_bytes = cache_bytes
         self.start()
 
@@ -136,8 +176,9 @@ def fact(effect: e.Effect) -> Fact:
         case e.Expired(queue, m, consumer):
             return ("expired", queue, m.id, consumer)
         case e.Dead(queue, m, reason, consumer, text):
-            return ("dead", queue, m.id, str(reason), consumer, text)
-        case e.Due(queue, m) | e.Removed(queue, m):
+            said = text if m.sequence else ""  # of a refused send the words are free
+            return ("dead", queue, m.id, str(reason), consumer, said)
+        case e.Due(queue, m) | e.Removed(queue, m) | e.Lost(queue, m) | e.Unrouted(queue, m):
             return (type(effect).__name__.lower(), queue, m.id)
         case e.MovedOut(queue, m, to):
             return ("moved_out", queue, m.id, to)
@@ -158,6 +199,11 @@ def by_queue(facts: Iterable[Fact]) -> dict[str, list[Fact]]:
 # --- state --------------------------------------------------------------------------------------
 
 
+def queue_names(store: Store) -> list[str]:
+    """All queues that are stored."""
+    return [name for name, _ in store.scan(Kind.QUEUE, "", 0, None, ALL)]
+
+
 def view_of_store(store: Store, name: str) -> dict[str, Any] | None:
     """One queue as its durable rows have it, in the terms of `view_of_model`."""
     row = store.get((Kind.QUEUE, "", 0, name))
@@ -169,34 +215,57 @@ def view_of_store(store: Store, name: str) -> dict[str, Any] | None:
 
     consumers = [k for _, k in table(Kind.CONSUMER)]
     deliveries = [d for _, d in table(Kind.DELIVERY)]
-    ready = [m for lane in range(limits.PRIORITIES) for _, m in table(Kind.RING, lane)]
+    ready = messages_of(store, name, Kind.RING)
     names = {k.order: k.name for k in consumers}
+    own = [d for d in deliveries if not d.is_orphan]
     return {
         "settings": row.settings,
         "counts": dict(zip(_COUNTS, row.counts, strict=True)),
+        "bytes": row.size_bytes,
+        "fragile": row.fragile,
         "paused": sorted(row.paused),
         "sequence": row.sequence,
-        "ready": [(m.id, m.sequence, m.attempts, m.handovers) for m in ready],
+        "ready": [(m.id, m.sequence, m.attempts, m.handovers, m.is_hollow) for m in ready],
         "delivering": {
-            k.name: [(d.number, d.message.id) for d in deliveries if d.consumer == k.name]
+            k.name: [(d.number, d.message.id, d.xid) for d in own if d.consumer == k.name]
             for k in consumers
         },
+        "orphans": [(d.number, d.consumer, d.xid) for d in deliveries if d.is_orphan],
         "scheduled": [
-            (time_of(key), m.sequence, m.id, m.attempts) for key, m in table(Kind.SCHEDULED)
+            (time_of(key), m.sequence, m.id, m.attempts, m.is_hollow)
+            for key, m in table(Kind.SCHEDULED)
         ],
         "expiring": [time_of(key) for key, _ in table(Kind.EXPIRY)],
         "consumers": [
-            (k.name, k.credit, k.priority, k.ack_mode, k.session, k.active, k.seen_ms)
+            (
+                k.name, k.credit, k.priority, k.ack_mode, k.session, k.active, k.seen_ms,
+                k.selector, k.credit_bytes,
+            )
             for k in consumers
         ],
         "owners": {group: names[order] for group, order in table(Kind.GROUP)},
+    }  # fmt: skip
+
+
+_COUNTS = ("ready", "delivering", "scheduled", *PAST)
+
+
+def messages_of(store: Store, name: str, kind: Kind) -> list[Message]:
+    """The messages of a queue in one kind of table."""
+    lanes = range(limits.PRIORITIES) if kind is Kind.RING else [0]
+    rows = [value for lane in lanes for _, value in store.scan(kind, name, lane, None, ALL)]
+    return [row.message for row in rows] if kind is Kind.DELIVERY else rows
+
+
+def hollow_in(store: Store) -> set[tuple[str, int]]:
+    """(queue, sequence number) of all messages without their bodies."""
+    return {
+        (name, m.sequence)
+        for name in queue_names(store)
+        for kind in (Kind.RING, Kind.SCHEDULED, Kind.DELIVERY)
+        for m in messages_of(store, name, kind)
+        if m.is_hollow
     }
-
-
-_COUNTS = (
-    "ready", "delivering", "scheduled", "added", "acked", "evicted", "expired", "dead", "refused",
-    "removed", "moved_out", "lost",
-)  # fmt: skip
 
 
 def view_of_model(model: Model, name: str) -> dict[str, Any] | None:
@@ -205,23 +274,80 @@ def view_of_model(model: Model, name: str) -> dict[str, Any] | None:
     if q is None:
         return None
     waiting = q.ready + [m for _, m in q.scheduled]
+    ready = q.in_delivery_order()
     return {
         "settings": q.own,
         "counts": {k: v for k, v in q.all_counts().items() if k != "messages"},
+        "bytes": sum(m.size_bytes for m in q.everything()),
+        "fragile": len([m for m in q.everything() if not m.persistent]),
         "paused": sorted(q.paused),
         "sequence": q.sequences,
-        "ready": [(m.id, m.sequence, m.attempts, m.handovers) for m in q.in_delivery_order()],
+        "ready": [(m.id, m.sequence, m.attempts, m.handovers, m.is_hollow) for m in ready],
         "delivering": {
-            k.name: [(h.number, h.message.id) for h in q.held_by(k.name)] for k in q.consumers
+            k.name: [
+                (h.number, h.message.id, h.xid)
+                for h in q.held
+                if h.consumer == k.name and not h.is_orphan
+            ]
+            for k in q.consumers
         },
-        "scheduled": [(due, m.sequence, m.id, m.attempts) for due, m in q.by_due_time()],
+        "orphans": [(h.number, h.consumer, h.xid) for h in q.held if h.is_orphan],
+        "scheduled": [
+            (due, m.sequence, m.id, m.attempts, m.is_hollow) for due, m in q.by_due_time()
+        ],
         "expiring": sorted(m.expires_ms for m in waiting if m.expires_ms),
         "consumers": [
-            (k.name, k.credit, k.priority, k.mode, k.session, k.active, k.seen_ms)
+            (
+                k.name, k.credit, k.priority, k.mode, k.session, k.active, k.seen_ms,
+                k.selector, k.credit_bytes,
+            )
             for k in sorted(q.consumers, key=lambda k: k.order)
         ],
         "owners": q.owners,
+    }  # fmt: skip
+
+
+def address_in_store(store: Store, name: str) -> dict[str, Any]:
+    """An address as its rows have it: what was never changed has none."""
+    row = store.get((Kind.ADDRESS, "", 0, name))
+    kept = [m for _, m in store.scan(Kind.RETAINED, name, 0, None, ALL)]
+    return {
+        "settings": row.settings if row else {},
+        "queues": list(row.members) if row else [],
+        "kept": [(m.id, m.priority, m.expires_at_ms, m.persistent) for m in kept],
     }
+
+
+def address_in_model(model: Model, name: str) -> dict[str, Any]:
+    """An address of the model."""
+    a = model.addresses.get(name)
+    return {
+        "settings": a.own if a else {},
+        "queues": a.members if a else [],
+        "kept": [(s.id, s.priority, s.expires_at_ms, s.persistent) for s in a.kept] if a else [],
+    }
+
+
+def xids_in_store(store: Store) -> list[Any]:
+    """The undecided distributed transactions, and what was done in them."""
+    found = []
+    for number, row in store.scan(Kind.XID, "", 0, None, ALL):
+        rows = [row for _, row in store.scan(Kind.OPERATION, "", number, None, ALL)]
+        done = [(op.queue, op.message.id if op.message else op.delivery) for op in rows]
+        assert row.operations == len(done)
+        found.append((row.name, row.prepared, done))
+    return found
+
+
+def xids_in_model(model: Model) -> list[Any]:
+    """The same of the model."""
+    return [(x.name, x.is_prepared, [_done(each) for each in x.operations]) for x in model.xids]
+
+
+def _done(operation: Send | tuple[Queue, Held]) -> tuple[str, Any]:
+    if isinstance(operation, Send):
+        return operation.queue, operation.id
+    return operation[0].name, operation[1].number
 
 
 def first_thing_to_do(model: Model, name: str) -> int | None:
@@ -230,5 +356,5 @@ def first_thing_to_do(model: Model, name: str) -> int | None:
     times = [m.expires_ms for m in q.ready + [m for _, m in q.scheduled] if m.expires_ms]
     times += [due for due, _ in q.scheduled]
     if q.spec.consumer_timeout:
-        times += [k.seen_ms + q.spec.consumer_timeout for k in q.consumers]
+        times += [k.seen_ms + q.spec.consumer_timeout for k in q.consumers if k.name != "@window"]
     return min(times, default=None)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from ringfaust.core.model import AckMode, QueueSpec
+from ringfaust.core import command as c
+from ringfaust.core.model import AckMode, AddressSpec, QueueSpec
 from ringfaust.errors import BadSetting
 from tests.model.naive_queue import Consumer, Held, Message, Queue
 
 Fact = tuple[Any, ...]
 """An effect in comparable form: what happened, the queue, and so on."""
+Declared = Mapping[str, Mapping[str, Any]]
 
 
 class Refuse(Exception):
@@ -23,36 +26,113 @@ def need(holds: object) -> None:
         raise Refuse("bad_command")
 
 
+@dataclass(eq=False)
+class Address:
+    """An address (R70, R71)."""
+
+    name: str
+    own: dict[str, object]
+    spec: AddressSpec
+    members: list[str] = field(default_factory=list)
+    kept: list[c.Send] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Xid:
+    """An undecided distributed transaction (R81)."""
+
+    name: str
+    is_prepared: bool = False
+    operations: list[c.Send | tuple[Queue, Held]] = field(default_factory=list)
+
+
 class Parts:
     """The queues of one partition and what can be done in them."""
 
-    def __init__(self, declared: Mapping[str, Mapping[str, object]]) -> None:
-        self.declared = declared
+    def __init__(
+        self, queues: Declared, addresses: Declared | None = None, settings: Declared | None = None
+    ) -> None:
+        """`settings`: fields of an address' queues, or of a queue, by name (R72)."""
+        self.declared = queues
+        self.declared_addresses = addresses or {}
+        self.settings = settings or {}
         self.queues: dict[str, Queue] = {}
+        self.addresses: dict[str, Address] = {}
+        self.xids: list[Xid] = []
+        """In the order they began."""
         self.now = 0
+        self.before = 0
+        """The time to go back to if the command is refused."""
         self.facts: list[Fact] = []
+        self.apart = 0
+        """How many of the facts stay if the command is refused."""
         self.given: list[tuple[str, Held]] = []
         """Deliveries of the last step, by queue name."""
 
     def say(self, what: str, q: Queue, *rest: Any) -> None:
         self.facts.append((what, q.name, *rest))
 
+    def step_apart(self) -> None:
+        """What has happened so far stays, also if the command is refused."""
+        self.apart = len(self.facts)
+        self.before = self.now
+
+    # --- finding ----------------------------------------------------------------------------------
+
     def queue(self, name: str) -> Queue:
-        if name not in self.queues and name in self.declared:
-            self.make(name, {})
+        address, is_part, _ = name.partition("::")
+        if name not in self.queues and is_part:
+            self.address(address)
+        elif name not in self.queues and name in self.declared:
+            if self.make(name, {}).consumers:  # a managed window
+                self.step_apart()
         if name not in self.queues:
             raise Refuse("unknown_queue")
         return self.queues[name]
 
     def make(self, name: str, own: Mapping[str, object]) -> Queue:
         self.queues[name] = Queue(name, own, self.spec(name, own))
+        self.fit_window(self.queues[name])
         return self.queues[name]
 
     def spec(self, name: str, own: Mapping[str, object]) -> QueueSpec:
+        address, is_part, subscription = name.partition("::")
+        declared = self.declared.get(name, {})
+        if is_part:
+            declared = self.subscriptions(address).get(subscription, {})
         try:
-            return QueueSpec().with_fields({**self.declared.get(name, {}), **own})
+            return QueueSpec().with_fields({**self.settings.get(address, {}), **declared, **own})
         except BadSetting as error:
             raise Refuse("bad_command") from error
+
+    def subscriptions(self, address: str) -> Declared:
+        return self.declared_addresses.get(address, {}).get("subscriptions", {})
+
+    def address(self, name: str) -> Address | None:
+        """The address, with all its declared queues; a new one gets what is kept (R71)."""
+        if name not in self.declared_addresses:
+            return None
+        if name not in self.addresses:
+            self.addresses[name] = Address(name, {}, self.address_spec(name, {}))
+        a = self.addresses[name]
+        for each in self.subscriptions(name):
+            if f"{name}::{each}" not in a.members:
+                self.join(a, self.make(f"{name}::{each}", {}))
+                self.step_apart()
+        return a
+
+    def address_spec(self, name: str, own: Mapping[str, object]) -> AddressSpec:
+        declared = {k: v for k, v in self.declared_addresses[name].items() if k != "subscriptions"}
+        try:
+            return AddressSpec().with_fields({**declared, **own})
+        except BadSetting as error:
+            raise Refuse("bad_command") from error
+
+    def join(self, a: Address, q: Queue) -> None:
+        raise NotImplementedError
+
+    def fit_window(self, q: Queue) -> None:
+        raise NotImplementedError
 
     def attached(self, queue: str, name: str) -> tuple[Queue, Consumer]:
         q = self.queue(queue)
@@ -74,6 +154,8 @@ class Parts:
                 return m
         raise Refuse("bad_command")
 
+    # --- moving -----------------------------------------------------------------------------------
+
     def withdraw(self, q: Queue, m: Message) -> None:
         q.ready = [other for other in q.ready if other is not m]
         q.scheduled = [pair for pair in q.scheduled if pair[1] is not m]
@@ -88,6 +170,7 @@ class Parts:
             self.hand_over(q, *able[0])
 
     def hand_over(self, q: Queue, m: Message, k: Consumer) -> None:
+        assert not m.is_hollow
         self.withdraw(q, m)
         m.attempts += 1
         m.handovers += 1
@@ -102,6 +185,11 @@ class Parts:
         if k.mode is AckMode.NONE:
             self.end(q, h)
             self.accept(q, h)
+
+    def expire(self, q: Queue) -> None:
+        """What has outlived its time leaves before anything else happens (R50)."""
+        for m in q.expired(self.now):
+            self.leave_expired(q, m)
 
     def end(self, q: Queue, h: Held) -> None:
         q.held.remove(h)
@@ -127,6 +215,12 @@ class Parts:
         self.withdraw(q, m)
         q.counts["expired"] += 1
         self.say("expired", q, m.id, m.holders[-1] if m.holders else "")
+
+    def lose(self, q: Queue, m: Message) -> None:
+        """A crash took its body (R82)."""
+        self.withdraw(q, m)
+        q.counts["lost"] += 1
+        self.say("lost", q, m.id)
 
     def take_out(self, q: Queue, m: Message) -> None:
         self.withdraw(q, m)

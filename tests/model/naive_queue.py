@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ringfaust.core.model import AckMode, QueueSpec
+from tests.model.naive_selectors import selects
+
+PAST = (
+    "added", "acked", "evicted", "expired", "dead", "refused", "removed", "moved_out", "lost",
+)  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -21,7 +27,10 @@ class Message:
     due_ms: int
     group: str
     size_bytes: int
-    payload: object
+    payload: Any
+    persistent: bool = True
+    is_hollow: bool = False
+    """A crash took its body (R82)."""
     place: tuple[int, int, int] | None = None
     """Position: (0, due time, sequence) for what came due, (1, 0, sequence) for the plain."""
     attempts: int = 0
@@ -44,6 +53,8 @@ class Consumer:
     session: str
     active: bool
     seen_ms: int
+    selector: str = ""
+    credit_bytes: int = 0
 
 
 @dataclass(eq=False)
@@ -53,6 +64,10 @@ class Held:
     consumer: str
     message: Message
     number: int = 0
+    xid: str = ""
+    """Settled in that undecided transaction (R81)."""
+    is_orphan: bool = False
+    """So, and its consumer has left."""
 
 
 class Queue:
@@ -96,34 +111,59 @@ class Queue:
         late = [m for m in all_waiting if m.is_expired(now)]
         return sorted(late, key=lambda m: (m.expires_ms, m.sequence))
 
+    def everything(self) -> list[Message]:
+        """All that counts as `messages`."""
+        held = [h.message for h in self.held]
+        return self.ready + [m for _, m in self.scheduled] + held
+
+    def exceeds(self, messages: int, size_bytes: int) -> bool:
+        """Would it, with so much more, be over a limit (R60)?"""
+        most, most_bytes = self.spec.max_messages, self.spec.max_bytes
+        all_of_it = self.everything()
+        return (most != -1 and len(all_of_it) + messages > most) or (
+            most_bytes != -1 and sum(m.size_bytes for m in all_of_it) + size_bytes > most_bytes
+        )
+
     def is_full(self) -> bool:
         return self.spec.ring_size != -1 and len(self.ready) >= self.spec.ring_size
 
     def is_over(self) -> bool:
         return self.spec.ring_size != -1 and len(self.ready) > self.spec.ring_size
 
+    def least(self) -> Message:
+        """The oldest of the lowest priority."""
+        return sorted(self.ready, key=lambda m: (m.priority, m.place))[0]
+
     def victim(self) -> Message:
         """Who leaves a full ring (R3)."""
         if self.spec.evict == "head":
             return self.in_delivery_order()[0]
         if self.spec.evict == "lowest_priority":
-            return sorted(self.ready, key=lambda m: (m.priority, m.place))[0]
+            return self.least()
         return self.by_position()[0]
 
     def consumer(self, name: str) -> Consumer | None:
         return next((k for k in self.consumers if k.name == name), None)
 
     def held_by(self, name: str) -> list[Held]:
-        return [h for h in self.held if h.consumer == name]
+        """What it has not settled."""
+        return [h for h in self.held if h.consumer == name and not h.xid]
+
+    def has_room(self, k: Consumer) -> bool:
+        """What is settled in an undecided transaction keeps its credit (R10, R80)."""
+        own = [h for h in self.held if h.consumer == k.name and not h.is_orphan]
+        own_bytes = sum(h.message.size_bytes for h in own)
+        return len(own) < k.credit and (k.credit_bytes == 0 or own_bytes < k.credit_bytes)
 
     def taker(self, message: Message) -> Consumer | None:
-        """Who gets the message, if anybody can take it (R11, R14)."""
+        """Who gets the message, if anybody can take it (R11, R14, R15)."""
         able = [
             k
             for k in sorted(self.consumers, key=lambda k: k.order)
             if k.active
-            and len(self.held_by(k.name)) < k.credit
+            and self.has_room(k)
             and (not message.group or self.owners.get(message.group, k.name) == k.name)
+            and selects(k.selector, message)
         ]
         if not able:
             return None
@@ -148,10 +188,8 @@ class Queue:
             "delivering": len(self.held),
             "scheduled": len(self.scheduled),
         }
-        past = ("added", "acked", "evicted", "expired", "dead", "refused", "removed", "moved_out")
         return {
             **now,
-            **{name: self.counts[name] for name in past},
-            "lost": 0,
+            **{name: self.counts[name] for name in PAST},
             "messages": sum(now.values()),
         }

@@ -8,14 +8,23 @@ from hypothesis import strategies as st
 
 from ringfaust.core import command as c
 from ringfaust.core.model import AckMode
-from tests.model.harness import PAYLOAD
+from tests.model.naive_selectors import BAD_SELECTORS, PAYLOADS, SELECTORS
 
 QUEUES = ("a", "b", "c", "d")
 """a and b are declared, c and d may be created."""
+ADDRESSES = ("p", "r")
+"""Both are declared: p is multicast and has p::one, r is anycast."""
+XIDS = ("x", "y")
 SESSIONS = ("s", "t")
 CONSUMERS = ("k1", "k2", "k3", "k4")
 
 QUEUE = st.sampled_from("a" * 16 + "b" * 6 + "ccd")
+PART = st.sampled_from(["p::one"] * 4 + ["p::two", "p::d", "p::k1", "p::k2", "r::q", "p::", "n::q"])
+"""Queues of addresses."""
+ANY_QUEUE = st.sampled_from("a" * 10 + "b" * 4 + "ccd") | PART
+DESTINATION = st.sampled_from(["a"] * 8 + ["b", "p", "p", "p", "r"]) | ANY_QUEUE
+ADDRESS = st.sampled_from(["p"] * 8 + ["r", "n"])
+XID = st.sampled_from(XIDS)
 CONSUMER = st.sampled_from(CONSUMERS)
 SESSION = st.sampled_from(SESSIONS)
 MS = st.sampled_from([0, 1, 2, 4, 9, 30])
@@ -29,30 +38,67 @@ WAIT = st.sampled_from([0, 0, 0, 0, 1, 4, 9, 30])
 INDEX = st.integers(0, 30)
 """Which of those there are, counted round."""
 
-SETTINGS = st.fixed_dictionaries(
-    {},
-    optional={
-        "ring_size": st.sampled_from([1, 2, 3, 3, 5, -1]),
-        "evict": st.sampled_from(["oldest", "head", "lowest_priority"]),
-        "shrink": st.sampled_from(["lazy", "eager"]),
-        "scheduled_when_full": st.sampled_from(["drop", "displace"]),
-        "max_attempts": st.sampled_from([-1, 1, 2, 3]),
-        "redelivery_delay": st.sampled_from([0, 3, 10]),
-        "redelivery_multiplier": st.sampled_from([1.0, 1.5, 2.0, 3]),
-        "redelivery_delay_max": st.sampled_from([-1, 0, 12]),
-        "max_active_consumers": st.sampled_from([-1, 1, 2]),
-        "max_backup_consumers": st.sampled_from([0, 1, 2]),
-        "consumer_timeout": st.sampled_from([0, 0, 30_000, 20, 5]),
-        "batch": st.sampled_from([1, 2, 3]),
-    },
+_RING = {
+    "ring_size": st.sampled_from([1, 2, 3, 3, 5, -1]),
+    "evict": st.sampled_from(["oldest", "head", "lowest_priority"]),
+    "shrink": st.sampled_from(["lazy", "eager"]),
+    "scheduled_when_full": st.sampled_from(["drop", "displace"]),
+    "max_attempts": st.sampled_from([-1, 1, 2, 3]),
+    "redelivery_delay": st.sampled_from([0, 3, 10]),
+    "redelivery_multiplier": st.sampled_from([1.0, 1.5, 2.0, 3]),
+    "redelivery_delay_max": st.sampled_from([-1, 0, 12]),
+    "max_active_consumers": st.sampled_from([-1, 1, 2]),
+    "max_backup_consumers": st.sampled_from([0, 1, 2]),
+    "consumer_timeout": st.sampled_from([0, 0, 30_000, 20, 5]),
+    "batch": st.sampled_from([1, 2, 3]),
+}
+_LIMITS = {
+    "max_messages": st.sampled_from([-1, 0, 2, 3, 5]),
+    "max_bytes": st.sampled_from([-1, 100, 250, 6_000]),
+    "max_message_bytes": st.sampled_from([-1, 100]),
+}
+_WHEN_FULL = {
+    "when_full": st.sampled_from(
+        ["drop_oldest", "drop_lowest_priority", "reject_newest", "drop_newest", "block"]
+    )
+}
+_REST = {
+    "max_redrives": st.sampled_from([-1, 0, 1, 5]),
+    "selector": st.sampled_from(["", "", *SELECTORS]),
+    "shared": st.booleans(),
+    "durable": st.sampled_from([True, True, True, False]),
+    "window": st.sampled_from([0, 0, 0, 1, 2]),
+}
+RING_SETTINGS = st.fixed_dictionaries({}, optional=_RING)
+SETTINGS = st.one_of(
+    RING_SETTINGS,
+    st.fixed_dictionaries(_WHEN_FULL, optional=_RING | _LIMITS),
+    st.fixed_dictionaries(_WHEN_FULL, optional=_LIMITS),
+    st.fixed_dictionaries({}, optional=_RING | _LIMITS | _WHEN_FULL | _REST),
+)
+ADDRESS_SETTINGS = st.fixed_dictionaries(
+    {}, optional={"retroactive_count": st.sampled_from([0, 1, 2, 3, 5])}
+)
+DECLARED_ADDRESSES = st.fixed_dictionaries(
+    {
+        "p": st.builds(
+            lambda own, one: {**own, "subscriptions": {"one": one}}, ADDRESS_SETTINGS, SETTINGS
+        ),
+        "r": st.builds(lambda own: {**own, "routing": "anycast"}, ADDRESS_SETTINGS),
+    }
 )
 BAD_SETTINGS = st.sampled_from(
     [
         {"ring_size": 0}, {"ring_size": -7}, {"ring_size": True}, {"ring_size": "3"},
         {"evict": "newest"}, {"nonsense": 1}, {"batch": 0}, {"ring_size": 2, "max_attempts": 0},
         {"redelivery_multiplier": 0.5}, {"redelivery_jitter": float("nan")},
+        {"when_full": "burst"}, {"max_messages": -2}, {"max_bytes": 1.5}, {"shared": 1},
+        *({"selector": each} for each in BAD_SELECTORS),
     ]
 )  # fmt: skip
+BAD_ADDRESS_SETTINGS = st.sampled_from(
+    [{"retroactive_count": -1}, {"retroactive_count": True}, {"routing": "broadcast"}, {"n": 1}]
+)
 
 
 class Draft(NamedTuple):
@@ -64,13 +110,17 @@ class Draft(NamedTuple):
     """0: for ever; below: it has passed already."""
     group: str
     size_bytes: int
+    payload: int
+    """Index of one of `PAYLOADS`."""
+    persistent: bool
+    redrives: int
 
-    def send(self, queue: str, message_id: str, now: int) -> c.Send:
+    def send(self, queue: str, message_id: str, now: int, xid: str = "") -> c.Send:
         due_ms = now + self.delay_ms if self.delay_ms else 0
         expires_ms = now + self.ttl_ms if self.ttl_ms else 0
         return c.Send(
             queue, message_id, now, self.priority, due_ms, expires_ms, self.group,
-            self.size_bytes, PAYLOAD,
+            self.size_bytes, PAYLOADS[self.payload], self.persistent, xid, self.redrives,
         )  # fmt: skip
 
 
@@ -80,25 +130,38 @@ MESSAGE = st.builds(
     delay_ms=st.sampled_from([0] * 8 + [1, 4, 9, 30, -3]),
     ttl_ms=st.sampled_from([0] * 9 + [1, 3, 9, 30, -1]),
     group=st.sampled_from(["", "", "", "g", "h"]),
-    size_bytes=st.sampled_from([0, 100, 5_000]),
+    size_bytes=st.sampled_from([0, 100, 100, 101, 5_000]),
+    payload=st.integers(0, len(PAYLOADS) - 1),
+    persistent=st.sampled_from([True, True, False]),
+    redrives=st.sampled_from([0] * 9 + [1, 2, 6]),
 )
-ATTACH = st.builds(
-    c.Attach,
-    queue=QUEUE,
-    consumer=CONSUMER,
-    credit=st.sampled_from([2, 1, 2, 3, 3, 5, 9, 9, 9, 0, -1]),
-    priority=st.sampled_from([0, 0, 0, 5]),
-    ack_mode=st.sampled_from(
+_JOINS: dict[str, st.SearchStrategy[object]] = {
+    "consumer": CONSUMER,
+    "credit": st.sampled_from([2, 1, 2, 3, 3, 5, 9, 9, 9, 0, -1]),
+    "priority": st.sampled_from([0, 0, 0, 5]),
+    "ack_mode": st.sampled_from(
         [AckMode.INDIVIDUAL, AckMode.AUTO, AckMode.CLIENT, AckMode.CLIENT, AckMode.NONE]
     ),
-    session=st.sampled_from(["", *SESSIONS]),
+    "session": st.sampled_from(["", *SESSIONS]),
+    "selector": st.sampled_from([""] * 12 + [*SELECTORS] + [BAD_SELECTORS[0]]),
+    "credit_bytes": st.sampled_from([0, 0, 0, 0, 1, 150, -1]),
+}
+PLAIN_ATTACH = st.builds(c.Attach, queue=QUEUE, **_JOINS)
+ATTACH = st.builds(c.Attach, queue=ANY_QUEUE, **_JOINS)
+SUBSCRIBE = st.builds(
+    c.Subscribe,
+    address=ADDRESS,
+    subscription=st.sampled_from(["", "", "", "d", "one", "k1"]),
+    client=st.sampled_from(["", "", "me"]),
+    shared=st.booleans(),
+    **_JOINS,
 )
 
 
 # --- whole histories ----------------------------------------------------------------------------
 
 MESSAGE_ID = st.integers(0, 9).map("m{}".format)
-DECLARED = st.fixed_dictionaries({"a": SETTINGS, "b": SETTINGS})
+DECLARED = st.fixed_dictionaries({"a": RING_SETTINGS, "b": RING_SETTINGS})
 
 
 def _of(kind: type[c.Send], **parts: st.SearchStrategy[object]) -> st.SearchStrategy[c.Command]:
@@ -116,8 +179,8 @@ _SETTLES = [
     for kind in (c.Ack, c.Ack, c.Release, c.Reject)
 ]
 _OPERATOR = [
-    _of(c.Configure, settings=SETTINGS | BAD_SETTINGS),
-    _of(c.CreateQueue, settings=SETTINGS),
+    _of(c.Configure, settings=RING_SETTINGS | BAD_SETTINGS),
+    _of(c.CreateQueue, settings=RING_SETTINGS),
     _of(c.DeleteQueue),
     _of(c.Pause, what=WHAT),
     _of(c.Resume, what=WHAT),
@@ -129,7 +192,7 @@ _OPERATOR = [
     st.builds(c.Rollback, SESSION),
 ]
 _ANY = st.one_of(
-    _SEND, _SEND, _SEND, ATTACH, ATTACH, st.just(c.Sweep()),
+    _SEND, _SEND, _SEND, PLAIN_ATTACH, PLAIN_ATTACH, st.just(c.Sweep()),
     st.one_of(_OF_CONSUMER), st.one_of(_SETTLES), st.one_of(_SETTLES), st.one_of(_OPERATOR),
 )  # fmt: skip
 

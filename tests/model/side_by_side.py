@@ -1,0 +1,194 @@
+"""The engine and the naive model side by side: what both are told, and that they agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
+
+from ringfaust.core import command as c
+from ringfaust.core import effect as e
+from ringfaust.core import limits
+from ringfaust.core.table import Kind
+from tests.model import strategies as s
+from tests.model.harness import (
+    BytesStore,
+    DictStore,
+    Partition,
+    address_in_model,
+    address_in_store,
+    by_queue,
+    fact,
+    first_thing_to_do,
+    hollow_in,
+    queue_names,
+    view_of_model,
+    view_of_store,
+    xids_in_model,
+    xids_in_store,
+)
+from tests.model.naive import Model
+from tests.model.naive_queue import Held, Message, Queue
+
+
+class SideBySide(RuleBasedStateMachine):
+    """What a machine of rules stands on; after each rule both sides must agree."""
+
+    store_type: type[DictStore] | type[BytesStore] = DictStore
+
+    @initialize(
+        queues=st.fixed_dictionaries({"a": s.SETTINGS, "b": s.SETTINGS}),
+        addresses=s.DECLARED_ADDRESSES,
+        of_p=s.RING_SETTINGS,
+        each_step_commits=st.booleans(),
+        refill=st.sampled_from([1, 2, 3]),
+        cache_bytes=st.sampled_from([0, 2_500, 1 << 30]),
+        attaches=st.lists(s.ATTACH, max_size=4),
+    )
+    def begin(
+        self,
+        *,
+        queues: Any,
+        addresses: Any,
+        of_p: Any,
+        each_step_commits: bool,
+        refill: int,
+        cache_bytes: int,
+        attaches: list[c.Attach],
+    ) -> None:
+        self.usual_refill, limits.REFILL = limits.REFILL, refill
+        declared = {"addresses": addresses, "settings": {"p": of_p}}
+        self.partition = Partition(self.store_type(), queues, cache_bytes, **declared)
+        self.model = Model(queues, **declared)
+        self.untouched = Model(queues, **declared)
+        self.each_step_commits = each_step_commits
+        self.now = 1_000
+        self.sent = 0
+        for attach in attaches:
+            self.both(attach)
+
+    def teardown(self) -> None:
+        if hasattr(self, "usual_refill"):
+            limits.REFILL = self.usual_refill
+
+    # --- both sides -------------------------------------------------------------------------------
+
+    def both(self, command: c.Command, now: int | None = None) -> None:
+        """One step, the same facts. A send that is not pulled now is no step."""
+        if isinstance(command, c.Send):
+            blocker = self.model.blocker(command)
+            assert self.partition.engine.blocker(command) == blocker
+            if blocker is not None:
+                return
+        now = self.now if now is None else now
+        effects = self.partition.step(command, now)
+        losing = {one.queue: None for one in effects if isinstance(one, e.Lost)}
+        facts = self.model.step(command, now, losing)
+        assert by_queue(map(fact, effects)) == by_queue(facts), command
+        self.number(effects)
+        if self.each_step_commits:
+            self.partition.commit()
+
+    def number(self, effects: list[e.Effect]) -> None:
+        """The model takes over the engine's delivery numbers, which must count up."""
+        last = max([h.number for q in self.model.queues.values() for h in q.held], default=0)
+        given = [one for one in effects if isinstance(one, e.Dispatched)]
+        assert [one.delivery.number for one in given] == sorted(
+            {one.delivery.number for one in given}
+        )
+        for name in {one.queue for one in given}:
+            numbers = [one.delivery.number for one in given if one.queue == name]
+            held = [h for queue, h in self.model.given if queue == name]
+            for h, number in zip(held, numbers, strict=True):
+                assert number > last
+                h.number = number
+
+    def crash(self, kind: str) -> None:
+        """The host comes back with what was committed; bodies may be gone (R82)."""
+        partition, store = self.partition, self.partition.store
+        if kind == "applied":
+            partition.commit()
+        else:  # it is in the changelog alone
+            partition.land()
+            partition.take_off()
+            store.replay(partition.flying or [])
+        if kind == "cold":
+            store.lose_bodies()
+        hollow = hollow_in(store)
+        all_of_it = [(q.name, m) for q in self.model.queues.values() for m in q.everything()]
+        if kind == "applied":
+            assert hollow == {(name, m.sequence) for name, m in all_of_it if m.is_hollow}
+        if kind == "cold":
+            assert hollow == {(name, m.sequence) for name, m in all_of_it if not m.persistent}
+        partition.start()
+        self.model.crash(hollow)
+        self.both(c.Start(), partition.state.now_ms)
+
+    @invariant()
+    def same_state(self) -> None:
+        if not hasattr(self, "partition"):
+            return
+        durable = self.partition.would_be_durable()
+        members = set()
+        for name in sorted({*queue_names(durable), *self.model.queues}):
+            engine_view = view_of_store(durable, name)
+            model_view = view_of_model(self.model, name)
+            if engine_view is None:  # never touched by more than a look
+                self.untouched.queue(name)
+                engine_view = view_of_model(self.untouched, name)
+            assert engine_view == model_view
+            q = self.model.queues[name]
+            members |= {(k.session, name, k.name) for k in q.consumers if k.session}
+            self.will_wake(durable, name)
+        sessions = [
+            (session, *key)
+            for session in s.SESSIONS
+            for key, _ in durable.scan(Kind.SESSION, "", session, None, 99)
+        ]
+        assert set(sessions) == members
+        for name in s.ADDRESSES:
+            assert address_in_store(durable, name) == address_in_model(self.model, name)
+        assert xids_in_store(durable) == xids_in_model(self.model)
+
+    def will_wake(self, durable: Any, name: str) -> None:
+        """A sweep comes in time, and the partition keeps at most one wake for a queue."""
+        due = first_thing_to_do(self.model, name)
+        wakes = [key[0] for key, _ in durable.scan(Kind.WAKE, "", 0, None, 99) if key[1] == name]
+        assert len(wakes) <= 1
+        assert due is None or (wakes and wakes[0] <= due)
+
+    # --- what to aim at ---------------------------------------------------------------------------
+
+    def all_queues(self) -> list[Queue]:
+        return [q for _, q in sorted(self.model.queues.items())]
+
+    def pick_held(self, index: int) -> tuple[Queue, Held] | None:
+        all_held = [(q, h) for q in self.all_queues() for h in q.held]
+        return all_held[index % len(all_held)] if all_held else None
+
+    def pick_consumer(self, index: int) -> tuple[str, str]:
+        names = [(q.name, k.name) for q in self.all_queues() for k in q.consumers]
+        return names[index % len(names)] if names else ("a", "nobody")
+
+    def pick_waiting(self, index: int, scheduled: bool) -> tuple[str, str]:
+        found: list[tuple[str, Message]] = []
+        for q in self.all_queues():
+            found += [(q.name, m) for _, m in q.by_due_time()]
+            if not scheduled:
+                found += [(q.name, m) for m in q.in_delivery_order()]
+        if not found:
+            return "a", "nothing"
+        name, m = found[index % len(found)]
+        return name, m.id
+
+    def ended(self) -> list[tuple[str, str, str]]:
+        """(queue, consumer, message) of deliveries that are over; the evicted come first."""
+        return [
+            (q.name, name, message)
+            for reason in ("evicted", "stale_delivery")
+            for q in self.all_queues()
+            for name, over in q.ended.items()
+            for message in over
+            if over[message] == reason
+        ]
