@@ -1,75 +1,170 @@
-"""Addresses, where the naive model cannot see how a queue is held: looks, caches, refusals."""
+"""Addresses, subscriptions, retroactive messages (R70, R71)."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from ringfaust.core import command as c
 from ringfaust.core import effect as e
-from ringfaust.core.model import AckMode
-from tests.model.harness import PAYLOAD, BytesStore, Partition, queue_names
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.model import Refusal
+from ringfaust.hosts.memory import MemoryHost
+from ringfaust.wire.record import Payload
+
+BODY = Payload(None, b"", (), "in/0/0")
 
 
-def partition(cache_bytes: int = 1 << 30, **one: Any) -> Partition:
-    """An address of two declared subscriptions, that keeps three messages."""
-    address = {"retroactive_count": 3, "subscriptions": {"one": one, "two": {}}}
-    return Partition(BytesStore(), {"a": {}}, cache_bytes, addresses={"p": address})
+def host(**address: object) -> MemoryHost:
+    return MemoryHost(Catalog({}, {"#": {"consumer_timeout": 0}}, {"prices": address}))
 
 
-def send(queue: str, message: str, **more: Any) -> c.Send:
-    return c.Send(queue, message, 0, payload=PAYLOAD, **more)
+def send(it: MemoryHost, message_id: str, now: int = 0, **fields: object) -> list[e.Effect]:
+    return it.step(c.Send("prices", message_id, now, payload=BODY, **fields), now)  # type: ignore[arg-type]
 
 
-def test_a_look_at_a_subscription_makes_nothing() -> None:
-    it = partition()
-    for look in ("p::one", "p::none"):
-        assert it.engine.is_pulled(look)
-    assert it.state.queue("p::one") is not None
-    assert it.commit() == []
-    added = [one.queue for one in it.step(send("p", "m"), 0) if isinstance(one, e.Added)]
-    assert added == ["p::one", "p::two"]
+def ready(it: MemoryHost, queue: str) -> list[str]:
+    found = it.state.queue(queue)
+    assert found is not None
+    return [message.id for message in found.in_order()]
 
 
-@pytest.mark.parametrize("cache_bytes", [0, 1 << 30])
-def test_a_deleted_subscription_is_made_again_by_the_next_that_needs_it(cache_bytes: int) -> None:
-    """Not by a command to its neighbour, were that decoded anew or not (R102)."""
-    it = partition(cache_bytes)
-    it.step(send("p", "m"), 0)
-    it.step(c.DeleteQueue("p::one"), 0)
-    it.commit()
-    it.step(c.Purge("p::two"), 0)
-    it.commit()
-    assert queue_names(it.store) == ["p::two"]
-    copied = [one.queue for one in it.step(send("p", "n"), 0) if isinstance(one, e.Added)]
-    assert copied == ["p::one", "p::one", "p::two"]
+def refusals(effects: list[e.Effect]) -> list[Refusal]:
+    return [effect.reason for effect in effects if isinstance(effect, e.Refused)]
 
 
-def test_a_declared_subscription_has_its_window_from_the_start() -> None:
-    it = partition(window=1)
-    it.step(c.ConfigureAddress("p", {}), 0)
-    it.commit()
-    it.start()
-    effects = it.step(send("p", "m"), 0)
-    assert [one.delivery.consumer for one in effects if isinstance(one, e.Dispatched)] == [
-        "@window"
+def subscribe(consumer: str, **fields: object) -> c.Subscribe:
+    return c.Subscribe("prices", consumer, 9, **fields)  # type: ignore[arg-type]
+
+
+def test_nobody_wants_it() -> None:
+    it = host()
+    effects = send(it, "a")
+    assert [type(effect) for effect in effects] == [e.Unrouted]
+
+
+def test_an_address_is_no_queue() -> None:
+    it = host(subscriptions={"ann": {}})
+    assert refusals(it.step(c.Attach("prices", "k", 1), 0)) == [Refusal.UNKNOWN_QUEUE]
+    assert refusals(it.step(c.CreateQueue("prices", {}), 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.CreateQueue("nowhere::q", {}), 0)) == [Refusal.UNKNOWN_QUEUE]
+    assert refusals(it.step(c.CreateQueue("prices::", {}), 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.CreateQueue("prices::ann", {}), 0)) == [Refusal.BAD_COMMAND]
+
+
+def test_a_durable_subscription_keeps_its_queue() -> None:
+    it = host()
+    it.step(subscribe("k1", subscription="all", client="ann"), 0)
+    send(it, "a")
+    it.step(c.Detach("prices::ann.all", "k1"), 0)
+    send(it, "b")
+    it.crash()
+    it.step(subscribe("k2", subscription="all", client="ann"), 0)
+    queue = it.state.queue("prices::ann.all")
+    assert queue is not None
+    assert [d.message.id for _, d in queue.deliveries] == ["a", "b"]
+
+
+def test_one_client_at_a_time_unless_shared() -> None:
+    it = host()
+    it.step(subscribe("k1", subscription="one"), 0)
+    taken = it.step(subscribe("k2", subscription="one"), 0)
+    assert refusals(taken) == [Refusal.CONSUMER_LIMIT]
+    it.step(subscribe("k3", subscription="many", shared=True), 0)
+    assert refusals(it.step(subscribe("k4", subscription="many", shared=True), 0)) == []
+
+
+def test_the_selector_of_a_subscription_cannot_change() -> None:
+    it = host()
+    it.step(subscribe("k1", subscription="one", selector="JMSPriority > 5"), 0)
+    it.step(c.Detach("prices::one", "k1"), 0)
+    assert refusals(it.step(subscribe("k1", subscription="one"), 0)) == [Refusal.BAD_COMMAND]
+    bad = it.step(subscribe("k1", subscription="two", selector="= ="), 0)
+    assert refusals(bad) == [Refusal.BAD_SELECTOR]
+    assert it.state.queue("prices::two") is None
+
+
+def test_a_subscription_gets_what_it_wants() -> None:
+    it = host(subscriptions={"urgent": {"selector": "JMSPriority > 5"}})
+    send(it, "a")
+    send(it, "b", priority=9)
+    assert ready(it, "prices::urgent") == ["b"]
+
+
+def test_one_that_is_not_durable_ends_with_its_consumer() -> None:
+    it = host()
+    it.step(subscribe("k1"), 0)
+    send(it, "a")
+    send(it, "b")
+    effects = it.step(c.Detach("prices::k1", "k1"), 0)
+    gone = [effect.message.id for effect in effects if isinstance(effect, e.Evicted)]
+    assert gone == ["a", "b"]
+    assert isinstance(effects[-1], e.Deleted)
+    assert it.state.queue("prices::k1") is None
+    assert [type(effect) for effect in send(it, "c")] == [e.Unrouted]
+
+
+def test_a_timeout_ends_it_too() -> None:
+    it = MemoryHost(Catalog({}, {"prices": {"consumer_timeout": 100}}, {"prices": {}}))
+    it.step(subscribe("k1"), 0)
+    assert isinstance(it.step(c.Sweep(), 100)[-1], e.Deleted)
+
+
+def test_a_later_queue_gets_what_is_kept_and_not_expired() -> None:
+    it = host(retroactive_count=3)
+    send(it, "a")
+    send(it, "b", expires_at_ms=50)
+    send(it, "c", due_ms=1_000)
+    send(it, "d", priority=9)
+    it.crash()
+    it.step(c.CreateQueue("prices::late", {}), 60)
+    assert ready(it, "prices::late") == ["d", "c"]
+    it.step(c.CreateQueue("prices::picky", {"selector": "JMSPriority = 9"}), 60)
+    assert ready(it, "prices::picky") == ["d"]
+
+
+def test_a_deleted_queue_gets_no_more_and_one_declared_comes_again() -> None:
+    it = host(subscriptions={"ann": {}})
+    it.step(c.CreateQueue("prices::bob", {}), 0)
+    send(it, "a")
+    it.step(c.DeleteQueue("prices::bob"), 0)
+    it.step(c.DeleteQueue("prices::ann"), 0)
+    send(it, "b")
+    assert it.state.queue("prices::bob") is None
+    assert ready(it, "prices::ann") == ["b"]
+
+
+def test_a_subscription_declared_later_gets_what_was_kept() -> None:
+    it = host(retroactive_count=5)
+    send(it, "a")
+    it._catalog = Catalog({}, {}, {"prices": {"retroactive_count": 5, "subscriptions": {"s": {}}}})
+    it.crash()
+    it.step(c.Attach("prices::s", "k", 0), 0)
+    assert ready(it, "prices::s") == ["a"]
+
+
+def test_anycast_has_one_queue() -> None:
+    it = host(routing="anycast")
+    it.step(c.CreateQueue("prices::one", {}), 0)
+    assert refusals(it.step(c.CreateQueue("prices::two", {}), 0)) == [Refusal.BAD_COMMAND]
+    send(it, "a")
+    assert ready(it, "prices::one") == ["a"]
+    assert refusals(it.step(subscribe("k"), 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.Attach("prices::one", "k1", 0), 0)) == []
+    assert refusals(it.step(c.Attach("prices::one", "k2", 0), 0)) == []
+
+
+def test_settings_of_an_address() -> None:
+    it = host()
+    it.step(c.CreateQueue("prices::one", {}), 0)
+    it.step(c.CreateQueue("prices::two", {}), 0)
+    for settings in ({"retroactive_count": -1}, {"nonsense": 1}, {"routing": "anycast"}):
+        refused = it.step(c.ConfigureAddress("prices", settings), 0)
+        assert refusals(refused) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.ConfigureAddress("nowhere", {}), 0)) == [Refusal.UNKNOWN_QUEUE]
+
+
+def test_redriven_too_often_is_refused_by_the_queue_that_minds() -> None:
+    it = host(subscriptions={"ann": {"max_redrives": 1}, "bob": {}})
+    effects = send(it, "a", redrives=2)
+    assert [(r.queue, r.reason) for r in effects if isinstance(r, e.Refused)] == [
+        ("prices::ann", Refusal.BAD_COMMAND)
     ]
-
-
-@pytest.mark.parametrize(
-    ("message", "attached"),
-    [
-        (send("a", "m", expires_at_ms=5), False),  # it leaves at once
-        (send("a", "m"), True),  # a consumer takes it for good
-    ],
-)
-def test_what_does_not_stay_is_not_refused_for_a_full_queue(
-    message: c.Send, attached: bool
-) -> None:
-    """R60: the limits are tested after the ring."""
-    it = Partition(BytesStore(), {"a": {"max_messages": 1, "when_full": "reject_newest"}})
-    it.step(send("a", "later", due_ms=99), 0)
-    if attached:
-        it.step(c.Attach("a", "k", 1, ack_mode=AckMode.NONE), 0)
-    assert not [one for one in it.step(message, 9) if isinstance(one, e.Refused)]
+    assert ready(it, "prices::bob") == ["a"]
