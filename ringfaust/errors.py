@@ -7,6 +7,10 @@ class RingfaustError(Exception):
     """Root of all errors that ringfaust raises on purpose."""
 
 
+_SHOWN_CHARS = 80
+"""What an error shows of a name or value."""
+
+
 class BadSetting(RingfaustError, ValueError):
     """A setting has a value that cannot be; nothing was changed.
 
@@ -17,7 +21,8 @@ class BadSetting(RingfaustError, ValueError):
     """
 
     def __init__(self, field: str, value: object, advice: str) -> None:
-        super().__init__(f"{field} = {value!r}: {advice}")
+        # Names and values come from outside, and are told in records of bounded size.
+        super().__init__(f"{field[:_SHOWN_CHARS]} = {repr(value)[:_SHOWN_CHARS]}: {advice}")
         self.field = field
         self.value = value
         self.advice = advice

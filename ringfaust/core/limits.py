@@ -39,6 +39,9 @@ REFILL = 1_000
 SEQUENCE_BITS = 56
 """Bits of a sequence number: at a million messages a second it lasts for 2,000 years."""
 
+WHOLE = (1 << 63) - 1
+"""Greatest whole number of a setting: what Java, and with it Spark, can hold."""
+
 TIME_MS = 1 << 47
 """Latest time, in ms since 1970 (the year 6429), so that a position has a fixed width."""
 

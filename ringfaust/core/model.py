@@ -355,6 +355,8 @@ def _all_checked(
 
 def _checked(name: str, value: object, rule: tuple[type, Any, str]) -> Any:
     kind, holds, advice = rule
+    if type(value) is int and abs(value) > limits.WHOLE:  # not even a float can hold any number
+        raise BadSetting(name, value, f"must be {advice}, of at most 64 bits")
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind or not holds(value):

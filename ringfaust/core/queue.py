@@ -386,8 +386,7 @@ class Queue:
     # --- storing ---------------------------------------------------------------------------------
 
     def row(self) -> QueueRow:
-        """What is to be stored of it beside its tables, counters too (R101); the accounts are
-        checked first.
+        """What is to be stored of it beside its tables (R101); the accounts are checked first.
 
         Raises:
             BrokenAccounts: they do not add up (R100).

@@ -38,7 +38,7 @@ class _Control(_Asks):
 
     core: ClassVar[type[c.Command]]
     """What it is to the core; their fields have the same names."""
-    v: Literal[1] = 1
+    v: Annotated[int, Field(ge=VERSION, le=VERSION, strict=True)] = VERSION
 
     def command(self) -> c.Command:
         """The core's command. What only the core can judge (settings, say) is judged there."""

@@ -61,7 +61,8 @@ def _part(record: InRecord, part: str) -> str:
         raw = record.key
     else:
         name = part.removeprefix("header:")
-        raw = next((value for key, value in record.headers if key == name), None)
+        # As of ours, the last of several counts.
+        raw = next((value for key, value in reversed(record.headers) if key == name), None)
     if raw is None:
         raise WireError(f"the route needs the record's {part}, which it does not have")
     return _text(part, raw)
@@ -146,7 +147,7 @@ def _check_properties(raw: bytes) -> None:
     if len(raw) > PROPERTIES_BYTES:
         raise WireError(f"{wanted}, of at most {PROPERTIES_BYTES} bytes, not {len(raw)}")
     try:
-        found = json.loads(raw, parse_constant=_no_number)
+        found = json.loads(raw.decode(), parse_constant=_no_number)  # nothing but UTF-8
     except (ValueError, RecursionError) as error:
         raise WireError(f"{wanted}, not {raw[:40]!r}: {str(error)[:80]}") from None
     if type(found) is not dict:
