@@ -79,11 +79,12 @@ def _subscription(name: str) -> str:
 
 
 def _queue_fields(fields: dict[str, object]) -> dict[str, object]:
+    compat = {"compat": "artemis"} if fields.get("compat") == "artemis" else {}
     for name, value in fields.items():
         if name not in FIELD_NAMES:
             raise refuse(f"there is no such setting; {suggestion(name, FIELD_NAMES)}", name)
         try:
-            QueueSpec().with_fields({name: value})
+            QueueSpec().with_fields({name: value, **compat})
         except BadSetting as error:
             raise refuse(f"is {shown(value)}: {error.advice}", name) from None
     return fields

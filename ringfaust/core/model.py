@@ -228,7 +228,7 @@ def _is_selector(text: str) -> bool:
     return True
 
 
-_RING_SIZE = "1 or more, or -1 for no limit"
+_RING_SIZE = "1 or more, or -1 for no limit (0 or less only beside compat: artemis)"
 _COUNT = "a whole number, 0 or more"
 _LIMIT = _whole(-1, "a whole number, or -1 for no limit")
 _BOOL: tuple[type, Any, str] = (bool, lambda value: True, "true or false")

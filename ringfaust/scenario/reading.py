@@ -132,9 +132,10 @@ def _check_settings(scenario: Scenario) -> None:
         tables["addresses", address, "subscriptions"] = each.subscriptions
     for place, entries in tables.items():
         for queue, fields in entries.items():
+            compat = {"compat": "artemis"} if fields.get("compat") == "artemis" else {}
             for name in fields.keys() & set(FIELD_NAMES):
                 try:
-                    QueueSpec().with_fields({name: fields[name]})
+                    QueueSpec().with_fields({name: fields[name], **compat})
                 except BadSetting as error:
                     raise _Fault((*place, queue, name), str(error)) from None
 
