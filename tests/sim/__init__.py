@@ -1,0 +1,1 @@
+"""A seeded simulator of the Faust host: see `__main__`."""

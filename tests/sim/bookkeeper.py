@@ -1,0 +1,300 @@
+"""The independent bookkeeper: reads the virtual topics, as any consumer could, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import Any
+
+from tests.sim.broker import Broker, Record
+from tests.sim.causes import Causes, Send
+from tests.sim.partition_book import PartitionBook
+from tests.sim.plan import ADDRESS, PARTITIONS, Plan
+from tests.sim.queue_book import Line, Told, demand
+
+_ALL = 1_000_000
+_OF_TIME = ("tick", "start")
+_INPUTS = ("control", "hop", "keyed", "timed")
+
+
+class Bookkeeper:
+    """Reads on, and compares what it finds with the contract."""
+
+    def __init__(self, broker: Broker, plan: Plan) -> None:
+        self._partitions = [_Reader(broker, plan, number) for number in range(PARTITIONS)]
+        self._broker = broker
+        self._plan = plan
+
+    def read(self, when: str) -> None:
+        """All that is new since the last time. `when`: of the answers to `list`."""
+        for partition in self._partitions:
+            partition.read()
+            partition.check_outputs()
+            partition.check_inputs()
+            partition.check_lists(when)
+        self._check_hop()
+
+    def _check_hop(self) -> None:
+        """Each record of a topic that takes the hop has taken it once, or was told unreadable."""
+        sources: dict[str, int] = {}
+        for number in range(PARTITIONS):
+            for record in self._broker.log("hop", number).read(0, _ALL)[0]:
+                source = _said(record)["source"]
+                sources[source] = sources.get(source, 0) + 1
+            for source in self._partitions[number].unreadable_before_hop:
+                sources[source] = sources.get(source, 0) + 1
+        for number in range(self._plan.far_partitions):
+            log = self._broker.log("far", number)
+            at = self._broker.offsets.get(("far", number), 0)
+            for record in log.read(0, _ALL)[0]:
+                count = sources.pop(f"far/{number}/{record.offset}", 0)
+                demand(count == (record.offset < at), "forwarded", count, "times:", record)
+            demand(at >= log.end or not log.read(at, 1)[0], "the forwarder stands still")
+        demand(not sources, "forwarded, but not in the topic:", sources)
+
+
+class _Reader:
+    """Reads the topics of one partition."""
+
+    def __init__(self, broker: Broker, plan: Plan, number: int) -> None:
+        self._broker = broker
+        self._number = number
+        self._at: dict[str, int] = {}
+        self._done: dict[str, int] = {}
+        """By topic: the last offset that something came of."""
+        self._seen: set[str] = set()
+        self._book = PartitionBook(plan)
+        self._causes = Causes(self._book)
+        self._step = 0
+        self._replies: list[tuple[str, str]] = []
+        self._lists: dict[str, dict[str, Any]] = {}
+        self.unreadable_before_hop: list[str] = []
+
+    def _new(self, topic: str) -> list[Record]:
+        found, self._at[topic] = self._broker.log(topic, self._number).read(
+            self._at.get(topic, 0), _ALL
+        )
+        return found
+
+    def _record(self, by: str) -> Record:
+        topic, partition, offset = by.split("/")
+        demand(topic in _INPUTS and int(partition) == self._number, "whose record is", by)
+        record = self._broker.log(topic, self._number).at(int(offset))
+        demand(record is not None, "no committed record at", by)
+        assert record is not None
+        return record
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        lines: list[Line] = []
+        for record in self._new("events"):
+            assert record.value is not None
+            lines += map(json.loads, record.value.decode().split("\n"))
+        for (_, by), group in groupby(lines, key=lambda line: (line["step"], line["by"])):
+            self._read_group(by, list(group))
+
+    def _read_group(self, by: str, lines: list[Line]) -> None:
+        if lines[0]["event"] == "unreadable":
+            self._read_unreadable(by, lines)
+            return
+        now_ms = lines[0]["time_ms"]
+        demand(now_ms >= self._book.now_ms, "time went back:", lines[0])
+        demand(lines[0]["step"] >= self._step, "the step went back:", lines[0])
+        self._book.now_ms, self._step = now_ms, lines[0]["step"]
+        if by in _OF_TIME:
+            self._causes.judge(by, lines)
+            return
+        record = self._record(by)
+        self._note(by, record)
+        if record.topic == "control":
+            command = json.loads(record.value or b"")
+            demand(lines[-1]["event"] in ("done", "refused"), "it is not told how it ended:", lines)
+            self._causes.judge(command, lines)
+            self._expect_replies(command, lines)
+        else:
+            send = _send(record, by, now_ms)
+            self._causes.judge(send, lines)
+            for line in lines:
+                if line["event"] == "refused":
+                    self._replies.append((send.id, line["reason"]))
+
+    def _read_unreadable(self, by: str, lines: list[Line]) -> None:
+        demand(len(lines) == 1, "told more than once:", lines)
+        self._book.outputs["dead"].append(("", by, lines[0]["reason"]))
+        if by.startswith("far/"):
+            self.unreadable_before_hop.append(by)
+            return
+        record = self._record(by)
+        self._note(by, record)
+        if record.topic == "control" and b'"reply"' in (record.value or b""):
+            self._replies.append((json.loads(record.value or b"")["reply"], "bad_command"))
+
+    def _note(self, by: str, record: Record) -> None:
+        """Something came of this record: once, and in its topic's order."""
+        demand(by not in self._seen, by, "took effect twice")
+        self._seen.add(by)
+        demand(record.offset > self._done.get(record.topic, -1), by, "came after a later one")
+        self._done[record.topic] = record.offset
+
+    def _expect_replies(self, command: dict[str, Any], lines: list[Line]) -> None:
+        refused = ""
+        for line in lines:
+            if line["event"] == "refused":
+                refused = line["reason"]
+            elif line["event"] == "dead" and not line["sequence"]:
+                self._replies.append((line["id"], refused))
+        if reply := command.get("reply"):
+            self._replies.append((reply, refused if lines[-1]["event"] == "refused" else "ok"))
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def check_inputs(self) -> None:
+        """What was read has exactly one fate; what was not is behind a queue that is not pulled."""
+        for topic in _INPUTS:
+            log = self._broker.log(topic, self._number)
+            at = self._broker.offsets.get((topic, self._number), 0)
+            for record in log.read(0, _ALL)[0]:
+                by = f"{topic}/{self._number}/{record.offset}"
+                if b'"list"' in (record.value or b"") and topic == "control":
+                    continue
+                demand((by in self._seen) == (record.offset < at), "read up to", at, "but", by)
+            waiting = log.read(at, 1)[0]
+            if waiting:
+                self._check_waits(waiting[0])
+
+    def _check_waits(self, record: Record) -> None:
+        send = _send(record, "", 0)
+        names = self._book.members if send.queue == ADDRESS else [send.queue]
+        queues = [self._book.queue(name) for name in names]
+        stopped = [queue for queue in queues if queue is not None and not queue.is_pulled()]
+        demand(stopped and not send.xid, "nothing came of", record)
+
+    # --- what came out ---------------------------------------------------------------------------
+
+    def check_outputs(self) -> None:
+        """Each other topic has what the events tell, in their order, once."""
+        for topic, check in (
+            ("dispatched", _check_dispatched), ("evicted", _check_evicted), ("dead", _check_dead)
+        ):  # fmt: skip
+            told, self._book.outputs[topic] = self._book.outputs[topic], []
+            records = self._new(topic)
+            demand(len(records) == len(told), topic, "has", len(records), "records of", len(told))
+            for record, line in zip(records, told, strict=True):
+                check(self._broker, record, line)
+        replies = []
+        for record in self._new("replies"):
+            key, body = (record.key or b"").decode(), json.loads(record.value or b"")
+            if key.startswith(("now/", "later/")):
+                self._lists[key] = body
+            elif key != "list":
+                replies.append((key, body.get("reason", "ok")))
+        demand(replies == self._replies, "replies", replies, "expected", self._replies)
+        self._replies = []
+
+    def check_lists(self, when: str) -> None:
+        """What the queues say that they hold is what the events have left there."""
+        for key, body in self._lists.items():
+            asked, _, name = key.partition("/")
+            queue = self._book.queue(name)
+            if asked != when:
+                continue
+            if queue is None:
+                demand(body.get("reason") == "unknown_queue", name, "is not there:", body)
+                continue
+            delivering: dict[str, list[str]] = {}
+            for _, held in sorted(queue.held.items()):
+                delivering.setdefault(held.consumer, []).append(held.message.id)
+            later = sorted(queue.scheduled.values(), key=lambda m: (m.due_ms, m.sequence))
+            held = {
+                "ready": [message.id for message in queue.in_order()],
+                "delivering": delivering,
+                "scheduled": [message.id for message in later],
+                "counts": queue.all_counts(),
+                "pulled": queue.is_pulled(),
+            }
+            demand(body["answer"] == held, name, "says", body["answer"], "but must hold", held)
+            counts = queue.all_counts()
+            gone = sum(counts[name] for name in _GONE)
+            demand(counts["added"] == counts["messages"] + gone, "accounts:", counts)
+
+
+_GONE = ("acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
+
+
+def _said(record: Record) -> dict[str, str]:
+    """Headers of ours, by name without prefix."""
+    return {
+        name.removeprefix("ringfaust-"): value.decode()
+        for name, value in record.headers
+        if name.startswith("ringfaust-")
+    }
+
+
+def _send(record: Record, by: str, now_ms: int) -> Send:
+    said = _said(record)
+    queue, source, at = (record.key or b"").decode(), by, now_ms
+    if record.topic == "timed":
+        at = record.timestamp
+    elif record.topic == "hop":
+        queue, source, at = said["queue"], said["source"], int(said["time-ms"])
+    return Send(queue, source, record, said, at)
+
+
+def _source(broker: Broker, said: dict[str, str]) -> Record:
+    topic, partition, offset = said["source"].split("/")
+    record = broker.log(topic, int(partition)).at(int(offset))
+    assert record is not None
+    return record
+
+
+def _check_whole(broker: Broker, record: Record, message: Told) -> None:
+    """The producer's key, value and headers come out byte for byte."""
+    source = _source(broker, _said(record))
+    demand((record.key, record.value) == (source.key, source.value), "altered:", record, source)
+    mine = [pair for pair in source.headers if not pair[0].startswith("ringfaust-")]
+    theirs = [pair for pair in record.headers if not pair[0].startswith("ringfaust-")]
+    demand(mine == theirs, "altered headers:", record, source)
+    said = _said(record)
+    told = (message.id, message.source, message.priority, message.sequence)
+    found = (said["id"], said["source"], int(said["priority"]), int(said["sequence"]))
+    demand(found == told, "it is", told, "but the record says", found)
+
+
+def _check_dispatched(broker: Broker, record: Record, told: tuple[Any, ...]) -> None:
+    queue, message, consumer, delivery, attempt, is_again = told
+    said = _said(record)
+    _check_whole(broker, record, message)
+    found = (
+        said["queue"], said["consumer"], int(said["delivery"]), int(said["attempt"]),
+        said.get("redelivered") == "1",
+    )  # fmt: skip
+    wanted = (queue, consumer, delivery, attempt, is_again)
+    demand(found == wanted, "dispatched must be", wanted, "but is", found)
+
+
+def _check_evicted(broker: Broker, record: Record, told: tuple[Any, ...]) -> None:
+    queue, message, reason, cause, form = told
+    said = _said(record)
+    found = (said["queue"], said["id"], int(said["sequence"]), said["reason"], said["cause"])
+    wanted = (queue, message.id, message.sequence, reason, cause)
+    demand(found == wanted, "evicted must be", wanted, "but is", found)
+    if form == "full":
+        _check_whole(broker, record, message)
+    else:
+        key = _source(broker, said).key if form == "reference" else None
+        demand((record.key, record.value) == (key, None), form, "but the record is", record)
+
+
+def _check_dead(broker: Broker, record: Record, told: tuple[Any, ...]) -> None:
+    queue, message, reason = told
+    said = _said(record)
+    found = (said.get("queue", ""), said["reason"])
+    if not queue:  # unreadable: the record as it came
+        demand((said["source"], said["reason"]) == (message, reason), told, "but is", record)
+    elif isinstance(message, str):  # refused: it was never in the queue
+        demand((*found, said["id"]) == (queue, reason, message), told, "but is", record)
+    else:
+        demand(found == (queue, reason), told, "but is", record)
+        if message.persistent:
+            _check_whole(broker, record, message)

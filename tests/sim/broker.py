@@ -1,0 +1,163 @@
+"""Kafka as a value: logs with offsets, transactions, fencing, group offsets, compaction.
+
+What a reader sees is what Kafka promises to one with `read_committed`: nothing beyond the first
+open transaction, nothing of an aborted one, and offsets that markers take too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from aiokafka.errors import ProducerFenced
+
+from ringfaust.wire.record import Headers, OutRecord
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Record:
+    """An `InRecord`, as Kafka's client gives it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @property
+    def serialized_value_size(self) -> int:
+        return len(self.value or b"")
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """What is open, until it is committed or aborted."""
+
+    state: str = "open"
+    logs: dict[TopicPartition, None] = field(default_factory=dict)
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class Log:
+    """One partition of a topic."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Record, Transaction | None] | None] = []
+        """None: a marker, or what compaction took."""
+        self._open: dict[Transaction, int] = {}
+        """By open transaction: where its first record stands."""
+
+    @property
+    def end(self) -> int:
+        """What `end_offsets` tells a read_committed consumer."""
+        return min(self._open.values(), default=len(self._entries))
+
+    def next_offset(self) -> int:
+        return len(self._entries)
+
+    def append(self, record: Record, transaction: Transaction | None) -> None:
+        if transaction is not None:
+            self._open.setdefault(transaction, record.offset)
+        self._entries.append((record, transaction))
+
+    def mark(self, transaction: Transaction) -> None:
+        """The transaction ends."""
+        self._open.pop(transaction, None)
+        self._entries.append(None)
+
+    def read(self, offset: int, most: int) -> tuple[list[Record], int]:
+        """Up to `most` committed records from `offset` on, and where to go on."""
+        found: list[Record] = []
+        end = self.end
+        while offset < end and len(found) < most:
+            entry = self._entries[offset]
+            offset += 1
+            if entry is not None and (entry[1] is None or entry[1].state == "committed"):
+                found.append(entry[0])
+        return found, offset
+
+    def at(self, offset: int) -> Record | None:
+        """The committed record at that offset."""
+        found, _ = self.read(offset, 1) if offset < self.end else ([], 0)
+        return found[0] if found and found[0].offset == offset else None
+
+    def compact(self, now_ms: int, tombstone_ms: int) -> None:
+        """Keep the last record of each key; old removals are forgotten."""
+        records, _ = self.read(0, len(self._entries))
+        last = {record.key: record.offset for record in records}
+        for record in records:
+            is_old = record.value is None and now_ms - record.timestamp > tombstone_ms
+            if record.offset != last[record.key] or is_old:
+                self._entries[record.offset] = None
+
+
+class Broker:
+    """All topics, and who may write to them."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.offsets: dict[TopicPartition, int] = {}
+        """The group's."""
+        self._logs: dict[TopicPartition, Log] = {}
+        self._epochs: dict[str, int] = {}
+        self._open: dict[str, Transaction] = {}
+
+    def log(self, topic: str, partition: int) -> Log:
+        return self._logs.setdefault((topic, partition), Log())
+
+    def all_logs(self) -> list[Log]:
+        return list(self._logs.values())
+
+    def write(
+        self,
+        tp: TopicPartition,
+        records: Sequence[OutRecord],
+        transaction: Transaction | None = None,
+        *,
+        broker_time: bool = False,
+        timestamp: int | None = None,
+    ) -> None:
+        """Append records. `broker_time`: the topic has LogAppendTime."""
+        log = self.log(*tp)
+        if transaction is not None:
+            transaction.logs[tp] = None
+        for key, value, headers in records:
+            at = self.now_ms if broker_time or timestamp is None else timestamp
+            offset = log.next_offset()
+            record = Record(*tp, offset, at, int(broker_time), key, value, tuple(headers))
+            log.append(record, transaction)
+
+    def end(self, transaction: Transaction, *, commit: bool) -> None:
+        transaction.state = "committed" if commit else "aborted"
+        for tp in transaction.logs:
+            self._logs[tp].mark(transaction)
+        if commit:
+            self.offsets.update(transaction.offsets)
+
+    # --- who has a transactional id -------------------------------------------------------------
+
+    def init_producer(self, transactional_id: str) -> int:
+        """A producer starts: it fences who had the id, and ends what that has left open."""
+        if (left := self._open.pop(transactional_id, None)) is not None:
+            self.end(left, commit=False)
+        epoch = self._epochs[transactional_id] = self._epochs.get(transactional_id, 0) + 1
+        return epoch
+
+    def begin(self, transactional_id: str, epoch: int) -> Transaction:
+        self.fence(transactional_id, epoch)
+        assert transactional_id not in self._open
+        transaction = self._open[transactional_id] = Transaction()
+        return transaction
+
+    def commit(self, transactional_id: str, epoch: int) -> None:
+        self.fence(transactional_id, epoch)
+        self.end(self._open.pop(transactional_id), commit=True)
+
+    def fence(self, transactional_id: str, epoch: int) -> None:
+        if self._epochs[transactional_id] != epoch:
+            raise ProducerFenced

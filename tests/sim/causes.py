@@ -1,0 +1,399 @@
+"""What the record or the moment behind a group of lines must have brought, as a whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from tests.sim.broker import Record
+from tests.sim.partition_book import PartitionBook
+from tests.sim.plan import ADDRESS, DECLARED, SELECTORS
+from tests.sim.queue_book import WINDOW, Held, Line, QueueBook, Told, demand
+
+_ENTRIES = ("added", "scheduled", "unrouted", "pending")
+
+
+class Send(NamedTuple):
+    """What a producer's record asks for, read in our own way."""
+
+    queue: str
+    source: str
+    record: Record
+    said: dict[str, str]
+    now_ms: int
+
+    @property
+    def id(self) -> str:
+        return self.said.get("id", self.source)
+
+    @property
+    def xid(self) -> str:
+        return self.said.get("xid", "")
+
+    def properties(self) -> dict[str, Any]:
+        plain = {n: v.decode() for n, v in self.record.headers if not n.startswith("ringfaust-")}
+        return {**plain, **json.loads(self.said.get("properties", "{}"))}
+
+    def told(self, sequence: int, *, copied: bool = False, now_ms: int = 0) -> Told:
+        """The message that it makes. `copied`: by an address, for a queue that came later."""
+        record, said = self.record, self.said
+        kept = [pair for pair in record.headers if not _is_ours(pair[0])]
+        size = len(record.key or b"") + len(record.value or b"")
+        size += sum(len(name) + len(value) for name, value in kept)
+        due_ms = self._time("deliver-at-ms", "delay-ms")
+        return Told(
+            sequence, self.id, self.source, int(said.get("priority", 4)), said.get("group", ""),
+            0 if copied or due_ms <= now_ms else due_ms, self._time("expires-at-ms", "ttl-ms"),
+            size, self.properties(), said.get("delivery-mode") != "non_persistent",
+        )  # fmt: skip
+
+    def _time(self, at: str, after: str) -> int:
+        if at in self.said:
+            return int(self.said[at])
+        wait_ms = int(self.said.get(after, 0))
+        return self.now_ms + wait_ms if wait_ms > 0 else 0
+
+
+def _is_ours(header: str) -> bool:
+    kept = ("ringfaust-properties", "ringfaust-redrives")
+    return header.startswith("ringfaust-") and header not in kept
+
+
+class Causes:
+    """Judges groups of lines of one partition."""
+
+    def __init__(self, book: PartitionBook) -> None:
+        self._book = book
+        self._copies: list[Send] = []
+        book.message_of = self._message_of
+        self._send: Send | None = None
+        self._committing: list[Send] = []
+        self._rejoined = ""
+
+    def judge(self, cause: Send | dict[str, Any] | str, lines: list[Line]) -> None:
+        """The lines are all that came of the cause."""
+        book = self._book
+        command = {"type": cause} if isinstance(cause, str) else cause
+        book.begin(command if isinstance(command, dict) else {}, lines)
+        self._send = cause if isinstance(cause, Send) else None
+        self._committing = []
+        self._copies = []
+        self._rejoin(lines)
+        before = {name: len(queue.ready) for name, queue in book.queues.items()}
+        must_end, must_ack = self._expected(command, lines)
+        if self._send is not None:
+            self._check_entries(self._send, lines)
+        elif book.command.get("type") == "credit" and lines[-1]["event"] == "done":
+            book.queues[book.command["queue"]].clients[
+                book.command["consumer"]
+            ].credit += book.command["add"]
+        for line in lines:
+            if line["event"] in _OURS:
+                getattr(self, f"_{line['event']}")(line)
+            else:
+                if line["event"] == "dispatched":
+                    left = [h for h in must_end if h.number in self._held_numbers(line)]
+                    demand(not left, "dispatched before all was placed:", line, left)
+                book.read(line)
+                if line["event"] == "configured" and line["created"]:
+                    self._join(line["queue"])
+        self._check_ends(command, must_end, must_ack)
+        self._check_queues(before, lines)
+        if isinstance(command, dict) and lines[-1]["event"] == "done":
+            self._alive(command, lines[-1]["time_ms"])
+        if cause == "tick":
+            for queue in book.queues.values():
+                queue.check_swept(lines[-1]["time_ms"])
+
+    def _held_numbers(self, line: Line) -> set[int]:
+        queue = self._book.queue(line["queue"])
+        return set(queue.held) if queue is not None else set()
+
+    # --- what comes in ---------------------------------------------------------------------------
+
+    def _message_of(self, line: Line) -> Told:
+        sequence, book = line["sequence"], self._book
+        if book.moved is not None:
+            moved = book.moved
+            due_ms = moved.due_ms if moved.due_ms > line["time_ms"] else 0
+            return Told(
+                sequence, moved.id, moved.source, moved.priority, moved.group, due_ms,
+                moved.expires_ms, moved.size_bytes, moved.properties, moved.persistent,
+            )  # fmt: skip
+        if self._copies:
+            return self._copies.pop(0).told(sequence, copied=True)
+        if self._committing:
+            found = next(each for each in self._committing if each.id == line["id"])
+            return found.told(sequence, now_ms=line["time_ms"])
+        demand(self._send is not None, "nobody has sent it:", line)
+        assert self._send is not None
+        return self._send.told(sequence, now_ms=line["time_ms"])
+
+    def _rejoin(self, lines: list[Line]) -> None:
+        """The declared queue is made, or made anew, when its address or itself is named."""
+        book = self._book
+        if not book.plan.addresses or DECLARED in book.members:
+            return
+        if self._send is not None:
+            names = {self._send.queue} if not self._send.xid else set()
+        else:
+            names = {book.command.get(field, "") for field in ("queue", "address", "to")}
+        is_made = book.command.get("type") == "create_queue"
+        named = [
+            name for name in names
+            if name.startswith(f"{ADDRESS}::") and (is_made or name not in book.members)
+        ]  # fmt: skip
+        if (ADDRESS in names or named) and lines[-1].get("reason") != "bad_selector":
+            self._join(DECLARED, lines[0]["time_ms"])
+
+    def _join(self, name: str, now_ms: int = 0) -> None:
+        """A queue joins its address, and gets what that has kept (R71)."""
+        book = self._book
+        queue = book.queue(name)
+        assert queue is not None
+        if not name.startswith(f"{ADDRESS}::"):
+            return
+        book.members.append(name)
+        selector = SELECTORS[queue.spec["selector"]]
+        now_ms = now_ms or book.now_ms
+        self._copies = [
+            send for send in book.kept
+            if selector(send.properties()) and not send.told(0, copied=True).is_over(now_ms)
+        ]  # fmt: skip
+
+    def _check_entries(self, send: Send, lines: list[Line]) -> None:
+        """Into each queue once (R70), or refused."""
+        found = [line["queue"] for line in lines if line["event"] in (*_ENTRIES, "refused")]
+        copies = len(self._copies)
+        targets = self._targets(send)
+        demand(found[copies:] == targets, targets, "each once:", lines)
+        if self._copies:
+            demand(found[:copies] == [DECLARED] * copies, "copies first:", lines)
+        refused = [line for line in lines if line["event"] == "refused"]
+        for line in refused:
+            self._check_refused_send(send, line)
+
+    def _targets(self, send: Send) -> list[str]:
+        book = self._book
+        if send.xid or send.queue != ADDRESS or not book.plan.addresses:
+            return [send.queue]
+        wanting = [
+            name for name in book.members
+            if SELECTORS[book.queues[name].spec["selector"]](send.properties())
+        ]  # fmt: skip
+        book.keep(send)
+        return wanting or [ADDRESS]
+
+    def _check_refused_send(self, send: Send, line: Line) -> None:
+        book = self._book
+        queue = book.queue(line["queue"])
+        if send.xid:
+            known = book.xids.get(send.xid)
+            demand(known is None or known["prepared"], "its transaction is open:", line)
+        elif queue is None:
+            demand(line["reason"] == "unknown_queue", "there is no such queue:", line)
+        elif line["reason"] == "bad_command":
+            most = queue.spec["max_redrives"]
+            demand(0 <= most < int(send.said.get("redrives", 0)), "not too often:", line)
+        else:
+            size = send.told(0).size_bytes
+            largest = queue.spec["max_message_bytes"]
+            if line["reason"] == "too_large":
+                if queue.spec["when_full"] == "block" and largest < 0:
+                    largest = queue.spec["max_bytes"]
+                demand(0 <= largest < size, "it is not too large:", line)
+            else:
+                is_beyond = queue.exceeds(queue.messages + 1, queue.size_bytes + size)
+                demand(is_beyond, "there is room:", line)
+                demand(queue.spec["when_full"] == "reject_newest", "it does not refuse:", line)
+
+    # --- transactions by xid ---------------------------------------------------------------------
+
+    def _pending(self, line: Line) -> None:
+        book = self._book
+        known = book.xids.get(line["xid"])
+        demand(known is not None and not known["prepared"], "the xid is not open:", line)
+        assert known is not None
+        if self._send is not None:
+            known["operations"].append(self._send)
+            return
+        queue = book.queue(line["queue"])
+        assert queue is not None
+        held = next(
+            (
+                h
+                for h in queue.held_by(book.command["consumer"])
+                if h.message.id == line["about"] and not h.xid
+            ),
+            None,
+        ) or self._companion(line)
+        held.xid = line["xid"]
+        known["operations"].append((queue.name, held))
+
+    def _companion(self, line: Line) -> Held:
+        """A delivery of another consumer of the session (R16)."""
+        queue = self._book.queues[line["queue"]]
+        found = [h for h in queue.held.values() if h.message.id == line["about"] and not h.xid]
+        demand(found, "nobody holds it:", line)
+        return found[0]
+
+    def _decided(self, line: Line) -> None:
+        demand(self._book.xids.pop(line["xid"], None) is not None, "it was decided:", line)
+
+    # --- settles and returns ---------------------------------------------------------------------
+
+    def _expected(
+        self, command: dict[str, Any] | Send, lines: list[Line]
+    ) -> tuple[list[Held], list[int]]:
+        """Which deliveries must come back, and which must be acked."""
+        if isinstance(command, Send):
+            return [], []
+        kind = command["type"]
+        if kind in ("ack", "release", "reject"):
+            return self._expected_of_settle(command, lines)
+        if kind == "tick" or lines[-1]["event"] == "refused":
+            return [], []
+        queues = self._book.queues
+        if kind in ("detach", "recover"):
+            return _free(queues[command["queue"]], command["consumer"]), []
+        if kind == "delete_queue":
+            queue = queues.get(command["queue"])
+            clients = queue.clients if queue is not None else {}
+            return [held for name in clients for held in _free(queue, name)], []
+        if kind == "rollback":
+            return [
+                held
+                for queue, name in self._session(command["session"])
+                for held in _free(queue, name)
+            ], []
+        known = self._book.xids.get(command.get("xid", ""))
+        if kind == "commit" and known is not None:
+            demand(known["prepared"], "it is not prepared:", lines)
+            operations = known["operations"]
+            self._committing = [each for each in operations if isinstance(each, Send)]
+            for send in self._committing:
+                self._check_committed(send)
+            return [], [each[1].number for each in operations if not isinstance(each, Send)]
+        undone = [known] if kind == "rollback_xid" and known is not None else []
+        if kind == "start":
+            undone = [each for each in self._book.xids.values() if not each["prepared"]]
+        settled = [op for each in undone for op in each["operations"] if not isinstance(op, Send)]
+        return [held for _, held in settled], []
+
+    def _check_committed(self, send: Send) -> None:
+        if send.queue == ADDRESS and self._book.plan.addresses:
+            self._book.keep(send)
+
+    def _expected_of_settle(
+        self, settle: dict[str, Any], lines: list[Line]
+    ) -> tuple[list[Held], list[int]]:
+        queue = self._book.queue(settle["queue"])
+        refused = lines[-1]["reason"] if lines[-1]["event"] == "refused" else ""
+        if queue is not None and queue.spec["window"]:
+            queue.ever.add(WINDOW)  # it attaches when the queue is met
+        reason = "unknown_queue" if queue is None else queue.judge(settle)
+        if xid := settle.get("xid"):
+            known = self._book.xids.get(xid)
+            reason = "bad_command" if known is None or known["prepared"] else reason
+        demand(refused == reason, f"it must be answered {reason or 'ok'!r}:", lines)
+        if reason or xid:
+            return [], []
+        assert queue is not None
+        named = [h for h in _free(queue, settle["consumer"]) if h.message.id == settle["message"]]
+        held = next(h for h in named if settle.get("delivery", 0) in (0, h.number))
+        if settle["type"] != "ack":
+            return [held], []
+        client = queue.clients[held.consumer]
+        if client.mode != "client":
+            return [], [held.number]
+        mine = self._session(client.session) if client.session else [(queue, client.name)]
+        numbers = [h.number for other, name in mine for h in _free(other, name)]
+        return [], sorted(number for number in numbers if number <= held.number)
+
+    def _session(self, name: str) -> list[tuple[QueueBook, str]]:
+        return [
+            (queue, client.name)
+            for queue in self._book.queues.values()
+            for client in queue.clients.values()
+            if client.session == name
+        ]
+
+    def _check_ends(
+        self, command: dict[str, Any] | Send, must_end: list[Held], must_ack: list[int]
+    ) -> None:
+        book = self._book
+        kind = "" if isinstance(command, Send) else command["type"]
+        demand(book.acked == must_ack, "acked", book.acked, "but it asked for", must_ack)
+        if kind not in ("tick", "configure"):
+            numbers = sorted(held.number for _, held in book.ended)
+            wanted = sorted(held.number for held in must_end)
+            demand(numbers == wanted, "came back:", numbers, "but it asked for", wanted)
+        sets: dict[tuple[str, str], list[Any]] = {}
+        for name, held in book.ended if kind != "start" else ():
+            consumer = held.consumer if kind in ("tick", "delete_queue") else ""
+            sets.setdefault((name, consumer), []).append(_position(held))
+        for positions in sets.values():
+            demand(positions == sorted(positions, reverse=True), "not newest first:", positions)
+
+    def _alive(self, command: dict[str, Any], now_ms: int) -> None:
+        """Whose command was taken is alive (R13)."""
+        name, kind = command.get("consumer", ""), command["type"]
+        queue = self._book.queues.get(command.get("queue", ""))
+        if queue is not None and name in queue.clients and kind in _SIGNS:
+            queue.clients[name].seen_ms = now_ms
+        if kind == "rollback":
+            for other, consumer in self._session(command["session"]):
+                other.clients[consumer].seen_ms = now_ms
+        if kind == "begin":
+            self._book.xids[command["xid"]] = {"prepared": False, "operations": []}
+        if kind == "prepare":
+            self._book.xids[command["xid"]]["prepared"] = True
+
+    # --- after the group -------------------------------------------------------------------------
+
+    def _check_queues(self, before: dict[str, int], lines: list[Line]) -> None:
+        book = self._book
+        demand(not self._copies, "copies are missing:", self._copies)
+        for name in {line.get("queue", "") for line in lines} & set(book.queues):
+            queue = book.queues[name]
+            ring_size, ready = queue.spec["ring_size"], len(queue.ready)
+            grew = ready > max(ring_size, before.get(name, 0))
+            demand(ring_size < 0 or not grew, name, ready, "ready in a ring of", ring_size)
+            queue.check_dispatched(lines[-1]["time_ms"])
+            came = [each for each, _ in book.adds].count(name)
+            demand(book.overflows.count(name) <= came, name, "evicts more than one for a send")
+            is_expired = any(line["event"] == "expired" for line in lines)
+            if came and not is_expired and queue.spec["when_full"] != "block":
+                is_beyond = queue.exceeds(queue.messages, queue.size_bytes)
+                is_left = queue.ready and queue.spec["when_full"].startswith("drop_")
+                is_left = is_left and queue.spec["when_full"] != "drop_newest"
+                demand(not (is_beyond and is_left), name, "is beyond its limits:", lines)
+
+    def _unrouted(self, line: Line) -> None:
+        demand(line["queue"] == ADDRESS, "it is no address:", line)
+
+    def _refused(self, line: Line) -> None:
+        """A copy for a queue that has just joined, or what is told with the cause."""
+        if self._copies and line["reason"] in ("queue_full", "too_large"):
+            copy = self._copies.pop(0)
+            demand(line["about"] == copy.id, copy.id, "is the next copy:", line)
+
+    def _done(self, line: Line) -> None:
+        """Told with the cause."""
+
+
+_OURS = frozenset(("unrouted", "refused", "done", "pending", "decided"))
+_SIGNS = frozenset(
+    ("attach", "subscribe", "credit", "heartbeat", "ack", "release", "reject", "recover")
+)
+
+
+def _free(queue: QueueBook | None, consumer: str) -> list[Held]:
+    """What a consumer holds and has not settled in an undecided transaction."""
+    assert queue is not None
+    held = queue.held_by(consumer) if consumer in queue.clients else []
+    return [each for each in held if not each.xid]
+
+
+def _position(held: Held) -> tuple[int, ...]:
+    return held.message.position

@@ -1,0 +1,86 @@
+"""RocksDB as a value: a sorted map that can lose its tail, or all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ringfaust.hosts.store import MemoryKeyValue
+
+Writes = list[tuple[bytes, bytes | None]]
+_REMEMBERED = 8
+
+
+class _Database:
+    """What is on disk of one partition."""
+
+    def __init__(self) -> None:
+        self.rows = MemoryKeyValue()
+        self.applied = (0, 0)
+        self.undo: list[tuple[Writes, tuple[int, int]]] = []
+        self.is_open = False
+
+
+class Disk:
+    """One worker's. It stands in for the block cache, which is how a store gets at it."""
+
+    def __init__(self) -> None:
+        self._databases: dict[Path, _Database] = {}
+
+    def database(self, path: Path) -> _Database:
+        return self._databases.setdefault(path, _Database())
+
+    def wipe(self, path: Path) -> None:
+        self._databases.pop(path, None)
+
+    def lose_all(self) -> None:
+        self._databases.clear()
+
+    def lose_tail(self, batches: int) -> None:
+        """The machine went down: what was written last is gone, from the end."""
+        for database in self._databases.values():
+            for _ in range(min(batches, len(database.undo))):
+                before, database.applied = database.undo.pop()
+                database.rows.apply(before)
+
+    def unlock(self) -> None:
+        """The process that had them open is gone."""
+        for database in self._databases.values():
+            database.is_open = False
+
+
+class VirtualStore:
+    """Stands for `RocksStore`."""
+
+    def __init__(self, path: Path, cache: Disk) -> None:
+        self.path = path
+        self._disk = cache
+        self._database = cache.database(path)
+        assert not self._database.is_open, f"{path} is open twice"
+        self._database.is_open = True
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._database.rows.get(key)
+
+    def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._database.rows.items_from(key)
+
+    @property
+    def applied(self) -> tuple[int, int]:
+        return self._database.applied
+
+    def apply(
+        self, writes: Iterable[tuple[bytes, bytes | None]], next_offset: int, now_ms: int
+    ) -> None:
+        database, writes = self._database, list(writes)
+        before = [(key, database.rows.get(key)) for key in dict(writes)]
+        database.undo = [*database.undo[1 - _REMEMBERED :], (before, database.applied)]
+        database.rows.apply(writes)
+        database.applied = (next_offset, now_ms)
+
+    def close(self) -> None:
+        self._database.is_open = False
+
+    def wipe(self) -> None:
+        self.close()
+        self._disk.wipe(self.path)

@@ -1,0 +1,403 @@
+"""What a partition's events say, line by line, held against the rules of the contract.
+
+Lines of one step are a group, and a group has a cause: the record that `by` names, or time. What
+each line may do to a message is judged here; what a cause must bring as a whole, in `causes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.sim.plan import ADDRESS, DECLARED, Plan
+from tests.sim.queue_book import WINDOW, Client, Held, Line, QueueBook, Told, demand
+
+ROUNDS = 1e9
+
+
+class PartitionBook:
+    """The queues of one partition, as its events tell of them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.queues: dict[str, QueueBook] = {}
+        self.members: list[str] = []
+        """Queues of the address, in the order they joined."""
+        self.kept: list[dict[str, Any]] = []
+        self.most_kept = plan.addresses.get(ADDRESS, {}).get("retroactive_count", 0)
+        self.xids: dict[str, dict[str, Any]] = {}
+        """By name: whether it is prepared, and what was done in it."""
+        self.deliveries = 0
+        self.now_ms = 0
+        self.message_of: Callable[[Line], Told]
+        """What a line `added` brings; who knows the cause knows it."""
+        self.command: dict[str, Any] = {}
+        """The group's command; empty where a send or time is the cause."""
+        self.clean: set[tuple[str, str]] = set()
+        """Consumers that leave by themselves in this group."""
+        self.ended: list[tuple[str, Held]] = []
+        """Deliveries that came back in this group, in order."""
+        self.acked: list[int] = []
+        self.adds: list[tuple[str, str]] = []
+        """Queue and id of what came in by this group."""
+        self.overflows: list[str] = []
+        self.moved: Told | None = None
+        self.displaced = ("", "")
+        """Queue and id of who needed the place of the last one displaced."""
+        self.outputs: dict[str, list[tuple[Any, ...]]] = {
+            "dispatched": [],
+            "evicted": [],
+            "dead": [],
+        }
+        """What the other topics must have, in order."""
+
+    def queue(self, name: str) -> QueueBook | None:
+        """The queue of that name, if there is one."""
+        if name not in self.queues:
+            if name in self.plan.queues:
+                self.queues[name] = QueueBook(name, self.plan.queues[name])
+            elif name == DECLARED and self.plan.addresses:
+                settings = self.plan.addresses[ADDRESS]["subscriptions"]["all"]
+                self.queues[name] = QueueBook(name, settings)
+        return self.queues.get(name)
+
+    def begin(self, command: dict[str, Any], lines: list[Line]) -> None:
+        """A group begins."""
+        self.command = command
+        self.clean = {
+            (line["queue"], line["consumer"])
+            for line in lines
+            if line["event"] == "detached" and not line["timeout"]
+        }
+        self.ended, self.acked, self.adds, self.overflows, self.moved = [], [], [], [], None
+        self.displaced = ("", "")
+
+    def read(self, line: Line) -> None:
+        """One line."""
+        queue = self.queue(line.get("queue", ""))
+        handler = getattr(self, f"_{line['event']}")
+        if line["event"] in _WITHOUT_QUEUE:
+            handler(line)
+        else:
+            demand(queue is not None, "there is no such queue:", line)
+            handler(queue, line)
+
+    # --- coming in -------------------------------------------------------------------------------
+
+    def _added(self, queue: QueueBook, line: Line) -> None:
+        message = self._enter(queue, line)
+        is_gone = message.is_over(line["time_ms"])
+        demand(is_gone or not message.due_ms, "it is due later, but was added plainly:", line)
+        queue.put(message)
+
+    def _scheduled(self, queue: QueueBook, line: Line) -> None:
+        message = self._enter(queue, line)
+        demand(message.due_ms > line["time_ms"], "scheduled, but not for later:", line)
+        queue.scheduled[message.sequence] = message
+
+    def _enter(self, queue: QueueBook, line: Line) -> Told:
+        self._no_overflow_due(queue)
+        queue.sequence += 1
+        demand(line["sequence"] == queue.sequence, "sequence", queue.sequence, "is missing:", line)
+        message = self.message_of(line)
+        for name, said in (
+            ("id", message.id), ("source", message.source), ("priority", message.priority),
+            ("size_bytes", message.size_bytes), ("group", message.group),
+            ("due_ms", message.due_ms), ("expires_at_ms", message.expires_ms),
+        ):  # fmt: skip
+            demand(line.get(name, type(said)()) == said, f"{name} must be {said!r}:", line)
+        queue.counts["added"] += 1
+        self.adds.append((queue.name, message.id))
+        return message
+
+    def _no_overflow_due(self, queue: QueueBook) -> None:
+        """Before the next comes in the ring has seen to the one before it."""
+        added = [name for name, _ in self.adds].count(queue.name)
+        went = self.overflows.count(queue.name)
+        demand(went <= added, queue.name, "evicts more than one for a send")
+
+    def _due(self, queue: QueueBook, line: Line) -> None:
+        message = queue.scheduled.get(line["sequence"])
+        demand(message is not None, "it is not scheduled:", line)
+        assert message is not None
+        self._check_turn(queue, message, line)
+        if self.command.get("type") == "deliver_now":
+            message.due_ms = line["time_ms"]
+        demand(message.due_ms == line["due_ms"] <= line["time_ms"], "it is not due:", line)
+        if self.displaced != (queue.name, message.id):
+            self._demand_room(queue, line)
+        queue.take(message)
+        queue.put(message)
+
+    def _check_turn(self, queue: QueueBook, message: Told, line: Line) -> None:
+        """What is due goes by (time, sequence)."""
+        if self.command.get("type") != "deliver_now":
+            first = min(queue.scheduled.values(), key=lambda m: (m.due_ms, m.sequence))
+            demand(first is message, first.id, "is due first:", line)
+
+    def _demand_room(self, queue: QueueBook, line: Line) -> None:
+        ring_size = queue.spec["ring_size"]
+        demand(ring_size < 0 or len(queue.ready) < ring_size, "the ring is full:", line)
+
+    # --- deliveries ------------------------------------------------------------------------------
+
+    def _dispatched(self, queue: QueueBook, line: Line) -> None:
+        message = queue.ready.get(line["sequence"])
+        demand(message is not None, "it is not ready:", line)
+        assert message is not None
+        demand("dispatch" not in queue.paused, "dispatch is paused:", line)
+        demand(not message.is_over(line["time_ms"]), "it has expired:", line)
+        for other in queue.in_order():
+            if other is message:
+                break
+            waits = other.is_over(line["time_ms"]) or queue.taker(other) is None
+            demand(waits, other.id, "is delivered first:", line)
+        taker = queue.taker(message)
+        demand(taker is not None, "nobody can take it:", line)
+        assert taker is not None
+        demand(taker.name == line["consumer"], taker.name, "is next:", line)
+        self.deliveries += 1
+        demand(
+            line["delivery"] == self.deliveries, "delivery", self.deliveries, "is missing:", line
+        )
+        queue.hand_over(message, taker, self.deliveries)
+        self._demand_attempts(message, line)
+        is_again = message.handovers > 1
+        self.outputs["dispatched"].append(
+            (queue.name, message, taker.name, self.deliveries, message.attempts, is_again)
+        )
+
+    def _demand_attempts(self, message: Told, line: Line) -> None:
+        said = (line["attempt"], line["handovers"])
+        known = (message.attempts, message.handovers)
+        demand(said == known, "attempt and handovers must be", known, line)
+
+    def _acked(self, queue: QueueBook, line: Line) -> None:
+        held = queue.held_of(line)
+        self._demand_attempts(held.message, line)
+        queue.end(held)
+        queue.counts["acked"] += 1
+        client = queue.clients.get(held.consumer)
+        if client is None or client.mode != "none":
+            self.acked.append(held.number)
+
+    def _end(self, queue: QueueBook, held: Held) -> None:
+        """A delivery comes back, or ends on its way."""
+        queue.end(held)
+        self.ended.append((queue.name, held))
+        if (queue.name, held.consumer) in self.clean:
+            held.message.attempts -= 1
+
+    def _returned(self, queue: QueueBook, line: Line) -> None:
+        held, now_ms = queue.held_of(line), line["time_ms"]
+        message = held.message
+        self._end(queue, held)
+        self._demand_attempts(message, line)
+        most = queue.spec["max_attempts"]
+        demand(most < 0 or message.attempts < most, "it was tried too often:", line)
+        demand(not message.is_over(now_ms), "it has expired:", line)
+        wait_ms = self._wait_ms(queue, held)
+        demand(line.get("due_ms", 0) == (now_ms + wait_ms if wait_ms else 0), wait_ms, "ms:", line)
+        if wait_ms:
+            message.due_ms = now_ms + wait_ms
+            queue.scheduled[message.sequence] = message
+        else:
+            self._demand_room(queue, line)
+            queue.put(message)
+
+    def _wait_ms(self, queue: QueueBook, held: Held) -> int:
+        """The redelivery delay (R40)."""
+        kind = self.command.get("type")
+        if (queue.name, held.consumer) in self.clean or kind not in _DELAYED:
+            return 0
+        if self.command.get("delay_ms") is not None:
+            return int(self.command["delay_ms"])
+        spec = queue.spec
+        delay = spec["redelivery_delay"] * spec["redelivery_multiplier"] ** (
+            held.message.attempts - 1
+        )
+        cap = spec["redelivery_delay_max"]
+        return int(min(delay, cap if cap >= 0 else ROUNDS))
+
+    # --- leaving ---------------------------------------------------------------------------------
+
+    def _evicted(self, queue: QueueBook, line: Line) -> None:
+        reason, ring_size = line["reason"], queue.spec["ring_size"]
+        sequence = line["sequence"]
+        held = next((h for h in queue.held.values() if h.message.sequence == sequence), None)
+        if reason == "return_overflow":
+            demand(held is not None, "nobody held it:", line)
+            assert held is not None
+            demand(0 <= ring_size <= len(queue.ready), "the ring has room:", line)
+            message = held.message
+            self._end(queue, held)
+        else:
+            demand(held is None, "a consumer holds it:", line)
+            message = queue.find(line)
+            self._judge_victim(queue, message, line)
+            queue.take(message)
+        demand(not message.is_over(line["time_ms"]), "it has expired:", line)
+        demand(line["ready"] == len(queue.ready), len(queue.ready), "are ready:", line)
+        demand(line["ring_size"] == ring_size, "the ring has", ring_size, line)
+        demand(line["handovers"] == message.handovers, message.handovers, "hand-overs:", line)
+        queue.evict(message)
+        form = queue.spec["evicted_payload"]
+        self.outputs["evicted"].append((queue.name, message, reason, line["cause"], form))
+
+    def _judge_victim(self, queue: QueueBook, message: Told, line: Line) -> None:
+        reason, ring_size, ready = line["reason"], queue.spec["ring_size"], len(queue.ready)
+        lowest = min(queue.ready.values(), key=lambda m: m.position, default=None)
+        expired = [m.id for m in queue.ready.values() if m.is_over(line["time_ms"])]
+        demand(not expired, expired, "leave first:", line)
+        came = [message_id for name, message_id in self.adds if name == queue.name]
+        if reason == "overflow":
+            demand(0 <= ring_size < ready, "the ring is not overfull:", line)
+            demand(message is queue.victim(), queue.victim().id, "is the victim:", line)
+            demand(line["cause"] in came, "its cause did not come in:", line)
+            self.overflows.append(queue.name)
+        elif reason == "scheduled_overflow":
+            demand(0 <= ring_size <= ready, "the ring has room:", line)
+            if queue.spec["scheduled_when_full"] == "displace":
+                demand(message is lowest, "it is not the oldest:", line)
+                self.displaced = (queue.name, line["cause"])
+            else:
+                demand(message.sequence in queue.scheduled, "it was not scheduled:", line)
+                self._check_turn(queue, message, line)
+        elif reason == "limit":
+            when_full = queue.spec["when_full"]
+            demand(queue.exceeds(queue.messages, queue.size_bytes), "within its limits:", line)
+            demand(line["cause"] in came, "its cause did not come in:", line)
+            if when_full == "drop_newest":
+                demand(message.id == line["cause"], "it is not the newest:", line)
+            elif when_full == "drop_lowest_priority":
+                least = min(queue.ready.values(), key=lambda m: (m.priority, m.position))
+                demand(message is least, least.id, "is the least:", line)
+            else:
+                demand(message is lowest, "it is not the oldest:", line)
+        else:
+            demand(message is lowest, "it is not the oldest:", line)
+            is_asked = (
+                reason == "purge" or 0 <= ring_size < ready and queue.spec["shrink"] == "eager"
+            )
+            demand(is_asked, "there is no reason to:", line)
+
+    def _expired(self, queue: QueueBook, line: Line) -> None:
+        if line["delivery"]:
+            held = queue.held_of(line)
+            message = held.message
+            self._end(queue, held)
+        else:
+            message = queue.find(line)
+            queue.take(message)
+        demand(message.is_over(line["time_ms"]), "it has not expired:", line)
+        demand(line["expires_at_ms"] == message.expires_ms, "expires:", message.expires_ms, line)
+        queue.counts["expired"] += 1
+        self.outputs["dead"].append((queue.name, message, "expired"))
+
+    def _dead(self, queue: QueueBook, line: Line) -> None:
+        reason = line["reason"]
+        if not line["sequence"]:
+            queue.counts["refused"] += 1
+            self.outputs["dead"].append((queue.name, line["id"], reason))
+            return
+        found = [h for h in queue.held.values() if h.message.sequence == line["sequence"]]
+        demand(found and found[0].consumer == line["consumer"], "it is not held so:", line)
+        held = found[0]
+        self._end(queue, held)
+        if reason == "undeliverable":
+            most = queue.spec["max_attempts"]
+            demand(0 <= most <= held.message.attempts, "it may be tried again:", line)
+        else:
+            is_asked = self.command.get("type") == "reject" and line["text"] == ""
+            demand(reason == "rejected" and is_asked, "nobody has rejected it:", line)
+        queue.counts["dead"] += 1
+        self.outputs["dead"].append((queue.name, held.message, reason))
+
+    def _lost(self, queue: QueueBook, line: Line) -> None:
+        sequence = line["sequence"]
+        held = next((h for h in queue.held.values() if h.message.sequence == sequence), None)
+        if held is None:
+            message = queue.find(line)
+            queue.take(message)
+        else:
+            message = held.message
+            self._end(queue, held)
+        demand(not message.persistent, "a persistent message is lost:", line)
+        queue.counts["lost"] += 1
+
+    def _removed(self, queue: QueueBook, line: Line) -> None:
+        queue.take(queue.find(line))
+        queue.counts["removed"] += 1
+
+    def _moved_out(self, queue: QueueBook, line: Line) -> None:
+        self.moved = queue.find(line)
+        queue.take(self.moved)
+        queue.counts["moved_out"] += 1
+
+    # --- consumers and queues --------------------------------------------------------------------
+
+    def _attached(self, queue: QueueBook, line: Line) -> None:
+        name = line["consumer"]
+        client = queue.clients.get(name)
+        if client is not None:
+            demand(line["active"] and not client.active, "it was attached:", line)
+            client.active = True
+        else:
+            queue.orders += 1
+            given = self.command if name != WINDOW else {"credit": queue.spec["window"]}
+            is_subscription = given.get("type") == "subscribe"
+            client = queue.clients[name] = Client(
+                name, queue.orders, given["credit"], given.get("priority", 0),
+                given.get("ack_mode", "individual"), given.get("session", ""),
+                "" if is_subscription else given.get("selector", ""),
+                given.get("credit_bytes", 0), line["active"], line["time_ms"],
+            )  # fmt: skip
+            queue.ever.add(name)
+        most = queue.most_active(queue.name in self.members)
+        active = sum(each.active for each in queue.clients.values() if each.name != WINDOW)
+        demand(most < 0 or active <= most, most, "may be active:", line)
+
+    def _detached(self, queue: QueueBook, line: Line) -> None:
+        client = queue.clients.get(line["consumer"])
+        demand(client is not None, "it is not attached:", line)
+        assert client is not None
+        if line["timeout"]:
+            silent_ms = line["time_ms"] - client.seen_ms
+            demand(0 < queue.spec["consumer_timeout"] <= silent_ms, silent_ms, "ms silent:", line)
+        queue.part(client)
+
+    def _configured(self, line: Line) -> None:
+        name = line["queue"]
+        queue = self.queue(name)
+        if line["created"]:
+            demand(queue is None, "it was there:", line)
+            queue = self.queues[name] = QueueBook(name, {})
+        demand(queue is not None, "there is no such queue:", line)
+        assert queue is not None
+        queue.spec.update(line["settings"])
+        if WINDOW in queue.clients and queue.spec["window"]:
+            queue.clients[WINDOW].credit = queue.spec["window"]
+
+    def _configured_address(self, line: Line) -> None:
+        self.most_kept = line["settings"].get("retroactive_count", self.most_kept)
+        self.keep()
+
+    def keep(self, sent: dict[str, Any] | None = None) -> None:
+        """What the address keeps for later queues (R71)."""
+        if sent is not None:
+            self.kept.append(sent)
+        self.kept = self.kept[-self.most_kept :] if self.most_kept else []
+
+    def _paused(self, queue: QueueBook, line: Line) -> None:
+        (queue.paused.add if line["paused"] else queue.paused.discard)(line["what"])
+
+    def _deleted(self, queue: QueueBook, line: Line) -> None:
+        demand(not queue.messages and not queue.clients, "something is left in it:", line)
+        demand(line["counts"] == queue.all_counts(), "counts:", queue.all_counts(), line)
+        del self.queues[queue.name]
+        if queue.name in self.members:
+            self.members.remove(queue.name)
+
+
+_DELAYED = frozenset(("release", "recover", "rollback", "rollback_xid", "start"))
+_WITHOUT_QUEUE = frozenset(("configured", "configured_address"))

@@ -1,0 +1,110 @@
+"""What a simulated application is set to: drawn from the seed, printed with a failing history."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ringfaust.core.catalog import Catalog
+from ringfaust.hosts.road import RoadMap
+from ringfaust.wire.home import home_partition
+from ringfaust.wire.record import Role
+from ringfaust.wire.route import Route
+
+PARTITIONS = 2
+TOPICS = {str(role): str(role) for role in Role if role is not Role.PRODUCER}
+QUEUES = ("a", "b", "c", "d")
+CREATED = "e"
+"""A queue that is there only while an operator has made it."""
+ADDRESS = "prices"
+DECLARED = f"{ADDRESS}::all"
+MEMBERS = (DECLARED, f"{ADDRESS}::ann", f"{ADDRESS}::bob", f"{ADDRESS}::k1", f"{ADDRESS}::x.red")
+
+SELECTORS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "": lambda properties: True,
+    "n > 2": lambda properties: properties.get("n", 0) > 2,
+    "n IS NULL": lambda properties: "n" not in properties,
+    "colour = 'red'": lambda properties: properties.get("colour") == "red",
+}
+"""Each with what it means, in our own words."""
+
+
+def home(name: str) -> int:
+    """In which partition the queue or address lives."""
+    return home_partition(name.partition("::")[0], PARTITIONS)
+
+
+class Plan(NamedTuple):
+    """See the head of this file."""
+
+    queues: dict[str, dict[str, Any]]
+    addresses: dict[str, dict[str, Any]]
+    cache_bytes: int = 1 << 30
+    batch_records: int = 100
+    slice_records: int = 100
+    refill: int = 1_000
+    far_partitions: int = 1
+    has_fragile: bool = False
+    """Some messages are not persistent: what a crash takes, an uninterrupted run keeps."""
+
+    def catalog(self) -> Catalog:
+        return Catalog(self.queues, {}, self.addresses)
+
+    def road_map(self) -> RoadMap:
+        return RoadMap(
+            control_topic="control",
+            hop_topic="hop",
+            routes=[Route("keyed", "{key}"), Route("timed", "{key}")],
+            max_record_bytes=10_000,
+            log_is_clock=False,
+        )
+
+
+def random_plan(rng: random.Random) -> Plan:
+    """Small rings, odd caches, and one feature or another."""
+    addresses: dict[str, dict[str, Any]] = {}
+    if rng.random() < 0.4:
+        subscription = random_settings(rng) | {"selector": rng.choice(list(SELECTORS))}
+        addresses[ADDRESS] = {
+            "retroactive_count": rng.choice([0, 1, 3]),
+            "subscriptions": {"all": subscription},
+        }
+    return Plan(
+        queues={name: random_settings(rng) for name in QUEUES[: rng.randint(1, 4)]},
+        addresses=addresses,
+        cache_bytes=rng.choice([0, 2_500, 1 << 30]),
+        batch_records=rng.choice([1, 3, 100]),
+        slice_records=rng.choice([1, 2, 100]),
+        refill=rng.choice([1, 2, 3, 1_000]),
+        far_partitions=rng.choice([1, 3]),
+        has_fragile=rng.random() < 0.2,
+    )
+
+
+def random_settings(rng: random.Random) -> dict[str, Any]:
+    """Of one queue."""
+    settings: dict[str, Any] = {"consumer_timeout": rng.choice([0, 0, 60, 300])}
+    for name, share, values in (
+        ("ring_size", 0.9, (1, 2, 2, 3, 3, 5)),
+        ("evict", 0.4, ("head", "lowest_priority")),
+        ("shrink", 0.3, ("eager",)),
+        ("evicted_payload", 0.2, ("reference", "none")),
+        ("scheduled_when_full", 0.3, ("displace",)),
+        ("max_attempts", 0.5, (-1, 1, 2, 3)),
+        ("redelivery_delay", 0.3, (5, 20)),
+        ("redelivery_multiplier", 0.3, (1.5, 2.0)),
+        ("redelivery_delay_max", 0.2, (30,)),
+        ("max_active_consumers", 0.3, (1, 2)),
+        ("max_backup_consumers", 0.3, (1, 2)),
+        ("batch", 0.3, (2, 3)),
+        ("window", 0.15, (1, 3)),
+        ("max_messages", 0.15, (1, 3, 5)),
+        ("max_bytes", 0.15, (20, 60)),
+        ("max_message_bytes", 0.1, (20,)),
+        ("when_full", 0.5, ("drop_lowest_priority", "reject_newest", "drop_newest", "block")),
+        ("max_redrives", 0.2, (0, 1)),
+    ):
+        if rng.random() < share:
+            settings[name] = rng.choice(values)
+    return settings

@@ -1,0 +1,275 @@
+"""What a queue must hold, kept from its events alone. Nothing of the engine is in here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ringfaust.core.model import QueueSpec
+from tests.sim.plan import SELECTORS
+
+WINDOW = "@window"
+Line = dict[str, Any]
+
+
+class Wrong(AssertionError):
+    """The topics do not say what the contract promises."""
+
+
+def demand(holds: object, *what: object) -> None:
+    if not holds:
+        raise Wrong(" ".join(map(str, what)))
+
+
+@dataclass(slots=True, eq=False)
+class Told:
+    """A message, as the events tell of it."""
+
+    sequence: int
+    id: str
+    source: str
+    priority: int
+    group: str
+    due_ms: int
+    expires_ms: int
+    size_bytes: int
+    properties: dict[str, Any]
+    persistent: bool
+    position: tuple[int, ...] = ()
+    """Where it stands among the ready: what came due before what was sent plainly."""
+    attempts: int = 0
+    handovers: int = 0
+    holders: list[str] = field(default_factory=list)
+
+    def is_over(self, now_ms: int) -> bool:
+        return 0 < self.expires_ms <= now_ms
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A delivery that has not ended."""
+
+    number: int
+    consumer: str
+    message: Told
+    xid: str = ""
+    is_orphan: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """An attached consumer."""
+
+    name: str
+    order: int
+    credit: int
+    priority: int
+    mode: str
+    session: str
+    selector: str
+    credit_bytes: int
+    active: bool
+    seen_ms: int
+
+
+class QueueBook:
+    """One queue."""
+
+    def __init__(self, name: str, settings: dict[str, Any]) -> None:
+        self.name = name
+        self.spec: dict[str, Any] = {**asdict(QueueSpec()), **settings}
+        self.ready: dict[int, Told] = {}
+        self.scheduled: dict[int, Told] = {}
+        self.held: dict[int, Held] = {}
+        self.clients: dict[str, Client] = {}
+        self.owners: dict[str, Client] = {}
+        """By message group."""
+        self.paused: set[str] = set()
+        self.turns: dict[int, tuple[int, int]] = {}
+        self.verdicts: dict[tuple[str, str], str] = {}
+        """By consumer and message: what a late settle is told."""
+        self.ever: set[str] = set()
+        """Who ever attached."""
+        self.counts = dict.fromkeys(
+            "added acked evicted expired dead refused removed moved_out lost".split(), 0
+        )
+        self.sequence = 0
+        self.orders = 0
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> int:
+        return len(self.ready) + len(self.scheduled) + len(self.held)
+
+    @property
+    def size_bytes(self) -> int:
+        messages = [*self.ready.values(), *self.scheduled.values()]
+        messages += [held.message for held in self.held.values()]
+        return sum(message.size_bytes for message in messages)
+
+    def in_order(self) -> list[Told]:
+        return sorted(self.ready.values(), key=lambda m: (-m.priority, m.position))
+
+    def held_by(self, consumer: str) -> list[Held]:
+        return [
+            h for _, h in sorted(self.held.items()) if h.consumer == consumer and not h.is_orphan
+        ]
+
+    def all_counts(self) -> dict[str, int]:
+        now = {"ready": self.ready, "delivering": self.held, "scheduled": self.scheduled}
+        sizes = {name: len(what) for name, what in now.items()}
+        return {**self.counts, **sizes, "messages": self.messages}
+
+    def exceeds(self, messages: int, size_bytes: int) -> bool:
+        return bool(
+            0 <= self.spec["max_messages"] < messages or 0 <= self.spec["max_bytes"] < size_bytes
+        )
+
+    def is_full(self) -> bool:
+        """Does `block` stop the pulling?"""
+        is_blocked = self.spec["when_full"] == "block"
+        return is_blocked and self.exceeds(self.messages + 1, self.size_bytes + 1)
+
+    def is_pulled(self) -> bool:
+        return "pulling" not in self.paused and not self.is_full()
+
+    def most_active(self, multicast: bool) -> int:
+        most: int = self.spec["max_active_consumers"]
+        return 1 if most < 0 and multicast and not self.spec["shared"] else most
+
+    def takes(self, client: Client, message: Told) -> bool:
+        mine = self.held_by(client.name)
+        held_bytes = sum(held.message.size_bytes for held in mine)
+        return (
+            client.active
+            and len(mine) < client.credit
+            and (not client.credit_bytes or held_bytes < client.credit_bytes)
+            and SELECTORS[client.selector](message.properties)
+        )
+
+    def taker(self, message: Told) -> Client | None:
+        """Who is to be handed the message (R11, R14, R15)."""
+        if message.group in self.owners:
+            owner = self.owners[message.group]
+            return owner if self.takes(owner, message) else None
+        willing = [client for client in self.clients.values() if self.takes(client, message)]
+        if not willing:
+            return None
+        level = max(client.priority for client in willing)
+        last, run = self.turns.get(level, (0, 0))
+        circle = sorted(
+            (client for client in willing if client.priority == level),
+            key=lambda client: (client.order <= last, client.order),
+        )
+        if run < self.spec["batch"]:
+            circle.sort(key=lambda client: client.order != last)
+        return circle[0]
+
+    def find(self, line: Line) -> Told:
+        """The message where no consumer has it."""
+        sequence = line["sequence"]
+        message = self.ready.get(sequence) or self.scheduled.get(sequence)
+        demand(message, "it is neither ready nor scheduled:", line)
+        assert message is not None
+        return message
+
+    def held_of(self, line: Line) -> Held:
+        """The delivery that the line is about."""
+        demand(line["delivery"] in self.held, "nobody holds that:", line)
+        held = self.held[line["delivery"]]
+        said = (line["sequence"], line["consumer"])
+        demand(said == (held.message.sequence, held.consumer), "another holds that:", line)
+        return held
+
+    def victim(self) -> Told:
+        """Who leaves an overfull ring (R3)."""
+        ready = self.in_order()
+        if self.spec["evict"] == "head":
+            return ready[0]
+        if self.spec["evict"] == "lowest_priority":
+            return min(ready, key=lambda m: (m.priority, m.position))
+        return min(ready, key=lambda m: m.position)
+
+    def judge(self, settle: dict[str, Any]) -> str:
+        """Why a settle is refused; empty: it is not (R103)."""
+        consumer, message, wanted = settle["consumer"], settle["message"], settle.get("delivery", 0)
+        candidates = [
+            held
+            for held in (self.held_by(consumer) if consumer in self.clients else [])
+            if held.message.id == message and wanted in (0, held.number)
+        ]
+        if any(not held.xid for held in candidates):
+            return ""
+        if candidates:
+            return "stale_delivery"
+        if consumer not in self.ever:
+            return "bad_command"
+        return self.verdicts.get((consumer, message), "unknown_delivery")
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def put(self, message: Told) -> None:
+        """It is ready."""
+        if not message.position:
+            first = (0, message.due_ms) if message.due_ms else (1,)
+            message.position = (*first, message.sequence)
+        self.ready[message.sequence] = message
+
+    def take(self, message: Told) -> None:
+        """It is ready or scheduled no more."""
+        self.ready.pop(message.sequence, None)
+        self.scheduled.pop(message.sequence, None)
+
+    def end(self, held: Held) -> None:
+        del self.held[held.number]
+        self.verdicts[held.consumer, held.message.id] = "stale_delivery"
+
+    def evict(self, message: Told) -> None:
+        self.counts["evicted"] += 1
+        for consumer in message.holders:
+            self.verdicts[consumer, message.id] = "evicted"
+
+    def hand_over(self, message: Told, client: Client, number: int) -> None:
+        self.take(message)
+        if message.group:
+            self.owners.setdefault(message.group, client)
+        last, run = self.turns.get(client.priority, (0, 0))
+        goes_on = client.order == last and run < self.spec["batch"]
+        self.turns[client.priority] = (client.order, run + 1 if goes_on else 1)
+        message.attempts += 1
+        message.handovers += 1
+        if client.name in message.holders:
+            message.holders.remove(client.name)
+        message.holders.append(client.name)
+        self.held[number] = Held(number, client.name, message)
+
+    def part(self, client: Client) -> None:
+        for held in self.held_by(client.name):
+            demand(held.xid, self.name, "its consumer left, but kept delivery", held.number)
+            held.is_orphan = True
+        del self.clients[client.name]
+        self.owners = {group: owner for group, owner in self.owners.items() if owner is not client}
+
+    # --- what must hold --------------------------------------------------------------------------
+
+    def check_dispatched(self, now_ms: int) -> None:
+        """No ready message is left that some consumer could take."""
+        if "dispatch" in self.paused:
+            return
+        for message in self.ready.values():
+            taker = None if message.is_over(now_ms) else self.taker(message)
+            demand(
+                taker is None, self.name, message.id, "waits, but this one could take it:", taker
+            )
+
+    def check_swept(self, now_ms: int) -> None:
+        """Time has left nothing to do."""
+        for message in (*self.ready.values(), *self.scheduled.values()):
+            demand(not message.is_over(now_ms), self.name, "not expired:", message)
+        for message in self.scheduled.values():
+            demand(message.due_ms > now_ms, self.name, "still not due:", message)
+        timeout_ms = self.spec["consumer_timeout"]
+        for client in self.clients.values():
+            is_alive = not timeout_ms or client.seen_ms + timeout_ms > now_ms
+            demand(is_alive or client.name == WINDOW, self.name, "still attached:", client)

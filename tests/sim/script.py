@@ -1,0 +1,259 @@
+"""The stream of a seed: a list of steps, each a plain value that makes sense in any company."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.sim.plan import (
+    ADDRESS,
+    CREATED,
+    MEMBERS,
+    PARTITIONS,
+    SELECTORS,
+    Plan,
+    home,
+    random_settings,
+)
+
+Step = tuple[Any, ...]
+STEPS = 220
+CONSUMERS = ("k1", "k2", "k3")
+TOPICS = ("control", "hop", "keyed", "timed")
+WORKERS = 2
+
+
+class Script:
+    """Draws the steps; what it remembers is only what has names: ids, consumers, transactions."""
+
+    def __init__(self, rng: random.Random, plan: Plan) -> None:
+        self._rng = rng
+        self._plan = plan
+        self._queues = [*plan.queues, *plan.queues, CREATED]
+        if plan.addresses:
+            self._queues += MEMBERS
+        self._targets = [*plan.queues] * 2 + [CREATED, *plan.addresses, *plan.addresses]
+        self._ids: list[str] = []
+        self._numbers = 0
+        self._units = PARTITIONS + plan.far_partitions
+        self._open: list[str] = []
+        self._has_xids = rng.random() < 0.4
+        self._draws = [(getattr(self, f"_{name}"), weight) for name, weight in _WEIGHTS]
+
+    def steps(self, count: int = STEPS) -> list[Step]:
+        draws, weights = zip(*self._draws, strict=True)
+        return [draw() for draw in self._rng.choices(draws, weights, k=count)]
+
+    def _next(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    # --- producers -------------------------------------------------------------------------------
+
+    def _message(self) -> tuple[str, str, dict[str, Any]]:
+        """Topic, queue and what its headers say."""
+        rng = self._rng
+        message_id = f"m{self._next()}"
+        self._ids.append(message_id)
+        fields: dict[str, Any] = {"id": message_id}
+        if rng.random() < 0.1:
+            del fields["id"]
+        for name, share, values in (
+            ("priority", 0.4, (1, 4, 9)),
+            ("group", 0.2, ("g", "h")),
+            ("delay-ms", 0.15, (0, 10, 30, 30, 100)),
+            ("deliver-at-ms", 0.03, (999_000, 1_000_100)),
+            ("ttl-ms", 0.2, (0, 5, 20, 80)),
+            ("expires-at-ms", 0.03, (999_000, 1_000_200)),
+            ("properties", 0.3, ('{"n":1}', '{"n":3}', '{"n":3,"colour":"red"}')),
+            ("redrives", 0.05, (1, 2, 6)),
+            ("delivery-mode", 0.3 if self._plan.has_fragile else 0.0, ("non_persistent",)),
+            ("xid", 0.15 if self._has_xids else 0.0, ("x1", "x2")),
+            ("queue", 0.05, ("nowhere",)),
+        ):
+            if rng.random() < share:
+                fields[name] = rng.choice(values)
+        if rng.random() < 0.2:
+            fields["colour"] = "red"
+        if rng.random() < 0.1:
+            fields["size"] = rng.choice([0, 30])
+        if rng.random() < 0.01:
+            fields["priority"] = "high"
+        return rng.choice(("keyed", "keyed", "timed", "far")), rng.choice(self._targets), fields
+
+    def _send(self) -> Step:
+        return ("send", *self._message())
+
+    def _burst(self) -> Step:
+        messages = [self._message() for _ in range(self._rng.randint(2, 6))]
+        return ("transaction", messages, self._rng.random() < 0.7)
+
+    def _open_or_close(self) -> Step:
+        """A transaction of a producer that takes its time."""
+        if self._open and self._rng.random() < 0.7:
+            return ("close", self._open.pop(), self._rng.random() < 0.6)
+        name = f"t{self._next()}"
+        self._open.append(name)
+        return ("open", name, [self._message() for _ in range(self._rng.randint(1, 3))])
+
+    # --- consumers and operators -----------------------------------------------------------------
+
+    def _say(self, queue: str, /, **command: Any) -> Step:
+        """One command, twice at times; most ask for a reply."""
+        rng = self._rng
+        if rng.random() < 0.7:
+            command["reply"] = f"r{self._next()}"
+        return ("say", home(queue), command, 2 if rng.random() < 0.08 else 1)
+
+    def _attach(self) -> Step:
+        rng = self._rng
+        settings: dict[str, Any] = {"credit": rng.choice([0, 1, 1, 2, 3, 10])}
+        for name, share, values in (
+            ("priority", 0.2, (1, 2)),
+            ("ack_mode", 0.4, ("auto", "client", "client", "dups_ok", "none")),
+            ("session", 0.3, ("s",)),
+            ("credit_bytes", 0.1, (1, 20)),
+            ("selector", 0.2, (*SELECTORS, "n >")),
+        ):
+            if rng.random() < share:
+                settings[name] = rng.choice(values)
+        consumer = rng.choice(CONSUMERS)
+        if self._plan.addresses and rng.random() < 0.3:
+            if rng.random() < 0.6:
+                settings["subscription"] = rng.choice(("ann", "red"))
+                if settings["subscription"] == "red":
+                    settings["client"] = "x"
+                    settings["selector"] = "colour = 'red'"
+                settings["shared"] = rng.random() < 0.5
+            fields = {"address": ADDRESS, "consumer": consumer, **settings}
+            return self._say(ADDRESS, type="subscribe", **fields)
+        queue = rng.choice(self._queues)
+        return self._say(queue, type="attach", queue=queue, consumer=consumer, **settings)
+
+    def _consume(self) -> Step:
+        """What a consumer does beside settling."""
+        rng = self._rng
+        queue, consumer = rng.choice(self._queues), rng.choice(CONSUMERS)
+        kind = rng.choice(
+            ("credit", "heartbeat", "heartbeat", "detach", "detach", "recover", "rollback")
+        )
+        if kind == "rollback":
+            return self._say(queue, type=kind, session="s")
+        more = {"add": rng.choice([0, 1, 2])} if kind == "credit" else {}
+        return self._say(queue, type=kind, queue=queue, consumer=consumer, **more)
+
+    def _settle(self) -> Step:
+        rng = self._rng
+        how = rng.choice(("ack", "ack", "ack", "release", "release", "reject"))
+        command: dict[str, Any] = {"type": how}
+        if how == "release" and rng.random() < 0.3:
+            command["delay_ms"] = rng.choice([0, 10])
+        if how == "ack" and self._has_xids and rng.random() < 0.3:
+            command["xid"] = rng.choice(("x1", "x2"))
+        if rng.random() < 0.5:
+            command["reply"] = f"r{self._next()}"
+        is_late, by_name = rng.random() < 0.15, rng.random() < 0.2
+        return ("settle", rng.choice(self._queues), rng.randrange(6), command, is_late, by_name)
+
+    def _operate(self) -> Step:
+        rng = self._rng
+        queue = rng.choice(self._queues)
+        kind = rng.choice(
+            ("configure", "configure", "pause", "resume", "resume", "purge", "remove", "move")
+            + ("cancel_scheduled", "deliver_now", "create_queue", "delete_queue", "list")
+        )
+        more: dict[str, Any] = {}
+        if kind in ("remove", "move", "cancel_scheduled", "deliver_now"):
+            more["message"] = rng.choice([*self._ids[-12:], "m0"])
+        if kind == "move":
+            more["to"] = rng.choice([name for name in self._queues if home(name) == home(queue)])
+        if kind in ("pause", "resume"):
+            more["what"] = rng.choice(("pulling", "dispatch"))
+        if kind == "configure":
+            settings = random_settings(rng)
+            more["settings"] = dict(
+                rng.sample([*settings.items(), ("ring_size", rng.choice([1, 2, 4, -1]))], 1)
+            )
+        if kind == "create_queue":
+            queue = rng.choice([CREATED, *MEMBERS[1:3]] if self._plan.addresses else [CREATED])
+            more["settings"] = random_settings(rng)
+        if self._plan.addresses and kind == "purge":
+            count = rng.choice([0, 1, 2, 4])
+            fields = {"address": ADDRESS, "settings": {"retroactive_count": count}}
+            return self._say(ADDRESS, type="configure_address", **fields)
+        if kind == "list":
+            return ("say", home(queue), {"type": kind, "queue": queue, "reply": "list"}, 1)
+        return self._say(queue, type=kind, queue=queue, **more)
+
+    def _xid(self) -> Step:
+        kind = self._rng.choice(("begin", "begin", "prepare", "prepare", "commit", "rollback_xid"))
+        command = {
+            "type": kind if self._has_xids else "tick",
+            "xid": self._rng.choice(("x1", "x2")),
+        }
+        if not self._has_xids:
+            command = {"type": "tick", "now_ms": 5}
+        number = self._rng.randrange(PARTITIONS)
+        return ("say", number, {**command, "reply": f"r{self._next()}"}, 1)
+
+    def _nonsense(self) -> Step:
+        return (
+            "nonsense",
+            self._rng.randrange(PARTITIONS),
+            self._rng.choice(("{", '{"type":"ack"}')),
+        )
+
+    # --- the host --------------------------------------------------------------------------------
+
+    def _unit(self) -> int:
+        return self._rng.randrange(self._units)
+
+    def _work(self) -> Step:
+        topics = self._rng.sample(TOPICS, len(TOPICS))
+        fetches = [
+            (topic, self._rng.choice([1, 2, 5, 50])) for topic in topics[self._rng.randrange(3) :]
+        ]
+        return ("work", self._unit(), fetches, self._rng.choice([0, 1, 2, 3, 3]))
+
+    def _fetch(self) -> Step:
+        again = self._rng.choice([0, 0, 1, 4])
+        return (
+            "fetch",
+            self._unit(),
+            self._rng.choice(TOPICS),
+            self._rng.choice([1, 3, 20]),
+            again,
+        )
+
+    def _turn(self) -> Step:
+        return ("turn", self._unit())
+
+    def _land(self) -> Step:
+        return ("land", self._unit(), self._rng.randint(1, 3), self._rng.random() < 0.2)
+
+    def _crash(self) -> Step:
+        return ("crash", self._rng.randrange(WORKERS), self._rng.choice(("keep", "tail", "lose")))
+
+    def _assign(self) -> Step:
+        how = self._rng.choice(("clean", "clean", "zombie"))
+        return ("assign", self._unit(), self._rng.randrange(WORKERS), how)
+
+    def _zombie(self) -> Step:
+        return ("zombie", self._rng.choice(("work", "turn", "land")))
+
+    def _advance(self) -> Step:
+        return ("advance", self._rng.choice([1, 3, 10, 30, 100]))
+
+    def _skew(self) -> Step:
+        return ("skew", self._rng.randrange(WORKERS), self._rng.choice([-500, -40, 0, 0, 25, 200]))
+
+    def _compact(self) -> Step:
+        return ("compact", self._rng.randrange(PARTITIONS))
+
+
+_WEIGHTS = (
+    ("send", 22), ("burst", 4), ("open_or_close", 3), ("attach", 8), ("consume", 6), ("settle", 14),
+    ("operate", 6), ("xid", 3), ("nonsense", 0.5), ("work", 24), ("fetch", 4), ("turn", 4),
+    ("land", 5), ("crash", 1.5), ("assign", 2.5), ("zombie", 1.5), ("advance", 6), ("skew", 0.7),
+    ("compact", 0.7),
+)  # fmt: skip

@@ -1,0 +1,257 @@
+"""The world of a history: producers, consumers, workers, and the broker between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ringfaust.wire.home import home_partition
+from ringfaust.wire.record import OutRecord
+from tests.sim.bookkeeper import Bookkeeper
+from tests.sim.broker import Broker, Transaction
+from tests.sim.host import TOMBSTONE_MS, Unit, Worker, units
+from tests.sim.plan import CREATED, MEMBERS, PARTITIONS, Plan, home
+from tests.sim.replay import check_replay
+from tests.sim.script import TOPICS, WORKERS, Step
+
+START_MS = 1_000_000
+_ALL = 10_000
+_LATER_MS = 20_000
+_PATIENCE = 200
+_JITTERS = (0, 7, -300)
+"""Of the time that a producer's clock tells; nothing may depend on it."""
+Message = tuple[str, str, dict[str, Any]]
+
+
+class World:
+    """Does the steps, one after the other."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.broker = Broker(START_MS)
+        self.journals: dict[int, list[tuple[Any, ...]]] = {}
+        """By partition: what was done and committed, see `host.JournalRoad`."""
+        self._workers = [
+            Worker(f"worker-{number}", self.broker, plan, self.journals)
+            for number in range(WORKERS)
+        ]
+        self._units = units(plan)
+        self._owners: dict[Unit, int] = {}
+        self._open: dict[str, Transaction] = {}
+        self._dispatched: dict[str, list[tuple[str, str, int]]] = {}
+        """By queue: consumer, message and number of each delivery that was read."""
+        self._read: dict[int, int] = {}
+        self._settled: set[tuple[int, int]] = set()
+        self._sent = 0
+        self._crashes = 0
+
+    def do(self, step: Step) -> None:
+        getattr(self, f"_do_{step[0]}")(*step[1:])
+
+    # --- producers -------------------------------------------------------------------------------
+
+    def _do_send(self, topic: str, queue: str, fields: dict[str, Any]) -> None:
+        self._produce((topic, queue, fields), None)
+
+    def _do_transaction(self, messages: Sequence[Message], committed: bool) -> None:
+        transaction = Transaction()
+        for message in messages:
+            self._produce(message, transaction)
+        self.broker.end(transaction, commit=committed)
+
+    def _do_open(self, name: str, messages: Sequence[Message]) -> None:
+        transaction = self._open.setdefault(name, Transaction())
+        for message in messages:
+            self._produce(message, transaction)
+
+    def _do_close(self, name: str, committed: bool) -> None:
+        if (transaction := self._open.pop(name, None)) is not None:
+            self.broker.end(transaction, commit=committed)
+
+    def _produce(self, message: Message, transaction: Transaction | None) -> None:
+        topic, queue, fields = message
+        self._sent += 1
+        target = fields.get("queue", queue)
+        if topic == "far":
+            number = self._sent % self.plan.far_partitions
+            fields = {**fields, "queue": target}
+        else:
+            number = home_partition(queue, PARTITIONS) if "::" not in queue else home(queue)
+        clock = self.broker.now_ms + _JITTERS[self._sent % 3]
+        record = _record(topic, queue, fields, self._sent)
+        is_broker_time = topic == "timed"
+        self.broker.write(
+            (topic, number), [record], transaction, broker_time=is_broker_time, timestamp=clock
+        )
+
+    # --- consumers and operators -----------------------------------------------------------------
+
+    def _do_say(self, number: int, command: dict[str, Any], times: int) -> None:
+        value = json.dumps(command).encode()
+        self.broker.write(("control", number), [(b"key", value, [])] * times)
+
+    def _do_nonsense(self, number: int, text: str) -> None:
+        self.broker.write(("control", number), [(None, text.encode(), [])])
+
+    def _do_settle(
+        self, queue: str, nth: int, command: dict[str, Any], late: bool, by_name: bool
+    ) -> None:
+        """The `nth` delivery that its consumer has read and not settled; any at all if `late`."""
+        number = home(queue)
+        self._read_dispatched(number)
+        known = self._dispatched.get(queue, [])
+        if not late:
+            known = [each for each in known if (number, each[2]) not in self._settled]
+        if not known:
+            return
+        consumer, message, delivery = known[nth % len(known)]
+        self._settled.add((number, delivery))
+        command = {**command, "queue": queue, "consumer": consumer, "message": message}
+        if not by_name:
+            command["delivery"] = delivery
+        self._do_say(number, command, 1)
+
+    def _read_dispatched(self, number: int) -> None:
+        log = self.broker.log("dispatched", number)
+        records, self._read[number] = log.read(self._read.get(number, 0), _ALL)
+        for record in records:
+            said = {name: value.decode() for name, value in record.headers}
+            queue = said["ringfaust-queue"]
+            self._dispatched.setdefault(queue, []).append(
+                (
+                    said["ringfaust-consumer"],
+                    said["ringfaust-id"],
+                    int(said["ringfaust-delivery"]),
+                )
+            )
+
+    # --- workers ---------------------------------------------------------------------------------
+
+    def _worker(self, unit: Unit) -> Worker:
+        """Who owns it; somebody takes it over if nobody does."""
+        number = self._owners.get(unit)
+        if number is None:
+            number = (unit.number + self._crashes) % WORKERS
+            self._give(unit, number)
+        return self._workers[number]
+
+    def _give(self, unit: Unit, number: int) -> None:
+        worker = self._workers[number]
+        worker.hand_over(unit)  # what it may still have of it, from before
+        worker.take_over(unit)
+        self._owners[unit] = number
+
+    def _do_assign(self, index: int, number: int, how: str) -> None:
+        unit = self._units[index]
+        before = self._owners.pop(unit, None)
+        if before is not None and how == "clean":
+            self._workers[before].hand_over(unit)
+        self._give(unit, number)
+
+    def _do_crash(self, number: int, disk: str) -> None:
+        self._crashes += 1
+        worker = self._workers[number]
+        worker.crash()
+        if disk == "lose":
+            worker.disk.lose_all()
+        elif disk == "tail":
+            worker.disk.lose_tail(3)
+        self._owners = {unit: owner for unit, owner in self._owners.items() if owner != number}
+
+    def _do_work(self, index: int, fetches: Sequence[tuple[str, int]], stages: int) -> None:
+        unit = self._units[index]
+        worker = self._worker(unit)
+        for topic, most in fetches:
+            worker.fetch(unit, unit.hopping or topic, most)
+        worker.turn(unit)
+        worker.land(unit, stages)
+
+    def _do_fetch(self, index: int, topic: str, most: int, again: int) -> None:
+        unit = self._units[index]
+        self._worker(unit).fetch(unit, unit.hopping or topic, most, again)
+
+    def _do_turn(self, index: int) -> None:
+        unit = self._units[index]
+        self._worker(unit).turn(unit)
+
+    def _do_land(self, index: int, stages: int, fails: bool) -> None:
+        unit = self._units[index]
+        self._worker(unit).land(unit, stages, fails=fails)
+
+    def _zombies(self) -> list[tuple[Worker, Unit]]:
+        return [
+            (worker, unit)
+            for number, worker in enumerate(self._workers)
+            for unit in sorted(worker.loops)
+            if self._owners.get(unit) != number
+        ]
+
+    def _do_zombie(self, what: str) -> None:
+        """Who has not noticed that another owns its partition goes on."""
+        for worker, unit in self._zombies():
+            if what == "work":
+                for topic in TOPICS:
+                    worker.fetch(unit, unit.hopping or topic, 5)
+            if what != "land":
+                worker.turn(unit)
+            worker.land(unit, 3)
+
+    def _do_advance(self, wait_ms: int) -> None:
+        self.broker.now_ms += wait_ms
+
+    def _do_skew(self, number: int, skew_ms: int) -> None:
+        self._workers[number].skew_ms = skew_ms
+
+    def _do_compact(self, number: int) -> None:
+        self.broker.log("changelog", number).compact(self.broker.now_ms, TOMBSTONE_MS)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """All that is under way comes to its end; then the books are compared, twice."""
+        for name in list(self._open):
+            self._do_close(name, False)
+        bookkeeper = Bookkeeper(self.broker, self.plan)
+        for when in ("now", "later"):
+            self._settle_down()
+            for queue in (*self.plan.queues, CREATED, *(MEMBERS if self.plan.addresses else ())):
+                command = {"type": "list", "queue": queue, "reply": f"{when}/{queue}"}
+                self._do_say(home(queue), command, 1)
+            self._settle_down()
+            bookkeeper.read(when)
+            self._do_advance(_LATER_MS)
+        if not self.plan.has_fragile:
+            for number, journal in self.journals.items():
+                check_replay(self.broker, self.plan, number, journal)
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            worker.crash()
+
+    def _settle_down(self) -> None:
+        for worker, unit in self._zombies():
+            worker.hand_over(unit)
+        before = None
+        for _ in range(_PATIENCE):
+            for index, unit in enumerate(self._units):
+                topics = [unit.hopping] if unit.hopping else TOPICS
+                for _ in range(2):
+                    self._do_work(index, [(topic, _ALL) for topic in topics], 3)
+            now = [log.next_offset() for log in self.broker.all_logs()]
+            if now == before and all(self._worker(unit).rests(unit) for unit in self._units):
+                return
+            before = now
+        raise AssertionError("the workers do not come to rest")
+
+
+def _record(topic: str, queue: str, fields: dict[str, Any], number: int) -> OutRecord:
+    headers = []
+    for name, value in fields.items():
+        if name not in ("size", "colour"):
+            headers.append((f"ringfaust-{name}", str(value).encode()))
+        elif name == "colour":
+            headers.append((name, value.encode()))
+    value = b"%d" % number + b"." * fields.get("size", 3)
+    return queue.encode(), value, headers
