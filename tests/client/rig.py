@@ -52,7 +52,7 @@ class Rig:
 
     def __init__(self, app: Application, name: str) -> None:
         self.app = app
-        self.to, self.keyed = app.inputs
+        self.to, self.keyed, *_ = app.inputs
         self._leaf = f"{name}.{next(_numbers)}"
         self.queue = self.a_queue("any")
 
@@ -89,21 +89,24 @@ class Rig:
         return {"queue": (queue or self.queue).removeprefix("q.")}
 
     async def listing(self, queue: str = "", key: str = "") -> dict[str, Any]:
-        """What a queue holds; `key`: of a ring that is named after it."""
-        name = f"ring.{key}" if key else queue or self.queue
+        """What a queue holds; `key`: of the ring that is named after it."""
         async with self.connection() as connection:
-            asked = {"type": "list", "queue": name}
-            body = await connection.ask(home_partition(key or name, PARTITIONS), asked)
-        return dict(body["answer"])
+            return await self._listing(connection, queue, key)
 
     async def counts(self, queue: str = "", key: str = "", **expected: int) -> Mapping[str, int]:
         """The counts of a queue, as soon as they are as expected."""
-        async with asyncio.timeout(DEADLINE_S):
+        async with self.connection() as connection, asyncio.timeout(DEADLINE_S):
             while True:
-                counts: dict[str, int] = (await self.listing(queue, key))["counts"]
+                listing = await self._listing(connection, queue, key)
+                counts: dict[str, int] = listing["counts"]
                 if expected.items() <= counts.items():
                     return counts
                 await asyncio.sleep(0.05)
+
+    async def _listing(self, connection: Connection, queue: str, key: str) -> dict[str, Any]:
+        name = queue or (f"ring.{key}" if key else self.queue)
+        home = home_partition(key or name, len(connection.partitions))
+        return dict((await connection.ask(home, {"type": "list", "queue": name}))["answer"])
 
     def other_home_than_its_ring(self) -> str:
         """A key that goes to another partition than the name of its ring would."""

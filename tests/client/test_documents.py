@@ -1,0 +1,209 @@
+"""What README and docs show runs as written: Python, kcat and Java, with the shipped configuration.
+
+The examples name the broker that everybody has, 127.0.0.1:9092, so there is one for them here.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.jars import KAFKA, fetch
+from ringfaust.client import RingProducer
+from tests.chaos.rig import ROOT, Application, environment
+from tests.client.rig import DEADLINE_S, Rig
+
+pytestmark = pytest.mark.kafka
+
+PORT = 9092
+INVOICES = {"routes": [{"topic": "invoices", "queue": "invoices"}], "queues": {"invoices": {}}}
+README = (ROOT / "README.md").read_text()
+GUIDE = (ROOT / "docs" / "client.md").read_text()
+PROTOCOL = (ROOT / "docs" / "protocol.md").read_text()
+
+
+def section(page: str, heading: str) -> str:
+    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+    assert found is not None, heading
+    return found[1]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """The shipped application, with the ring per key that README shows, and `invoices`, beside."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", PORT))
+        except OSError:
+            pytest.skip(f"port {PORT} is taken, by a broker of your own maybe")
+    queues = yaml.safe_load((ROOT / "config" / "queues.yaml").read_text())
+    (shown,) = blocks(README, "yaml")
+    for more in (yaml.safe_load(shown), INVOICES):
+        queues["routes"] += more["routes"]
+        queues["queues"] |= more["queues"]
+    with EmbeddedBroker(port=PORT) as broker:
+        folder = tmp_path_factory.mktemp("home")
+        app = Application(
+            folder, broker.bootstrap_servers, queues, application="ringfaust", partitions=4
+        )
+        app.create_topics()
+        app.new_worker()
+        yield Rig(app, "orders")
+        app.end()
+
+
+async def put(home: Rig, *values: str, **options: Any) -> None:
+    """Messages for the queue `orders`; returns when they are in it."""
+    before = await home.counts("orders")
+    async with RingProducer() as producer:
+        for value in values:
+            await producer.send("orders", value, **options)
+    async with asyncio.timeout(DEADLINE_S):  # what was sent before may still come
+        while (await home.counts("orders"))["added"] < before["added"] + len(values):
+            await asyncio.sleep(0.05)
+
+
+async def emptied(home: Rig) -> None:
+    """Returns when nothing is left in the queue."""
+    await home.counts("orders", messages=0)
+
+
+# --- Python -------------------------------------------------------------------------------------
+
+
+def scripts() -> list[str]:
+    """The programs in README, and in the guide those without asyncio."""
+    shown = blocks(section(README, "From Python, in five lines"), "python")
+    return [*shown, *(each for each in blocks(GUIDE, "python") if "sync." in each)]
+
+
+@pytest.mark.parametrize("script", scripts(), ids=lambda script: f"{len(script)} characters")
+async def test_a_program_runs_as_written(home: Rig, script: str) -> None:
+    await put(home, "a dozen eggs")
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", script], env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as program:  # fmt: skip
+        try:
+            await emptied(home)
+            program.send_signal(signal.SIGINT)  # it goes on for ever
+            said, complained = await asyncio.to_thread(program.communicate, timeout=DEADLINE_S)
+        finally:
+            program.kill()
+    assert "a dozen eggs" in said
+    assert complained.splitlines()[-1] == "KeyboardInterrupt", complained
+
+
+async def test_the_examples_of_the_guide_run_as_written(home: Rig) -> None:
+    """In their order, in one namespace; one that goes on for ever until it has nothing to do."""
+    namespace: dict[str, Any] = {}
+    examples = [each for each in blocks(GUIDE, "python") if "sync." not in each]
+    assert len(examples) > 5
+    for example in examples:
+        await put(home, "a dozen eggs", "")
+        code = compile(example, "client.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        running = eval(code, namespace)  # noqa: S307 - it is ours
+        if not inspect.isawaitable(running):
+            continue
+        task = asyncio.ensure_future(running)
+        if "async for message" in example:
+            await emptied(home)
+            task.cancel()
+        await asyncio.wait_for(asyncio.wait([task]), DEADLINE_S)
+        assert task.cancelled() or task.exception() is None, example
+    assert (await home.counts("orders"))["dead"] > 0
+
+
+# --- kcat ---------------------------------------------------------------------------------------
+
+needs_kcat = pytest.mark.skipif(shutil.which("kcat") is None, reason="there is no kcat here")
+
+
+def shell(command: str) -> str:
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], check=True, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    return done.stdout
+
+
+@needs_kcat
+async def test_kcat_as_the_protocol_shows_it(home: Rig) -> None:
+    both = blocks(section(PROTOCOL, "With kcat"), "sh")
+    send, attach, read, ack = both[0].splitlines()
+    (heartbeat,) = both[1].splitlines()
+    before = await home.counts("orders")
+    shell(send)
+    shell(attach)
+    shell(heartbeat)
+    await home.counts("orders", delivering=1)
+    said = shell(read)
+    assert "ringfaust-id=order-17" in said
+    assert "ringfaust-consumer=me" in said
+    assert "a dozen eggs" in said
+    shell(ack)
+    await home.counts("orders", acked=before["acked"] + 1)
+    async with home.connection() as connection:  # all was written to where the queue is
+        me = {"queue": "orders", "consumer": "me"}
+        await connection.ask(0, {"type": "heartbeat", **me})
+        await connection.ask(0, {"type": "detach", **me})
+
+
+@needs_kcat
+async def test_kcat_as_readme_shows_it(home: Rig) -> None:
+    """A ring per key takes no hop, so its commands go where the record's key does."""
+    found = re.findall(r"^\$ ((?:echo|kcat) .*)$", README, re.MULTILINE)
+    attach, read, ack = found
+    async with RingProducer() as producer:
+        await producer.send("departures", "boarding", key="UA")
+    await home.counts("departures.UA", key="UA", ready=1)
+    shell(attach)
+    await home.counts("departures.UA", key="UA", delivering=1)
+    said = shell(f"{read} -e -q")
+    assert "ringfaust-consumer=me" in said
+    (message,) = re.findall(r"ringfaust-id=(departures/\d+/\d+)", said)
+    shell(ack.replace("departures/0/17", message))
+    await home.counts("departures.UA", key="UA", acked=1)
+
+
+# --- Java ---------------------------------------------------------------------------------------
+
+
+async def test_the_java_consumer_consumes(home: Rig, tmp_path: Path) -> None:
+    javac = shutil.which("javac")
+    if javac is None:
+        pytest.skip("needs a JDK; Java alone has no compiler")
+    (source,) = blocks(PROTOCOL, "java")
+    (tmp_path / "Billing.java").write_text(source)
+    path = f"{fetch(KAFKA)}/*:{tmp_path}"
+    subprocess.run([javac, "-cp", path, "-d", tmp_path, tmp_path / "Billing.java"], check=True)
+    before = await home.counts("orders")
+    await put(home, "a dozen eggs", id="order-18")
+    with subprocess.Popen(
+        ["java", "-cp", path, "Billing", f"127.0.0.1:{PORT}"], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as program:  # fmt: skip
+        try:
+            assert program.stdout is not None
+            assert await asyncio.to_thread(program.stdout.readline) == "order-18\n"
+            await home.counts("orders", acked=before["acked"] + 1)
+        finally:
+            program.kill()
