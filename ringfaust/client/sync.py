@@ -14,13 +14,16 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from ringfaust import client
 from ringfaust.client.connection import ConnectOptions
+from ringfaust.client.consumer import RingConsumer as AsyncConsumer
 from ringfaust.client.errors import Closed, Refused, SettleRefused
+from ringfaust.client.message import Message as AsyncMessage
 from ringfaust.client.message import Received
 from ringfaust.client.options import AttachOptions, ConsumerOptions
 from ringfaust.client.outgoing import SendOptions
 from ringfaust.client.producer import ProducerOptions
+from ringfaust.client.producer import RingProducer as AsyncProducer
+from ringfaust.client.session import Session as AsyncSession
 
 T = TypeVar("T")
 
@@ -59,7 +62,7 @@ class _Loop:
 class _Face:
     """Starts and closes what it is the face of, in a thread of its own."""
 
-    _inner: client.RingConsumer | client.RingProducer | client.Session
+    _inner: AsyncConsumer | AsyncProducer | AsyncSession
 
     def __init__(self) -> None:
         self._loop = _Loop()
@@ -108,7 +111,7 @@ class _Face:
 class Message(Received):
     """A message that was handed to a consumer; see `ringfaust.client.Message`."""
 
-    inner: client.Message = field(compare=False)
+    inner: AsyncMessage = field(compare=False)
     run: Callable[[Coroutine[Any, Any, None]], None] = field(compare=False)
 
     def ack(self, *, confirm: bool = False) -> None:
@@ -137,7 +140,7 @@ class RingConsumer(_Face):
 
     def __init__(self, queue: str = "", **options: Unpack[ConsumerOptions]) -> None:
         super().__init__()
-        self._inner: client.RingConsumer = client.RingConsumer(queue, **options)
+        self._inner: AsyncConsumer = AsyncConsumer(queue, **options)
 
     @property
     def name(self) -> str:
@@ -152,7 +155,7 @@ class RingConsumer(_Face):
     def receive(self, timeout_ms: int | None = None) -> Message | None:
         """The next message, as soon as there is one; None if there is none in time."""
 
-        async def wait() -> client.Message | None:
+        async def wait() -> AsyncMessage | None:
             try:
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                     return await self._inner.receive()
@@ -189,7 +192,7 @@ class RingProducer(_Face):
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         super().__init__()
-        self._inner: client.RingProducer = client.RingProducer(**options)
+        self._inner: AsyncProducer = AsyncProducer(**options)
 
     def send(self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]) -> str:
         """Send a message; returns its id when the brokers have it."""
@@ -233,7 +236,7 @@ class Session(_Face):
 
     def __init__(self, **options: Unpack[ConnectOptions]) -> None:
         super().__init__()
-        self._inner: client.Session = client.Session(**options)
+        self._inner: AsyncSession = AsyncSession(**options)
 
     def consumer(self, queue: str = "", **options: Unpack[AttachOptions]) -> RingConsumer:
         """Attach a consumer; it is closed with the session."""
@@ -255,6 +258,6 @@ class Session(_Face):
 class _SessionConsumer(RingConsumer):
     """Runs in its session's thread, and is closed with it."""
 
-    def __init__(self, inner: client.RingConsumer, loop: _Loop) -> None:
+    def __init__(self, inner: AsyncConsumer, loop: _Loop) -> None:
         self._inner = inner
         self._loop = loop

@@ -1,4 +1,4 @@
-"""Arrows point one way: errors ← core ← wire ← hosts ← app."""
+"""Arrows point one way: errors ← core ← wire ← hosts ← app; and wire ← client, for programs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ PURE = {
 ALLOWED = {"selector_grammar.py": {"lark"}}
 """The one library in core: the parser of selectors, loaded with the first of them."""
 CORE = sorted((PACKAGE / "core").glob("*.py"))
+CLIENT = sorted((PACKAGE / "client").glob("*.py"))
 
 
 def imported(path: Path) -> set[str]:
@@ -40,6 +41,23 @@ def test_core_knows_values_only(path: Path) -> None:
         within = name == "ringfaust.errors" or (name + ".").startswith("ringfaust.core.")
         allowed = PURE | ALLOWED.get(path.name, set())
         assert within or name in allowed, f"core/{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", CLIENT, ids=lambda path: path.name)
+def test_the_client_knows_wire_and_aiokafka_only(path: Path) -> None:
+    own = ("ringfaust.errors", "ringfaust.wire", "ringfaust.client", "aiokafka")
+    for name in imported(path):
+        within = any(name == module or name.startswith(f"{module}.") for module in own)
+        assert within or name.partition(".")[0] in sys.stdlib_module_names, f"{path.name}: {name}"
+
+
+def test_nobody_imports_the_client() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        if path not in CLIENT:
+            found = [
+                name for name in imported(path) if (name + ".").startswith("ringfaust.client.")
+            ]
+            assert not found, f"{path.relative_to(PACKAGE)} imports {found}"
 
 
 @pytest.mark.parametrize("path", CORE, ids=lambda path: path.name)
