@@ -13,7 +13,15 @@ from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.command import Command, Send
 from ringfaust.core.engine import Engine
-from ringfaust.core.model import Consumer, Message, time_of
+from ringfaust.core.model import (
+    AddressSpec,
+    Consumer,
+    Delivery,
+    Message,
+    QueueSpec,
+    time_of,
+)
+from ringfaust.core.selector import Selector
 from ringfaust.core.state import State
 from ringfaust.core.table import Key, Kind, Row, Store
 from ringfaust.hosts.store import ByteStore, MemoryKeyValue, encode_writes, without_bodies
@@ -25,6 +33,10 @@ from tests.model.naive_queue import PAST, Held, Queue
 ALL = 10**9
 PAYLOAD = Payload(None, b"body", (("h", b"1"),), "in/0/7")
 Writes = Iterable[tuple[Row, Any | None]]
+
+
+_IMMUTABLE = (Catalog, Message, Delivery, Payload, QueueSpec, AddressSpec, Selector)
+copy._deepcopy_dispatch |= dict.fromkeys(_IMMUTABLE, copy._deepcopy_atomic)  # type: ignore[attr-defined]
 
 
 class DictStore:
@@ -147,8 +159,11 @@ class Partition:
 
     def would_be_durable(self) -> DictStore | BytesStore:
         """The rows as a commit would leave them; the partition itself is not touched."""
-        shared = {id(it): it for it in (self.catalog, PAYLOAD)}
-        state, flying = copy.deepcopy((self.state, self.flying), shared)
+        state = self.state
+        changed = (state.book.dirty, state.changed_queues, state._changed_addresses)
+        if self.flying is None and not any(changed):
+            return self.store
+        state, flying = copy.deepcopy((state, self.flying))
         store: DictStore | BytesStore = state.book.store  # type: ignore[assignment]
         if flying is not None:
             store.apply(flying)

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from ringfaust.core import command as c
 from ringfaust.core import effect as e
 from ringfaust.core import limits
-from tests.model import strategies as s
-from tests.model.harness import BytesStore, DictStore, Partition
+from ringfaust.core.table import Kind
+from tests.model.harness import BytesStore, DictStore, Partition, queue_names
+from tests.model.histories import DECLARED, HISTORY, History
 from tests.model.profile import PROFILE, WITHOUT_LIMIT
 
 pytestmark = WITHOUT_LIMIT
 
-History = list[tuple[c.Command, int]]
 STORES = pytest.mark.parametrize("store_type", [DictStore, BytesStore])
+StoreType = type[DictStore] | type[BytesStore]
 
 
 def rows_of(partition: Partition) -> Any:
@@ -32,30 +33,34 @@ def rows_of(partition: Partition) -> Any:
 @STORES
 @PROFILE
 @given(
-    declared=s.DECLARED,
-    history=s.HISTORY,
+    declared=DECLARED,
+    history=HISTORY,
     commits=st.sets(st.integers(0, 60)),
+    looks=st.sets(st.integers(0, 60)),
     refill=st.sampled_from([1, 2, 1_000]),
     cache_bytes=st.sampled_from([0, 2_500, 1 << 30]),
 )
-def test_neither_batches_nor_memory_change_effects_or_state(
+def test_neither_batches_nor_memory_nor_looks_change_effects_or_state(
     *,
-    store_type: type[DictStore] | type[BytesStore],
+    store_type: StoreType,
     declared: dict[str, Any],
     history: History,
     commits: set[int],
+    looks: set[int],
     refill: int,
     cache_bytes: int,
 ) -> None:
     """R102: each step a batch, all one, or many that fly over each other: the same bytes."""
     usual = limits.REFILL
-    plain = Partition(store_type(), declared)
-    other = Partition(store_type(), declared, cache_bytes)
+    plain = Partition(store_type(), **declared)
+    other = Partition(store_type(), **declared, cache_bytes=cache_bytes)
     for index, (command, now) in enumerate(history):
         expected = plain.step(command, now)
         plain.commit()
         limits.REFILL = refill
         try:
+            if index in looks and isinstance(command, c.Send):
+                other.engine.blocker(command)
             assert other.step(command, now) == expected
             if index in commits:
                 other.land()
@@ -68,44 +73,78 @@ def test_neither_batches_nor_memory_change_effects_or_state(
 
 @STORES
 @PROFILE
-@given(declared=s.DECLARED, history=s.HISTORY, data=st.data())
-def test_a_crash_at_any_point_changes_nothing(
-    store_type: type[DictStore] | type[BytesStore],
-    declared: dict[str, Any],
-    history: History,
-    data: st.DataObject,
+@given(declared=DECLARED, history=HISTORY, data=st.data())
+def test_a_crash_at_any_point_is_no_more_than_a_start(
+    store_type: StoreType, declared: dict[str, Any], history: History, data: st.DataObject
 ) -> None:
-    """What was not committed is lost and done again, with the same effects."""
-    plain = Partition(store_type(), declared)
-    expected = [plain.step(command, now) for command, now in history]
-    plain.commit()
-    crashing = Partition(store_type(), declared)
+    """What was not committed is lost and done again, after the rollback of open xids (R81)."""
+    plain, crashing = Partition(store_type(), **declared), Partition(store_type(), **declared)
     done = 0
     while done < len(history):
         commit_at = data.draw(st.integers(done + 1, len(history)))
         crash_at = data.draw(st.integers(done, commit_at))
-        for index in range(done, crash_at):
-            assert crashing.step(*history[index]) == expected[index]
+        for command, now in history[done:crash_at]:
+            crashing.step(command, now)
         crashing.start()
-        for index in range(done, commit_at):
-            assert crashing.step(*history[index]) == expected[index]
+        start: History = [(c.Start(), plain.state.now_ms)]
+        for command, now in start + history[done:commit_at]:
+            assert crashing.step(command, now) == plain.step(command, now)
         crashing.commit()
-        crashing.start()
+        plain.commit()
         done = commit_at
     assert rows_of(crashing) == rows_of(plain)
 
 
+@STORES
 @PROFILE
-@given(declared=s.DECLARED, history=s.HISTORY, in_one_batch=st.booleans())
-def test_a_refusal_is_alone_and_changes_nothing(
+@given(declared=DECLARED, history=HISTORY, crashes=st.sets(st.integers(0, 100), max_size=5))
+def test_a_cold_crash_loses_only_what_was_not_persistent_and_hands_out_no_more(
+    store_type: StoreType, declared: dict[str, Any], history: History, crashes: set[int]
+) -> None:
+    """R82. That the accounts balance is checked at each commit (R100)."""
+    partition = Partition(store_type(), **declared)
+    gone: set[tuple[str, int, int]] = set()
+    lives = dict.fromkeys(declared["queues"], 0)
+    for index, (command, now) in enumerate(history):
+        effects = partition.step(command, now)
+        if index in crashes:
+            partition.commit()
+            partition.store.lose_bodies()
+            partition.start()
+            effects += partition.step(c.Start(), now)
+        for one in effects:
+            life = lives.setdefault(one.queue, 0)
+            if isinstance(one, e.Deleted):
+                lives[one.queue] += 1
+            elif isinstance(one, e.Dispatched):
+                assert (one.queue, life, one.delivery.message.sequence) not in gone
+                assert not one.delivery.message.is_hollow
+            elif isinstance(one, e.Lost):
+                assert not one.message.persistent
+                gone.add((one.queue, life, one.message.sequence))
+            elif isinstance(one, e.Acked):
+                gone.add((one.queue, life, one.delivery.message.sequence))
+        partition.commit()
+
+
+def is_refused(command: c.Command, effects: list[e.Effect]) -> bool:
+    """The command as a whole; a part of an address' sends, or of a transaction's, is no refusal."""
+    return [type(one) for one in effects] == [e.Refused] and not isinstance(command, c.Commit)
+
+
+@PROFILE
+@given(declared=DECLARED, history=HISTORY, in_one_batch=st.booleans())
+def test_a_refusal_changes_nothing(
     declared: dict[str, Any], history: History, in_one_batch: bool
 ) -> None:
-    partition = Partition(DictStore(), declared)
+    partition = Partition(DictStore(), **declared)
     for command, now in history:
         before = partition.would_be_durable().rows
         effects = partition.step(command, now)
-        if any(isinstance(one, e.Refused) for one in effects):
-            assert len(effects) == 1
+        is_to_address = isinstance(command, c.Send) and command.queue in declared["addresses"]
+        # Whatever names an address makes those of its declared queues that are not there.
+        is_whole = (Kind.QUEUE, "", 0, "p::one") in before
+        if is_refused(command, effects) and is_whole and not is_to_address:
             assert partition.would_be_durable().rows == before
             assert in_one_batch or partition.commit() == []
         if not in_one_batch:
@@ -113,12 +152,20 @@ def test_a_refusal_is_alone_and_changes_nothing(
 
 
 @PROFILE
-@given(declared=s.DECLARED, history=s.HISTORY)
-def test_a_deleted_queue_leaves_nothing_behind(declared: dict[str, Any], history: History) -> None:
-    partition = Partition(DictStore(), declared)
+@given(declared=DECLARED, history=HISTORY)
+def test_deleted_queues_and_decided_xids_leave_nothing_behind(
+    declared: dict[str, Any], history: History
+) -> None:
+    partition = Partition(DictStore(), **declared)
     for command, now in history:
         partition.step(command, now)
-    for name in s.QUEUES:
+    partition.step(c.Prepare("x"), 10_000)
+    partition.step(c.Commit("x"), 10_000)
+    partition.step(c.RollbackXid("y"), 10_000)
+    for address in declared["addresses"]:
+        partition.step(c.ConfigureAddress(address, {"retroactive_count": 0}), 10_000)
+    partition.commit()
+    for name in queue_names(partition.store):
         partition.step(c.DeleteQueue(name), 10_000)
     partition.commit()
-    assert {row[0].name for row in partition.store.rows} <= {"CLOCK"}
+    assert {row[0].name for row in partition.store.rows} <= {"CLOCK", "ADDRESS"}

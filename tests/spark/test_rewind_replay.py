@@ -15,7 +15,7 @@ from ringfaust.core import effect as e
 from ringfaust.core.catalog import Fields
 from ringfaust.spark.rewind.replay import Departure, Line, NotWhole, Replay
 from ringfaust.wire.events import WRITERS, event_tail
-from tests.model import strategies as s
+from tests.model import histories
 from tests.model.harness import DictStore, Partition
 from tests.model.profile import PROFILE, WITHOUT_LIMIT
 from tests.spark.rewind_log import QUEUES, History
@@ -81,7 +81,7 @@ def test_with_the_settings_that_were_the_evictions_are_those_that_were(seed: int
 
 
 @PROFILE
-@given(declared=s.DECLARED, history=s.HISTORY)
+@given(declared=histories.DECLARED_RINGS, history=histories.RING_HISTORY)
 def test_so_they_are_in_histories_that_nobody_thought_of(
     declared: dict[str, Any], history: list[tuple[c.Command, int]]
 ) -> None:
