@@ -29,7 +29,7 @@ from ringfaust.app.documents import (
 from ringfaust.app.routes import Route, conflict
 from ringfaust.app.security import Security
 from ringfaust.core import limits
-from ringfaust.core.address import SEPARATOR
+from ringfaust.core.address import SEPARATOR, queue_name
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import FIELD_NAMES, QueueSpec
 from ringfaust.errors import BadSetting
@@ -159,6 +159,21 @@ class QueuesConfig(Settings):
         return self
 
     @model_validator(mode="after")
+    def _queues_of_addresses_have_names(self) -> Self:
+        for address, given in self.addresses.items():
+            for name in given.subscriptions:
+                if len(queue_name(address, name)) > limits.NAME_CHARS:
+                    raise refuse(
+                        f"{shown(queue_name(address, name))} is too long: a queue's name, with its "
+                        f"address and ::, has at most {limits.NAME_CHARS} characters",
+                        "addresses",
+                        address,
+                        "subscriptions",
+                        name,
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _routes_lead_somewhere(self) -> Self:
         declared = [*self.queues, *self.addresses]
         for index, route in enumerate(self.routes):
@@ -232,7 +247,10 @@ def _state_folder(settings: dict[str, Any]) -> Path:
 def _absolute(path: Path) -> Path:
     if "\0" in str(path):
         raise refuse("holds a NUL character, which no folder's name can")
-    return path.expanduser().absolute()
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:
+        raise refuse(f"{shown(str(path))} begins with a user nobody knows: write it out") from None
 
 
 _Folder = Annotated[Path, Field(strict=False), AfterValidator(_absolute)]

@@ -140,7 +140,7 @@ def read(path: Path) -> Document:
     """
     text = _text(path)
     try:
-        loader = _StrictLoader(text)
+        loader = StrictLoader(text)
         root = loader.get_single_node()
         data = loader.construct_document(root) if root else None
     except yaml.MarkedYAMLError as error:
@@ -171,17 +171,27 @@ def shown(value: object) -> str:
     return _short(repr(value))
 
 
-class _StrictLoader(yaml.SafeLoader):
+class StrictLoader(yaml.SafeLoader):
     """YAML without what hides mistakes."""
 
     # The base classes have no types.
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """As ever, but no aliases: what is written once is meant once, and cannot multiply."""
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise _refused("an alias (*name) is not allowed here: write the value out", mark)
         return super().compose_node(parent, index)
 
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """As ever, but whole characters only: nothing else can be written to Kafka."""
+        text = str(super().construct_scalar(node))
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            whole = f"{shown(text)} holds half a character (\\ud800 to \\udfff): write the whole"
+            raise _refused(whole, node.start_mark)
+        return text
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As ever, but no name twice."""
         seen: dict[str, int] = {}
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):

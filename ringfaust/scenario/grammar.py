@@ -9,6 +9,22 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ringfaust.core import limits
 from ringfaust.core.model import FIELD_NAMES, AckMode, Counts
+from ringfaust.wire.control import MaybeName, MessageId, Name
+from ringfaust.wire.route import is_scalar
+
+LONGEST_MS = 1 << 40
+"""Longest advance, delay and ttl: 35 years."""
+_SENT_BYTES = 500_000
+"""Largest message of a scenario: a worker's default takes more."""
+
+_Whole = Annotated[int, Field(strict=True)]
+_Ms = Annotated[int, Field(strict=True, ge=-LONGEST_MS, le=LONGEST_MS)]
+
+
+def _scalar(value: Any) -> Any:
+    if not is_scalar(value):
+        raise ValueError("a property is text, true, false, null or a number of up to 64 bits")
+    return value
 
 
 class _Strict(BaseModel):
@@ -54,18 +70,18 @@ def _in_one(step: _T) -> _T:
 class Send(_Strict):
     """One message for each id."""
 
-    queue: str | None = None
-    address: str | None = None
-    ids: list[str]
-    priority: Annotated[int, Field(ge=0, lt=limits.PRIORITIES)] = 4
-    delay_ms: int | None = None
-    ttl_ms: int | None = None
-    group: str = ""
-    properties: dict[str, str | bool | int | float | None] = {}
-    persistent: bool = True
-    bytes: Annotated[int, Field(ge=1)] | None = None
-    session: str | None = None
-    xid: str | None = None
+    queue: Name | None = None
+    address: Name | None = None
+    ids: list[MessageId]
+    priority: Annotated[int, Field(strict=True, ge=0, lt=limits.PRIORITIES)] = 4
+    delay_ms: _Ms | None = None
+    ttl_ms: _Ms | None = None
+    group: MaybeName = ""
+    properties: dict[str, Annotated[Any, AfterValidator(_scalar)]] = {}
+    persistent: Annotated[bool, Field(strict=True)] = True
+    bytes: Annotated[int, Field(strict=True, ge=1, le=_SENT_BYTES)] | None = None
+    session: Name | None = None
+    xid: Name | None = None
 
     @model_validator(mode="after")
     def _one_target(self) -> Send:
@@ -81,29 +97,29 @@ class Send(_Strict):
 class Attach(_Strict):
     """A consumer attaches."""
 
-    consumer: str
-    queue: str
-    credit: int
+    consumer: Name
+    queue: Name
+    credit: _Whole
     selector: str = ""
-    priority: int = 0
+    priority: Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)] = 0
     ack_mode: AckMode = AckMode.INDIVIDUAL
-    session: str = ""
+    session: MaybeName = ""
 
 
 class Credit(_Strict):
     """More credit."""
 
-    consumer: str
-    add: int
+    consumer: Name
+    add: _Whole
 
 
 class Ack(_Strict):
     """Deliveries are accepted, named by message id."""
 
-    consumer: str
-    ids: list[str]
-    session: str | None = None
-    xid: str | None = None
+    consumer: Name
+    ids: list[MessageId]
+    session: Name | None = None
+    xid: Name | None = None
 
     @model_validator(mode="after")
     def _one_transaction(self) -> Ack:
@@ -113,36 +129,36 @@ class Ack(_Strict):
 class Release(_Strict):
     """Deliveries are given back."""
 
-    consumer: str
-    ids: list[str]
-    delay_ms: int | None = None
+    consumer: Name
+    ids: list[MessageId]
+    delay_ms: _Ms | None = None
 
 
 class Reject(_Strict):
     """Deliveries are dead."""
 
-    consumer: str
-    ids: list[str]
-    text: str = ""
+    consumer: Name
+    ids: list[MessageId]
+    text: Annotated[str, Field(max_length=2_000)] = ""
 
 
 class OfConsumer(_Strict):
     """Detach and recover."""
 
-    consumer: str
+    consumer: Name
 
 
 class Prepare(_Strict):
     """Prepare: only a distributed transaction has it."""
 
-    xid: str
+    xid: Name
 
 
 class Transaction(_Strict):
     """Begin, commit, rollback: of a session or of a distributed transaction."""
 
-    session: str | None = None
-    xid: str | None = None
+    session: Name | None = None
+    xid: Name | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Transaction:
@@ -156,8 +172,8 @@ class Configure(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    queue: str | None = None
-    address: str | None = None
+    queue: Name | None = None
+    address: Name | None = None
 
     @model_validator(mode="after")
     def _one_target(self) -> Configure:
@@ -171,36 +187,36 @@ class CreateQueue(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    address: str
-    queue: str
+    address: Name
+    queue: Name
 
 
 class Pause(_Strict):
     """Pause and resume."""
 
-    queue: str
+    queue: Name
     what: Literal["pulling", "dispatch"]
 
 
 class OfQueue(_Strict):
     """Purge."""
 
-    queue: str
+    queue: Name
 
 
 class OfMessage(_Strict):
     """Remove, cancel_scheduled, deliver_now."""
 
-    queue: str
-    id: str
+    queue: Name
+    id: MessageId
 
 
 class Redrive(_Strict):
     """Evicted or dead messages are sent again."""
 
     from_: Literal["evicted", "dead"] = Field(alias="from")
-    ids: list[str]
-    queue: str
+    ids: list[MessageId]
+    queue: Name
 
 
 def _a_count(name: str) -> str:
@@ -215,7 +231,7 @@ _Count = Annotated[str, AfterValidator(_a_count)]
 class State(_Strict):
     """Asserts the state."""
 
-    queue: str
+    queue: Name
     ready: list[str] | None = None
     delivering: dict[str, list[str]] | None = None
     scheduled: list[str] | None = None
@@ -258,7 +274,7 @@ class Address(_Strict):
 
     routing: Literal["multicast", "anycast"] = "multicast"
     retroactive_count: Annotated[int, Field(ge=0, le=limits.RETAINED)] = 0
-    subscriptions: dict[str, dict[str, Any]] = {}
+    subscriptions: dict[Name, dict[str, Any]] = {}
 
 
 class Step(_Strict):
@@ -278,9 +294,9 @@ class Scenario(_Strict):
     says: str
     rules: list[Annotated[str, Field(pattern=r"^[RC]\d+$")]]
     source: str = ""
-    queues: dict[str, dict[str, Any]] = {}
-    addresses: dict[str, Address] = {}
-    settings: dict[str, dict[str, Any]] = {}
+    queues: dict[Name, dict[str, Any]] = {}
+    addresses: dict[Name, Address] = {}
+    settings: dict[Name, dict[str, Any]] = {}
     steps: list[Step]
 
     def all_settings(self) -> dict[str, dict[str, Any]]:

@@ -201,7 +201,7 @@ class _Play:
             now,
             priority=what.priority,
             due_ms=max(now + what.delay_ms, 0) if what.delay_ms is not None else 0,
-            expires_at_ms=now + what.ttl_ms if what.ttl_ms else 0,
+            expires_at_ms=now + what.ttl_ms if what.ttl_ms is not None and what.ttl_ms > 0 else 0,
             group=what.group,
             size_bytes=len(payload.value or b"") + sum(len(n) + len(v) for n, v in payload.headers),
             payload=payload,

@@ -9,10 +9,11 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from ringfaust.app.documents import FILE_BYTES, StrictLoader, shown
 from ringfaust.core.address import address_of
 from ringfaust.core.model import FIELD_NAMES, QueueSpec
 from ringfaust.errors import BadSetting, RingfaustError
-from ringfaust.scenario.grammar import STEPS, Expect, Scenario, Step
+from ringfaust.scenario.grammar import LONGEST_MS, STEPS, Expect, Scenario, Step
 
 _Place = Sequence[str | int]
 """The way to a node of the document: keys and indexes."""
@@ -37,17 +38,24 @@ def load(path: Path) -> Scenario:
         BadScenario: it cannot be read, is no YAML or not of the grammar.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        raw = yaml.safe_load(text)
+        if path.stat().st_size > FILE_BYTES:
+            raise BadScenario(f"{path}:1: larger than {FILE_BYTES:,} bytes")
+        loader = StrictLoader(path.read_text(encoding="utf-8"))
+        tree = loader.get_single_node()
+        raw = loader.construct_document(tree) if tree else None
     except OSError as error:
         raise BadScenario(f"{path}:1: {error.strerror}") from None
     except UnicodeDecodeError:
         raise BadScenario(f"{path}:1: not UTF-8") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        raise BadScenario(f"{path}:{line}: not YAML: {getattr(error, 'problem', error)}") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        what = "" if type(error) is yaml.MarkedYAMLError else "not YAML: "  # the loader's own
+        raise BadScenario(f"{path}:{line}: {what}{error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise BadScenario(f"{path}:1: not YAML: {reason}") from None
+    except RecursionError:
+        raise BadScenario(f"{path}:1: nested too deeply") from None
     try:
         return _scenario(raw, tree, path.stem)
     except _Fault as fault:
@@ -58,15 +66,15 @@ def load(path: Path) -> Scenario:
 def _scenario(raw: Any, tree: Any, name: str) -> Scenario:
     if not isinstance(raw, dict) or not isinstance(raw.get("steps"), list):
         raise _Fault((), "a scenario is a map with a list of steps")
-    _check_keys(tree, ())
     steps = [_step(entry, index, tree) for index, entry in enumerate(raw["steps"])]
     try:
         scenario = Scenario.model_validate({**raw, "steps": steps})
     except ValidationError as error:
         raise _fault((), error) from None
     if scenario.id != name:
-        raise _Fault(("id",), f"the id is {scenario.id!r}; it must be the file's name")
+        raise _Fault(("id",), f"the id is {shown(scenario.id)}; it must be the file's name")
     _check_settings(scenario)
+    _check_times(scenario.steps)
     _check_sessions(scenario.steps)
     return scenario
 
@@ -77,15 +85,15 @@ def _step(entry: Any, index: int, tree: Any) -> Step:
         raise _Fault(here, "a step is a map of one key, and perhaps expect")
     kinds = [name for name in entry if name != "expect"]
     if len(kinds) != 1:
-        raise _Fault(here, f"a step has one key beside expect, not {kinds}")
+        raise _Fault(here, f"a step has one key beside expect, not {shown(kinds)}")
     kind = kinds[0]
     what = entry[kind]
     if kind == "advance":
         if type(what) is not int or what < 0:
-            reason = f"advance takes whole milliseconds, 0 or more, not {what!r}"
+            reason = f"advance takes whole milliseconds, 0 or more, not {shown(what)}"
             raise _Fault((*here, kind), reason)
     elif kind not in STEPS:
-        raise _Fault(here, f"no step {kind!r}; there are {', '.join([*STEPS, 'advance'])}")
+        raise _Fault(here, f"no step {shown(kind)}; there are {', '.join([*STEPS, 'advance'])}")
     else:
         try:
             what = STEPS[kind].model_validate(what)
@@ -105,21 +113,10 @@ def _fault(here: _Place, error: ValidationError) -> _Fault:
     first = min(errors, key=lambda each: each["type"] != "extra_forbidden")
     place = (*here, *first["loc"])
     named = ".".join(part for part in place if isinstance(part, str) and part != "steps")
-    return _Fault(place, f"{named}: {first['msg']}" if named else first["msg"])
-
-
-def _check_keys(node: Any, here: _Place) -> None:
-    """A key that stands twice would silently lose what stands behind the first."""
-    if isinstance(node, yaml.MappingNode):
-        seen = set()
-        for key, value in node.value:
-            if key.value in seen:
-                raise _Fault((*here, key.value), f"{key.value} stands twice")
-            seen.add(key.value)
-            _check_keys(value, (*here, key.value))
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            _check_keys(value, (*here, index))
+    said = first["msg"]
+    if first["type"] not in ("missing", "value_error"):
+        said += f", not {shown(first['input'])}"
+    return _Fault(place, f"{named}: {said}" if named else said)
 
 
 def _check_settings(scenario: Scenario) -> None:
@@ -138,6 +135,14 @@ def _check_settings(scenario: Scenario) -> None:
                     QueueSpec().with_fields({name: fields[name], **compat})
                 except BadSetting as error:
                     raise _Fault((*place, queue, name), str(error)) from None
+
+
+def _check_times(steps: Sequence[Step]) -> None:
+    now_ms = 0
+    for index, step in enumerate(steps):
+        now_ms += step.what if step.kind == "advance" else 0
+        if now_ms > LONGEST_MS:
+            raise _Fault(("steps", index), f"the clock would pass {LONGEST_MS} ms")
 
 
 def _check_sessions(steps: Sequence[Step]) -> None:
@@ -179,7 +184,7 @@ def _line_of(tree: Any, place: _Place) -> int:
 
 def _children(node: Any) -> Iterator[tuple[str | int, tuple[Any, int]]]:
     if isinstance(node, yaml.MappingNode):
-        for key, value in reversed(node.value):  # of a key that stands twice, the second
+        for key, value in node.value:
             yield key.value, (value, key.start_mark.line + 1)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):

@@ -24,7 +24,7 @@ _TEXT_CHARS = 80
 
 Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARS, pattern=r"^[^\x00]+$")]
 MaybeName = Annotated[str, Field(max_length=limits.NAME_CHARS, pattern=r"^[^\x00]*$")]
-MessageId = Annotated[str, Field(min_length=1, max_length=limits.ID_CHARS)]
+MessageId = Annotated[str, Field(min_length=1, max_length=limits.ID_CHARS, pattern=r"^[^\x00]+$")]
 Number = Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
 Ms = Annotated[int, Field(ge=0, le=limits.TIME_MS, strict=True)]
 

@@ -153,11 +153,12 @@ def _check_properties(raw: bytes) -> None:
     if type(found) is not dict:
         raise WireError(f"{wanted}, not {raw[:40]!r}")
     for name, value in found.items():
-        if not _is_scalar(value):
+        if not is_scalar(value):
             raise WireError(f"{wanted} (up to 64 bits), but {name[:40]!r} is {str(value)[:40]}")
 
 
-def _is_scalar(value: object) -> bool:
+def is_scalar(value: object) -> bool:
+    """Can it be a property: text, a truth value, null, or a number that Java has too?"""
     if isinstance(value, float):
         return isfinite(value)
     return -(2**63) <= value < 2**63 if isinstance(value, int) else isinstance(value, str | None)
