@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import uuid
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+from aiokafka.structs import RecordMetadata
 
 from ringfaust.client.errors import BadArgument, ClientError, Closed, NoAnswer, Refused
 from ringfaust.errors import WireError
 from ringfaust.wire.control import read_control
-from ringfaust.wire.record import Role
+from ringfaust.wire.record import Headers, Role
+
+log = logging.getLogger(__name__)
+
+
+class Record(NamedTuple):
+    """A record to be written."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int | None = None
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -161,7 +176,31 @@ class Connection:
             Closed: there is no connection.
             KafkaError: the brokers did not take it.
         """
-        await self.producer.send_and_wait(self.topic(Role.CONTROL), raw, partition=partition)
+        await self.write(Record(self.topic(Role.CONTROL), raw, partition=partition))
+
+    async def write(self, record: Record) -> RecordMetadata:
+        """Write a record; returns when the brokers have it. Where they are away it waits for them.
+
+        Raises:
+            Closed: there is no connection.
+            KafkaError: the brokers did not take it.
+        """
+        while True:
+            try:
+                return await self.producer.send_and_wait(
+                    record.topic,
+                    record.value,
+                    key=record.key,
+                    headers=list(record.headers),
+                    partition=record.partition,
+                )
+            except UnknownTopicOrPartitionError:
+                raise
+            except KafkaError as error:
+                # Of an idempotent producer these were not sent: what may have been it sends again.
+                if not error.retriable:
+                    raise
+                log.warning("%s: still waiting for the brokers: %r", record.topic, error)
 
     async def ask(self, partition: int, command: Mapping[str, Any]) -> dict[str, Any]:
         """Write a command and wait for the worker's reply.

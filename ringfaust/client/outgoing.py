@@ -6,10 +6,11 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 from aiokafka.structs import RecordMetadata
 
+from ringfaust.client.connection import Record
 from ringfaust.client.errors import BadArgument
 from ringfaust.client.message import Scalar
 from ringfaust.errors import WireError
@@ -49,16 +50,6 @@ class SendOptions(TypedDict, total=False):
     """The distributed transaction that it waits for (R81)."""
     partition: int
     """Of the topic, in place of the one that the key chooses."""
-
-
-class Record(NamedTuple):
-    """A record to be written."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None = None
-    headers: Headers = ()
-    partition: int | None = None
 
 
 @dataclass(slots=True)

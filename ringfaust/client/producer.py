@@ -105,7 +105,7 @@ class RingProducer:
             Closed: the producer is not started, or closed.
             KafkaError: the brokers did not take it.
         """
-        producer = self._connection.producer
+        _ = self._connection.producer
         sent = Outgoing.of(topic, value, **options)
         if self._watches or self._open is not None:
             sent = sent.with_id(self._new_id())
@@ -113,15 +113,7 @@ class RingProducer:
         if self._open is not None:
             self._open.append(sent)
             return sent.id
-        record = sent.after(0)
-        stored = await producer.send_and_wait(
-            record.topic,
-            record.value,
-            key=record.key,
-            headers=list(record.headers),
-            partition=record.partition,
-        )
-        return sent.id_at(stored)
+        return sent.id_at(await self._connection.write(sent.after(0)))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
-from ringfaust.client.connection import Connection, ConnectOptions, encode
+from ringfaust.client.connection import Connection, ConnectOptions, Record, encode
 from ringfaust.client.consumer import RingConsumer
 from ringfaust.client.errors import OutcomeUnknown, Refused, SettleRefused
 from ringfaust.client.options import AttachOptions
-from ringfaust.client.outgoing import Outgoing, Record, SendOptions
+from ringfaust.client.outgoing import Outgoing, SendOptions
 from ringfaust.client.transactions import Transactions
 from ringfaust.wire.record import Role
 

@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
+from ringfaust.client.connection import Record
 from ringfaust.client.errors import OutcomeUnknown
-from ringfaust.client.outgoing import Record
 
 
 class Transactions:

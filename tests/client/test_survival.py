@@ -69,6 +69,37 @@ async def test_a_worker_that_is_killed_and_one_that_comes(own: Rig) -> None:
     assert counts["messages"] == 0
 
 
+@pytest.mark.slow
+async def test_brokers_that_go_and_come_back(tmp_path: Path) -> None:
+    """Producer and consumer go on where they were; what is sent and settled meanwhile waits."""
+    with EmbeddedBroker(tmp_path / "kafka") as broker:
+        rig = Rig(new_application(tmp_path, broker), "outage")
+        rig.app.new_worker()
+        try:
+            # Shorter than the outage; else it would last a minute.
+            options = {"client_options": {"request_timeout_ms": 1_000}}
+            async with rig.producer(**options) as producer, rig.consumer(**options) as consumer:
+                await producer.send(rig.to, "x", id="before", partition=0, **rig.for_queue())
+                (message,) = await take(consumer, 1)
+                broker.stop()
+                sending = asyncio.create_task(
+                    producer.send(rig.to, "x", id="meanwhile", partition=0, **rig.for_queue())
+                )
+                settling = asyncio.create_task(message.ack(confirm=True))
+                await asyncio.sleep(4)
+                assert not sending.done()
+                assert not settling.done()
+                broker.start()
+                async with asyncio.timeout(DEADLINE_S):
+                    assert await sending == "meanwhile"
+                    await settling
+                (message,) = await take(consumer, 1)
+                assert (message.id, message.redelivered) == ("meanwhile", False)
+                await message.ack(confirm=True)
+        finally:
+            rig.app.end()
+
+
 # --- silence ------------------------------------------------------------------------------------
 
 
