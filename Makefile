@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test check rules demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos clean
+.PHONY: help setup lint test check rules demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos sim mutants clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,15 @@ bench-spark-skew: $(READY) ## one hot ring among many on Spark; draws docs/spark
 
 chaos: $(READY) ## kill workers under load and count what comes out
 	@$(BIN)/python -m tests.chaos
+
+SEEDS ?= 2000
+FIRST ?= 0
+
+sim: $(READY) ## the Faust host under crashes on a virtual Kafka: make sim SEEDS=2000 FIRST=0
+	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --first $(FIRST)
+
+mutants: $(READY) ## faults put into the engine on purpose: each must be found
+	@$(BIN)/python -m tests.mutants
 
 clean: ## remove .venv and everything built
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -355,7 +355,8 @@ class PartitionBook:
             queue.ever.add(name)
         most = queue.most_active(queue.name in self.members)
         active = sum(each.active for each in queue.clients.values() if each.name != WINDOW)
-        demand(most < 0 or active <= most, most, "may be active:", line)
+        is_allowed = most < 0 or active <= most or not line["active"]
+        demand(is_allowed, most, "may be active:", line)
 
     def _detached(self, queue: QueueBook, line: Line) -> None:
         client = queue.clients.get(line["consumer"])

@@ -1,0 +1,66 @@
+"""`make mutants`: each fault put into a copy of the engine must be found.
+
+By scenarios (on the memory host), by the naive model, or by the simulator, each with few examples.
+Exit status 1 if a mutant survives all three or its snippet is no longer in the source, 2 if the
+hunters find fault with the source as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from tests.mutants.hunt import hunt
+from tests.mutants.mutants import MUTANTS, Mutant, Stale
+from tests.mutants.trial import HUNTERS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--only", default="", help="mutants whose name has this in it")
+    parser.add_argument("--details", action="store_true", help="print what was found")
+    asked = parser.parse_args()
+    if any(found := hunt(None).values()):
+        print(
+            "the source as it is does not pass:", *filter(None, found), sep="\n  ", file=sys.stderr
+        )
+        return 2
+    chosen = [mutant for mutant in MUTANTS if asked.only in mutant.name]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        trials = pool.map(_try, chosen)
+        found = list(track(trials, "hunting", len(chosen), console=Console(stderr=True)))
+    _show(list(zip(chosen, found, strict=True)), details=asked.details)
+    survivors = [
+        mutant.name for mutant, by in zip(chosen, found, strict=True) if not any(by.values())
+    ]
+    stale = [by["stale"] for by in found if "stale" in by]
+    for text in (*stale, *(f"{name}: nobody has found it" for name in survivors)):
+        print(text, file=sys.stderr)
+    print(f"{len(chosen) - len(survivors) - len(stale)} of {len(chosen)} mutants are found")
+    return 1 if survivors or stale else 0
+
+
+def _try(mutant: Mutant) -> dict[str, str]:
+    try:
+        return hunt(mutant)
+    except Stale as error:
+        return {"stale": str(error)}
+
+
+def _show(results: list[tuple[Mutant, dict[str, str]]], *, details: bool) -> None:
+    table = Table("mutant", "breaks", *HUNTERS, title="found by")
+    for mutant, found in results:
+        marks = [found.get(name, "") for name in HUNTERS]
+        shown = marks if details else [mark.split(":")[0] for mark in marks]
+        table.add_row(mutant.name, mutant.breaks, *shown)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""The mutants: each is one change of the source that breaks one promise of the contract.
+
+A snippet must stand exactly once in its file. One that no longer does is an error, never a mutant
+that is left out: change it here together with the source.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ringfaust.errors import RingfaustError
+
+
+class Stale(RingfaustError):
+    """A mutant's snippet is not, or not once, in the source.
+
+    What to do: bring its entry in tests/mutants/mutants.py up to date.
+    """
+
+
+class Mutant(NamedTuple):
+    """One fault."""
+
+    name: str
+    breaks: str
+    """The promise, with its rule."""
+    file: str
+    """Under `ringfaust/`."""
+    snippet: str
+    instead: str
+
+    def apply(self, package: Path) -> None:
+        """Put it into a copy of the package.
+
+        Raises:
+            Stale: the snippet does not stand there once.
+        """
+        path = package / self.file
+        text = path.read_text() if path.is_file() else ""
+        if (count := text.count(self.snippet)) != 1:
+            raise Stale(f"{self.name}: its snippet stands {count} times in {self.file}, not once")
+        path.write_text(text.replace(self.snippet, self.instead))
+
+
+RING, QUEUE, CONSUMERS = "core/ring.py", "core/queue.py", "core/consumers.py"
+_OVERFLOW = "                self.evict(queue, queue.victim(), EvictReason.OVERFLOW, message.id)\n"
+
+MUTANTS = [
+    # --- the ring
+    Mutant("evict two", "R2: one send evicts one", RING, _OVERFLOW,
+           _OVERFLOW + "                if queue.counts.ready:\n    " + _OVERFLOW),
+    Mutant("one more than N", "R1: at most N are ready", RING,
+           "if not went and 0 <= ring_size < queue.counts.ready:",
+           "if not went and 0 <= ring_size + 1 < queue.counts.ready:"),
+    Mutant("one less than N", "R1: up to N may be ready", RING,
+           "if not went and 0 <= ring_size < queue.counts.ready:",
+           "if not went and 0 <= ring_size <= queue.counts.ready:"),
+    Mutant("evict before dispatch", "R2: who is taken at once evicts nobody", RING,
+           "if not went and 0 <= ring_size", "if 0 <= ring_size"),
+    Mutant("wrong victim", "R3: the oldest leaves", QUEUE,
+           'if self.spec.evict == "oldest":', 'if self.spec.evict == "nobody":'),
+    Mutant("victim by its priority", "R3: oldest is the lowest position, whatever the priority",
+           QUEUE, "return min(row for row in rows if row is not None)[1]",
+           "return next(row for row in rows if row is not None)[1]"),
+    Mutant("head for the least", "R3: lowest_priority", QUEUE,
+           "lane = max(i for i, count in enumerate(self.lane_counts) if count)",
+           "lane = min(i for i, count in enumerate(self.lane_counts) if count)"),
+    Mutant("evict a held one", "R4: what a consumer holds is no victim", RING,
+           "        queue.unplace(message)\n        if message.group and queue.owner",
+           "        if message.group and queue.owner"),
+    Mutant("lazy is eager", "R5: lowering N evicts nothing by itself", "core/operator.py",
+           'if spec.shrink == "eager" and spec.ring_size >= 0:', "if spec.ring_size >= 0:"),
+    Mutant("no cause", "R6: the record names who needed the place", RING,
+           "queue.name, message, reason, cause, spec.ring_size,",
+           'queue.name, message, reason, "", spec.ring_size,'),
+    # --- delivering
+    Mutant("refund no credit", "R10: the end of a delivery gives its credit back", QUEUE,
+           "            consumer.in_flight -= 1\n", ""),
+    Mutant("turns stand still", "R11: round robin", QUEUE,
+           "if consumer.order > last:", "if consumer.order >= 0:"),
+    Mutant("backup stays", "R11: a backup takes over", CONSUMERS,
+           "                consumer.active = True\n", ""),
+    Mutant("silence is no end", "R13: a silent consumer is detached", "core/engine.py",
+           "if deadline and deadline <= self._ring.now:", "if deadline and deadline < 0:"),
+    Mutant("heartbeat unheard", "R13: a heartbeat is a sign of life", CONSUMERS,
+           "        consumer.seen_ms = self._ring.now\n", ""),
+    Mutant("group ownership lost", "R14: a group goes to one consumer", RING,
+           "            queue.groups.put(message.group, consumer.order)\n", "            pass\n"),
+    Mutant("owner takes all", "R14, R15: the owner's selector counts", QUEUE,
+           "return owner if owner.takes(message) else None",
+           "return owner if owner.is_open() else None"),
+    Mutant("double an ack", "R16: an ack is told once", RING,
+           "        queue.counts.acked += 1\n"
+           "        self.out.append(e.Acked(queue.name, delivery))\n\n    def rejected",
+           "        queue.counts.acked += 1\n"
+           "        self.out += [e.Acked(queue.name, delivery)] * 2\n\n    def rejected"),
+    Mutant("ack of one only", "R16: in mode client an ack covers all before it", CONSUMERS,
+           "if held.number <= delivery.number", "if held.number == delivery.number"),
+    Mutant("dispatch no more", "R10: an ack lets the next be handed over", CONSUMERS,
+           "        if not had_room:", "        if had_room:"),
+    # --- coming back
+    Mutant("forget a return", "R20: all that is held returns", CONSUMERS,
+           "self._ring.give_back(queue, queue.held_by(consumer), delayed=True)\n",
+           "self._ring.give_back(queue, queue.held_by(consumer)[1:], delayed=True)\n"),
+    Mutant("lose the position", "R20: what returns keeps its position", RING,
+           "        message = delivery.message\n        position = message.position\n",
+           "        position = plain_position(queue.sequence + 1)\n"
+           "        message = delivery.message._replace(position=position)\n"),
+    Mutant("no ring test on return", "R21: a return obeys the ring", RING,
+           "if tested and 0 <= queue.spec.ring_size <= queue.counts.ready:", "if False:"),
+    Mutant("oldest first", "R21, R22: the returning set is handled newest first", RING,
+           "for turn, held in reversed(list(enumerate(returning, 1))):",
+           "for turn, held in enumerate(returning, 1):"),
+    Mutant("dispatch too soon", "R21: nothing is dispatched until the whole set is placed", RING,
+           "            self._return(queue, delivery, wait_ms, turn, tested=tested)\n",
+           "            self._return(queue, delivery, wait_ms, turn, tested=tested)\n"
+           "            self.dispatch(queue)\n"),
+    Mutant("redelivered flag missing", "R24: the second hand-over says so", "wire/output.py",
+           "if message.handovers > 1:", "if message.handovers > 2:"),
+    # --- time
+    Mutant("skip a due one", "R32: each that is due becomes ready", "core/engine.py",
+           "            self._ring.come_due(queue, due)\n            done += len(due)\n",
+           "            self._ring.come_due(queue, due)\n            done += len(due)\n"
+           "            if done == 2:\n                break\n"),
+    Mutant("due at the tail", "R31: what is due stands before the plainly sent", RING,
+           "position = message.position or due_position(message.due_ms, message.sequence)",
+           "position = message.position or plain_position(message.sequence)"),
+    Mutant("due into a full ring", "R31: the ring test of what is due", RING,
+           'if queue.spec.scheduled_when_full == "drop":', "if False:"),
+    Mutant("clean detach counts", "R40: a clean detach takes the attempt back", RING,
+           "if clean or (as_artemis", "if (as_artemis"),
+    Mutant("one more try", "R40: max_attempts", RING,
+           "elif 0 <= queue.spec.max_attempts <= message.attempts:",
+           "elif 0 <= queue.spec.max_attempts < message.attempts:"),
+    Mutant("no delay", "R40: the redelivery delay", RING,
+           "if not spec.redelivery_delay:", "if True:"),
+    Mutant("expire late", "R50: at its time a message has expired", QUEUE,
+           "if row is None or time_of(row[0]) > now_ms:",
+           "if row is None or time_of(row[0]) >= now_ms:"),
+    # --- limits, addresses, transactions
+    Mutant("limits ignored", "R60: max_messages and max_bytes", QUEUE,
+           "return 0 <= spec.max_messages < messages or 0 <= spec.max_bytes < size_bytes",
+           "return False"),
+    Mutant("bytes that stay", "R60: what is gone weighs nothing", QUEUE,
+           "        self.size_bytes -= message.size_bytes\n", ""),
+    Mutant("a copy twice", "R71: a later queue gets each kept message once", "core/addresses.py",
+           "                self._ring.enter(queue, _copy(message, queue.name, now))\n",
+           "                self._ring.enter(queue, _copy(message, queue.name, now))\n" * 2),
+    Mutant("prepared is undone", "R81: a prepared transaction survives a restart",
+           "core/transactions.py", "if not row.prepared]", "]"),
+    Mutant("pending ack returns", "R81: what is acked in a transaction is protected", QUEUE,
+           "return [delivery for delivery in self._all_of(consumer) if not delivery.xid]",
+           "return self._all_of(consumer)"),
+    Mutant("body kept", "R82: the changelog has no body of a non-persistent message",
+           "wire/stored.py", "    if not value[at + _FLAGS_AT] & _FRAGILE:\n",
+           "    if value:\n"),
+    Mutant("refusal changes state", "R103: a refused command changes nothing", "core/engine.py",
+           "            state.now_ms = ring.before_ms\n", ""),
+    Mutant("late settle is stale", "R103: a settle after an eviction is told so", "core/ledger.py",
+           "trail.pages[page][message_id] = True", "trail.pages[page][message_id] = False"),
+    # --- what a crash must not change
+    Mutant("holders forgotten", "R101: what is stored is read again", "wire/stored.py",
+           "tuple(holders.decode().split(\"\\0\")) if holders else ()", "()"),
+    Mutant("edge of the window", "R102: how much is decoded changes nothing", "core/table.py",
+           "return self._whole or (self._edge is not None and key <= self._edge)",
+           "return self._whole or self._edge is None or key <= self._edge"),
+    Mutant("repeats take effect", "R101: a record that was read is not read again",
+           "hosts/road.py", "if offset < positions.get(topic, 0):", "if offset < 0:"),
+    Mutant("store before the commit", "R101: the store never runs ahead of the changelog",
+           "hosts/faust/partition.py",
+           "        end = await self._committer.commit(outputs, writes.changelog, offsets)\n",
+           "        self._store.apply(writes.store, self._store.applied[0], wall_ms)\n"
+           "        end = await self._committer.commit(outputs, writes.changelog, offsets)\n"),
+    Mutant("time before the log", "architecture 4: no tick before the old log was read",
+           "hosts/faust/partition.py",
+           "if self._ends is not None or self._shared.road_map.log_is_clock:",
+           "if self._shared.road_map.log_is_clock:"),
+]  # fmt: skip

@@ -1,0 +1,72 @@
+"""What is tried on one copy of the package, which has a mutant or none. Run inside the copy.
+
+Prints a line for each hunter: its name, and what it found, or nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hypothesis import Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from ringfaust.scenario.memory import MemoryScenarioHost
+from ringfaust.scenario.player import play
+from ringfaust.scenario.reading import load
+
+SEEDS = 120
+EXAMPLES = 20
+
+
+def scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Each file that the memory host plays."""
+    for path in sorted(Path("tests/scenarios").glob("*.yaml")):
+        scenario = load(path)
+        if not scenario.needs() - MemoryScenarioHost.capabilities:
+            yield path.stem, lambda scenario=scenario: play(scenario, MemoryScenarioHost())
+
+
+def model() -> Iterator[tuple[str, Callable[[], object]]]:
+    """The naive model beside the engine."""
+    from tests.model.profile import PROFILE  # noqa: PLC0415
+    from tests.model.test_model import RulesInBytes  # noqa: PLC0415
+
+    few = settings(PROFILE, max_examples=EXAMPLES, phases=[Phase.generate], database=None)
+    yield "rules", lambda: run_state_machine_as_test(seed(0)(RulesInBytes), settings=few)
+
+
+def simulator() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Seeds of the simulator."""
+    from tests.sim import run  # noqa: PLC0415
+
+    for number in range(SEEDS):
+        yield f"seed {number}", lambda number=number: run.play(*run.history(number))
+
+
+HUNTERS = {hunter.__name__: hunter for hunter in (scenarios, model, simulator)}
+
+
+def _hunt(hunter: Callable[[], Iterator[tuple[str, Callable[[], object]]]]) -> str:
+    """The first that finds something, and what; empty: none does."""
+    name = "at once"
+    try:
+        for each, attempt in hunter():
+            name = each
+            attempt()
+    except Exception as error:
+        said = traceback.format_exception_only(error)[-1].strip().split("\n")[0]
+        return f"{name}: {said[:300]}"
+    return ""
+
+
+def main() -> None:
+    """Arguments: which hunters."""
+    for name in sys.argv[1:]:
+        print(f"{name}\t{_hunt(HUNTERS[name])}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
