@@ -29,6 +29,14 @@ class _Settle(NamedTuple):
     """Of its consumer, when it was made."""
     command: Mapping[str, Any]
 
+    def is_ack(self) -> bool:
+        """Is it one that Artemis would count as tried (C9)?"""
+        return bool(self.command["type"] == "ack")
+
+    def about(self) -> dict[str, Any]:
+        """Which delivery it settles."""
+        return {name: self.command[name] for name in ("queue", "consumer", "message", "delivery")}
+
 
 class Session:
     """What is sent and settled in it takes effect at the commit.
@@ -181,11 +189,14 @@ class Session:
         Raises:
             NoAnswer: there is no worker; whether it took effect is not known.
         """
+        acks = [each for each in self._pending if isinstance(each, _Settle) and each.is_ack()]
         self._pending.clear()
         marks = [(consumer, await consumer.mark()) for consumer in self._consumers]
         for partition in {consumer.partition for consumer in self._consumers}:
+            acked = [each.about() for each in acks if each.consumer.partition == partition]
+            command = {"type": "rollback", "session": self.name, "acked": acked}
             try:
-                await self.connection.ask(partition, {"type": "rollback", "session": self.name})
+                await self.connection.ask(partition, command)
             except Refused as refused:
                 if refused.reason != _NONE_ATTACHED:
                     raise  # else all were detached for their silence, and hold nothing

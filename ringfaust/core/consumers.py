@@ -256,7 +256,7 @@ class Consumers:
             for consumer in sorted((queue.consumers[name] for name in names), key=_order):
                 self._alive(queue, consumer)
                 held.update((each.number, each) for each in queue.held_by(consumer))
-            acked = _numbers(held.values(), [a for a in rollback.acked if a.queue == queue_name])
+            acked = _acked(queue, held, rollback.acked)
             returning = [held.pop(number) for number in acked]
             returning += held.values()
             self._ring.give_back(queue, returning, delayed=True, acked=frozenset(acked))
@@ -291,19 +291,21 @@ def _order(consumer: Consumer) -> int:
     return consumer.order
 
 
-def _numbers(held: Iterable[Delivery], acks: Iterable[c.Ack]) -> list[int]:
-    """Which of the deliveries are meant, in the order of the acks; others are no matter."""
+def _acked(queue: Queue, held: dict[int, Delivery], acks: Iterable[c.Ack]) -> list[int]:
+    """Numbers of the held deliveries that the acks cover, in their order (R16, C2)."""
     numbers: dict[tuple[str, str], list[int]] = {}
-    for delivery in held:
-        numbers.setdefault((delivery.consumer, delivery.message.id), []).append(delivery.number)
-    found = []
+    for number in sorted(held):
+        delivery = held[number]
+        numbers.setdefault((delivery.consumer, delivery.message.id), []).append(number)
+    found: dict[int, None] = {}
     for ack in acks:
-        left = numbers.get((ack.consumer, ack.message), [])
-        number = ack.delivery or min(left, default=0)
-        if number in left:
-            left.remove(number)
-            found.append(number)
-    return found
+        meant = numbers.get((ack.consumer, ack.message), []) if ack.queue == queue.name else []
+        meant = [each for each in meant if each not in found and ack.delivery in (0, each)]
+        if meant and queue.consumers[ack.consumer].ack_mode is AckMode.CLIENT:
+            found |= dict.fromkeys(each for each in sorted(held) if each <= meant[0])
+        else:
+            found |= dict.fromkeys(meant[:1])
+    return list(found)
 
 
 def check(attach: c.Attach | c.Subscribe) -> None:
