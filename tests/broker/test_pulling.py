@@ -3,65 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 
-from ringfaust.app.accounts import prove
 from ringfaust.app.broker import EmbeddedBroker
+from tests.broker.clients import DEADLINE_S, all_came_once, client_of, some
 from tests.chaos.rig import Application, until
-from tests.chaos.verdict import wait_until_read
 
 pytestmark = pytest.mark.kafka
-
-DEADLINE_S = 60
-MANY = 2_000
-
-
-class Client:
-    """Sends, says, and reads the replies."""
-
-    def __init__(self, app: Application, producer: Any, replies: Any) -> None:
-        self._app = app
-        self._producer = producer
-        self._replies = replies
-        self._asked = 0
-
-    async def send(self, topic: str, ids: Sequence[str], *queues: str, **more: str) -> None:
-        """A message for each id, to the queues in turn."""
-        sent = []
-        for number, message in enumerate(ids):
-            ours = {"to": queues[number % len(queues)], "ringfaust-id": message, **more}
-            headers = [(name.replace("_", "-"), text.encode()) for name, text in ours.items()]
-            sent.append(await self._producer.send(topic, b"x", headers=headers, partition=0))
-        await asyncio.gather(*sent)
-
-    async def say(self, kind: str, queue: str, **fields: Any) -> dict[str, Any]:
-        """A command, and its reply."""
-        self._asked += 1
-        reply = f"reply-{self._asked}"
-        value = json.dumps({"type": kind, "queue": queue, "reply": reply, **fields}).encode()
-        await self._producer.send_and_wait(self._app.topic("control"), value, partition=0)
-        async with asyncio.timeout(DEADLINE_S):
-            async for record in self._replies:
-                if record.key == reply.encode():
-                    return dict(json.loads(record.value))
-        raise AssertionError
-
-    async def ready(self, queue: str) -> list[str]:
-        return list((await self.say("list", queue, limit=10_000))["answer"]["ready"])
-
-    async def until_ready(self, queue: str, *ids: str) -> None:
-        """Returns when the queue has come to hold just these."""
-        async with asyncio.timeout(DEADLINE_S):
-            while (found := await self.ready(queue)) != list(ids):
-                assert len(found) <= len(ids), found
-                await asyncio.sleep(0.05)
 
 
 @pytest.fixture
@@ -78,27 +30,6 @@ async def app(broker: EmbeddedBroker, tmp_path: Path) -> AsyncIterator[Applicati
     application.create_topics()
     yield application
     application.end()
-
-
-@asynccontextmanager
-async def client_of(app: Application) -> AsyncIterator[Client]:
-    replies = AIOKafkaConsumer(
-        app.topic("replies"), bootstrap_servers=app.servers, auto_offset_reset="earliest",
-        isolation_level="read_committed",
-    )  # fmt: skip
-    async with AIOKafkaProducer(bootstrap_servers=app.servers, linger_ms=2) as producer, replies:
-        yield Client(app, producer, replies)
-
-
-def some(letter: str, count: int = MANY) -> list[str]:
-    return [f"{letter}{number}" for number in range(count)]
-
-
-async def all_came_once(app: Application, client: Client, *queues: str) -> None:
-    await wait_until_read(app, DEADLINE_S)
-    held = {queue: (await client.say("list", queue, limit=10_000))["answer"] for queue in queues}
-    proof = await prove(app.worker_config, app.inputs, held)
-    assert proof.balanced, proof.words()
 
 
 async def test_it_outlives_restarts_and_other_topics_go_on(app: Application) -> None:

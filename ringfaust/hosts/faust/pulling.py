@@ -39,10 +39,12 @@ class Pulling:
         self._halted.add(topic)
         self._reader().halt(TP(topic, self._number))
         offset = self._road.positions[topic]
+        found = self._road.state.queue(queue)
+        is_paused = found is not None and "pulling" in found.paused
+        why = "pulling of queue %r is paused" if is_paused else "queue %r is full"
         log.info(
-            "%s, partition %d: waits at offset %d, for queue %r is full, or its pulling is paused",
-            topic, self._number, offset, queue,
-        )  # fmt: skip
+            f"%s, partition %d: waits at offset %d, for {why}", topic, self._number, offset, queue
+        )
 
     async def _go_on(self, topic: str, queue: str) -> None:
         offset = self._road.positions[topic]

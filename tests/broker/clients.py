@@ -1,0 +1,118 @@
+"""A client of a worker, for tests: sends, says, and reads the replies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from ringfaust.app.accounts import prove
+from ringfaust.app.broker import EmbeddedBroker
+from tests.chaos.rig import Application
+from tests.chaos.verdict import wait_until_read
+
+DEADLINE_S = 60
+MANY = 2_000
+
+
+class Client:
+    """Sends, says, and reads the replies."""
+
+    def __init__(self, app: Application, producer: Any, replies: Any) -> None:
+        self._app = app
+        self._producer = producer
+        self._replies = replies
+        self._asked = 0
+
+    async def send(self, topic: str, ids: Sequence[str], *queues: str, **more: str) -> None:
+        """A message for each id, to the queues in turn."""
+        sent = []
+        for number, message in enumerate(ids):
+            ours = {"to": queues[number % len(queues)], "ringfaust-id": message, **more}
+            headers = [(name.replace("_", "-"), text.encode()) for name, text in ours.items()]
+            sent.append(await self._producer.send(topic, b"x", headers=headers, partition=0))
+        await asyncio.gather(*sent)
+
+    async def say(self, kind: str, queue: str = "", **fields: Any) -> dict[str, Any]:
+        """A command, and its reply."""
+        self._asked += 1
+        reply = f"reply-{self._asked}"
+        about = {"queue": queue} if queue else {}
+        value = json.dumps({"type": kind, "reply": reply, **about, **fields}).encode()
+        await self._producer.send_and_wait(self._app.topic("control"), value, partition=0)
+        return await self.reply_to(reply)
+
+    async def reply_to(self, key: str) -> dict[str, Any]:
+        """The next reply under this key; those before it are passed over."""
+        async with asyncio.timeout(DEADLINE_S):
+            async for record in self._replies:
+                if record.key == key.encode():
+                    return dict(json.loads(record.value))
+        raise AssertionError
+
+    async def counts(self, queue: str) -> dict[str, int]:
+        return dict((await self.say("list", queue))["answer"]["counts"])
+
+    async def ready(self, queue: str) -> list[str]:
+        return list((await self.say("list", queue, limit=10_000))["answer"]["ready"])
+
+    async def until_ready(self, queue: str, *ids: str) -> None:
+        """Returns when the queue has come to hold just these."""
+        async with asyncio.timeout(DEADLINE_S):
+            while (found := await self.ready(queue)) != list(ids):
+                assert len(found) <= len(ids), found
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def client_of(app: Application) -> AsyncIterator[Client]:
+    replies = AIOKafkaConsumer(
+        app.topic("replies"), bootstrap_servers=app.servers, auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )  # fmt: skip
+    async with AIOKafkaProducer(bootstrap_servers=app.servers, linger_ms=2) as producer, replies:
+        yield Client(app, producer, replies)
+
+
+def some(letter: str, count: int = MANY) -> list[str]:
+    return [f"{letter}{number}" for number in range(count)]
+
+
+async def all_came_once(app: Application, client: Client, *queues: str) -> None:
+    """All inputs are read to their end, and accounted for."""
+    await wait_until_read(app, DEADLINE_S)
+    await balanced(app, client, *queues)
+
+
+async def balanced(app: Application, client: Client, *queues: str) -> None:
+    """What has been read is accounted for, and that is all."""
+    held = {queue: (await client.say("list", queue, limit=10_000))["answer"] for queue in queues}
+    proof = await prove(app.worker_config, app.inputs, held)
+    assert proof.balanced, proof.words()
+
+
+@contextmanager
+def application(
+    broker: EmbeddedBroker, tmp_path: Path, queues: dict[str, Any], **more: Any
+) -> Iterator[Application]:
+    """Two topics whose header `to` names the queue, read directly; one for what comes again."""
+    routes = [
+        {"topic": f"{name}-{tmp_path.name}", "queue": "{header:to}", "hop": "never"}
+        for name in ("in", "side")
+    ]
+    again = {"topic": f"again-{tmp_path.name}", "queue": "{header:ringfaust-queue}", "hop": "never"}
+    routes.append(again)
+    written = {"routes": routes, "queues": queues, **more}
+    app = Application(
+        tmp_path / "app", broker.bootstrap_servers, written, partitions=1, session_timeout_ms=6_000
+    )
+    app.create_topics()
+    try:
+        yield app
+    finally:
+        app.end()

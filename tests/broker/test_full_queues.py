@@ -1,0 +1,86 @@
+"""Full queues on a real worker and broker: who waits, who goes on, and who is told (R60 to R62)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ringfaust.app.broker import EmbeddedBroker
+from tests.broker.clients import DEADLINE_S, all_came_once, application, client_of, some
+from tests.chaos.rig import Application, until
+
+pytestmark = pytest.mark.kafka
+
+QUEUES = {
+    "slow": {"max_messages": 3, "when_full": "block", "consumer_timeout": 0},
+    "fast": {},
+    "strict": {"max_messages": 1, "when_full": "reject_newest", "max_message_bytes": 30},
+}
+
+
+@pytest.fixture
+def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
+    with application(broker, tmp_path, QUEUES) as app:
+        yield app
+
+
+async def test_what_is_for_a_full_queue_waits_and_nothing_of_it_is_lost(app: Application) -> None:
+    into, side, _ = app.inputs
+    worker = app.new_worker()
+    ids = some("s", 9)
+    async with client_of(app) as client:
+        await client.send(into, ids, "slow")
+        await client.send(into, ["behind"], "fast")
+        await client.send(side, ["beside"], "fast")
+        await client.until_ready("slow", *ids[:3])
+        await client.until_ready("fast", "beside")
+        told = [(await client.say("list", queue))["answer"]["pulled"] for queue in ("slow", "fast")]
+        assert told == [False, True]
+        assert worker.stop() == 0
+
+        worker.start()
+        await client.until_ready("slow", *ids[:3])
+        await client.say("attach", "slow", consumer="me", credit=1)
+        assert (await client.say("ack", "slow", consumer="me", message="s0"))["ok"]
+        await client.until_ready("slow", "s2", "s3")
+        worker.kill()
+        worker.wipe()
+
+        worker.start()
+        for message in ids[1:7]:
+            assert (await client.say("ack", "slow", consumer="me", message=message))["ok"]
+        await client.until_ready("fast", "beside", "behind")
+        assert await client.ready("slow") == ["s8"]
+        await all_came_once(app, client, "slow", "fast")
+    place = f"{into}, partition 0:"
+    assert f"{place} waits at offset 3, for queue 'slow' is full" in worker.said()
+    assert f"{place} goes on at offset 3, for queue 'slow' is pulled again" in worker.said()
+
+
+async def test_who_sent_what_is_refused_is_told(app: Application) -> None:
+    into = app.inputs[0]
+    app.new_worker()
+    async with client_of(app) as client:
+        await client.send(into, ["first", "second"], "strict")
+        told = await client.reply_to("second")
+        assert (told["ok"], told["reason"]) == (False, "queue_full")
+        assert (told["queue"], told["by"]) == ("strict", f"{into}/0/1")
+        await client.send(into, ["long"], "strict", a_header_of_mine="longer than all else")
+        assert (await client.reply_to("long"))["reason"] == "too_large"
+        await client.send(into, ["astray"], "nowhere")
+        assert (await client.reply_to("astray"))["reason"] == "unknown_queue"
+        counts = await client.counts("strict")
+        assert (counts["added"], counts["refused"], counts["dead"]) == (1, 2, 0)
+        await all_came_once(app, client, "strict")
+
+
+async def test_a_limit_that_is_lifted_lets_them_come(app: Application) -> None:
+    worker = app.new_worker()
+    ids = some("s", 50)
+    async with client_of(app) as client:
+        await client.send(app.inputs[0], ids, "slow")
+        await until(lambda: "'slow' is full" in worker.said(), DEADLINE_S, "it is blocked")
+        await client.say("configure", "slow", settings={"max_messages": -1})
+        await client.until_ready("slow", *ids)

@@ -1,0 +1,136 @@
+"""What a restart leaves of transactions and of messages that are not persistent (R81, R82)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.topic_reader import read_whole
+from tests.broker.clients import all_came_once, application, client_of
+from tests.chaos.rig import Application
+
+pytestmark = pytest.mark.kafka
+
+FRAGILE = {"ringfaust_delivery_mode": "non_persistent", "body": "the body, and it is long enough"}
+
+
+@pytest.fixture
+def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
+    queues = {"q": {"consumer_timeout": 0}, "picky": {"consumer_timeout": 0}}
+    addresses = {"prices": {"retroactive_count": 2, "subscriptions": {"all": None}}}
+    with application(broker, tmp_path, queues, addresses=addresses) as app:
+        yield app
+
+
+@pytest.mark.parametrize("disk", ["stays", "is lost"])
+async def test_a_prepared_transaction_survives_and_another_does_not(
+    app: Application, disk: str
+) -> None:
+    into = app.inputs[0]
+    worker = app.new_worker()
+    async with client_of(app) as client:
+        await client.send(into, ["A", "B"], "q")
+        await client.until_ready("q", "A", "B")
+        await client.say("attach", "q", consumer="me", credit=2)
+        for xid, acked, sent in (("x", "A", "C"), ("y", "B", "D")):
+            assert (await client.say("begin", xid=xid))["ok"]
+            assert (await client.say("ack", "q", consumer="me", message=acked, xid=xid))["ok"]
+            await client.send(into, [sent], "q", ringfaust_xid=xid)
+        await client.send(into, ["E"], "q")
+        await client.until_ready("q", "E")
+        assert (await client.say("prepare", xid="x"))["ok"]
+        worker.kill()
+        if disk == "is lost":
+            worker.wipe()
+        worker.start()
+
+        counts = await client.counts("q")
+        assert (counts["added"], counts["delivering"], counts["ready"]) == (3, 2, 1)
+        assert (await client.say("commit", xid="y"))["reason"] == "bad_command"
+        assert (await client.say("commit", xid="x"))["ok"]
+        counts = await client.counts("q")
+        assert (counts["added"], counts["acked"], counts["delivering"]) == (4, 1, 2)
+        await client.say("detach", "q", consumer="me")
+        assert sorted(await client.ready("q")) == ["B", "C", "E"]
+        await all_came_once(app, client, "q")
+
+
+async def test_a_restart_with_its_disk_loses_nothing(app: Application) -> None:
+    worker = app.new_worker()
+    async with client_of(app) as client:
+        await client.send(app.inputs[0], ["fragile"], "q", **FRAGILE)
+        await client.until_ready("q", "fragile")
+        worker.kill()
+        worker.start()
+        await client.until_ready("q", "fragile")
+
+
+async def test_what_is_not_persistent_is_lost_with_the_disk_and_counted(app: Application) -> None:
+    into = app.inputs[0]
+    worker = app.new_worker()
+    async with client_of(app) as client:
+        await client.say("attach", "q", consumer="me", credit=1)
+        await client.send(into, ["held"], "q", **FRAGILE)
+        await client.send(into, ["waits"], "q", **FRAGILE, ringfaust_delay_ms="600000")
+        await client.send(into, ["ready"], "q", **FRAGILE)
+        await client.send(into, ["stays"], "q")
+        await client.until_ready("q", "ready", "stays")
+        bodies = [value for value in await changelog(app) if b"long enough" in value]
+        assert bodies == [], "it costs no write of its body"
+        worker.kill()
+        worker.wipe()
+        worker.start()
+        await client.say("resume", "q", what="dispatch")  # any command that the queue is met by
+        await client.until_ready("q", "stays")
+        assert (await client.counts("q"))["lost"] == 2
+        # Its consumer has it, so it may still be acked; to be handed over again it lacks its body.
+        await client.say("recover", "q", consumer="me")
+        counts = await client.counts("q")
+        assert (counts["lost"], counts["delivering"]) == (3, 1)
+        await all_came_once(app, client, "q")
+
+
+async def changelog(app: Application) -> list[bytes]:
+    values: list[bytes] = []
+    client = {"bootstrap_servers": app.servers}
+    topics = [app.topic("changelog")]
+    await read_whole(client, topics, lambda some: values.extend(each.value or b"" for each in some))
+    return values
+
+
+async def test_an_address_keeps_its_messages_over_a_lost_disk(app: Application) -> None:
+    into = app.inputs[0]
+    worker = app.new_worker()
+    async with client_of(app) as client:
+        await client.send(into, ["p1", "p2", "p3"], "prices")
+        await client.until_ready("prices::all", "p1", "p2", "p3")
+        worker.kill()
+        worker.wipe()
+        worker.start()
+        asked = {"address": "prices", "consumer": "ann", "credit": 9, "subscription": "mine"}
+        assert (await client.say("subscribe", **asked))["ok"]
+        assert (await dispatched_to(app, "ann", 2)) == ["p2", "p3"]
+        await client.say("detach", "prices::mine", consumer="ann")
+        await client.send(into, ["p4"], "prices")
+        await client.until_ready("prices::mine", "p2", "p3", "p4")
+        await all_came_once(app, client, "prices::all", "prices::mine")
+
+
+async def dispatched_to(app: Application, consumer: str, count: int) -> list[str]:
+    """The ids of the first messages that a consumer was handed."""
+    found: list[str] = []
+    async with AIOKafkaConsumer(
+        app.topic("dispatched"), bootstrap_servers=app.servers, auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as records:  # fmt: skip
+        async for record in records:
+            said = dict(record.headers)
+            if said["ringfaust-consumer"] == consumer.encode():
+                found.append(said["ringfaust-id"].decode())
+            if len(found) == count:
+                return found
+    raise AssertionError
