@@ -29,16 +29,19 @@ class Script:
     def __init__(self, rng: random.Random, plan: Plan) -> None:
         self._rng = rng
         self._plan = plan
-        self._queues = [*plan.queues, *plan.queues, CREATED]
+        self._queues = [*plan.queues] * 4 + [CREATED]
         if plan.addresses:
             self._queues += MEMBERS
-        self._targets = [*plan.queues] * 2 + [CREATED, *plan.addresses, *plan.addresses]
-        self._ids: list[str] = []
+        self._targets = [*plan.queues] * 4 + [CREATED] + [*plan.addresses] * 5
+        self._sent: list[tuple[str, str]] = [("m0", CREATED)]
+        """Id and destination of each message."""
+        self._delayed = self._sent[:]
         self._numbers = 0
         self._units = PARTITIONS + plan.far_partitions
         self._open: list[str] = []
         self._has_xids = rng.random() < 0.4
-        self._draws = [(getattr(self, f"_{name}"), weight) for name, weight in _WEIGHTS]
+        weights = {**_WEIGHTS, "xid": 14 if self._has_xids else 0.2}
+        self._draws = [(getattr(self, f"_{name}"), weight) for name, weight in weights.items()]
 
     def steps(self, count: int = STEPS) -> list[Step]:
         draws, weights = zip(*self._draws, strict=True)
@@ -53,15 +56,15 @@ class Script:
     def _message(self) -> tuple[str, str, dict[str, Any]]:
         """Topic, queue and what its headers say."""
         rng = self._rng
-        message_id = f"m{self._next()}"
-        self._ids.append(message_id)
+        message_id, target = f"m{self._next()}", rng.choice(self._targets)
+        self._sent.append((message_id, target))
         fields: dict[str, Any] = {"id": message_id}
         if rng.random() < 0.1:
             del fields["id"]
         for name, share, values in (
             ("priority", 0.4, (1, 4, 9)),
             ("group", 0.2, ("g", "h")),
-            ("delay-ms", 0.15, (0, 10, 30, 30, 100)),
+            ("delay-ms", 0.15, (0, 10, 30, 30, 100, 400)),
             ("deliver-at-ms", 0.03, (999_000, 1_000_100)),
             ("ttl-ms", 0.2, (0, 5, 20, 80)),
             ("expires-at-ms", 0.03, (999_000, 1_000_200)),
@@ -79,7 +82,9 @@ class Script:
             fields["size"] = rng.choice([0, 30])
         if rng.random() < 0.01:
             fields["priority"] = "high"
-        return rng.choice(("keyed", "keyed", "timed", "far")), rng.choice(self._targets), fields
+        if "delay-ms" in fields:
+            self._delayed.append((message_id, target))
+        return rng.choice(("keyed", "keyed", "timed", "far")), target, fields
 
     def _send(self) -> Step:
         return ("send", *self._message())
@@ -153,24 +158,28 @@ class Script:
         if rng.random() < 0.5:
             command["reply"] = f"r{self._next()}"
         is_late, by_name = rng.random() < 0.15, rng.random() < 0.2
-        return ("settle", rng.choice(self._queues), rng.randrange(6), command, is_late, by_name)
+        return ("settle", rng.randrange(100), command, is_late, by_name)
 
     def _operate(self) -> Step:
         rng = self._rng
         queue = rng.choice(self._queues)
         kind = rng.choice(
-            ("configure", "configure", "pause", "resume", "resume", "purge", "remove", "move")
-            + ("cancel_scheduled", "deliver_now", "create_queue", "delete_queue", "list")
+            ("configure", "pause", "resume", "purge", "remove", "move", "create_queue", "list") * 2
+            + ("configure", "resume", "delete_queue", "cancel_scheduled", "deliver_now")
         )
         more: dict[str, Any] = {}
         if kind in ("remove", "move", "cancel_scheduled", "deliver_now"):
-            more["message"] = rng.choice([*self._ids[-12:], "m0"])
+            is_late = kind in ("cancel_scheduled", "deliver_now")
+            more["message"], queue = rng.choice((self._delayed if is_late else self._sent)[-12:])
+            queue = rng.choice(MEMBERS) if queue == ADDRESS else queue
         if kind == "move":
             more["to"] = rng.choice([name for name in self._queues if home(name) == home(queue)])
         if kind in ("pause", "resume"):
             more["what"] = rng.choice(("pulling", "dispatch"))
         if kind == "configure":
             settings = random_settings(rng)
+            more["settings"] = {"ring_size": 1, "shrink": "eager"}
+        if kind == "configure" and rng.random() < 0.7:
             more["settings"] = dict(
                 rng.sample([*settings.items(), ("ring_size", rng.choice([1, 2, 4, -1]))], 1)
             )
@@ -251,9 +260,8 @@ class Script:
         return ("compact", self._rng.randrange(PARTITIONS))
 
 
-_WEIGHTS = (
-    ("send", 22), ("burst", 4), ("open_or_close", 3), ("attach", 8), ("consume", 6), ("settle", 14),
-    ("operate", 6), ("xid", 3), ("nonsense", 0.5), ("work", 24), ("fetch", 4), ("turn", 4),
-    ("land", 5), ("crash", 1.5), ("assign", 2.5), ("zombie", 1.5), ("advance", 6), ("skew", 0.7),
-    ("compact", 0.7),
-)  # fmt: skip
+_WEIGHTS = {
+    "send": 22, "burst": 4, "open_or_close": 3, "attach": 8, "consume": 6, "settle": 14,
+    "operate": 9, "nonsense": 0.5, "work": 24, "fetch": 4, "turn": 4, "land": 5, "crash": 1.5,
+    "assign": 2.5, "zombie": 1.5, "advance": 6, "skew": 0.7, "compact": 0.7,
+}  # fmt: skip

@@ -39,10 +39,10 @@ class World:
         self._units = units(plan)
         self._owners: dict[Unit, int] = {}
         self._open: dict[str, Transaction] = {}
-        self._dispatched: dict[str, list[tuple[str, str, int]]] = {}
-        """By queue: consumer, message and number of each delivery that was read."""
+        self._dispatched: list[tuple[int, str, str, str, int]] = []
+        """Partition, queue, consumer, message and number of each delivery that was read."""
         self._read: dict[int, int] = {}
-        self._settled: set[tuple[int, int]] = set()
+        self._settled: set[tuple[int, str, str, str, int]] = set()
         self._sent = 0
         self._crashes = 0
 
@@ -94,19 +94,16 @@ class World:
     def _do_nonsense(self, number: int, text: str) -> None:
         self.broker.write(("control", number), [(None, text.encode(), [])])
 
-    def _do_settle(
-        self, queue: str, nth: int, command: dict[str, Any], late: bool, by_name: bool
-    ) -> None:
+    def _do_settle(self, nth: int, command: dict[str, Any], late: bool, by_name: bool) -> None:
         """The `nth` delivery that its consumer has read and not settled; any at all if `late`."""
-        number = home(queue)
-        self._read_dispatched(number)
-        known = self._dispatched.get(queue, [])
-        if not late:
-            known = [each for each in known if (number, each[2]) not in self._settled]
+        for number in range(PARTITIONS):
+            self._read_dispatched(number)
+        known = [each for each in self._dispatched if late or each not in self._settled]
         if not known:
             return
-        consumer, message, delivery = known[nth % len(known)]
-        self._settled.add((number, delivery))
+        chosen = known[nth % len(known)]
+        self._settled.add(chosen)
+        number, queue, consumer, message, delivery = chosen
         command = {**command, "queue": queue, "consumer": consumer, "message": message}
         if not by_name:
             command["delivery"] = delivery
@@ -117,14 +114,10 @@ class World:
         records, self._read[number] = log.read(self._read.get(number, 0), _ALL)
         for record in records:
             said = {name: value.decode() for name, value in record.headers}
-            queue = said["ringfaust-queue"]
-            self._dispatched.setdefault(queue, []).append(
-                (
-                    said["ringfaust-consumer"],
-                    said["ringfaust-id"],
-                    int(said["ringfaust-delivery"]),
-                )
+            queue, consumer, message, delivery = (
+                said[f"ringfaust-{name}"] for name in ("queue", "consumer", "id", "delivery")
             )
+            self._dispatched.append((number, queue, consumer, message, int(delivery)))
 
     # --- workers ---------------------------------------------------------------------------------
 
