@@ -123,9 +123,12 @@ def _unrouted(effect: e.Unrouted, step: int) -> str:
 
 
 def _dead(effect: e.Dead, step: int) -> str:
-    return _about("dead", effect.queue, effect.message, step) + (
-        f',"reason":"{effect.reason}","consumer":{quoted(effect.consumer)}'
-        f',"attempt":{effect.message.attempts},"text":{quoted(effect.text)}'
+    message = effect.message
+    # One that was refused was never added, so this alone says where it came from.
+    source = "" if message.sequence else f',"source":{quoted(message.payload.source)}'
+    return _about("dead", effect.queue, message, step) + (
+        f'{source},"reason":"{effect.reason}","consumer":{quoted(effect.consumer)}'
+        f',"attempt":{message.attempts},"text":{quoted(effect.text)}'
     )
 
 

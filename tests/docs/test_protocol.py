@@ -29,10 +29,13 @@ from ringfaust.errors import WireError
 from ringfaust.wire import control, events, output
 from ringfaust.wire import headers as h
 from ringfaust.wire.record import Payload, Role
+from ringfaust.wire.route import PROPERTIES_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 EXAMPLES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-HEADERS = {value for name, value in vars(h).items() if name.isupper()} - {h.PREFIX}
+HEADERS = {
+    value for name, value in vars(h).items() if name.isupper() and isinstance(value, str)
+} - {h.PREFIX}
 UNREADABLE = {WireError("").reason, "too_large"}
 
 
@@ -109,7 +112,10 @@ def test_reasons_are_those_of_the_code() -> None:
 
 MESSAGE = Message(
     "id", 1, due_position(5, 1), 4, 1, 9, 5, "group", 2, 2, ("me",), 80,
-    Payload(b"key", b"value", (("theirs", b"1"),), "in/0/0"),
+    Payload(
+        b"key", b"value", (("theirs", b"1"), (h.PROPERTIES, b"{}"), (h.REDRIVES, b"1")), "in/0/0"
+    ),
+    persistent=False,
 )  # fmt: skip
 DELIVERY = Delivery(1, "me", MESSAGE, 2)
 EFFECTS: tuple[e.Effect, ...] = (
@@ -122,6 +128,11 @@ EFFECTS: tuple[e.Effect, ...] = (
     e.Evicted("q", MESSAGE, EvictReason.OVERFLOW, "cause", 3, 3, 7, "full"),
     e.Expired("q", MESSAGE, "me"),
     e.Dead("q", MESSAGE, DeadReason.REJECTED, "me", "text"),
+    e.Lost("q", MESSAGE),
+    e.Unrouted("q", MESSAGE),
+    e.Pending("q", "xid", "id"),
+    e.Decided("", "xid", True),
+    e.ConfiguredAddress("q", {}),
     e.Removed("q", MESSAGE),
     e.MovedOut("q", MESSAGE, "other"),
     e.Attached("q", "me", True, 0),
@@ -181,12 +192,21 @@ def test_events_are_those_of_the_code() -> None:
 
 def test_replies_are_as_shown() -> None:
     shown = [json.loads(text) for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)]
-    done, refused, listed = shown
-    assert json.loads(output.reply_record("me", [], None)[1] or b"") == done
+    done, refused, sent, listed = shown
+    assert json.loads(output.reply_record("me", None)[1] or b"") == done
     no = e.Refused("q", Refusal(refused["reason"]), refused["about"], refused["text"])
-    assert json.loads(output.reply_record("me", [no], None)[1] or b"") == refused
+    assert json.loads(output.reply_record("me", no)[1] or b"") == refused
+    no = e.Refused(sent["queue"], Refusal(sent["reason"]), sent["about"], sent["text"])
+    key, value, _ = output.refused_send_record(sent["about"], no, sent["by"])
+    assert (key, json.loads(value or b"")) == (sent["about"].encode(), sent)
     assert listed["answer"]["counts"].keys() == Counts().as_dict().keys()
-    assert listed["answer"].keys() == {"ready", "delivering", "scheduled", "counts"}
+    assert listed["answer"].keys() == {"ready", "delivering", "scheduled", "counts", "pulled"}
+
+
+def test_a_refused_sends_line_says_where_it_came_from() -> None:
+    refused = e.Dead("q", MESSAGE._replace(sequence=0), DeadReason.LIMIT, "", "text")
+    line = json.loads(events.WRITERS[e.Dead](refused, 1) + events.event_tail(7, "in/0/0"))
+    assert (line["sequence"], line["source"]) == (0, "in/0/0")
 
 
 # --- numbers ------------------------------------------------------------------------------------
@@ -203,6 +223,11 @@ def test_replies_are_as_shown() -> None:
         ("credit of a consumer", limits.CREDIT),
         ("consumers of a queue", limits.CONSUMERS),
         ("priorities", limits.PRIORITIES),
+        ("a selector", limits.SELECTOR_CHARS),
+        ("ringfaust-properties", PROPERTIES_BYTES),
+        ("distributed transactions open in a partition", limits.XIDS),
+        ("sends and acks in one of them", limits.XID_OPERATIONS),
+        ("`retroactive_count` of an address", limits.RETAINED),
         ("ended deliveries remembered of a consumer, at least", limits.ENDED_REMEMBERED),
         ("detached consumers remembered of a queue", limits.DEPARTED_REMEMBERED),
         ("consumers remembered with a message", limits.HOLDERS),
