@@ -10,7 +10,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError
 
-from ringfaust.client.connection import Connection, encode
+from ringfaust.client.connection import PARTING_S, Connection, encode, stop
 from ringfaust.client.errors import ClientError, Closed, NoAnswer, Refused
 from ringfaust.client.locate import Place, locate
 from ringfaust.wire import headers as h
@@ -68,7 +68,9 @@ class Attachment:
         self._is_home = place.is_certain
         try:
             await self._attach_at(place.partition)
-        except BaseException:
+        except BaseException as error:
+            if self._reader is not None and not isinstance(error, Refused):
+                await self._detach()  # it may be attached yet, when the worker comes to it
             await self._stop_reading()
             raise
         self._beating = asyncio.create_task(self._stay_alive())
@@ -143,7 +145,7 @@ class Attachment:
         before, self._reader = self._reader, reader
         self.partition, self._fence = partition, 0
         if before is not None:
-            await before.stop()
+            await stop(before)
         await self._connection.ask(partition, self._command)
 
     async def _attach_again(self) -> None:
@@ -166,15 +168,16 @@ class Attachment:
     async def _detach(self) -> None:
         """In vain where the brokers are gone: then the worker detaches it for its silence."""
         try:
-            raw = encode({"type": "detach", **self._who})
-            await self._connection.tell(self.partition, raw)
-        except (KafkaError, ClientError) as error:
+            async with asyncio.timeout(PARTING_S):
+                raw = encode({"type": "detach", **self._who})
+                await self._connection.tell(self.partition, raw)
+        except (TimeoutError, KafkaError, ClientError) as error:
             log.warning("%s is not detached: %r", self._who["consumer"], error)
 
     async def _stop_reading(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            await reader.stop()
+            await stop(reader)
 
     # --- staying alive ---------------------------------------------------------------------------
 

@@ -23,6 +23,10 @@ from ringfaust.wire.record import Headers, Role
 log = logging.getLogger(__name__)
 
 
+PARTING_S = 5.0
+"""How long a farewell may take where the brokers are away."""
+
+
 class Record(NamedTuple):
     """A record to be written."""
 
@@ -67,6 +71,22 @@ def encode(command: Mapping[str, Any]) -> bytes:
     return raw
 
 
+async def stop(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
+    """Stop it. What a producer has not written is lost where the brokers stay away."""
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        async with asyncio.timeout(PARTING_S):
+            await client.stop()
+    except TimeoutError:
+        log.warning("the brokers are away: what was not written is given up")
+    except asyncio.CancelledError:
+        if task.cancelling():
+            raise
+        # aiokafka cancels a fetch that waits for its broker, and stumbles over it half way.
+        await client._client.close()  # noqa: SLF001
+
+
 class Connection:
     """Brokers and worker of one application; shared by what works together."""
 
@@ -74,6 +94,8 @@ class Connection:
         self.name = new_name()
         self.application = options.get("application", "ringfaust")
         self.timeout_ms = options.get("timeout_ms", 60_000)
+        if self.timeout_ms < 1:
+            raise BadArgument(f"timeout_ms must be 1 or more, not {self.timeout_ms}")
         self.kafka: dict[str, Any] = {
             "bootstrap_servers": options.get("bootstrap_servers", "127.0.0.1:9092"),
             **options.get("client_options", {}),
@@ -86,6 +108,8 @@ class Connection:
         self._reading: asyncio.Task[None] | None = None
         self._awaited: dict[bytes, asyncio.Future[dict[str, Any]]] = {}
         self._asked = 0
+        self._failure: Exception | None = None
+        """Why no more answers are read."""
 
     def topic(self, role: Role) -> str:
         """The name of one of our topics."""
@@ -112,7 +136,7 @@ class Connection:
         try:
             await producer.start()
         except BaseException:
-            await producer.stop()
+            await stop(producer)
             raise
         self._producer = producer
 
@@ -133,7 +157,7 @@ class Connection:
             await asyncio.wait([self._reading])
         for client in (self._replies, self._producer):
             if client is not None:
-                await client.stop()
+                await stop(client)
         self._reading = self._replies = self._producer = None
         self._give_up(Closed("the client was closed while it waited for an answer"))
 
@@ -163,7 +187,7 @@ class Connection:
             for place, end in (await reader.end_offsets(places)).items():
                 reader.seek(place, end)
         except BaseException:
-            await reader.stop()
+            await stop(reader)
             raise
         return reader
 
@@ -219,6 +243,8 @@ class Connection:
 
     def expect(self) -> tuple[str, asyncio.Future[dict[str, Any]]]:
         """A key for a reply, and what will hold it."""
+        if self._failure is not None:
+            raise self._failure
         self._asked += 1
         key = f"{self.name}/{self._asked}"
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -251,8 +277,8 @@ class Connection:
                 if future is not None and not future.done():
                     future.set_result(json.loads(record.value))
         except Exception as error:
+            self._failure = error
             self._give_up(error)
-            raise
 
     def _give_up(self, error: Exception) -> None:
         for future in self._awaited.values():

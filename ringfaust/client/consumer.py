@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, Unpack
 
 from ringfaust.client.attachment import Attachment
-from ringfaust.client.connection import Connection, encode, new_name
+from ringfaust.client.connection import PARTING_S, Connection, encode, new_name
 from ringfaust.client.errors import (
     BadArgument,
+    ClientError,
     Closed,
     NoAnswer,
     Refused,
@@ -80,6 +81,9 @@ class RingConsumer:
         self.name = options.get("name") or new_name()
         self.queue = queue or subscription_queue(self.name, options)
         self.ack_mode: AckMode = options.get("ack_mode", "individual")
+        beat_s = options.get("heartbeat_ms", 10_000) / 1000
+        if beat_s <= 0:
+            raise BadArgument("heartbeat_ms must be 1 or more")
         self._options = options
         self._session = session
         self._connection = session.connection if session else Connection(options)
@@ -89,7 +93,7 @@ class RingConsumer:
             self._connection,
             command,
             self.queue,
-            options.get("heartbeat_ms", 10_000) / 1000,
+            beat_s,
             on_beat=self._write_lazy,
             on_lost=self._lost,
         )
@@ -111,7 +115,7 @@ class RingConsumer:
         return self._attachment.partition
 
     async def start(self) -> None:
-        """Find the queue, and attach.
+        """Find the queue, and attach. Once: what was closed is not started again.
 
         Raises:
             Refused: the worker did not take it: `unknown_queue` or `consumer_limit` say.
@@ -119,6 +123,8 @@ class RingConsumer:
             ClientError: there is no such application.
             KafkaError: the brokers cannot be reached, or refuse us.
         """
+        if self.partition >= 0:
+            raise ClientError(f"{self.name} was started already; make another consumer")
         try:
             if self._session is None:
                 await self._connection.start()
@@ -132,7 +138,10 @@ class RingConsumer:
         """Detach, and disconnect. What it held comes back and does not count as tried."""
         self._is_closed = True
         try:
-            await self._write_lazy()
+            async with asyncio.timeout(PARTING_S):
+                await self._write_lazy()
+        except TimeoutError:
+            log.warning("%s: %d acks were not written", self.name, len(self._lazy))
         finally:
             self._held.clear()
             await self._attachment.close()

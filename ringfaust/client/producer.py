@@ -11,7 +11,7 @@ from typing import Self, Unpack
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import ConsumerStoppedError
 
-from ringfaust.client.connection import Connection, ConnectOptions
+from ringfaust.client.connection import Connection, ConnectOptions, stop
 from ringfaust.client.errors import ClientError, Refused
 from ringfaust.client.outgoing import Outgoing, SendOptions
 from ringfaust.client.transactions import Transactions
@@ -70,7 +70,7 @@ class RingProducer:
         """Wait until the brokers have what was sent, and disconnect."""
         await self._transactions.close()
         if self._replies is not None:
-            await self._replies.stop()
+            await stop(self._replies)
         await self._connection.close()
 
     async def __aenter__(self) -> Self:

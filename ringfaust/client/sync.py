@@ -34,6 +34,10 @@ class _Loop:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    @property
+    def is_open(self) -> bool:
+        return self._loop is not None
+
     def open(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="ringfaust", daemon=True)
@@ -101,6 +105,8 @@ class _Face:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if not self._loop.is_open:
+            return
         try:
             self._loop.run(self._inner.__aexit__(kind, error, trace))
         finally:

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
-from ringfaust.client.connection import Record
+from ringfaust.client.connection import Record, stop
 from ringfaust.client.errors import OutcomeUnknown
 
 
@@ -67,7 +67,7 @@ class Transactions:
             try:
                 await producer.start()
             except BaseException:
-                await producer.stop()
+                await stop(producer)
                 raise
             self._producer = producer
         return self._producer
@@ -80,7 +80,7 @@ class Transactions:
 
     async def _drop(self, producer: AIOKafkaProducer) -> None:
         self._producer = None
-        await producer.stop()
+        await stop(producer)
 
 
 async def _send(producer: AIOKafkaProducer, records: Sequence[Record]) -> list[RecordMetadata]:

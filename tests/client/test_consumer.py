@@ -58,6 +58,8 @@ async def test_the_loop_ends_when_the_consumer_is_closed(rig: Rig) -> None:
     assert seen == ["a", "b", "c"]
     with pytest.raises(Closed):
         await consumer.receive()
+    with pytest.raises(ClientError, match="was started already"):
+        await consumer.start()
 
 
 async def test_no_more_is_handed_out_than_there_is_credit(rig: Rig) -> None:
@@ -273,6 +275,8 @@ async def test_a_wrong_application_is_told_at_once(rig: Rig) -> None:
     [
         ({"credit": -1}, "credit"),
         ({"credit": 100_001}, "credit"),
+        ({"heartbeat_ms": 0}, "heartbeat_ms"),
+        ({"timeout_ms": 0}, "timeout_ms"),
         ({"ack_mode": "perhaps"}, "ack_mode"),
         ({"name": "x" * 250}, "consumer"),
         ({"address": "prices"}, "either a queue or an address"),

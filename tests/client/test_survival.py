@@ -96,6 +96,10 @@ async def test_brokers_that_go_and_come_back(tmp_path: Path) -> None:
                 (message,) = await take(consumer, 1)
                 assert (message.id, message.redelivered) == ("meanwhile", False)
                 await message.ack(confirm=True)
+                broker.stop()
+                async with asyncio.timeout(DEADLINE_S):  # they do not wait for ever to close
+                    await consumer.close()
+                    await producer.close()
         finally:
             rig.app.end()
 
