@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import groupby
 from typing import Any
 
 from tests.sim.broker import Broker, Record
-from tests.sim.causes import Causes, Send
+from tests.sim.causes import Causes
 from tests.sim.partition_book import PartitionBook
 from tests.sim.plan import ADDRESS, PARTITIONS, Plan
 from tests.sim.queue_book import Line, Told, demand
+from tests.sim.sends import Send
 
 _ALL = 1_000_000
 _OF_TIME = ("tick", "start")
@@ -33,6 +35,11 @@ class Bookkeeper:
             partition.check_inputs()
             partition.check_lists(when)
         self._check_hop()
+
+    @property
+    def told(self) -> Counter[str]:
+        """How often each event was told, with its reason if it has one."""
+        return sum((partition.told for partition in self._partitions), Counter())
 
     def _check_hop(self) -> None:
         """Each record of a topic that takes the hop has taken it once, or was told unreadable."""
@@ -69,6 +76,7 @@ class _Reader:
         self._replies: list[tuple[str, str]] = []
         self._lists: dict[str, dict[str, Any]] = {}
         self.unreadable_before_hop: list[str] = []
+        self.told: Counter[str] = Counter()
 
     def _new(self, topic: str) -> list[Record]:
         found, self._at[topic] = self._broker.log(topic, self._number).read(
@@ -91,6 +99,8 @@ class _Reader:
         for record in self._new("events"):
             assert record.value is not None
             lines += map(json.loads, record.value.decode().split("\n"))
+        for line in lines:
+            self.told[f"{line['event']} {line.get('reason', '')}".strip()] += 1
         for (_, by), group in groupby(lines, key=lambda line: (line["step"], line["by"])):
             self._read_group(by, list(group))
 

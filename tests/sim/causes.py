@@ -2,61 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, NamedTuple
+from typing import Any
 
-from tests.sim.broker import Record
 from tests.sim.partition_book import PartitionBook
 from tests.sim.plan import ADDRESS, DECLARED, SELECTORS
 from tests.sim.queue_book import WINDOW, Held, Line, QueueBook, Told, demand
+from tests.sim.sends import Send
 
 _ENTRIES = ("added", "scheduled", "unrouted", "pending")
-
-
-class Send(NamedTuple):
-    """What a producer's record asks for, read in our own way."""
-
-    queue: str
-    source: str
-    record: Record
-    said: dict[str, str]
-    now_ms: int
-
-    @property
-    def id(self) -> str:
-        return self.said.get("id", self.source)
-
-    @property
-    def xid(self) -> str:
-        return self.said.get("xid", "")
-
-    def properties(self) -> dict[str, Any]:
-        plain = {n: v.decode() for n, v in self.record.headers if not n.startswith("ringfaust-")}
-        return {**plain, **json.loads(self.said.get("properties", "{}"))}
-
-    def told(self, sequence: int, *, copied: bool = False, now_ms: int = 0) -> Told:
-        """The message that it makes. `copied`: by an address, for a queue that came later."""
-        record, said = self.record, self.said
-        kept = [pair for pair in record.headers if not _is_ours(pair[0])]
-        size = len(record.key or b"") + len(record.value or b"")
-        size += sum(len(name) + len(value) for name, value in kept)
-        due_ms = self._time("deliver-at-ms", "delay-ms")
-        return Told(
-            sequence, self.id, self.source, int(said.get("priority", 4)), said.get("group", ""),
-            0 if copied or due_ms <= now_ms else due_ms, self._time("expires-at-ms", "ttl-ms"),
-            size, self.properties(), said.get("delivery-mode") != "non_persistent",
-        )  # fmt: skip
-
-    def _time(self, at: str, after: str) -> int:
-        if at in self.said:
-            return int(self.said[at])
-        wait_ms = int(self.said.get(after, 0))
-        return self.now_ms + wait_ms if wait_ms > 0 else 0
-
-
-def _is_ours(header: str) -> bool:
-    kept = ("ringfaust-properties", "ringfaust-redrives")
-    return header.startswith("ringfaust-") and header not in kept
 
 
 class Causes:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.sim.plan import ADDRESS, DECLARED, Plan
 from tests.sim.queue_book import WINDOW, Client, Held, Line, QueueBook, Told, demand
+from tests.sim.victims import check_turn, judge_victim
 
 ROUNDS = 1e9
 
@@ -120,7 +121,7 @@ class PartitionBook:
         message = queue.scheduled.get(line["sequence"])
         demand(message is not None, "it is not scheduled:", line)
         assert message is not None
-        self._check_turn(queue, message, line)
+        check_turn(self.command, queue, message, line)
         if self.command.get("type") == "deliver_now":
             message.due_ms = line["time_ms"]
         demand(message.due_ms == line["due_ms"] <= line["time_ms"], "it is not due:", line)
@@ -128,12 +129,6 @@ class PartitionBook:
             self._demand_room(queue, line)
         queue.take(message)
         queue.put(message)
-
-    def _check_turn(self, queue: QueueBook, message: Told, line: Line) -> None:
-        """What is due goes by (time, sequence)."""
-        if self.command.get("type") != "deliver_now":
-            first = min(queue.scheduled.values(), key=lambda m: (m.due_ms, m.sequence))
-            demand(first is message, first.id, "is due first:", line)
 
     def _demand_room(self, queue: QueueBook, line: Line) -> None:
         ring_size = queue.spec["ring_size"]
@@ -234,7 +229,7 @@ class PartitionBook:
         else:
             demand(held is None, "a consumer holds it:", line)
             message = queue.find(line)
-            self._judge_victim(queue, message, line)
+            judge_victim(self, queue, message, line)
             queue.take(message)
         demand(not message.is_over(line["time_ms"]), "it has expired:", line)
         demand(line["ready"] == len(queue.ready), len(queue.ready), "are ready:", line)
@@ -243,43 +238,6 @@ class PartitionBook:
         queue.evict(message)
         form = queue.spec["evicted_payload"]
         self.outputs["evicted"].append((queue.name, message, reason, line["cause"], form))
-
-    def _judge_victim(self, queue: QueueBook, message: Told, line: Line) -> None:
-        reason, ring_size, ready = line["reason"], queue.spec["ring_size"], len(queue.ready)
-        lowest = min(queue.ready.values(), key=lambda m: m.position, default=None)
-        expired = [m.id for m in queue.ready.values() if m.is_over(line["time_ms"])]
-        demand(not expired, expired, "leave first:", line)
-        came = [message_id for name, message_id in self.adds if name == queue.name]
-        if reason == "overflow":
-            demand(0 <= ring_size < ready, "the ring is not overfull:", line)
-            demand(message is queue.victim(), queue.victim().id, "is the victim:", line)
-            demand(line["cause"] in came, "its cause did not come in:", line)
-            self.overflows.append(queue.name)
-        elif reason == "scheduled_overflow":
-            demand(0 <= ring_size <= ready, "the ring has room:", line)
-            if queue.spec["scheduled_when_full"] == "displace":
-                demand(message is lowest, "it is not the oldest:", line)
-                self.displaced = (queue.name, line["cause"])
-            else:
-                demand(message.sequence in queue.scheduled, "it was not scheduled:", line)
-                self._check_turn(queue, message, line)
-        elif reason == "limit":
-            when_full = queue.spec["when_full"]
-            demand(queue.exceeds(queue.messages, queue.size_bytes), "within its limits:", line)
-            demand(line["cause"] in came, "its cause did not come in:", line)
-            if when_full == "drop_newest":
-                demand(message.id == line["cause"], "it is not the newest:", line)
-            elif when_full == "drop_lowest_priority":
-                least = min(queue.ready.values(), key=lambda m: (m.priority, m.position))
-                demand(message is least, least.id, "is the least:", line)
-            else:
-                demand(message is lowest, "it is not the oldest:", line)
-        else:
-            demand(message is lowest, "it is not the oldest:", line)
-            is_asked = (
-                reason == "purge" or 0 <= ring_size < ready and queue.spec["shrink"] == "eager"
-            )
-            demand(is_asked, "there is no reason to:", line)
 
     def _expired(self, queue: QueueBook, line: Line) -> None:
         if line["delivery"]:

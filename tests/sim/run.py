@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from tests.sim.host import virtual
 from tests.sim.plan import Plan, random_plan
@@ -49,17 +50,29 @@ def play(plan: Plan, steps: Sequence[Step]) -> World:
     return world
 
 
-def fault(given: History) -> str:
-    """What is wrong with it, or nothing."""
+def fault(given: History, told: Counter[str] | None = None) -> str:
+    """What is wrong with it, or nothing. `told`: to count there what the events told."""
     try:
-        play(*given)
+        world = play(*given)
     except Exception as error:
         return "".join(traceback.format_exception_only(error)).strip()
+    if told is not None:
+        told.update(world.told)
     return ""
 
 
 def shrink(given: History, fails: Callable[[History], object]) -> History:
-    """Leave steps out, many at a time at first, as long as it still fails."""
+    """Leave out what is not needed, as long as it still fails: steps, then settings."""
+    given = given._replace(steps=_fewer(given, fails))
+    for plan in _plainer(given.plan):
+        merged = plan(given.plan)
+        if merged != given.plan and fails(given._replace(plan=merged)):
+            given = given._replace(plan=merged)
+    return given
+
+
+def _fewer(given: History, fails: Callable[[History], object]) -> list[Step]:
+    """Many steps at a time at first."""
     steps = list(given.steps)
     size = max(len(steps) // 2, 1)
     while True:
@@ -71,5 +84,23 @@ def shrink(given: History, fails: Callable[[History], object]) -> History:
             else:
                 start += size
         if size == 1 and not left_out:
-            return given._replace(steps=steps)
+            return steps
         size = max(size // 2, 1)
+
+
+def _plainer(plan: Plan) -> Iterator[Callable[[Plan], Plan]]:
+    """Ways to leave one thing out of a plan."""
+    yield lambda now: Plan(now.queues, now.addresses)
+    yield lambda now: now._replace(addresses={})
+    for queue, settings in plan.queues.items():
+        yield lambda now, queue=queue: now._replace(queues=_without(now.queues, queue))
+        for name in settings:
+            yield lambda now, queue=queue, name=name: now._replace(
+                queues={**now.queues, queue: _without(now.queues[queue], name)}
+                if queue in now.queues
+                else now.queues
+            )
+
+
+def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    return {each: value for each, value in fields.items() if each != name}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,8 @@ class World:
         self._settled: set[tuple[int, str, str, str, int]] = set()
         self._sent = 0
         self._crashes = 0
+        self.told: Counter[str] = Counter()
+        """What the events told in the end, counted."""
 
     def do(self, step: Step) -> None:
         getattr(self, f"_do_{step[0]}")(*step[1:])
@@ -213,6 +216,7 @@ class World:
                 self._do_say(home(queue), command, 1)
             self._settle_down()
             bookkeeper.read(when)
+            self.told = bookkeeper.told
             self._do_advance(_LATER_MS)
         if not self.plan.has_fragile:
             for number, journal in self.journals.items():
