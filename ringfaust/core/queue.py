@@ -235,7 +235,8 @@ class Queue:
         if self.lane_counts[only] == self.counts.ready:  # as in most rings: one priority
             return self.lane(only).first()[1]  # type: ignore[index, no-any-return]
         rows = [self.lane(i).first() for i, count in enumerate(self.lane_counts) if count]
-        return min(row for row in rows if row is not None)[1]  # type: ignore[no-any-return]
+        found: list[Message] = [row[1] for row in rows if row is not None]
+        return min(found, key=lambda message: (message.position, message.sequence))
 
     def victim(self) -> Message:
         """Which ready message leaves an overfull ring (R3, R4); the expired are gone already."""

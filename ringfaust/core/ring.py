@@ -143,7 +143,7 @@ class Ring:
         message = unsent(send)._replace(
             sequence=sequence, position=plain_position(sequence), expires_at_ms=0, due_ms=0
         )
-        if 0 < send.expires_at_ms <= now:
+        if 0 < send.expires_at_ms <= now and not queue.as_artemis:
             return message
         if send.due_ms > now:
             return None
@@ -195,6 +195,10 @@ class Ring:
         if message.due_ms > self.now:
             queue.unschedule(message)
             self._evicted(queue, message, EvictReason.LIMIT, message.id)
+        elif message.due_ms:  # C7: if nobody took it, it is at the head
+            first = queue.lane_of(message).first()
+            if first is not None and first[1].sequence == message.sequence:
+                self.evict(queue, first[1], EvictReason.LIMIT, message.id)
         elif queue.is_ready(message):
             self.evict(queue, message, EvictReason.LIMIT, message.id)
 

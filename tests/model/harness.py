@@ -336,10 +336,13 @@ def address_in_store(store: Store, name: str) -> dict[str, Any]:
 def address_in_model(model: Model, name: str) -> dict[str, Any]:
     """An address of the model."""
     a = model.addresses.get(name)
+    kept = a.kept if a else []
+    if a and a.spec.compat == "artemis":
+        kept = sorted(kept, key=lambda send: -send.priority)
     return {
         "settings": a.own if a else {},
         "queues": a.members if a else [],
-        "kept": [(s.id, s.priority, s.expires_at_ms, s.persistent) for s in a.kept] if a else [],
+        "kept": [(send.id, send.priority, send.expires_at_ms, send.persistent) for send in kept],
     }
 
 
@@ -368,7 +371,8 @@ def _done(operation: Send | tuple[Queue, Held]) -> tuple[str, Any]:
 def first_thing_to_do(model: Model, name: str) -> int | None:
     """When the queue needs its next sweep, by the model."""
     q = model.queues[name]
-    times = [m.expires_ms for m in q.ready + [m for _, m in q.scheduled] if m.expires_ms]
+    waiting = q.ready + [m for _, m in q.scheduled]
+    times = [m.expires_ms for m in waiting if m.expires_ms and not q.as_artemis]
     times += [due for due, _ in q.scheduled]
     if q.spec.consumer_timeout:
         times += [k.seen_ms + q.spec.consumer_timeout for k in q.consumers if k.name != "@window"]

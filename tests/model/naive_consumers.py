@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import floor
 
 from ringfaust.core import command as c
@@ -45,6 +46,7 @@ class Consuming(Sending):
         q.orders += 1
         k.order = q.orders
         q.consumers.append(k)
+        self.begin_turns_anew(q)
         q.ended.setdefault(k.name, {})
         self.say("attached", q, k.name, k.active, k.priority)
 
@@ -100,6 +102,7 @@ class Consuming(Sending):
                 h.is_orphan = True
                 q.ended[k.name][h.message.id] = "stale_delivery"
         q.consumers.remove(k)
+        self.begin_turns_anew(q)
         q.owners = {group: name for group, name in q.owners.items() if name != k.name}
         self.say("detached", q, k.name, why == "timeout")
         self.promote(q)
@@ -196,13 +199,38 @@ class Consuming(Sending):
     def on_Rollback(self, do: c.Rollback) -> None:
         members = self.session(do.session)
         need(members)
+        all_acked = self.acked_in(members, do.acked)
         for q in {id(q): q for q, _ in members}.values():
-            names = [k.name for other, k in members if other is q]
+            own = sorted((k for other, k in members if other is q), key=lambda k: k.order)
+            held = [h for k in own for h in q.held_by(k.name)]
+            acked = [h for h in all_acked if h in held]
             self.expire(q)
-            self.give_back(q, [h for name in names for h in q.held_by(name)], "rollback")
+            rest = [h for h in held if h not in acked]
+            self.give_back(q, acked + rest, "rollback", acked=acked)
             self.dispatch(q)
         for _, k in members:
             k.seen_ms = self.now
+
+    @staticmethod
+    def acked_in(members: list[tuple[Queue, Consumer]], acks: Iterable[c.Ack]) -> list[Held]:
+        """What was acked in a transaction that is rolled back, in that order (R16, C2)."""
+        found: list[Held] = []
+        held = [(q, k, h) for q, k in members for h in q.held_by(k.name)]
+        held.sort(key=lambda each: each[2].number)
+        for ack in acks:
+            meant = [
+                (k, h)
+                for q, k, h in held
+                if (q.name, k.name, h.message.id) == (ack.queue, ack.consumer, ack.message)
+                and ack.delivery in (0, h.number)
+                and h not in found
+            ]
+            if meant and meant[0][0].mode is AckMode.CLIENT:
+                last = meant[0][1].number
+                found += [h for *_, h in held if h.number <= last and h not in found]
+            elif meant:
+                found.append(meant[0][1])
+        return found
 
     def holding(self, do: c.Ack | c.Release | c.Reject) -> tuple[Queue, Consumer, Held]:
         """The delivery that a settle names, or why there is none (R103)."""
@@ -229,13 +257,21 @@ class Consuming(Sending):
     # --- coming back (R20 to R24, R40) ------------------------------------------------------------
 
     def give_back(
-        self, q: Queue, returning: list[Held], why: str, own_delay: int | None = None
+        self,
+        q: Queue,
+        returning: list[Held],
+        why: str,
+        own_delay: int | None = None,
+        acked: Sequence[Held] = (),
     ) -> None:
-        """The returning set, newest first."""
-        for h in sorted(returning, key=lambda h: h.message.place, reverse=True):
+        """The returning set, newest first; with Artemis the last first (C2)."""
+        if not q.as_artemis:
+            returning = sorted(returning, key=lambda h: h.message.place)
+        for turn, h in reversed(list(enumerate(returning, 1))):
             m = h.message
             self.end(q, h)
-            if why == "detach":
+            is_tried = h in acked or why in ("timeout", "xid")
+            if why == "detach" or (q.as_artemis and not is_tried):  # C9
                 m.attempts -= 1
             delay = self.redelivery_delay(q.spec, m.attempts) if own_delay is None else own_delay
             if why in ("detach", "timeout"):
@@ -244,8 +280,10 @@ class Consuming(Sending):
                 self.lose(q, m)
             elif q.spec.max_attempts != -1 and m.attempts >= q.spec.max_attempts:
                 self.die(q, h, "undeliverable", "")
-            elif m.is_expired(self.now):
+            elif m.is_expired(self.now) and not q.as_artemis:
                 self.leave_expired(q, m)
+            elif q.as_artemis:
+                self.come_back(q, h, turn, delay, is_tested=why != "release")
             elif delay > 0:
                 q.scheduled.append((self.now + delay, m))
                 self.say("returned", q, m.id, m.attempts, self.now + delay)
@@ -258,7 +296,7 @@ class Consuming(Sending):
     @staticmethod
     def redelivery_delay(spec: QueueSpec, attempt: int) -> int:
         """Without the jitter, which is not the contract's to fix."""
-        delay = spec.redelivery_delay * spec.redelivery_multiplier ** (attempt - 1)
+        delay = spec.redelivery_delay * spec.redelivery_multiplier ** max(attempt - 1, 0)
         if spec.redelivery_delay_max >= 0:
             delay = min(delay, spec.redelivery_delay_max)
         return floor(delay)

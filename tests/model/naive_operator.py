@@ -18,7 +18,11 @@ class Operating(Deciding):
             self.expire(q)
             while q.scheduled and q.by_due_time()[0][0] <= self.now:
                 due_ms, m = q.by_due_time()[0]
-                self.come_due(q, m, due_ms)
+                if q.as_artemis:  # C4
+                    due = [other for at, other in q.by_due_time() if at == due_ms]
+                    self.come_due_together(q, due)
+                else:
+                    self.come_due(q, m, due_ms)
             timeout = q.spec.consumer_timeout
             for k in sorted(q.consumers, key=lambda k: k.order):
                 if timeout and k.seen_ms + timeout <= self.now and k.name != "@window":
@@ -107,7 +111,7 @@ class Operating(Deciding):
         target = self.queue(do.to)
         q = self.queue(do.queue)
         m = self.waiting(q, do.message)
-        due_ms = next((due for due, other in q.scheduled if other is m), 0)
+        due_ms = next((at for at, other in q.scheduled if other is m and at > self.now), 0)
         sent = c.Send(
             do.to, m.id, self.now, m.priority, due_ms, m.expires_ms, m.group, m.size_bytes,
             m.payload, m.persistent,
@@ -127,5 +131,7 @@ class Operating(Deciding):
         q = self.queue(do.queue)
         m = self.waiting(q, do.message, only_scheduled=True)
         self.expire(q)
-        if any(m is other for _, other in q.scheduled):
+        if any(m is other for _, other in q.scheduled) and q.as_artemis:
+            self.come_due_together(q, [m])
+        elif any(m is other for _, other in q.scheduled):
             self.come_due(q, m, self.now)

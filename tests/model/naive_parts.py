@@ -34,6 +34,8 @@ class Address:
     own: dict[str, object]
     spec: AddressSpec
     members: list[str] = field(default_factory=list)
+    has_ring: bool | None = None
+    """With Artemis: made with the address, which is by the first send, or never (C11)."""
     kept: list[c.Send] = field(default_factory=list)
 
 

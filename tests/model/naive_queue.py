@@ -31,8 +31,12 @@ class Message:
     persistent: bool = True
     is_hollow: bool = False
     """A crash took its body (R82)."""
-    place: tuple[int, int, int] | None = None
-    """Position: (0, due time, sequence) for what came due, (1, 0, sequence) for the plain."""
+    place: Any = None
+    """Position: (0, due time, sequence) for what came due, (1, sequence) for the plain."""
+    number: int = 0
+    """What Artemis sorts by: the sequence of what was sent plainly, else 0."""
+    turn: int = 0
+    """With Artemis, while it waits to be redelivered: its turn in the set that came back."""
     attempts: int = 0
     handovers: int = 0
     holders: list[str] = field(default_factory=list)
@@ -93,20 +97,27 @@ class Queue:
         self.orders = 0
         self.paused: set[str] = set()
 
+    @property
+    def as_artemis(self) -> bool:
+        """Section 13."""
+        return self.spec.compat == "artemis"
+
     def in_delivery_order(self) -> list[Message]:
         """R14: priority, then position."""
         return sorted(self.ready, key=lambda m: (-m.priority, m.place))
 
     def by_position(self) -> list[Message]:
         """The ready ones, whatever their priority."""
-        return sorted(self.ready, key=lambda m: m.place)
+        return sorted(self.ready, key=lambda m: (m.place, m.sequence))
 
     def by_due_time(self) -> list[tuple[int, Message]]:
         """The scheduled ones with their due times."""
         return sorted(self.scheduled, key=lambda pair: (pair[0], pair[1].sequence))
 
     def expired(self, now: int) -> list[Message]:
-        """What a sweep removes first (R32)."""
+        """What a sweep removes first (R32); with Artemis they have to be met (C1)."""
+        if self.as_artemis:
+            return []
         all_waiting = self.ready + [m for _, m in self.scheduled]
         late = [m for m in all_waiting if m.is_expired(now)]
         return sorted(late, key=lambda m: (m.expires_ms, m.sequence))

@@ -6,7 +6,8 @@ import copy
 
 from ringfaust.core import command as c
 from ringfaust.core import limits
-from tests.model.naive_parts import Address, Parts, Refuse, need
+from tests.model.naive_artemis import Artemis
+from tests.model.naive_parts import Address, Refuse, need
 from tests.model.naive_queue import Message, Queue
 from tests.model.naive_selectors import selects
 
@@ -19,7 +20,7 @@ def message_of(do: c.Send) -> Message:
     )  # fmt: skip
 
 
-class Sending(Parts):
+class Sending(Artemis):
     """What sends do."""
 
     def send(self, do: c.Send) -> None:
@@ -42,8 +43,13 @@ class Sending(Parts):
                 self.enter(q, do)
         if not wanting:
             self.facts.append(("unrouted", a.name, do.id))
-        a.kept.append(do)
-        self.fit_kept(a)
+        if a.has_ring is None:
+            a.has_ring = a.spec.retroactive_count > 0
+        if a.spec.compat == "default":
+            a.kept.append(do)
+            self.fit_kept(a)
+        elif a.has_ring:
+            self.rotate(a, do)
 
     @staticmethod
     def loops(q: Queue, do: c.Send) -> bool:
@@ -59,28 +65,35 @@ class Sending(Parts):
             self.say("dead", q, do.id, "limit" if reason == "queue_full" else reason, "", "")
             return
         m = self.append(q, do)
-        self.keep_limits(q, m)
+        if not m.is_expired(self.now) or q.as_artemis:
+            self.keep_limits(q, m)
 
     def append(self, q: Queue, do: c.Send) -> Message:
         """All but the limits."""
         q.sequences += 1
         q.counts["added"] += 1
-        is_expired = 0 < do.expires_at_ms <= self.now
-        is_scheduled = do.due_ms > self.now and not is_expired
+        is_expired = 0 < do.expires_at_ms <= self.now and not q.as_artemis
+        is_past = 0 < do.due_ms <= self.now and q.as_artemis  # C7
+        is_scheduled = (do.due_ms > self.now or is_past) and not is_expired
         m = message_of(do)
         m.sequence = q.sequences
         m.due_ms = do.due_ms if is_scheduled else 0
         self.say("scheduled" if is_scheduled else "added", q, m.id, m.sequence)
         if is_expired:
             self.leave_expired(q, m)
+        elif is_past:
+            self.come_due_together(q, [m])
         elif is_scheduled:
             q.scheduled.append((do.due_ms, m))
         else:
-            m.place = (1, 0, m.sequence)
+            m.place = (1, m.sequence)
+            m.number = m.sequence
             q.ready.append(m)
-            self.dispatch(q)
+            self.offer(q, m)
             if m in q.ready and q.is_over():
                 self.evict(q, q.victim(), "overflow", m.id)
+            if q.as_artemis:
+                self.meet_heads(q)
         return m
 
     # --- limits (R60) -----------------------------------------------------------------------------
@@ -131,16 +144,22 @@ class Sending(Parts):
 
     def fit_kept(self, a: Address) -> None:
         count = a.spec.retroactive_count
-        a.kept = a.kept[-count:] if count else []
+        if a.spec.compat == "default":
+            a.kept = a.kept[-count:] if count else []
 
     def join(self, a: Address, q: Queue) -> None:
         """A new queue of the address first gets what that has kept."""
         a.members.append(q.name)
-        for do in a.kept:
+        kept = a.kept if a.spec.retroactive_count else []
+        if q.as_artemis:  # C11
+            kept = sorted(kept, key=lambda do: -do.priority)
+        for do in kept:
             wants = selects(q.spec.selector, message_of(do))
             if wants and not 0 < do.expires_at_ms <= self.now:
                 copied = do._replace(queue=q.name, sent_ms=self.now, due_ms=0, redrives=0)
                 self.enter(q, copied)
+
+    # --- queues of an address ---------------------------------------------------------------------
 
     def create(self, do: c.CreateQueue) -> None:
         """A queue, of an address or not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
@@ -36,6 +37,8 @@ class SideBySide(RuleBasedStateMachine):
     """What a machine of rules stands on; after each rule both sides must agree."""
 
     store_type: type[DictStore] | type[BytesStore] = DictStore
+    compat = "default"
+    """Section 13: of all queues."""
 
     @initialize(
         queues=st.fixed_dictionaries({"a": s.SETTINGS, "b": s.SETTINGS}),
@@ -58,7 +61,13 @@ class SideBySide(RuleBasedStateMachine):
         attaches: list[c.Attach],
     ) -> None:
         self.usual_refill, limits.REFILL = limits.REFILL, refill
-        declared = {"addresses": addresses, "settings": {"p": of_p}}
+        for each in addresses.values():
+            each["compat"] = self.compat
+        for each in (*queues.values(), addresses["p"]["subscriptions"]["one"]):
+            if not self.is_demanded(each):
+                del each["when_full"]
+        like: dict[str, Any] = {name: {"compat": self.compat} for name in (*s.QUEUES, "r")}
+        declared = {"addresses": addresses, "settings": {**like, "p": {**of_p, **like["r"]}}}
         self.partition = Partition(self.store_type(), queues, cache_bytes, **declared)
         self.model = Model(queues, **declared)
         self.untouched = Model(queues, **declared)
@@ -76,6 +85,8 @@ class SideBySide(RuleBasedStateMachine):
 
     def both(self, command: c.Command, now: int | None = None) -> None:
         """One step, the same facts. A send that is not pulled now is no step."""
+        if not self.is_demanded(getattr(command, "settings", {})):
+            return
         if isinstance(command, c.Send):
             blocker = self.model.blocker(command)
             assert self.partition.engine.blocker(command) == blocker
@@ -89,6 +100,10 @@ class SideBySide(RuleBasedStateMachine):
         self.number(effects)
         if self.each_step_commits:
             self.partition.commit()
+
+    def is_demanded(self, settings: Mapping[str, object]) -> bool:
+        """Section 13 does not say how a ring with `compat: artemis` and a refusal go together."""
+        return self.compat == "default" or settings.get("when_full") != "reject_newest"
 
     def number(self, effects: list[e.Effect]) -> None:
         """The model takes over the engine's delivery numbers, which must count up."""

@@ -105,10 +105,12 @@ class Rules(SideBySide):
         self.both(kind(*self.pick_consumer(index)))
 
     @precondition(has_consumers)
-    @rule(wait=s.WAIT, session=s.SESSION)
-    def rollback(self, wait: int, session: str) -> None:
+    @rule(wait=s.WAIT, session=s.SESSION, acked=st.lists(s.INDEX, max_size=4))
+    def rollback(self, wait: int, session: str, acked: list[int]) -> None:
         self.now += wait
-        self.both(c.Rollback(session))
+        picked = [each for index in acked if (each := self.pick_held(index))]
+        acks = tuple(c.Ack(q.name, h.consumer, h.message.id, h.number) for q, h in picked)
+        self.both(c.Rollback(session, acks))
 
     @rule(
         kind=st.sampled_from([c.Recover, c.Detach, c.Heartbeat]),
@@ -280,6 +282,12 @@ class RulesInBytes(Rules):
     store_type = BytesStore
 
 
-@pytest.mark.parametrize("machine", [Rules, RulesInBytes])
+class RulesOfArtemis(Rules):
+    """The same with `compat: artemis` (section 13)."""
+
+    compat = "artemis"
+
+
+@pytest.mark.parametrize("machine", [Rules, RulesInBytes, RulesOfArtemis])
 def test_engine_does_what_the_model_does(machine: type[SideBySide]) -> None:
     run_state_machine_as_test(machine, settings=PROFILE)
