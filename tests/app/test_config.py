@@ -176,6 +176,34 @@ def test_a_route_that_leads_nowhere_is_refused(write, queue):
     assert caught.value.faults[0].line == 3
 
 
+# --- addresses ----------------------------------------------------------------------------------
+
+ADDRESSES = """
+routes: [{topic: prices, queue: prices}, {topic: t, queue: "quotes.{key}"}]
+addresses:
+  prices: {retroactive_count: 3, subscriptions: {ann: {ring_size: 2}, bob: }}
+  quotes.*:
+settings: {prices: {max_attempts: 3}}
+"""
+
+
+def test_a_route_may_lead_to_an_address(write):
+    catalog = load_queues(write(ADDRESSES)).catalog()
+    assert catalog.address("prices", {}).retroactive_count == 3
+    assert catalog.address("quotes.UA", {}).routing == "multicast"
+    assert list(catalog.subscriptions("prices")) == ["ann", "bob"]
+    spec = catalog.spec("prices::ann", {})
+    assert (spec.ring_size, spec.max_attempts) == (2, 3)
+
+
+def test_the_addresses_in_the_comments_of_the_shipped_queues_work(write):
+    text = (shipped("config") / "queues.yaml").read_text()
+    told = re.search(r"(?m)^# (addresses:\n(?:#  .*\n)+)", text)
+    assert told is not None
+    shown = re.sub(r"(?m)^# ", "", told[1])
+    assert load_queues(write(shown)).addresses["prices"].retroactive_count == 10
+
+
 # --- what is wrong ------------------------------------------------------------------------------
 
 HOSTILE_QUEUES = {
@@ -220,6 +248,23 @@ HOSTILE_QUEUES = {
         "'{kye}' stands for nothing; did you mean '{key}'?",
     ),
     "half a brace": ("routes: [{topic: a, queue: 'a.{key'}]", "brace without its other half"),
+    "address field": (
+        "addresses:\n  a:\n    retroactiv_count: 3\n",
+        "line 3, addresses.a.retroactiv_count: there is no such setting; did you mean",
+    ),
+    "address value": ("addresses: {a: {retroactive_count: -1}}", "count: is -1, but must"),
+    "routing": ("addresses: {a: {routing: uni}}", "must be 'multicast' or 'anycast'"),
+    "anycast": (
+        "addresses: {a: {routing: anycast, subscriptions: {x: , y: }}}",
+        "addresses.a.subscriptions: an anycast address has one queue",
+    ),
+    "subscription field": (
+        "addresses:\n  a:\n    subscriptions:\n      x: {ring_size: 0}\n",
+        "line 4, addresses.a.subscriptions.x.ring_size: is 0: must be",
+    ),
+    "subscription pattern": ("addresses: {a: {subscriptions: {'*': }}}", "cannot name a queue of"),
+    "a queue of an address": ("queues: {'a::b': }", "declare it as addresses.a.subscriptions.b"),
+    "both": ("queues: {a: }\naddresses: {a: }", "line 1, queues.a: is an address too"),
     "a topic twice": (
         "routes:\n- {topic: a, queue: a}\n- {topic: a, queue: b}\nqueues: {a: , b: }",
         "line 3, routes.1.topic: topic 'a' stands in two routes",

@@ -173,3 +173,40 @@ def test_gaps_of_the_log_are_no_matter(rig: Rig) -> None:
     del rig.road.blocked["in"]
     rig.take(*(rig.logs["in"][n]._replace(offset=at) for n, at in ((1, 7), (2, 9))))
     assert (rig.ready("slow"), rig.road.positions["in"]) == (["a", "b", "c"], 10)
+
+
+# --- full queues ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full() -> Rig:
+    """Two of three that `slow` may hold, in one topic with `fast`."""
+    rig = Rig()
+    rig.take(rig.say("configure", "slow", settings={"max_messages": 2, "when_full": "block"}))
+    rig.take(rig.send("a", "slow"), rig.send("b", "slow"), rig.send("c", "slow"))
+    return rig
+
+
+def test_a_full_queue_blocks_its_topic_and_no_other(full: Rig) -> None:
+    assert full.road.blocked == {"in": "slow"}
+    full.take(full.send("d", "fast"), full.send("e", "fast", "side"))
+    assert (full.ready("slow"), full.ready("fast")) == (["a", "b"], ["e"])
+    assert full.road.positions["in"] == 2
+    full.take(full.say("remove", "slow", message="a"))
+    assert full.road.is_pulled("slow")
+    full.go_on("in")
+    assert (full.ready("slow"), full.ready("fast")) == (["b", "c"], ["e", "d"])
+    assert full.road.blocked == {}
+
+
+def test_after_a_restart_it_is_still_full(full: Rig) -> None:
+    full.open()
+    assert full.road.blocked == {}
+    full.take(*full.logs["in"])
+    assert full.road.blocked == {"in": "slow"}
+    assert full.ready("slow") == ["a", "b"]
+
+
+def test_what_an_operator_moves_comes_in_all_the_same(full: Rig) -> None:
+    full.take(full.send("m", "fast", "side"), full.say("move", "fast", message="m", to="slow"))
+    assert full.ready("slow") == ["a", "b", "m"]

@@ -53,9 +53,11 @@ def records(rows: Iterable[Row]) -> list[InRecord]:
     return read_records([pd.DataFrame(list(rows), columns=list(IN_COLUMNS), dtype=object)])
 
 
-def go(shelf: Shelf, rows: Iterable[Row], now_ms: int, plan: Plan) -> tuple[list[Any], int | None]:
+def go(
+    shelf: Shelf, rows: Iterable[Row], now_ms: int, plan: Plan, batch: int = 0
+) -> tuple[list[Any], int | None]:
     """What comes out, by topic; and when time acts next."""
-    turn = Turn(plan, 0, shelf, now_ms)
+    turn = Turn(plan, 0, shelf, now_ms, batch)
     taken = records(rows) if (rows := list(rows)) else []
     out = []
     for outputs in turn.run(taken):
@@ -195,6 +197,40 @@ def test_a_batch_that_is_done_again_by_a_later_run_knows_what_the_first_knew() -
     assert plan(starts=starts).ends(0, 150) == {"control": 1}
     assert plan(starts=starts).ends(0, 200) == {"control": 9}
     assert plan(starts=starts).ends(0, 50) == {}
+
+
+# --- starts ---------------------------------------------------------------------------------------
+
+BEGIN = control(0, type="begin", xid="x")
+
+
+def decided(shelf: Shelf, rows: Iterable[Row], starts: Sequence[Start], batch: int) -> list[str]:
+    out, _ = go(shelf, rows, 1_000 + batch, plan(starts=starts), batch)
+    return [line["by"] for line in lines(out) if line["event"] == "decided"]
+
+
+def start_at(batch: int) -> Start:
+    return Start(started_ms=1, ends={}, first_batch=batch)
+
+
+def test_the_first_turn_of_a_start_rolls_back_what_was_not_prepared() -> None:
+    shelf = Shelf()
+    starts = [start_at(0)]
+    assert decided(shelf, [BEGIN], starts, 0) == []
+    assert decided(shelf, [sent(0, "a")], starts, 1) == [], "the same start"
+    starts.append(start_at(2))
+    assert decided(shelf, [sent(1, "a")], starts, 2) == ["start"]
+    assert decided(shelf, [control(1, type="begin", xid="y")], starts, 3) == []
+    assert decided(shelf, [sent(2, "a")], starts, 4) == []
+
+
+def test_a_batch_that_is_done_again_by_a_later_run_is_as_it_was() -> None:
+    shelf = Shelf()
+    assert decided(shelf, [BEGIN], [start_at(0)], 0) == []
+    # Batch 1 was planned when the job died; the next run begins with 2, but does 1 again first.
+    later = [start_at(0), start_at(2)]
+    assert decided(shelf, [sent(0, "a")], later, 1) == []
+    assert decided(shelf, [sent(1, "a")], later, 2) == ["start"]
 
 
 # --- queues that are not pulled -------------------------------------------------------------------
