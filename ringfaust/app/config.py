@@ -109,6 +109,7 @@ class Address(Settings):
     """One of `addresses`: what is sent to it is copied to each of its queues (R70)."""
 
     routing: Literal["multicast", "anycast"] = "multicast"
+    compat: Literal["default", "artemis"] = "default"
     retroactive_count: Annotated[int, Field(ge=0, le=limits.RETAINED)] = 0
     """How many messages it keeps for queues that are made later (R71)."""
     subscriptions: _Subscriptions = {}

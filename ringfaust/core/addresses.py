@@ -55,7 +55,7 @@ class Addresses:
                 self._ring.enter(queue, send)
         if not went:
             self._ring.out.append(e.Unrouted(address.name, message))
-        if address.spec.retroactive_count:
+        if address.keeps():
             address.keep(message._replace(due_ms=0))
 
     # --- finding ---------------------------------------------------------------------------------
@@ -89,7 +89,10 @@ class Addresses:
         self._state.use(queue)
         address.members.append(queue.name)
         now = self._ring.now
-        for message in address.kept():
+        kept = address.kept()
+        if queue.as_artemis:  # C11
+            kept = iter(sorted(kept, key=lambda message: message.priority, reverse=True))
+        for message in kept:
             is_expired = 0 < message.expires_at_ms <= now
             if not is_expired and (queue.wants is None or queue.wants.matches(message)):
                 self._ring.enter(queue, _copy(message, queue.name, now))

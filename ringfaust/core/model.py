@@ -368,6 +368,7 @@ def _checked(name: str, value: object, rule: tuple[type, Any, str]) -> Any:
 
 _ADDRESS_RULES: dict[str, tuple[type, Any, str]] = {
     "routing": _one_of("multicast", "anycast"),
+    "compat": _one_of("default", "artemis"),
     "retroactive_count": (
         int,
         lambda n: 0 <= n <= limits.RETAINED,
@@ -382,6 +383,8 @@ class AddressSpec:
 
     routing: str = "multicast"
     """multicast: a copy to each of its queues; anycast: it has one queue (R70)."""
+    compat: str = "default"
+    """Whose rules it keeps messages by: default, or artemis (C11)."""
     retroactive_count: int = 0
     """How many messages it keeps for queues that are made later; 0 off (R71)."""
 

@@ -273,6 +273,7 @@ class Address(_Strict):
     """An address, with the queues that it has from the beginning."""
 
     routing: Literal["multicast", "anycast"] = "multicast"
+    compat: Literal["default", "artemis"] = "default"
     retroactive_count: Annotated[int, Field(ge=0, le=limits.RETAINED)] = 0
     subscriptions: dict[Name, dict[str, Any]] = {}
 
