@@ -17,6 +17,7 @@ from ringfaust.client.message import Message
 from ringfaust.client.options import AckMode
 from ringfaust.client.producer import RingProducer
 from ringfaust.client.session import Session
+from ringfaust.client.two_phase import TwoPhase
 
 __all__ = [
     "AckMode",
@@ -31,4 +32,5 @@ __all__ = [
     "RingProducer",
     "Session",
     "SettleRefused",
+    "TwoPhase",
 ]

@@ -255,7 +255,7 @@ class RingConsumer:
         ended = self._end(message, kind)
         if self._session is not None:
             self._session.keep(self, settle)
-        elif self.ack_mode == "dups_ok" and kind == "ack" and not confirm:
+        elif self.ack_mode == "dups_ok" and kind == "ack" and not (confirm or fields["xid"]):
             self._lazy.append(message)
             if len(self._lazy) >= self._lazy_acks:
                 await self._write_lazy()
@@ -292,6 +292,9 @@ class RingConsumer:
             else:
                 await self._connection.tell(partition, raw)
         except Refused as refused:
+            if refused.reason == "bad_command":  # it is the settle that was wrong
+                for each in ended:
+                    each.settler.hold(each)
             raise SettleRefused(refused.reason, refused.about, refused.text) from None
         except NoAnswer:
             raise

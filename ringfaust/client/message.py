@@ -82,9 +82,14 @@ class Message(Received):
 
     settler: Settler = field(compare=False)
 
-    async def ack(self, *, confirm: bool = False) -> None:
-        """Done with it (R16). In mode `client` also with all that was handed over before."""
-        await self.settler.settle(self, "ack", confirm)
+    async def ack(self, *, confirm: bool = False, xid: str = "") -> None:
+        """Done with it (R16). In mode `client` also with all that was handed over before.
+
+        Args:
+            confirm: wait until a worker has done it.
+            xid: the distributed transaction that it waits for (R81); see `TwoPhase`.
+        """
+        await self.settler.settle(self, "ack", confirm, xid=xid or None)
 
     async def release(self, *, delay_ms: int | None = None, confirm: bool = False) -> None:
         """Give it back (R23).

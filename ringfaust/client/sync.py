@@ -24,6 +24,8 @@ from ringfaust.client.outgoing import SendOptions
 from ringfaust.client.producer import ProducerOptions
 from ringfaust.client.producer import RingProducer as AsyncProducer
 from ringfaust.client.session import Session as AsyncSession
+from ringfaust.client.two_phase import TwoPhase as AsyncTwoPhase
+from ringfaust.client.two_phase import TwoPhaseOptions
 
 T = TypeVar("T")
 
@@ -66,7 +68,7 @@ class _Loop:
 class _Face:
     """Starts and closes what it is the face of, in a thread of its own."""
 
-    _inner: AsyncConsumer | AsyncProducer | AsyncSession
+    _inner: AsyncConsumer | AsyncProducer | AsyncSession | AsyncTwoPhase
 
     def __init__(self) -> None:
         self._loop = _Loop()
@@ -120,9 +122,9 @@ class Message(Received):
     inner: AsyncMessage = field(compare=False)
     run: Callable[[Coroutine[Any, Any, None]], None] = field(compare=False)
 
-    def ack(self, *, confirm: bool = False) -> None:
+    def ack(self, *, confirm: bool = False, xid: str = "") -> None:
         """Done with it (R16)."""
-        self.run(self.inner.ack(confirm=confirm))
+        self.run(self.inner.ack(confirm=confirm, xid=xid))
 
     def release(self, *, delay_ms: int | None = None, confirm: bool = False) -> None:
         """Give it back (R23), to be delivered again after the delay."""
@@ -258,6 +260,31 @@ class Session(_Face):
 
     def rollback(self) -> None:
         """Forget what was sent and settled, and give back all that the consumers hold."""
+        self._loop.run(self._inner.rollback())
+
+
+class TwoPhase(_Face):
+    """A distributed transaction (R81); see `ringfaust.client.TwoPhase`."""
+
+    def __init__(self, xid: str, **options: Unpack[TwoPhaseOptions]) -> None:
+        super().__init__()
+        self._inner: AsyncTwoPhase = AsyncTwoPhase(xid, **options)
+        self.xid = xid
+
+    def begin(self) -> None:
+        """Open it."""
+        self._loop.run(self._inner.begin())
+
+    def prepare(self) -> None:
+        """From here on it survives restarts, until it is decided."""
+        self._loop.run(self._inner.prepare())
+
+    def commit(self) -> None:
+        """All that waits for it takes effect."""
+        self._loop.run(self._inner.commit())
+
+    def rollback(self) -> None:
+        """Nothing of it takes effect; what was acked in it comes back."""
         self._loop.run(self._inner.rollback())
 
 
