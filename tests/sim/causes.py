@@ -119,12 +119,22 @@ class Causes:
         found = [line["queue"] for line in lines if line["event"] in (*_ENTRIES, "refused")]
         copies = len(self._copies)
         targets = self._targets(send)
+        self._check_pulled(send, lines)
         demand(found[copies:] == targets, targets, "each once:", lines)
         if self._copies:
             demand(found[:copies] == [DECLARED] * copies, "copies first:", lines)
         refused = [line for line in lines if line["event"] == "refused"]
         for line in refused:
             self._check_refused_send(send, line)
+
+    def _check_pulled(self, send: Send, lines: list[Line]) -> None:
+        """Nothing is pulled for a queue that is paused, or blocks (R60, R90)."""
+        book = self._book
+        is_address = send.queue == ADDRESS and book.plan.addresses
+        for name in book.members if is_address else [send.queue]:
+            queue = book.queue(name)
+            is_taken = queue is None or queue.is_pulled() or send.xid
+            demand(is_taken, name, "is not pulled:", lines)
 
     def _targets(self, send: Send) -> list[str]:
         book = self._book
