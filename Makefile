@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test check rules demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos sim mutants clean
+.PHONY: help setup lint test check rules demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,11 @@ FIRST ?= 0
 
 sim: $(READY) ## the Faust host under crashes on a virtual Kafka: make sim SEEDS=2000 FIRST=0
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --first $(FIRST)
+
+RUNS ?= 200
+
+oracle: $(READY) ## random histories beside the real ActiveMQ Artemis: make oracle RUNS=200 SEED=1
+	@$(BIN)/python -m tests.oracle --runs $(RUNS) $(if $(SEED),--seed $(SEED))
 
 mutants: $(READY) ## faults put into the engine on purpose: each must be found
 	@$(BIN)/python -m tests.mutants

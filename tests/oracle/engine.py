@@ -33,6 +33,8 @@ class Seen:
     counts: dict[str, int] = field(default_factory=dict)
 
 
+FACTS = ("delivered", "evicted", "dead", "expired")
+"""Fields of `Seen` that tell what happened."""
 COUNTS = (
     "ready", "delivering", "scheduled", "messages", "added", "acked", "evicted", "expired", "dead",
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, fields
 from itertools import count
 from typing import Any
@@ -10,12 +11,14 @@ from ringfaust.core import command as c
 from ringfaust.wire.record import Payload
 from tests.oracle.artemis import Artemis
 from tests.oracle.clock import Clock, Late, now_ms
-from tests.oracle.engine import QUEUE, Engine, Seen
+from tests.oracle.engine import FACTS, QUEUE, Engine, Seen
 from tests.oracle.operations import PAST, History, Operation
 
 SLOT_MS = 100
 SLOWEST_MS = 3_200
 PAYLOAD = Payload(None, b"", (), "oracle/0/1")
+Tally = Counter[str]
+"""How many operations made sense, and how many facts of each kind there were."""
 _names = count(1)
 
 
@@ -39,8 +42,8 @@ class Difference:
         )
 
 
-def play(artemis: Artemis, history: History) -> Difference | None:
-    """Play a history; the first difference, or None.
+def play(artemis: Artemis, history: History, tally: Tally | None = None) -> Difference | None:
+    """Play a history; the first difference, or None. `tally`: to be added to if there is none.
 
     Raises:
         Late: even with long slots this machine is too slow.
@@ -49,7 +52,10 @@ def play(artemis: Artemis, history: History) -> Difference | None:
     while True:
         game = Game(artemis, history, slot_ms)
         try:
-            return game.play()
+            difference = game.play()
+            if tally is not None and difference is None:
+                tally += game.tally
+            return difference
         except Late:
             slot_ms *= 2
             if slot_ms > SLOWEST_MS:
@@ -75,6 +81,8 @@ class Game:
             "queue", f"q{next(_names)}", settings.ring_size, settings.max_attempts, self.delay_ms
         )
         self.opened: set[str] = set()
+        """Sessions."""
+        self.tally: Tally = Counter()
 
     def play(self) -> Difference | None:
         """All operations, until the sides differ."""
@@ -253,6 +261,9 @@ class Game:
         if parks and (parked := dues - known):
             time_ms = min(parked) - self.delay_ms
         theirs, ours = _seen(answer), self.engine.play(list(commands), time_ms)
+        self.tally["operations"] += 1
+        for kind in FACTS:
+            self.tally[kind] += len(getattr(theirs, kind))
         for field in fields(Seen):
             one, other = getattr(theirs, field.name), getattr(ours, field.name)
             if one != other:
@@ -265,7 +276,7 @@ _Found = tuple[str, object, object] | None
 
 
 def _seen(answer: dict[str, Any]) -> Seen:
-    facts: dict[str, list[Any]] = {"delivered": [], "evicted": [], "dead": [], "expired": []}
+    facts: dict[str, list[Any]] = {kind: [] for kind in FACTS}
     for kind, *rest in answer["facts"]:
         facts[kind].append(tuple(rest) if kind == "delivered" else rest[0])
     return Seen(

@@ -71,10 +71,10 @@ class _Writer:
         self.rng = rng
         self.sent = 0
         self.priorities = rng.choice([(4,), (4,), (4, 9), (0, 4, 9), tuple(range(10))])
-        self.has_ttl = rng.random() < 0.3
+        self.has_ttl = rng.random() < 0.4
         self.has_schedule = rng.random() < 0.7
         self.has_transactions = rng.random() < 0.6
-        self.consumers = CONSUMERS[: rng.randint(1, 4)]
+        self.consumers = CONSUMERS[: rng.choice([1, 2, 2, 3, 4])]
 
     def write(self, length: int) -> History:
         rng = self.rng
@@ -83,11 +83,12 @@ class _Writer:
             max_attempts=rng.choice([10, 10, -1, 2, 3]),
             redelivery_delay=rng.choice([0, 0, 0, 1, 2]),
         )
+        has_time = self.has_schedule or self.has_ttl or settings.redelivery_delay > 0
         kinds: dict[Callable[[], Operation], int] = {
             self._send: 30,
-            self._attach: 9,
-            self._settle: 16,
-            self._advance: 6 if self.has_schedule or settings.redelivery_delay else 2,
+            self._attach: 14,
+            self._settle: 20,
+            self._advance: 7 if has_time else 1,
             self._close: 5,
             self._recover: 4,
             self._credit: 3,
@@ -104,7 +105,7 @@ class _Writer:
     def _send(self) -> Operation:
         rng = self.rng
         due = rng.choice([0, 0, 0, 1, 1, 2, 3, PAST]) if self.has_schedule else 0
-        ttl = rng.choice([0, 0, 1, 2, 3]) if self.has_ttl else 0
+        ttl = rng.choice([0, 0, 1, 1, 2, 3]) if self.has_ttl else 0
         return Operation("send", self._id(), priority=rng.choice(self.priorities), due=due, ttl=ttl)
 
     def _burst(self) -> Operation:
