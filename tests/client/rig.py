@@ -108,6 +108,13 @@ class Rig:
         home = home_partition(key or name, len(connection.partitions))
         return dict((await connection.ask(home, {"type": "list", "queue": name}))["answer"])
 
+    def queues_apart(self) -> list[str]:
+        """Two queues in two partitions."""
+        names = [self.a_queue(f"apart{number}") for number in range(64)]
+        by_home = {home_partition(name, PARTITIONS): name for name in names}
+        assert len(by_home) == PARTITIONS
+        return list(by_home.values())
+
     def other_home_than_its_ring(self) -> str:
         """A key that goes to another partition than the name of its ring would."""
         keys = (f"k{number}-{self._leaf}".replace(".", "-") for number in itertools.count())

@@ -99,6 +99,27 @@ async def test_client_acks_cover_the_whole_session(rig: Rig) -> None:
         await rig.counts(acked=4, messages=0)
 
 
+async def test_queues_of_several_partitions(rig: Rig) -> None:
+    """One Kafka transaction for all of them; a rollback is told to each."""
+    first, second = rig.queues_apart()
+    for queue in (first, second):
+        await rig.send("a", queue=queue)
+    async with Session(**rig.where) as session:
+        consumers = [await session.consumer(queue) for queue in (first, second)]
+        assert {consumer.partition for consumer in consumers} == {0, 1}
+        for consumer in consumers:
+            (message,) = await take(consumer, 1)
+            await message.ack()
+        await session.rollback()
+        for consumer in consumers:
+            (message,) = await take(consumer, 1)
+            assert message.redelivered
+            await message.ack()
+        assert await session.commit(confirm=True) == []
+    for queue in (first, second):
+        await rig.counts(queue, acked=1, messages=0)
+
+
 async def test_a_session_whose_consumer_was_silent_commits_nothing(rig: Rig) -> None:
     """What it held has gone to others: its acks would be refused, and the sends doubled."""
     queue, target = rig.a_queue("short"), rig.a_queue("target")
