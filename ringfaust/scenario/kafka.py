@@ -185,7 +185,7 @@ class Rig:
         self._crash = crash
         self.producer_topic, *self.waiting_topics = _producer_topics(config.application)
         self.control_topic = config.topic(Role.CONTROL)
-        self.now_ms = 1
+        self.now_ms = 0  # as a new partition's clock
         self._replies = 0
 
     def await_worker(self) -> None:
