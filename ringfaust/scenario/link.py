@@ -120,6 +120,15 @@ class Link:
 
     # --- in --------------------------------------------------------------------------------------
 
+    async def step(self, records: Sequence[Record]) -> Outcome:
+        """Write records, none of which may lag, and wait for all they caused.
+
+        Raises:
+            Difference: what the worker wrote does not agree with itself.
+            WorkerFailed: it wrote too little of it, in time.
+        """
+        return await self.take(await self.write(records))
+
     async def write(self, records: Sequence[Record], as_one: bool = False) -> dict[str, Record]:
         """Write records, in one Kafka transaction if `as_one`, and wait for all they caused.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BooleanType,
@@ -45,7 +45,8 @@ def read_lines(records: DataFrame) -> DataFrame:
     Returns:
         partition, offset and timestamp of the record; `line`, counted from 0 within the record;
         `raw`, the text; and the fields of LINE. Of a line that is no JSON object, or has no step
-        and event, `step` or `event` is null: such ones belong into quarantine.
+        and event, `step` or `event` is null: such ones belong into quarantine. `sequence` is null
+        where the line has 0: the message never was in the queue.
     """
     text = F.split(F.col("value").cast("string"), "\n")
     lines = records.select(
@@ -54,4 +55,10 @@ def read_lines(records: DataFrame) -> DataFrame:
     # By `inline`, for Spark would move a reader's filter in front of a projection, and parse each
     # line once more for each field that the filter asks for.
     parsed = F.inline(F.array(F.from_json("raw", LINE)))
-    return lines.select("partition", "offset", "timestamp", "line", "raw", parsed)
+    lines = lines.select("partition", "offset", "timestamp", "line", "raw", parsed)
+    return lines.withColumn("sequence", F.nullif("sequence", F.lit(0)))
+
+
+def is_refusal() -> Column:
+    """Does the line tell that a send was refused, and is dead without ever having been there?"""
+    return (F.col("event") == "dead") & F.col("sequence").isNull()

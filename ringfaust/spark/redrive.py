@@ -39,8 +39,6 @@ from ringfaust.wire import headers as h
 from ringfaust.wire.record import Role
 from ringfaust.wire.route import PART
 
-REDRIVES = "x-ringfaust-redrives"
-"""How often the message was sent again. Not with our prefix: a worker passes it on only so."""
 REDRIVEN_FROM = "x-ringfaust-redriven-from"
 """topic/partition/offset of the dead or evicted record that was sent again."""
 MAX_REDRIVES = 5
@@ -272,15 +270,15 @@ def _messages(spark: SparkSession, asked: Redrive) -> DataFrame:
             "position": F.col("offset") + 1,
             "home": F.regexp_extract("source", r"/(\d+)/\d+$", 1).try_cast("int"),
             "redriven": F.concat_ws("/", "topic", "partition", "offset"),
-            "redrives": F.coalesce(_last_header(REDRIVES).cast("string").try_cast("int"), F.lit(0)),
+            "redrives": F.coalesce(_kept(h.REDRIVES).cast("string").try_cast("int"), F.lit(0)),
             "topic": F.lit(asked.to_topic) if asked.to_topic else source,
         }
     )
 
 
-def _last_header(name: str) -> Column:
-    found = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(found, F.lit(-1))["value"]
+def _kept(name: str) -> Column:
+    """A header of ours that is the message's own; the lake has such in `extra`."""
+    return F.col("extra")[name.removeprefix(h.PREFIX).replace("-", "_")]
 
 
 def _is_done(marks: Mapping[int, int]) -> Column:
@@ -312,7 +310,7 @@ def _as_records(messages: DataFrame, targets: Mapping[str, Target], *, is_home: 
     Priority, group and id are the old ones; of ttl and delay nothing is left (R43).
     """
     theirs = F.transform(
-        F.filter("headers", lambda header: ~header["key"].isin(REDRIVES, REDRIVEN_FROM)),
+        F.filter("headers", lambda header: header["key"] != REDRIVEN_FROM),
         lambda header: F.struct(header["key"].alias("name"), header["value"].alias("value")),
     )
     named = [_named_queue(target) for target in targets.values()] if is_home else []
@@ -321,7 +319,8 @@ def _as_records(messages: DataFrame, targets: Mapping[str, Target], *, is_home: 
         _header(h.PRIORITY, F.col("priority")),
         _header(h.GROUP, F.nullif("group", F.lit(""))),
         _header(h.QUEUE, F.coalesce(F.lit(None), *named)),
-        _header(REDRIVES, F.col("redrives") + 1),
+        _header(h.PROPERTIES, _kept(h.PROPERTIES)),
+        _header(h.REDRIVES, F.col("redrives") + 1),
         _header(REDRIVEN_FROM, F.col("redriven")),
     )
     ours = F.filter(ours, lambda header: header["value"].isNotNull())

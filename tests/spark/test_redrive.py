@@ -18,7 +18,7 @@ from ringfaust.hosts.road import Road, RoadMap
 from ringfaust.hosts.store import ByteStore, MemoryKeyValue
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.lake.tables import RECORDS, path
-from ringfaust.spark.redrive import From, Redrive, plan, redrive
+from ringfaust.spark.redrive import REDRIVEN_FROM, From, Redrive, plan, redrive
 from ringfaust.wire.record import Role
 from ringfaust.wire.route import Route as WireRoute
 from tests.spark.topics import all_records, make_topic
@@ -95,8 +95,8 @@ def test_a_message_goes_back_as_the_producer_sent_it(bench: Bench) -> None:
         ("ringfaust-id", b"m5"),
         ("ringfaust-priority", b"7"),
         ("ringfaust-group", b"g"),
-        ("x-ringfaust-redrives", b"1"),
-        ("x-ringfaust-redriven-from", f"{bench.worker.topic('dead')}/1/5".encode()),
+        ("ringfaust-redrives", b"1"),
+        (REDRIVEN_FROM, f"{bench.worker.topic('dead')}/1/5".encode()),
     ]
 
 
@@ -123,23 +123,23 @@ def test_of_an_id_only_the_last_record_counts(bench: Bench) -> None:
     bench.add({"offset": 6, "id": "b"}, {"offset": 7, "id": "b"})
     assert bench.run() == 1
     (record,) = all_records(bench.worker, bench.orders)
-    assert dict(record.headers)["x-ringfaust-redriven-from"].endswith(b"/1/7")
+    assert dict(record.headers)[REDRIVEN_FROM].endswith(b"/1/7")
 
 
 def test_what_went_round_too_often_stays(bench: Bench) -> None:
-    def times(number: int) -> list[tuple[str, bytes]]:
-        return [("x-ringfaust-redrives", b"%d" % number), ("x-ringfaust-redriven-from", b"a/0/1")]
+    def times(number: int) -> dict[str, Any]:
+        return {"extra": {"redrives": b"%d" % number}, "headers": [(REDRIVEN_FROM, b"a/0/1")]}
 
-    bench.add({"offset": 5, "headers": times(4)}, {"offset": 6, "headers": times(5)})
+    bench.add({"offset": 5, **times(4)}, {"offset": 6, **times(5)})
     outcome = redrive(bench.spark, bench.worker, bench.queues, bench.asked)
     assert (outcome.written, outcome.skipped) == (1, 1)
     (record,) = all_records(bench.worker, bench.orders)
-    counts = [value for name, value in record.headers if name == "x-ringfaust-redrives"]
+    counts = [value for name, value in record.headers if name == "ringfaust-redrives"]
     assert counts == [b"5"]
 
 
 def test_what_went_round_too_often_goes_when_told(bench: Bench) -> None:
-    bench.add({"offset": 6, "headers": [("x-ringfaust-redrives", b"5")]})
+    bench.add({"offset": 6, "extra": {"redrives": b"5"}})
     assert (bench.run(), bench.run(max_redrives=6)) == (0, 1)
 
 
@@ -150,10 +150,10 @@ def test_the_count_passes_through_a_worker() -> None:
     )  # fmt: skip
     catalog = QueuesConfig(queues={"orders": {"ring_size": 1}}).catalog()
     road = Road(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
-    headers = [("x-ringfaust-redrives", b"2"), ("ringfaust-id", b"a")]
+    headers = [("ringfaust-redrives", b"2"), ("ringfaust-id", b"a")]
     road.take([_Record(offset, headers) for offset in range(2)], 1)
     ((_, _, told),) = road.outputs()[Role.EVICTED, None]
-    assert ("x-ringfaust-redrives", b"2") in told
+    assert ("ringfaust-redrives", b"2") in told
 
 
 class _Record:

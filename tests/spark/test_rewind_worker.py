@@ -111,6 +111,7 @@ async def _play(
             reply = f"look-{number}"
             look = _said(control, "list", queue=queue, limit=10_000, reply=reply)
             body = await link.ask(look._replace(reply=reply), ANSWER_SECONDS)
+            assert body["answer"].pop("pulled")  # events tell what was held, not what waits
             listed.append(Listed(queue, f"{control}/0/{written}", body["answer"]))
             written += 1
         return listed

@@ -14,9 +14,9 @@ from ringfaust.scenario.spark import SparkStage
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 SOME = """
-    crash ring-overflow ring-held-then-closed ring-return-meets-newer ring-rollback ring-lowered
-    ring-of-one scheduled-admin scheduled-into-full-ring window victims expiry redelivery ack-modes
-    refusals pause-pulling
+    crash prepared-transaction xid-rolled-back-on-restart limits limits-block operator selectors
+    durable-subscription multicast-one-full retroactive ring-overflow ring-rollback
+    scheduled-into-full-ring redelivery refusals pause-pulling
 """.split()
 """One for each lane; the rest is for `pytest -m slow`."""
 

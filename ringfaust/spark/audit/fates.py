@@ -9,11 +9,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.app.config import QueuesConfig, WorkerConfig
+from ringfaust.core.address import SEPARATOR
 from ringfaust.core.catalog import Catalog
 from ringfaust.spark.audit.extents import Extents
 from ringfaust.spark.audit.findings import ALTERED, DOUBLED, MISSING, UNEXPLAINED, finding
 from ringfaust.spark.audit.lives import ENTERS, once
 from ringfaust.spark.audit.sources import UNREADABLE, Material, empty_digest, position, topics_of
+from ringfaust.spark.lines import is_refusal
 from ringfaust.wire.record import Role
 
 Keep = Callable[[DataFrame], DataFrame]
@@ -89,19 +91,55 @@ class Judge:
         return finding(frame.select("source", "what", "fates"), kind, text)
 
     def _entries(self) -> DataFrame:
-        """source, fates (how many), what (they are)."""
+        """source, fates (how many), what (they are).
+
+        Of a record that was sent to an address all its copies are one fate, a copy that a queue
+        has twice is another.
+        """
         event = F.col("event")
-        told = once(self._told).filter(event.isin(*ENTERS, "moved_out")).select(
-            "source", "event", F.when(event == "moved_out", -1).otherwise(1).alias("count")
-        )  # fmt: skip
-        turned_away = self._by_origin(self._told.filter("nth = 1").filter(
-            event.isin("refused", "unreadable")
-        ))  # fmt: skip
-        turned_away = turned_away.filter(_topic(F.col("source")).isin(*self._inputs))
-        both = told.unionByName(turned_away.select("source", "event", F.lit(1).alias("count")))
-        return both.groupBy("source").agg(
-            F.sum("count").alias("fates"),
+        kept = ("source", "event", "queue", "life")
+        lines = self._told.filter("nth = 1")
+        told = once(self._told).filter(event.isin(*ENTERS, "moved_out")).select(*kept)
+        # Those that are refused as full or too large are told of by their dead record, also where
+        # it was a commit that brought them.
+        refused = lines.filter(is_refusal()).select(*kept)
+        nowhere = lines.filter(event == "unrouted").select(*kept)
+        is_told_again = F.col("reason").isin("queue_full", "too_large") & (event == "refused")
+        turned_away = self._by_origin(
+            lines.filter(event.isin("refused", "unreadable") & ~is_told_again)
+        )
+        turned_away = turned_away.filter(_topic(F.col("source")).isin(*self._inputs)).select(*kept)
+        every = told.unionByName(refused).unionByName(nowhere).unionByName(turned_away)
+        every = every.unionByName(self._undecided().select(*kept))
+        is_copy = F.coalesce(
+            F.col("queue").contains(SEPARATOR) & (event != "moved_out"), F.lit(False)
+        )
+        is_copy |= event == "unrouted"
+        place = F.when(is_copy & event.isin(*ENTERS), F.struct("queue", "life"))
+        counts = every.groupBy("source").agg(
+            F.sum(F.when(is_copy, 0).when(event == "moved_out", -1).otherwise(1)).alias("plain"),
+            F.count_if(is_copy).alias("copies"),
+            (F.count(place) - F.count_distinct(place)).alias("again"),
             F.array_join(F.sort_array(F.collect_list("event")), ", ").alias("what"),
+        )
+        fates = F.greatest("plain", F.lit(0)) + F.least("copies", F.lit(1)) + F.col("again")
+        return counts.select("source", fates.alias("fates"), "what")
+
+    def _undecided(self) -> DataFrame:
+        """Lines of records whose transaction was rolled back, or is not decided yet (R81)."""
+        pending = self._by_origin(self._told.filter("nth = 1 and event = 'pending'"))
+        pending = pending.filter(_topic(F.col("source")).isin(*self._inputs))
+        decided = self._told.filter("nth = 1 and event = 'decided'").selectExpr(
+            "partition", "xid", "step decided_step", "committed is_committed"
+        )
+        later = F.col("decided_step") > F.col("step")
+        both = pending.join(decided, ["partition", "xid"], "left")
+        ends = both.groupBy("source", "event", "queue", "life").agg(
+            F.min_by(F.when(later, F.col("is_committed")), F.when(later, F.col("decided_step")))
+            .alias("is_committed")
+        )  # fmt: skip
+        return ends.filter(~F.coalesce("is_committed", F.lit(False))).withColumn(
+            "queue", F.lit(None).cast("string")
         )
 
     def _by_origin(self, lines: DataFrame) -> DataFrame:
@@ -133,7 +171,7 @@ class Judge:
 
     def _last_read(self) -> DataFrame:
         """The last position of each partition that is known to have been read."""
-        causes = self._told.filter("by <> 'tick'").select(F.col("by").alias("at"))
+        causes = self._told.filter("by not in ('tick', 'start')").select(F.col("by").alias("at"))
         hopped = self._material.hop.select(F.col("source").alias("at"))
         at = F.col("at")
         every = causes.unionByName(hopped).select(
@@ -226,7 +264,8 @@ class Judge:
 
 def _form_of(queues: QueuesConfig):  # type: ignore[no-untyped-def]
     """A function of Spark: what evicted records of a queue carry, by the configuration."""
-    tables = (dict(queues.queues), dict(queues.settings))
+    addresses = {name: each.model_dump() for name, each in queues.addresses.items()}
+    tables = (dict(queues.queues), dict(queues.settings), addresses)
     made: list[Catalog] = []
 
     @F.udf("string")

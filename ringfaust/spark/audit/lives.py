@@ -15,9 +15,10 @@ from ringfaust.spark.audit.findings import (
     finding,
     shown,
 )
+from ringfaust.spark.lines import is_refusal
 
 ENTERS = ("added", "scheduled")
-LEAVES = ("acked", "evicted", "expired", "dead", "removed", "moved_out")
+LEAVES = ("acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
 _OF_A_MESSAGE = (*ENTERS, "due", "dispatched", "returned", *LEAVES)
 _STATES = {"added": "ready", "scheduled": "scheduled", "due": "ready", "dispatched": "delivering"}
 _NO_STEP = ("refused", "unreadable")
@@ -46,7 +47,7 @@ def tell(lines: DataFrame) -> DataFrame:
     ends = deleted.groupBy("partition", "queue").agg(F.collect_set("step").alias("ends"))
     good = lines.drop("raw").join(F.broadcast(ends), ["partition", "queue"], "left")
     life = F.size(F.filter(F.coalesce("ends", F.array().cast("array<long>")), _is_before_line))
-    about = F.col("event").isin(*_OF_A_MESSAGE)
+    about = F.col("event").isin(*_OF_A_MESSAGE) & ~is_refusal()
     good = good.withColumns({
         "life": life, "about": about, "spot": F.coalesce("sequence", "step"),
         "told_in": F.coalesce("queue", "by"),
@@ -62,7 +63,9 @@ def tell(lines: DataFrame) -> DataFrame:
         "state": _state(),
         "before": F.lag("event").over(message),
         "was_delivery": F.lag("delivery").over(message),
-        "source": F.first("source", ignorenulls=True).over(so_far),
+        "source": F.when(
+            F.col("about"), F.first("source", ignorenulls=True).over(so_far)
+        ).otherwise(F.col("source")),
         "last": F.lead("event").over(message).isNull(),
     })  # fmt: skip
     return told.withColumns({
@@ -74,6 +77,7 @@ def _is_damaged() -> Column:
     nameless = F.col("event").isin(*_OF_A_MESSAGE) & (
         F.col("queue").isNull() | F.col("sequence").isNull()
     )
+    nameless = nameless & ~(is_refusal() & F.col("reason").isin("limit", "too_large"))
     return F.col("step").isNull() | F.col("event").isNull() | F.col("by").isNull() | nameless
 
 
@@ -108,7 +112,9 @@ def _is_legal() -> Column:
         .when(event == "dead", held)
         .when((event == "evicted") & (reason == "return_overflow"), held)
         .when((event == "evicted") & (reason == "scheduled_overflow"), waits)
+        .when((event == "evicted") & (reason == "limit"), waits)
         .when(event == "evicted", was == "ready")
+        .when(event == "lost", held | waits)
         .when((event == "expired") & (F.col("delivery") > 0), held & same_delivery)
         .otherwise(waits)
     )

@@ -17,6 +17,7 @@ from ringfaust.spark.audit.findings import (
 )
 from ringfaust.spark.audit.lives import once
 from ringfaust.spark.audit.sources import UNREADABLE, position
+from ringfaust.spark.lines import is_refusal
 from ringfaust.wire.record import Role
 
 _SAID = {
@@ -67,7 +68,9 @@ def _said() -> Column:
 def _told(told: DataFrame) -> DataFrame:
     """The records that there should be."""
     event = F.col("event")
+    refused = told.filter(is_refusal() & (F.col("nth") == 1)).withColumn("sequence", F.lit(0))
     of_messages = once(told).filter(event.isin("dispatched", "evicted", "expired", "dead"))
+    of_messages = of_messages.unionByName(refused)
     of_messages = of_messages.withColumns({
         "role": F.when(event == "expired", "dead").otherwise(event),
         "reason": F.when(event == "expired", "expired").otherwise(F.col("reason")),

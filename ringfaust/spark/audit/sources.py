@@ -41,7 +41,8 @@ class Material:
     hop: DataFrame
     """by (the hop's own position), topic, partition, offset, source (the producer's)."""
     lines: DataFrame
-    """See `spark/lines.py`, and `content`, the hash of `raw`."""
+    """See `spark/lines.py`; `xid` and `committed` of a distributed transaction; and `content`, the
+    hash of `raw`."""
     outputs: DataFrame
     """role, topic, partition, offset, digest, content (hash of the whole record), stand_in, and
     our headers."""
@@ -116,6 +117,11 @@ def read_hop(records: DataFrame) -> DataFrame:
 def read_events(records: DataFrame) -> DataFrame:
     """Records of the events topic."""
     lines = read_lines(records)
+    of_xids = F.col("event").isin("pending", "decided")
+    lines = lines.withColumns({
+        "xid": F.when(of_xids, F.get_json_object("raw", "$.xid")),
+        "committed": F.when(of_xids, F.get_json_object("raw", "$.committed") == "true"),
+    })  # fmt: skip
     return lines.withColumn("content", F.xxhash64("raw")).drop("timestamp")
 
 
@@ -156,8 +162,11 @@ def _headers() -> Column:
 
 
 def _foreign() -> Column:
-    """The producer's own headers, as text that says where each part ends."""
-    foreign = F.filter(_headers(), lambda header: ~header["key"].startswith(h.PREFIX))
+    """The headers that are passed on, as text that says where each part ends."""
+    foreign = F.filter(
+        _headers(),
+        lambda header: ~header["key"].startswith(h.PREFIX) | header["key"].isin(*h.KEPT),
+    )
     return F.transform(
         foreign,
         lambda header: F.concat(

@@ -18,7 +18,7 @@ from ringfaust.spark.lake.store import Marks, merge
 from ringfaust.spark.lake.tables import DELIVERIES, EVICTIONS, MESSAGES, read
 
 STREAM = "gold"
-ENDS = ("acked", "evicted", "expired", "dead", "removed", "moved_out")
+ENDS = ("acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
 _ENTERS = ("added", "scheduled")
 _SAME_MESSAGE = " AND ".join(f"t.{name} = s.{name}" for name in KEY)
 

@@ -8,10 +8,11 @@ from pyspark.sql import functions as F
 from ringfaust.spark.lake.lives import KEY
 from ringfaust.spark.lake.store import merge
 from ringfaust.spark.lake.tables import COUNTED, QUEUE_MINUTES, QUEUES, read
+from ringfaust.spark.lines import is_refusal
 
 _QUEUE = ("partition", "queue")
 _DEPTHS = ("ready", "delivering", "scheduled")
-_TAKEN_OUT = ("expired", "removed", "moved_out")
+_TAKEN_OUT = ("expired", "removed", "moved_out", "lost")
 """Ends that may find a message ready or scheduled, and do not say which."""
 
 
@@ -26,9 +27,8 @@ def write(spark: SparkSession, root: str, lines: DataFrame, batch: int) -> None:
         lines: the batch's transitions with their `life`.
         batch: its number.
     """
-    told = lines.where(F.col("queue").isNotNull() & (F.col("queue") != "")).withColumn(
-        "minute", F.date_trunc("minute", F.timestamp_millis("time_ms"))
-    )
+    told = lines.where(F.col("queue").isNotNull() & (F.col("queue") != "") & ~is_refusal())
+    told = told.withColumn("minute", F.date_trunc("minute", F.timestamp_millis("time_ms")))
     rows = _counted(told, _unscheduled(spark, root, told))
     before = read(spark, root, "queues").where(F.col("batch") < batch)
     before = before.select(*_QUEUE, *(F.col(name).alias(f"{name}_before") for name in _DEPTHS))

@@ -83,7 +83,7 @@ def _windows(verdict: Verdict) -> list[dict[str, object]]:
     """The last windows of time, all queues together."""
     if verdict.windows is None:
         return []
-    names = ("added", "acked", "evicted", "expired", "dead", "removed", "moved_out")
+    names = ("added", "acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
     last = verdict.windows.groupBy("start").agg(
         *[F.sum(name).alias(name) for name in names], F.bool_and("balanced").alias("balanced")
     )

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from ringfaust.core.model import Counts, due_position, plain_position
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.rewind.messages import GONE, HELD, trace_messages
+from ringfaust.spark.lines import is_refusal
+from ringfaust.spark.rewind.messages import GONE, HELD, number_lives, trace_messages
 from ringfaust.spark.rewind.moment import AtStep, Settled, until
 
 
@@ -63,7 +64,10 @@ class Contents:
     """As of R100."""
 
     def answer(self, limit: int | None = None) -> dict[str, Any]:
-        """What the worker answers to `list`: the ids of the first `limit` of each state."""
+        """What the worker answers to `list`: the ids of the first `limit` of each state.
+
+        But not whether the queue was `pulled`.
+        """
         delivering: dict[str, list[str]] = {}
         by_number = sorted(self.delivering, key=lambda held: held.delivery)
         for held in islice(by_number, limit):
@@ -117,8 +121,10 @@ def read_contents(lines: DataFrame, asked: Sequence[tuple[str, Settled]]) -> lis
         "sequence", "came_due_ms", "birth.id", "birth.priority", "birth.enqueued_ms",
         "birth.source", "handovers", "now.state", "now.consumer", "now.delivery", "now.due_ms",
     )  # fmt: skip
+    own = _ask(lines, asked)
+    refused = _refused(own)
     rows = (
-        trace_messages(_ask(lines, asked), now=F.lit(True))
+        trace_messages(own, now=F.lit(True))
         .filter("life = lives")
         .groupBy("ask", "partition", F.col("now.state").alias("state"))
         .agg(
@@ -133,7 +139,8 @@ def read_contents(lines: DataFrame, asked: Sequence[tuple[str, Settled]]) -> lis
     for row in rows:
         by_ask[row["ask"]].setdefault(row["partition"], []).append(row)
     return [
-        [_contents(*asked[number], partition, by_partition[partition])
+        [_contents(*asked[number], partition, by_partition[partition],
+                   refused.get((number, partition), 0))
          for partition in sorted(by_partition)]
         or _without_messages(lines, *asked[number])
         for number, by_partition in by_ask.items()
@@ -172,7 +179,16 @@ def _without_messages(lines: DataFrame, queue: str, moment: Settled) -> list[Con
     return [Contents(queue, number, moment, (), (), (), counts) for number in sorted(partitions)]
 
 
-def _contents(queue: str, moment: Settled, partition: int, states: Sequence[Row]) -> Contents:
+def _refused(own: DataFrame) -> dict[tuple[int, int], int]:
+    """How many sends a queue did not take in its present life (R60), by question and partition."""
+    told = number_lives(own).filter(is_refusal() & (F.col("life") == F.col("lives")))
+    told = told.select("ask", "partition", "step", "raw").distinct()
+    return {(row[0], row[1]): row[2] for row in told.groupBy("ask", "partition").count().collect()}
+
+
+def _contents(
+    queue: str, moment: Settled, partition: int, states: Sequence[Row], refused: int
+) -> Contents:
     total = sum(row["messages"] for row in states)
     last = max(row["last_sequence"] for row in states)
     if total != last or total != sum(row["births"] for row in states):
@@ -182,7 +198,7 @@ def _contents(queue: str, moment: Settled, partition: int, states: Sequence[Row]
             "has kept them"
         )
     by_state = {row["state"]: row for row in states}
-    counts = {name: 0 for name in Counts().as_dict()} | {"added": total}
+    counts = {name: 0 for name in Counts().as_dict()} | {"added": total, "refused": refused}
     counts |= {state: by_state[state]["messages"] for state in (*HELD, *GONE) if state in by_state}
     counts["messages"] = sum(counts[state] for state in HELD)
     held = {state: by_state[state]["held"] if state in by_state else [] for state in HELD}

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 BIRTHS = ("added", "scheduled")
 HELD = ("ready", "delivering", "scheduled")
 """States of a message that is there; the others are how it left."""
-GONE = ("acked", "evicted", "expired", "dead", "removed", "moved_out")
+GONE = ("acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
 _QUEUE = ("ask", "partition", "queue")
 _MESSAGE = (*_QUEUE, "life", "sequence")
 

@@ -29,7 +29,7 @@ from ringfaust.hosts.store import ByteStore, MemoryKeyValue
 
 CHANGEABLE = ("ring_size", "evict", "shrink", "scheduled_when_full", "max_attempts")
 """Settings that can be asked about: what they do does not depend on what consumers do with it."""
-_KEPT = (*CHANGEABLE, "batch")
+_KEPT = (*CHANGEABLE, "batch", "max_messages", "max_bytes", "when_full")
 """Settings that act in a replay. The others act through the slots, as they did."""
 
 _NAME = "queue"
@@ -169,7 +169,7 @@ class Replay:
                 self._end(line)
             case "removed" if line.command == "cancel_scheduled":
                 self._send_command(c.CancelScheduled(_NAME, line.id or ""))
-            case "removed" | "moved_out":
+            case "removed" | "moved_out" | "lost":
                 self._send_command(c.Remove(_NAME, line.id or ""))
             case "configured":
                 self._configure(json.loads(line.settings or "{}"))

@@ -20,6 +20,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from ringfaust.core.catalog import Catalog, Fields
 from ringfaust.core.model import QueueSpec
 from ringfaust.errors import BadSetting
+from ringfaust.spark.lines import is_refusal
 from ringfaust.spark.rewind.messages import GONE
 from ringfaust.spark.rewind.moment import Settled, until
 from ringfaust.spark.rewind.replay import CHANGEABLE, Departure, Line, NotWhole, Replay
@@ -115,7 +116,9 @@ def replay_lines(lines: DataFrame, catalog: Catalog, variants: Mapping[str, Fiel
     # One queue's lines in one task, in order. Not applyInPandas: it holds a whole group in memory.
     ordered = (
         lines.filter(
-            F.col("queue").isNotNull() & ~F.col("event").isin("refused", "unreadable", "done")
+            F.col("queue").isNotNull()
+            & ~F.col("event").isin("refused", "unreadable", "done")
+            & ~is_refusal()
         )
         .repartition("partition", "queue")
         .sortWithinPartitions("partition", "queue", "step", "offset", "line")
