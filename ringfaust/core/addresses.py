@@ -147,6 +147,8 @@ class Addresses:
             self.create_queue(c.CreateQueue(name, settings))
         elif not subscribe.subscription:
             raise bad(subscribe.consumer, f"queue {name!r} is there; use another consumer's name")
+        elif not queue.spec.durable:
+            raise bad(name, "this queue ends with its last consumer; use another subscription's name")
         elif queue.spec.selector != subscribe.selector:
             raise bad(
                 name,

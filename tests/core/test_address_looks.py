@@ -57,6 +57,14 @@ def test_a_declared_subscription_has_its_window_from_the_start() -> None:
     ]
 
 
+def test_a_durable_subscription_is_not_made_of_a_queue_that_ends() -> None:
+    """R70: consumer k has a queue of its own name, and that is no subscription to keep."""
+    it = partition()
+    it.step(c.Subscribe("p", "k", 1, shared=True), 0)
+    effects = it.step(c.Subscribe("p", "other", 1, subscription="k"), 0)
+    assert [one.reason for one in effects if isinstance(one, e.Refused)] == ["bad_command"]
+
+
 @pytest.mark.parametrize(
     ("message", "attached"),
     [

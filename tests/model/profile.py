@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 DEEP = os.environ.get("RINGFAUST_HYPOTHESIS") == "deep"
 PROFILE = settings(
-    max_examples=3_000 if DEEP else 100,
+    max_examples=3_000 if DEEP else 75,
     stateful_step_count=100 if DEEP else 50,
     deadline=None,
     derandomize=False,

@@ -19,10 +19,11 @@ SESSIONS = ("s", "t")
 CONSUMERS = ("k1", "k2", "k3", "k4")
 
 QUEUE = st.sampled_from("a" * 16 + "b" * 6 + "ccd")
-PART = st.sampled_from(["p::one"] * 4 + ["p::two", "p::d", "p::k1", "p::k2", "r::q", "p::", "n::q"])
+_PARTS = ["p::one"] * 8 + ["p::two", "p::d", "p::k1", "p::k2", "r::q", "p::", "n::q"]
+PART = st.sampled_from(_PARTS)
 """Queues of addresses."""
-ANY_QUEUE = st.sampled_from("a" * 10 + "b" * 4 + "ccd") | PART
-DESTINATION = st.sampled_from(["a"] * 8 + ["b", "p", "p", "p", "r"]) | ANY_QUEUE
+ANY_QUEUE = st.sampled_from([*"aaaaaaaaaaaaaaaabbbbccd", *_PARTS])
+DESTINATION = st.sampled_from([*"aaaaaaaaaaaaaaaabbc", *"ppppppr", *_PARTS[7:]])
 ADDRESS = st.sampled_from(["p"] * 8 + ["r", "n"])
 XID = st.sampled_from(XIDS)
 CONSUMER = st.sampled_from(CONSUMERS)
@@ -53,9 +54,9 @@ _RING = {
     "batch": st.sampled_from([1, 2, 3]),
 }
 _LIMITS = {
-    "max_messages": st.sampled_from([-1, 0, 2, 3, 5]),
-    "max_bytes": st.sampled_from([-1, 100, 250, 6_000]),
-    "max_message_bytes": st.sampled_from([-1, 100]),
+    "max_messages": st.sampled_from([5, -1, 2, 3, 4, 0]),
+    "max_bytes": st.sampled_from([6_000, -1, 250, 400, 100]),
+    "max_message_bytes": st.sampled_from([-1, -1, 100]),
 }
 _WHEN_FULL = {
     "when_full": st.sampled_from(
@@ -64,13 +65,14 @@ _WHEN_FULL = {
 }
 _REST = {
     "max_redrives": st.sampled_from([-1, 0, 1, 5]),
-    "selector": st.sampled_from(["", "", *SELECTORS]),
+    "selector": st.sampled_from([""] * 8 + [*SELECTORS]),
     "shared": st.booleans(),
     "durable": st.sampled_from([True, True, True, False]),
-    "window": st.sampled_from([0, 0, 0, 1, 2]),
+    "window": st.sampled_from([0, 0, 0, 0, 1, 2]),
 }
 RING_SETTINGS = st.fixed_dictionaries({}, optional=_RING)
 SETTINGS = st.one_of(
+    RING_SETTINGS,
     RING_SETTINGS,
     st.fixed_dictionaries(_WHEN_FULL, optional=_RING | _LIMITS),
     st.fixed_dictionaries(_WHEN_FULL, optional=_LIMITS),
@@ -133,19 +135,28 @@ MESSAGE = st.builds(
     size_bytes=st.sampled_from([0, 100, 100, 101, 5_000]),
     payload=st.integers(0, len(PAYLOADS) - 1),
     persistent=st.sampled_from([True, True, False]),
-    redrives=st.sampled_from([0] * 9 + [1, 2, 6]),
+    redrives=st.sampled_from([0] * 25 + [1, 2, 6]),
 )
 _JOINS: dict[str, st.SearchStrategy[object]] = {
     "consumer": CONSUMER,
-    "credit": st.sampled_from([2, 1, 2, 3, 3, 5, 9, 9, 9, 0, -1]),
+    "credit": st.sampled_from([2, 1, 2, 3, 3, 5, 9, 9, 9, 0]),
     "priority": st.sampled_from([0, 0, 0, 5]),
     "ack_mode": st.sampled_from(
         [AckMode.INDIVIDUAL, AckMode.AUTO, AckMode.CLIENT, AckMode.CLIENT, AckMode.NONE]
     ),
     "session": st.sampled_from(["", *SESSIONS]),
-    "selector": st.sampled_from([""] * 12 + [*SELECTORS] + [BAD_SELECTORS[0]]),
-    "credit_bytes": st.sampled_from([0, 0, 0, 0, 1, 150, -1]),
+    "selector": st.sampled_from([""] * 30 + [*SELECTORS]),
+    "credit_bytes": st.sampled_from([0] * 8 + [1, 150]),
 }
+BAD_JOINS = st.sampled_from(
+    [{}] * 20
+    + [
+        {"credit": -1},
+        {"credit_bytes": -1},
+        {"selector": BAD_SELECTORS[0]},
+        {"consumer": "@window"},
+    ]
+)
 PLAIN_ATTACH = st.builds(c.Attach, queue=QUEUE, **_JOINS)
 ATTACH = st.builds(c.Attach, queue=ANY_QUEUE, **_JOINS)
 SUBSCRIBE = st.builds(

@@ -77,20 +77,25 @@ class Rules(SideBySide):
 
     # --- rules: consumers -------------------------------------------------------------------------
 
-    @rule(wait=s.WAIT, attach=s.ATTACH, again=st.booleans())
-    def attach(self, wait: int, attach: c.Attach, again: bool) -> None:
+    @rule(
+        wait=s.WAIT,
+        attach=s.ATTACH,
+        again=st.sampled_from([False, False, False, True]),
+        bad=s.BAD_JOINS,
+    )
+    def attach(self, wait: int, attach: c.Attach, again: bool, bad: dict[str, Any]) -> None:
         """Unless `again`: under a name that is not in use."""
         self.now += wait
         q = self.model.queues.get(attach.queue)
         free = [name for name in s.CONSUMERS if q is None or q.consumer(name) is None]
         if free and not again:
             attach = attach._replace(consumer=free[0])
-        self.both(attach)
+        self.both(attach._replace(**bad))
 
-    @rule(wait=s.WAIT, subscribe=s.SUBSCRIBE)
-    def subscribe(self, wait: int, subscribe: c.Subscribe) -> None:
+    @rule(wait=s.WAIT, subscribe=s.SUBSCRIBE, bad=s.BAD_JOINS)
+    def subscribe(self, wait: int, subscribe: c.Subscribe, bad: dict[str, Any]) -> None:
         self.now += wait
-        self.both(subscribe)
+        self.both(subscribe._replace(**bad))
 
     @precondition(has_consumers)
     @rule(wait=s.WAIT, index=s.INDEX, add=st.sampled_from([1, 1, 2, 5, 0, limits.CREDIT, -1]))
@@ -166,9 +171,13 @@ class Rules(SideBySide):
 
     # --- rules: distributed transactions ----------------------------------------------------------
 
-    @rule(kind=st.sampled_from([c.Begin, c.Begin, c.Prepare]), xid=s.XID)
+    @rule(kind=st.sampled_from([c.Begin, c.Prepare]), xid=s.XID)
     def begin_or_prepare(self, kind: type[c.Begin], xid: str) -> None:
         self.both(kind(xid))
+
+    def open(self, xid: str) -> None:
+        if xid not in [x.name for x in self.model.xids]:
+            self.both(c.Begin(xid))
 
     @precondition(lambda machine: machine.model.xids)
     @rule(
@@ -183,13 +192,13 @@ class Rules(SideBySide):
             self.both(c.Prepare(xid))
         self.both(kind(xid))
 
-    @precondition(lambda machine: machine.model.xids)
     @rule(message=s.MESSAGE, queue=s.DESTINATION, xid=s.XID)
     def send_in(self, message: s.Draft, queue: str, xid: str) -> None:
+        self.open(xid)
         self.sent += 1
         self.both(message.send(queue, f"m{self.sent}", self.now, xid))
 
-    @precondition(lambda machine: machine.model.xids and has_held(machine))
+    @precondition(has_held)
     @rule(
         wait=s.WAIT,
         indices=st.lists(s.INDEX, min_size=1, max_size=3),
@@ -198,6 +207,7 @@ class Rules(SideBySide):
     )
     def ack_in(self, wait: int, indices: list[int], numbered: bool, xid: str) -> None:
         self.now += wait
+        self.open(xid)
         for index in indices:
             if picked := self.pick_held(index):
                 q, h = picked
