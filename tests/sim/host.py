@@ -29,6 +29,7 @@ from tests.sim.broker import Broker
 from tests.sim.disk import Disk, VirtualStore
 from tests.sim.kafka import Reader, VirtualCommitter, VirtualConsumer, virtual_committed_offsets
 from tests.sim.plan import PARTITIONS, TOPICS, Plan
+from tests.sim.queue_book import demand
 
 TOMBSTONE_MS = 3_600_000
 
@@ -69,6 +70,8 @@ class JournalRoad(Road[Any]):
         return left
 
     def tick(self, wall_ms: int) -> None:
+        unread = self._committer.old_log
+        demand(not unread, "time acts before the log was read that was there:", unread)
         super().tick(wall_ms)
         self._done.append(("tick", wall_ms))
 
@@ -178,6 +181,26 @@ class Driven(Loop):
 
 class DrivenPartition(Driven, Partition):
     """See `Driven`."""
+
+    def open_at(self, reader: Reader) -> Mapping[str, int]:
+        self.old_log = {tp.topic: reader.last_offset(tp) for tp in self.tps}
+        return super().open_at(reader)
+
+    async def _resume(self, committed: Mapping[str, int]) -> None:
+        self._committer.old_log = self.old_log
+        await super()._resume(committed)
+
+    def turn(self, wall_ms: int) -> None:
+        super().turn(wall_ms)
+        if not self.is_fenced:
+            positions, blocked = self._road.positions, self._road.blocked
+            unread = [
+                topic
+                for topic, last in self.old_log.items()
+                if positions.get(topic, 0) <= last and topic not in blocked
+            ]
+            if not unread:
+                self.old_log.clear()
 
 
 class DrivenForwarder(Driven, Forwarder):

@@ -47,6 +47,8 @@ class VirtualCommitter:
         self._epoch = 0
         self.journal: list[tuple[Any, ...]] = []
         """What the batch that is committed next has done, see `host.JournalRoad`."""
+        self.old_log: dict[str, int] = {}
+        """By topic: the last record that was there at the assignment, until all have been read."""
 
     async def start(self) -> None:
         self._epoch = self._broker.init_producer(self._id)
@@ -136,6 +138,11 @@ class Reader:
 
     def bounds(self, tps: Iterable[TP]) -> dict[str, Bounds]:
         return {tp.topic: Bounds(0, self._broker.log(*tp).end) for tp in tps}
+
+    def last_offset(self, tp: TP) -> int:
+        """Of the last committed record; -1: there is none."""
+        found, _ = self._broker.log(*tp).read(0, 1_000_000)
+        return found[-1].offset if found else -1
 
     def go_to(self, positions: Mapping[TP, int]) -> None:
         """Read there from now on: an assignment, or a seek."""

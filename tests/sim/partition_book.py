@@ -313,7 +313,7 @@ class PartitionBook:
             queue.ever.add(name)
         most = queue.most_active(queue.name in self.members)
         active = sum(each.active for each in queue.clients.values() if each.name != WINDOW)
-        is_allowed = most < 0 or active <= most or not line["active"]
+        is_allowed = most < 0 or active <= most or not line["active"] or name == WINDOW
         demand(is_allowed, most, "may be active:", line)
 
     def _detached(self, queue: QueueBook, line: Line) -> None:

@@ -26,6 +26,8 @@ def judge_victim(book: PartitionBook, queue: QueueBook, message: Told, line: Lin
     came = [message_id for name, message_id in book.adds if name == queue.name]
     if reason == "overflow":
         demand(0 <= ring_size < ready, "the ring is not overfull:", line)
+        is_ready = any(each.id == line["cause"] for each in queue.ready.values())
+        demand(is_ready, "who was sent is not ready:", line)
         demand(message is queue.victim(), queue.victim().id, "is the victim:", line)
         demand(line["cause"] in came, "its cause did not come in:", line)
         book.overflows.append(queue.name)
