@@ -148,7 +148,7 @@ class Addresses:
         elif not subscribe.subscription:
             raise bad(subscribe.consumer, f"queue {name!r} is there; use another consumer's name")
         elif not queue.spec.durable:
-            raise bad(name, "this queue ends with its last consumer; use another subscription's name")
+            raise bad(name, "this queue ends with its last consumer; use another name")
         elif queue.spec.selector != subscribe.selector:
             raise bad(
                 name,

@@ -33,7 +33,8 @@ class Operation(NamedTuple):
     queue: str
     """Where it is sent to, or the delivery's queue."""
     message: Message | None
-    delivery: int
+    number: int
+    """Of the delivery; of a send, how often it was sent again (R43)."""
 
 
 class Transactions:
@@ -72,7 +73,7 @@ class Transactions:
         operations = self._close(number)
         for operation in operations:
             if operation.message is not None:
-                self._sent(operation.queue, operation.message)
+                self._sent(operation.queue, operation.message, operation.number)
             else:
                 self._acked(operation, row.name)
         self._ring.out.append(e.Decided("", row.name, True))
@@ -95,7 +96,7 @@ class Transactions:
     def send(self, send: c.Send) -> None:
         """It waits for the commit; its times count from now."""
         number, row = self._open(send.xid)
-        self._keep(number, row, Operation(send.queue, unsent(send), 0))
+        self._keep(number, row, Operation(send.queue, unsent(send), send.redrives))
         self._ring.out.append(e.Pending(send.queue, row.name, send.id))
 
     def ack(self, ack: c.Ack) -> None:
@@ -140,11 +141,11 @@ class Transactions:
         self._state.xids.delete(number)
         return [operation for _, operation in rows]
 
-    def _sent(self, destination: str, message: Message) -> None:
+    def _sent(self, destination: str, message: Message, redrives: int) -> None:
         send = c.Send(
             destination, message.id, message.enqueued_ms, message.priority, message.due_ms,
             message.expires_at_ms, message.group, message.size_bytes, message.payload,
-            message.persistent,
+            message.persistent, redrives=redrives,
         )  # fmt: skip
         try:
             self._addresses.send(send)
@@ -153,7 +154,7 @@ class Transactions:
 
     def _acked(self, operation: Operation, xid: str) -> None:
         queue = self._ring.queue(operation.queue)
-        delivery: Delivery | None = queue.deliveries.get(operation.delivery)
+        delivery: Delivery | None = queue.deliveries.get(operation.number)
         assert delivery is not None and delivery.xid == xid, "nobody else can settle it"
         self._state.use(queue)
         self._ring.expire(queue)
@@ -165,7 +166,7 @@ class Transactions:
         by_queue: dict[str, list[int]] = {}
         for operation in self._close(number):
             if operation.message is None:
-                by_queue.setdefault(operation.queue, []).append(operation.delivery)
+                by_queue.setdefault(operation.queue, []).append(operation.number)
         for name, numbers in by_queue.items():
             queue = self._ring.queue(name)
             self._state.use(queue)

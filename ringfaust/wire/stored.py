@@ -265,16 +265,16 @@ _OPERATION = Struct(">QH")
 
 
 def _write_operation(operation: Operation) -> bytes:
-    queue, message, delivery = operation.queue.encode(), operation.message, operation.delivery
-    head = _OPERATION.pack(delivery, len(queue)) + queue
+    queue, message = operation.queue.encode(), operation.message
+    head = _OPERATION.pack(operation.number, len(queue)) + queue
     return head if message is None else head + write_message(message)
 
 
 def _read_operation(raw: bytes) -> Operation:
-    delivery, length = _OPERATION.unpack_from(raw)
+    number, length = _OPERATION.unpack_from(raw)
     end = _OPERATION.size + length
     message = read_message(raw[end:]) if len(raw) > end else None
-    return Operation(raw[_OPERATION.size : end].decode(), message, delivery)
+    return Operation(raw[_OPERATION.size : end].decode(), message, number)
 
 
 # --- the rest is small: JSON ----------------------------------------------------------------------

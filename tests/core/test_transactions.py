@@ -168,3 +168,12 @@ def test_a_send_that_is_refused_is_refused_alone(it: MemoryHost) -> None:
     send(it, "A", xid="x")
     it.step(c.Prepare("x"), 0)
     assert kinds(it.step(c.Commit("x"), 0)) == ["Refused", "Added", "Decided"]
+
+
+def test_how_often_it_was_sent_again_counts_in_a_transaction_too(it: MemoryHost) -> None:
+    """R43: a loop is not to be closed by way of an xid."""
+    it.step(c.Begin("x"), 0)
+    it.step(c.Send("q", "A", 0, payload=BODY, xid="x", redrives=6), 0)
+    it.step(c.Prepare("x"), 0)
+    it.crash()
+    assert kinds(it.step(c.Commit("x"), 0)) == ["Refused", "Decided"]

@@ -351,7 +351,7 @@ def xids_in_store(store: Store) -> list[Any]:
     found = []
     for number, row in store.scan(Kind.XID, "", 0, None, ALL):
         rows = [row for _, row in store.scan(Kind.OPERATION, "", number, None, ALL)]
-        done = [(op.queue, op.message.id if op.message else op.delivery) for op in rows]
+        done = [(op.queue, op.message.id if op.message else op.number) for op in rows]
         assert row.operations == len(done)
         found.append((row.name, row.prepared, done))
     return found
