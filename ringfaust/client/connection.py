@@ -51,6 +51,16 @@ class ConnectOptions(TypedDict, total=False):
     `ssl_context`, `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password` …"""
 
 
+def refuse_unknown(options: Mapping[str, Any], kind: type) -> None:
+    """Options that are none of those of a TypedDict.
+
+    Raises:
+        TypeError: there are some, as with any function's arguments.
+    """
+    if unknown := options.keys() - kind.__annotations__.keys():
+        raise TypeError(f"{', '.join(sorted(unknown))}: no such option; see {kind.__name__}")
+
+
 def new_name() -> str:
     """A name that no other client has: host, process, and chance."""
     return f"{socket.gethostname()[:64]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

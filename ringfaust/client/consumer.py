@@ -9,7 +9,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, Unpack
 
 from ringfaust.client.attachment import Attachment
-from ringfaust.client.connection import PARTING_S, Connection, encode, new_name
+from ringfaust.client.connection import (
+    PARTING_S,
+    Connection,
+    encode,
+    new_name,
+    refuse_unknown,
+)
 from ringfaust.client.errors import (
     BadArgument,
     ClientError,
@@ -74,8 +80,7 @@ class RingConsumer:
     def __init__(
         self, queue: str = "", *, session: Keeper | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
-        if unknown := options.keys() - ConsumerOptions.__annotations__.keys():
-            raise TypeError(f"unknown: {', '.join(sorted(unknown))}")
+        refuse_unknown(options, ConsumerOptions)
         if bool(queue) == bool(options.get("address")):
             raise BadArgument("a consumer needs either a queue or an address")
         self.name = options.get("name") or new_name()
@@ -174,8 +179,9 @@ class RingConsumer:
     async def _release_tried(self) -> None:
         """What was in hand when an exception came has been tried (R40); the worker shall know."""
         try:
-            for message in list(self._held.values()):
-                await self.settle(message, "release", False)
+            async with asyncio.timeout(PARTING_S):
+                for message in list(self._held.values()):
+                    await self.settle(message, "release", False)
         except Exception:  # of the two errors the caller's own is the one to raise
             log.warning("%s could not release what it held", self.name, exc_info=True)
 
@@ -195,9 +201,9 @@ class RingConsumer:
             Refused: it was detached for its silence, and the queue did not take it again.
             KafkaError: the brokers refuse us.
         """
-        last, self._last = self._last, None
-        if last is not None and last.delivery in self._held:
-            await last.ack()
+        if self._last is not None and self._last.delivery in self._held:
+            await self._last.ack()
+        self._last = None
         record, headers = await self._attachment.next()
         message = Message.read(record, headers, self)
         if self.ack_mode != "none":

@@ -10,7 +10,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 from aiokafka.structs import RecordMetadata
 
-from ringfaust.client.connection import Record
+from ringfaust.client.connection import Record, refuse_unknown
 from ringfaust.client.errors import BadArgument
 from ringfaust.client.message import Scalar
 from ringfaust.errors import WireError
@@ -86,8 +86,7 @@ class Outgoing:
         Raises:
             BadArgument: a worker would not take it.
         """
-        if unknown := options.keys() - SendOptions.__annotations__.keys():
-            raise TypeError(f"unknown: {', '.join(sorted(unknown))}")
+        refuse_unknown(options, SendOptions)
         key = options.get("key")
         if value is None and key is None:
             raise BadArgument("a message needs a value, or at least a key")

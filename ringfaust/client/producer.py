@@ -11,7 +11,7 @@ from typing import Self, Unpack
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import ConsumerStoppedError
 
-from ringfaust.client.connection import Connection, ConnectOptions, stop
+from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown, stop
 from ringfaust.client.errors import ClientError, Refused
 from ringfaust.client.outgoing import Outgoing, SendOptions
 from ringfaust.client.transactions import Transactions
@@ -41,6 +41,7 @@ class RingProducer:
     """
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
+        refuse_unknown(options, ProducerOptions)
         self._connection = Connection(options)
         self._watches = options.get("watch_refusals", False)
         self._replies: AIOKafkaConsumer | None = None

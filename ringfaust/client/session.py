@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
-from ringfaust.client.connection import Connection, ConnectOptions, Record, encode
+from ringfaust.client.connection import (
+    PARTING_S,
+    Connection,
+    ConnectOptions,
+    Record,
+    encode,
+    refuse_unknown,
+)
 from ringfaust.client.consumer import RingConsumer
 from ringfaust.client.errors import OutcomeUnknown, Refused, SettleRefused
 from ringfaust.client.options import AttachOptions
@@ -58,6 +66,7 @@ class Session:
     """
 
     def __init__(self, **options: Unpack[ConnectOptions]) -> None:
+        refuse_unknown(options, ConnectOptions)
         self.connection = Connection(options)
         self.name = self.connection.name
         self._transactions = Transactions(
@@ -104,7 +113,8 @@ class Session:
     ) -> None:
         if isinstance(error, Exception):
             try:
-                await self.rollback()
+                async with asyncio.timeout(PARTING_S):  # once written, it comes before the detach
+                    await self.rollback()
             except Exception:  # of the two errors the caller's own is the one to raise
                 log.warning("session %s could not roll back", self.name, exc_info=True)
         await self.close()

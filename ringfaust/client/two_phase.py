@@ -7,7 +7,7 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Self, Unpack
 
-from ringfaust.client.connection import Connection, ConnectOptions
+from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import Refused
 
 
@@ -42,6 +42,7 @@ class TwoPhase:
     """
 
     def __init__(self, xid: str, **options: Unpack[TwoPhaseOptions]) -> None:
+        refuse_unknown(options, TwoPhaseOptions)
         self.xid = xid
         self._partitions = options.get("partitions")
         self._connection = Connection(options)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringfaust.client import BadArgument, ClientError, Closed
+from ringfaust.client import BadArgument, ClientError, Closed, RingConsumer, RingProducer, Session
 from ringfaust.client.outgoing import Outgoing
 from ringfaust.wire import headers as h
 from tests.client.rig import DEADLINE_S, Rig
@@ -130,5 +130,8 @@ def test_a_message_has_a_value_or_a_key() -> None:
 
 
 def test_unknown_options_are_told() -> None:
+    for kind in (RingProducer, Session, RingConsumer):
+        with pytest.raises(TypeError, match="bootstrap_server: no such option"):
+            kind(bootstrap_server="127.0.0.1:9092")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="pririty"):
         Outgoing.of("t", "x", pririty=3)  # type: ignore[call-arg]
