@@ -108,7 +108,11 @@ class Judge:
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For mapInArrow."""
         catalog = self.queues.catalog()
-        declares = lru_cache(_KEYS_REMEMBERED)(catalog.declares)
+
+        @lru_cache(_KEYS_REMEMBERED)
+        def declares(name: str) -> bool:
+            return catalog.declares(name) or catalog.address(name, {}) is not None
+
         namers = {name: queue_namer(target.queue) for name, target in self.targets.items()}
         for batch in batches:
             columns = (column.to_pylist() for column in batch.columns)
@@ -154,7 +158,7 @@ class Judge:
         try:
             queue = namers[row.topic](record)
             if not declares(queue):
-                raise WireError(f"no queue {queue[:80]!r} is declared in queues.yaml")
+                raise WireError(f"no queue or address {queue[:80]!r} is declared in queues.yaml")
             what = "size"
             refuse_giant(record, target.most_bytes)
             what = "header"

@@ -24,6 +24,8 @@ PRODUCER_HEADERS = (
     h.TTL_MS,
     h.EXPIRES_AT_MS,
     h.QUEUE,
+    h.PROPERTIES,
+    h.DELIVERY_MODE,
 )
 """What a producer may say in headers of ours (docs/protocol.md)."""
 
