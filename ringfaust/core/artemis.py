@@ -17,14 +17,14 @@ _BITS = limits.SEQUENCE_BITS
 
 
 def head_position(queue: Queue, message: Message) -> int:
-    """Before all that are ready in its priority."""
+    """Before all that are ready in its priority (C5)."""
     first = queue.lane_of(message).first_key()
     rest = (PLAIN if first is None else min(first, PLAIN)) >> _BITS
     return rest - 1 << _BITS | _number(message.position)
 
 
 def sorted_position(queue: Queue, message: Message) -> int:
-    """Among the ready of its priority, where Artemis finds a place for its number."""
+    """Among the ready of its priority, where Artemis finds a place for its number (C6)."""
     lane, number = queue.lane_of(message), _number(message.position)
     first = lane.first_key()
     if number and (first is None or first >= PLAIN):  # all are in order
