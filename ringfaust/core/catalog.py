@@ -78,6 +78,8 @@ class Catalog:
         Raises:
             BadSetting: one of `own` is not right.
         """
+        if SEPARATOR in name:  # one of its queues, whatever the pattern would match
+            return None
         found = list(_matching(self._addresses, name))
         fields: dict[str, object] = {}
         for given in found:

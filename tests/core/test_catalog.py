@@ -97,3 +97,11 @@ def test_bad_fields_are_refused_wherever_they_stand(fields: dict[str, object]) -
         assert caught.value.field in fields
     with pytest.raises(BadSetting):
         Catalog({"a": {}}, {}).spec("a", fields)
+
+
+def test_a_pattern_of_addresses_does_not_match_their_queues() -> None:
+    catalog = Catalog({}, {}, {"prices.#": {"subscriptions": {"ann": {"ring_size": 2}}}})
+    assert catalog.address("prices.eur", {}) is not None
+    assert catalog.address("prices.eur::ann", {}) is None
+    assert catalog.declares("prices.eur::ann")
+    assert catalog.spec("prices.eur::ann", {}).ring_size == 2
