@@ -47,6 +47,9 @@ class Plan(NamedTuple):
     far_partitions: int = 1
     has_fragile: bool = False
     """Some messages are not persistent: what a crash takes, an uninterrupted run keeps."""
+    as_artemis: bool = False
+    """Queues with `compat: artemis`: the bookkeeper does not know their rules. It counts, and an
+    uninterrupted run tells what they must hold and say."""
 
     def catalog(self) -> Catalog:
         return Catalog(self.queues, {}, self.addresses)
@@ -70,15 +73,18 @@ def random_plan(rng: random.Random) -> Plan:
             "retroactive_count": rng.choice([0, 1, 3]),
             "subscriptions": {"all": subscription},
         }
+    as_artemis = rng.random() < 0.15
+    settings = {"compat": "artemis", "redelivery_jitter": 0.5} if as_artemis else {}
     return Plan(
-        queues={name: random_settings(rng) for name in QUEUES[: rng.randint(1, 4)]},
+        queues={name: random_settings(rng) | settings for name in QUEUES[: rng.randint(1, 4)]},
         addresses=addresses,
         cache_bytes=rng.choice([0, 2_500, 1 << 30]),
         batch_records=rng.choice([1, 3, 100]),
         slice_records=rng.choice([1, 2, 100]),
         refill=rng.choice([1, 2, 3, 1_000]),
         far_partitions=rng.choice([1, 3]),
-        has_fragile=rng.random() < 0.2,
+        has_fragile=not as_artemis and rng.random() < 0.2,
+        as_artemis=as_artemis,
     )
 
 
