@@ -119,10 +119,13 @@ class Addresses:
         self._operator.delete_queue(delete)
         self._leave(delete.queue)
 
-    def end(self, queue: Queue) -> None:
-        """Its last consumer has left, and it is not durable (R70)."""
-        self._operator.delete(queue)
-        self._leave(queue.name)
+    def end_left_alone(self) -> None:
+        """Queues that are not durable end with their last consumer (R70)."""
+        queues, self._consumers.left_alone = self._consumers.left_alone, []
+        for queue in dict.fromkeys(queues):
+            if self._state.queues.get(queue.name) is queue:
+                self._operator.delete(queue)
+                self._leave(queue.name)
 
     def _leave(self, name: str) -> None:
         address = self._state.address(address_of(name))

@@ -250,16 +250,18 @@ class Consumers:
         by_queue: dict[str, list[str]] = {}
         for (queue_name, consumer_name), _ in members:
             by_queue.setdefault(queue_name, []).append(consumer_name)
-        for queue_name, names in by_queue.items():
-            queue = self._ring.queue(queue_name)
-            held: dict[int, Delivery] = {}
-            for consumer in sorted((queue.consumers[name] for name in names), key=_order):
+        held: dict[int, tuple[Queue, Delivery]] = {}
+        queues = [self._ring.queue(queue_name) for queue_name in by_queue]
+        for queue in queues:
+            for consumer in sorted((queue.consumers[n] for n in by_queue[queue.name]), key=_order):
                 self._alive(queue, consumer)
-                held.update((each.number, each) for each in queue.held_by(consumer))
-            acked = _acked(queue, held, rollback.acked)
-            returning = [held.pop(number) for number in acked]
-            returning += held.values()
-            self._ring.give_back(queue, returning, delayed=True, acked=frozenset(acked))
+                held.update((each.number, (queue, each)) for each in queue.held_by(consumer))
+        acked = _acked(held, rollback.acked)
+        first = [held[number] for number in acked]
+        rest = [each for number, each in held.items() if number not in acked]
+        for queue in queues:
+            returning = [delivery for where, delivery in first + rest if where is queue]
+            self._ring.give_back(queue, returning, delayed=True, acked=acked)
             self._ring.dispatch(queue)
 
     def _companions(self, queue: Queue, consumer: Consumer) -> Iterable[tuple[Queue, Consumer]]:
@@ -291,21 +293,22 @@ def _order(consumer: Consumer) -> int:
     return consumer.order
 
 
-def _acked(queue: Queue, held: dict[int, Delivery], acks: Iterable[c.Ack]) -> list[int]:
+def _acked(held: dict[int, tuple[Queue, Delivery]], acks: Iterable[c.Ack]) -> dict[int, None]:
     """Numbers of the held deliveries that the acks cover, in their order (R16, C2)."""
-    numbers: dict[tuple[str, str], list[int]] = {}
+    numbers: dict[tuple[str, str, str], list[int]] = {}
     for number in sorted(held):
-        delivery = held[number]
-        numbers.setdefault((delivery.consumer, delivery.message.id), []).append(number)
+        queue, delivery = held[number]
+        key = (queue.name, delivery.consumer, delivery.message.id)
+        numbers.setdefault(key, []).append(number)
     found: dict[int, None] = {}
     for ack in acks:
-        meant = numbers.get((ack.consumer, ack.message), []) if ack.queue == queue.name else []
+        meant = numbers.get((ack.queue, ack.consumer, ack.message), [])
         meant = [each for each in meant if each not in found and ack.delivery in (0, each)]
-        if meant and queue.consumers[ack.consumer].ack_mode is AckMode.CLIENT:
+        if meant and held[meant[0]][0].consumers[ack.consumer].ack_mode is AckMode.CLIENT:
             found |= dict.fromkeys(each for each in sorted(held) if each <= meant[0])
         else:
             found |= dict.fromkeys(meant[:1])
-    return list(found)
+    return found
 
 
 def check(attach: c.Attach | c.Subscribe) -> None:

@@ -83,7 +83,7 @@ class Engine:
                 name = getattr(command, "queue", "")
                 out.append(e.Refused(name, no.reason, no.about, no.text))
         if self._consumers.left_alone:
-            self._end_queues()
+            self._addresses.end_left_alone()
         return out
 
     def blocker(self, send: c.Send) -> str | None:
@@ -118,13 +118,6 @@ class Engine:
             self._transactions.ack(ack)
         else:
             self._consumers.ack(ack)
-
-    def _end_queues(self) -> None:
-        """Queues that end with their last consumer (R70)."""
-        queues, self._consumers.left_alone = self._consumers.left_alone, []
-        for queue in dict.fromkeys(queues):
-            if self.state.queues.get(queue.name) is queue:
-                self._addresses.end(queue)
 
     # --- finding ---------------------------------------------------------------------------------
 

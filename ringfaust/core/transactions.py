@@ -76,6 +76,7 @@ class Transactions:
                 self._sent(operation.queue, operation.message, operation.number)
             else:
                 self._acked(operation, row.name)
+                self._addresses.end_left_alone()
         self._ring.out.append(e.Decided("", row.name, True))
 
     def rollback(self, rollback: c.RollbackXid) -> None:

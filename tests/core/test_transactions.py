@@ -177,3 +177,29 @@ def test_how_often_it_was_sent_again_counts_in_a_transaction_too(it: MemoryHost)
     it.step(c.Prepare("x"), 0)
     it.crash()
     assert kinds(it.step(c.Commit("x"), 0)) == ["Refused", "Decided"]
+
+
+def test_a_queue_that_ends_within_a_commit_gets_nothing_that_follows() -> None:
+    """R70, R80: each operation is a command of its own."""
+    it = MemoryHost(Catalog({}, {}, {"p": {}}))
+    it.step(c.Subscribe("p", "k", 9), 0)
+    send(it, "A", "p")
+    it.step(c.Begin("x"), 0)
+    it.step(c.Ack("p::k", "k", "A", xid="x"), 0)
+    send(it, "B", "p", "x")
+    it.step(c.Detach("p::k", "k"), 0)
+    it.step(c.Prepare("x"), 0)
+    effects = it.step(c.Commit("x"), 0)
+    assert kinds(effects) == ["Acked", "Deleted", "Unrouted", "Decided"]
+
+
+def test_a_client_ack_that_is_rolled_back_covers_other_queues_too() -> None:
+    """R16, C9: what was not acked has its attempt taken back."""
+    it = MemoryHost(Catalog({"q": {"compat": "artemis"}, "other": {"compat": "artemis"}}, {}))
+    for name in ("q", "other"):
+        it.step(c.Attach(name, "k", 1, ack_mode=AckMode.CLIENT, session="s"), 0)
+        send(it, "A", name)
+        send(it, "B", name)
+    effects = it.step(c.Rollback("s", (c.Ack("other", "k", "A"),)), 0)
+    returned = [one.message for one in effects if isinstance(one, e.Returned)]
+    assert [(message.id, message.attempts) for message in returned] == [("A", 1), ("A", 1)]
