@@ -107,18 +107,30 @@ RING_HISTORY = _histories(
 
 _SEND = _sends(s.DESTINATION, MAYBE_XID)
 _SETTLE = _settles(s.ANY_QUEUE, MAYBE_XID)
+_COMPAT = st.fixed_dictionaries({"compat": st.sampled_from(["default", "default", "artemis"])})
+_SWITCH = st.builds(c.Configure, s.ANY_QUEUE, _COMPAT)
 _JOIN = st.one_of(s.ATTACH, s.SUBSCRIBE)
+
+
+def _in_either_mode(
+    settings: st.SearchStrategy[dict[str, Any]],
+) -> st.SearchStrategy[dict[str, Any]]:
+    return st.builds(lambda fields, compat: {**fields, **compat}, settings, _COMPAT)
+
+
 DECLARED = st.fixed_dictionaries(
     {
-        "queues": st.fixed_dictionaries({"a": s.SETTINGS, "b": s.SETTINGS}),
+        "queues": st.fixed_dictionaries(
+            {"a": _in_either_mode(s.SETTINGS), "b": _in_either_mode(s.SETTINGS)}
+        ),
         "addresses": s.DECLARED_ADDRESSES,
-        "settings": st.fixed_dictionaries({"p": s.RING_SETTINGS}),
+        "settings": st.fixed_dictionaries({"p": _in_either_mode(s.RING_SETTINGS)}),
     }
 )
 """What `Partition` and `Model` take."""
 HISTORY = _histories(
     _SEND, _SEND, _SEND, _SEND, _JOIN, _JOIN, st.just(c.Sweep()),
     st.one_of(_of_consumers(s.ANY_QUEUE)), _SETTLE, _SETTLE, _XIDS,
-    st.one_of(*_of_operators(s.ANY_QUEUE, s.SETTINGS), _CONFIGURE_ADDRESS),
+    st.one_of(*_of_operators(s.ANY_QUEUE, s.SETTINGS), _CONFIGURE_ADDRESS, _SWITCH),
 )  # fmt: skip
 """All commands but `Start`, which comes with a crash."""
