@@ -305,27 +305,30 @@ class Ring:
         `alone`: released by itself. `acked`: numbers of those acked in what is rolled back.
         """
         self.expire(queue)
-        as_artemis = queue.as_artemis
-        returning = list(deliveries)
-        if not as_artemis:  # else in the order given (C2)
-            returning.sort(key=lambda delivery: delivery.message.position)
-        for turn, held in reversed(list(enumerate(returning, 1))):
-            self._end(queue, held)
-            message = held.message
-            if clean or (as_artemis and delayed and held.number not in acked):  # C9
-                message = message._replace(attempts=message.attempts - 1)
-            delivery = held._replace(message=message)
-            if self._is_given_up(queue, delivery):
-                continue
-            wait_ms = 0
-            if delayed:
-                wait_ms = _redelivery_delay(queue, message) if delay_ms is None else delay_ms
-            tested = not alone if as_artemis else not wait_ms  # C3, C8
-            self._return(queue, delivery, wait_ms, turn, tested=tested)
+        if not queue.as_artemis:
+            for held in sorted(deliveries, key=lambda held: held.message.position, reverse=True):
+                delivery = self._ended(queue, held, was_tried=not clean)
+                if delivery is not None:
+                    wait_ms = self._wait_ms(queue, delivery, delayed, delay_ms)
+                    self._return(queue, delivery, wait_ms, tested=not wait_ms)
+            return
+        staying = []
+        for held in deliveries:
+            # C9: but for a timeout, only what was acked has been tried.
+            was_tried = held.number in acked if delayed else not clean
+            if (delivery := self._ended(queue, held, was_tried=was_tried)) is not None:
+                staying.append(delivery)
+        for turn, delivery in reversed(list(enumerate(staying, 1))):  # C2
+            wait_ms = self._wait_ms(queue, delivery, delayed, delay_ms)
+            self._return(queue, delivery, wait_ms, tested=not alone, turn=turn)  # C3, C8
 
-    def _is_given_up(self, queue: Queue, delivery: Delivery) -> bool:
-        """Does what comes back leave at once (R40, R82)? Then it has left."""
-        message = delivery.message
+    def _ended(self, queue: Queue, held: Delivery, *, was_tried: bool) -> Delivery | None:
+        """The delivery is over; None if its message leaves with it (R40, R82)."""
+        self._end(queue, held)
+        message = held.message
+        if not was_tried:
+            message = message._replace(attempts=message.attempts - 1)
+        delivery = held._replace(message=message)
         if message.is_hollow:
             self._lost(queue, message)
         elif 0 <= queue.spec.max_attempts <= message.attempts:
@@ -333,13 +336,24 @@ class Ring:
         elif self._has_expired(queue, message):
             self._expired(queue, message, delivery.number)
         else:
-            return False
-        return True
+            return delivery
+        return None
+
+    def _wait_ms(
+        self, queue: Queue, delivery: Delivery, delayed: bool, delay_ms: int | None
+    ) -> int:
+        """How long its message waits before it is ready again (R40)."""
+        if not delayed:
+            return 0
+        return _redelivery_delay(queue, delivery.message) if delay_ms is None else delay_ms
 
     def _return(
-        self, queue: Queue, delivery: Delivery, wait_ms: int, turn: int, *, tested: bool
+        self, queue: Queue, delivery: Delivery, wait_ms: int, *, tested: bool, turn: int = 0
     ) -> None:
-        """It goes back into the ring or, if it has to wait, into the schedule (R21, R40)."""
+        """It goes back into the ring or, if it has to wait, into the schedule (R21, R40).
+
+        `turn`: its place among those that come back with it (C2).
+        """
         message = delivery.message
         position = message.position
         if tested and 0 <= queue.spec.ring_size <= queue.counts.ready:
