@@ -91,6 +91,12 @@ def test_a_record_without_the_part_that_its_route_needs(
     assert_unreadable(said, b"body")
 
 
+def test_of_a_field_that_stands_twice_the_last_counts(partition: Partition) -> None:
+    said = partition.control(b'{"type":"purge","queue":"strict","type":"list","queue":"orders"}')
+    assert not said.has_changed
+    assert said.replies[0]["answer"]["ready"] == ["E", "F"]
+
+
 @pytest.mark.parametrize("value", [None, b"", b"\x00", b"\xff" * 1_000])
 def test_what_a_record_holds_is_nobodys_affair(value: bytes | None) -> None:
     said = Partition().produce([("to", b"strict"), ("h", b"\xff"), ("h", b"")], value=value)
