@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -66,6 +67,14 @@ class Artemis:
         if answer.get("error"):
             raise RuntimeError(f"Artemis, asked {words}: {answer['error']}\n{self._errors()}")
         return answer
+
+    def now_ms(self) -> int:
+        """Its clock is that of this machine."""
+        return time.time_ns() // 1_000_000
+
+    def wait(self, ms: int) -> None:
+        """Let time pass."""
+        time.sleep(ms / 1000)
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -48,7 +48,7 @@ class Engine:
             "compat": "artemis",
             "ring_size": settings.ring_size,
             "max_attempts": settings.max_attempts,
-            "redelivery_delay": settings.redelivery_delay * slot_ms,
+            "redelivery_delay": settings.delay_ms(slot_ms),
             "consumer_timeout": 0,
         }
         self.host = MemoryHost(Catalog({QUEUE: fields}, {}))

@@ -10,8 +10,9 @@ from typing import Any
 from ringfaust.core import command as c
 from ringfaust.wire.record import Payload
 from tests.oracle.artemis import Artemis
-from tests.oracle.clock import Clock, Late, now_ms
+from tests.oracle.clock import Clock, Late
 from tests.oracle.engine import FACTS, QUEUE, Engine, Seen
+from tests.oracle.naive import Naive
 from tests.oracle.operations import PAST, History, Operation
 
 SLOT_MS = 100
@@ -42,7 +43,9 @@ class Difference:
         )
 
 
-def play(artemis: Artemis, history: History, tally: Tally | None = None) -> Difference | None:
+def play(
+    artemis: Artemis | Naive, history: History, tally: Tally | None = None
+) -> Difference | None:
     """Play a history; the first difference, or None. `tally`: to be added to if there is none.
 
     Raises:
@@ -67,12 +70,12 @@ def play(artemis: Artemis, history: History, tally: Tally | None = None) -> Diff
 class Game:
     """Both sides at their queue, and what their client knows."""
 
-    def __init__(self, artemis: Artemis, history: History, slot_ms: int) -> None:
+    def __init__(self, artemis: Artemis | Naive, history: History, slot_ms: int) -> None:
         self.artemis = artemis
         self.history = history
         settings = history.settings
-        self.clock = Clock(slot_ms)
-        self.delay_ms = settings.redelivery_delay * slot_ms
+        self.clock = Clock(slot_ms, artemis)
+        self.delay_ms = settings.delay_ms(slot_ms)
         self.engine = Engine(settings, slot_ms)
         self.sessions: dict[str, str] = {}
         """By attached consumer."""
@@ -101,7 +104,9 @@ class Game:
             return None
         due_ms = 0
         if send.due:
-            due_ms = now_ms() - 1000 if send.due == PAST else self.clock.after(send.due)
+            due_ms = (
+                self.artemis.now_ms() - 1000 if send.due == PAST else self.clock.after(send.due)
+            )
         expires_ms = self.clock.after(send.ttl, 0.9) if send.ttl else 0
         if expires_ms:
             self.expiries.add(expires_ms)
@@ -111,7 +116,7 @@ class Game:
             c.Send(
                 QUEUE,
                 send.name,
-                now_ms(),
+                self.artemis.now_ms(),
                 send.priority,
                 due_ms=due_ms,
                 expires_at_ms=expires_ms,
@@ -125,7 +130,7 @@ class Game:
             return None
         words = [word for send in burst.sends for word in send]
         sends = [
-            c.Send(QUEUE, name, now_ms(), priority, payload=PAYLOAD)
+            c.Send(QUEUE, name, self.artemis.now_ms(), priority, payload=PAYLOAD)
             for name, priority in burst.sends
         ]
         return self._both(("burst", burst.name, *words), *(sends if commits else ()))
@@ -142,7 +147,7 @@ class Game:
         if queue.has_open_consumer():
             return sends > 1 or queue.spec.ring_size == 0
         return sends > 1 and any(
-            0 < message.expires_at_ms <= now_ms() for message in queue.in_order()
+            0 < message.expires_at_ms <= self.artemis.now_ms() for message in queue.in_order()
         )
 
     def _attach(self, attach: Operation) -> _Found:

@@ -21,7 +21,11 @@ class Settings(NamedTuple):
     ring_size: int
     max_attempts: int
     redelivery_delay: int
-    """In slots, the unit of time; see `clock`."""
+    """In slots, the unit of time (see `clock`), and a bit; 0 for none."""
+
+    def delay_ms(self, slot_ms: int) -> int:
+        """The delay in ms: no whole slots, or it would often end when something sent is due."""
+        return int((self.redelivery_delay + 0.37) * slot_ms) if self.redelivery_delay else 0
 
 
 class Operation(NamedTuple):

@@ -1,15 +1,15 @@
-"""That the comparison sees what differs; and, marked slow, the comparison itself."""
+"""The engine beside Artemis in plain lists; that a difference is found; and, slow, the real one."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from ringfaust.core import command as c
-from tests.oracle import game
 from tests.oracle.artemis import Artemis
 from tests.oracle.clock import Clock, Late
-from tests.oracle.engine import QUEUE, Engine, Seen
-from tests.oracle.game import PAYLOAD, Difference, play
+from tests.oracle.game import Difference, play
+from tests.oracle.naive import Naive
 from tests.oracle.operations import CONSUMERS, History, Operation, Settings, history
 from tests.oracle.shrink import shrink
 
@@ -17,48 +17,33 @@ KINDS = """
     ack advance attach burst close commit credit deliver_now pause recover reject release resize
     resume rollback send
 """.split()
-WITHOUT_TIME = Settings(ring_size=2, max_attempts=10, redelivery_delay=0)
+SEEDS = 300
 
 
-class Twin:
-    """Stands for Artemis: the engine itself, with a fault if so asked."""
+def test_the_engine_answers_as_artemis_in_plain_lists_does() -> None:
+    naive = Naive()
+    for seed in range(SEEDS):
+        difference = play(naive, history(seed, 30))
+        assert difference is None, f"seed {seed}: {difference}"
 
-    version = "none"
 
-    def __init__(self, forgets: str = "") -> None:
-        self.forgets = forgets
-        """A message whose eviction it does not tell."""
+@pytest.mark.slow
+def test_the_engine_answers_as_artemis_does() -> None:
+    """`make oracle` plays 200."""
+    with Artemis() as artemis:
+        for seed in range(40):
+            assert play(artemis, history(seed, 30)) is None, f"make oracle RUNS=1 SEED={seed}"
 
-    def ask(self, kind: str, *words: object) -> dict[str, object]:
-        now_ms = game.now_ms()
-        if kind == "queue":
-            self.engine = Engine(WITHOUT_TIME, 100)
-        commands: dict[str, c.Command] = {}
-        if kind == "send":
-            name, priority, *_ = words
-            commands[kind] = c.Send(QUEUE, str(name), now_ms, int(str(priority)), payload=PAYLOAD)
-        elif kind == "attach":
-            name, session, credit, priority = words
-            numbers = int(str(credit)), int(str(priority))
-            commands[kind] = c.Attach(QUEUE, str(name), *numbers, session=str(session))
-        elif kind == "ack":
-            commands[kind] = c.Ack(QUEUE, *map(str, words))
-        elif kind == "close":
-            commands[kind] = c.Detach(QUEUE, str(words[0]))
-        return self.answer(self.engine.play(list(commands.values()), now_ms), now_ms)
 
-    def answer(self, seen: Seen, now_ms: int) -> dict[str, object]:
-        evicted = [each for each in seen.evicted if each != self.forgets]
-        facts = [["evicted", each] for each in evicted]
-        return {
-            "began": now_ms,
-            "ended": now_ms,
-            "facts": facts + [["delivered", *each] for each in seen.delivered],
-            "ready": seen.ready,
-            "delivering": seen.delivering,
-            "scheduled": [],
-            "counts": seen.counts,
-        }
+# --- the comparison ------------------------------------------------------------------------------
+
+
+class Liar(Naive):
+    """It does not tell of one eviction."""
+
+    def _answer(self, began_ms: int) -> dict[str, Any]:
+        self.facts = [fact for fact in self.facts if fact != ["evicted", "m2"]]
+        return super()._answer(began_ms)
 
 
 def of(*kinds: str) -> History:
@@ -67,32 +52,26 @@ def of(*kinds: str) -> History:
         Operation(kind, f"m{number}" if kind == "send" else "c1", number=1, priority=4)
         for number, kind in enumerate(kinds)
     ]
-    return History(WITHOUT_TIME, tuple(operations))
-
-
-LONG = of("send", "attach", "send", "ack", "send", "send", "close", "send", "send", "attach")
-
-
-def test_sides_that_agree() -> None:
-    assert play(Twin(), LONG) is None  # type: ignore[arg-type]
+    settings = Settings(ring_size=2, max_attempts=10, redelivery_delay=0)
+    return History(settings, tuple(operations))
 
 
 def test_an_eviction_that_is_not_told_is_found_and_its_history_shrunk() -> None:
-    difference = play(Twin(forgets="m2"), LONG)  # type: ignore[arg-type]
-    assert difference is not None
-    assert (difference.what, difference.artemis, difference.engine) == ("evicted", [], ["m2"])
+    long = of("send", "attach", "send", "ack", "send", "send", "close", "send", "send", "attach")
+    assert play(Naive(), long) is None
     found: list[Difference] = []
 
     def fails(fewer: History) -> bool:
-        difference = play(Twin(forgets="m2"), fewer)  # type: ignore[arg-type]
+        difference = play(Liar(), fewer)
         found.extend([difference] if difference else [])
         return difference is not None
 
-    shortest = shrink(LONG, fails)
+    shortest = shrink(long, fails)
     assert [operation.kind for operation in shortest.operations] == ["send", "send", "send"]
     assert shortest.operations[0].name == "m2"
-    assert found[-1].step == 3
-    assert str(found[-1]).startswith("after operation 3 (send name=m")
+    last = found[-1]
+    assert (last.step, last.what, last.artemis, last.engine) == (3, "evicted", [], ["m2"])
+    assert str(last).startswith("after operation 3 (send name=m")
 
 
 def test_shrinking_leaves_only_what_it_takes() -> None:
@@ -105,28 +84,22 @@ def test_shrinking_leaves_only_what_it_takes() -> None:
     assert {operation.name for operation in shortest.operations} == takes
 
 
-def test_a_seed_gives_one_history_with_all_it_needs() -> None:
+def test_a_seed_gives_one_history_and_all_that_is_promised_is_drawn() -> None:
     assert history(17, 30) == history(17, 30) != history(18, 30)
     drawn = [history(seed, 30) for seed in range(100)]
     assert all(len(each.operations) == 30 for each in drawn)
-    kinds = {operation.kind for each in drawn for operation in each.operations}
-    assert kinds == set(KINDS)
+    assert {operation.kind for each in drawn for operation in each.operations} == set(KINDS)
     assert {operation.name for each in drawn for operation in each.operations} >= {*CONSUMERS}
     assert {each.settings.ring_size for each in drawn} == {-1, 1, 2, 3, 4, 5, 6}
 
 
 def test_what_came_too_early_is_no_difference_but_late() -> None:
-    clock = Clock(slot_ms=50)
+    clock = Clock(50, Naive())
     due_ms = clock.after(1)
     clock.check(due_ms - 1, {due_ms}, since_ms=0)
     clock.check(due_ms + 1, {due_ms}, since_ms=due_ms)  # it was waited for
     with pytest.raises(Late):
         clock.check(due_ms, {due_ms}, since_ms=0)
-
-
-@pytest.mark.slow
-def test_the_engine_answers_as_artemis_does() -> None:
-    """`make oracle` plays 200."""
-    with Artemis() as artemis:
-        for seed in range(40):
-            assert play(artemis, history(seed, 30)) is None, f"make oracle RUNS=1 SEED={seed}"
+    clock.awaited = {due_ms + 1}
+    with pytest.raises(Late):
+        clock.after(1)
