@@ -264,10 +264,11 @@ class Consuming(Sending):
         own_delay: int | None = None,
         acked: Sequence[Held] = (),
     ) -> None:
-        """The returning set, newest first; with Artemis the last first (C2)."""
+        """The returning set, newest first; with Artemis the last first, after the dead (C2)."""
+        staying: list[tuple[Held, int]] = []
         if not q.as_artemis:
-            returning = sorted(returning, key=lambda h: h.message.place)
-        for turn, h in reversed(list(enumerate(returning, 1))):
+            returning = sorted(returning, key=lambda h: h.message.place, reverse=True)
+        for h in returning:
             m = h.message
             self.end(q, h)
             is_tried = h in acked or why in ("timeout", "xid")
@@ -283,7 +284,7 @@ class Consuming(Sending):
             elif m.is_expired(self.now) and not q.as_artemis:
                 self.leave_expired(q, m)
             elif q.as_artemis:
-                self.come_back(q, h, turn, delay, is_tested=why != "release")
+                staying.append((h, delay))
             elif delay > 0:
                 q.scheduled.append((self.now + delay, m))
                 self.say("returned", q, m.id, m.attempts, self.now + delay)
@@ -292,6 +293,9 @@ class Consuming(Sending):
             else:
                 q.ready.append(m)
                 self.say("returned", q, m.id, m.attempts, 0)
+
+        for turn, (h, delay) in reversed(list(enumerate(staying, 1))):
+            self.come_back(q, h, turn, delay, is_tested=why != "release")
 
     @staticmethod
     def redelivery_delay(spec: QueueSpec, attempt: int) -> int:
