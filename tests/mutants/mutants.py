@@ -56,8 +56,14 @@ MUTANTS = [
     Mutant("one less than N", "R1: up to N may be ready", RING,
            "if not went and 0 <= ring_size < queue.counts.ready:",
            "if not went and 0 <= ring_size <= queue.counts.ready:"),
-    Mutant("evict before dispatch", "R2: who is taken at once evicts nobody", RING,
-           "if not went and 0 <= ring_size", "if 0 <= ring_size"),
+    Mutant("evict before dispatch", "R2: first, ready messages go to consumers", RING,
+           "            went = queue.consumers and self._offer(queue, message)\n"
+           "            if not went and 0 <= ring_size < queue.counts.ready:\n" + _OVERFLOW,
+           "            if 0 <= ring_size < queue.counts.ready:\n" + _OVERFLOW +
+           "            if queue.is_ready(message):\n"
+           "                self._offer(queue, message)\n"),
+    Mutant("evict though taken", "R2: who is taken at once evicts nobody", RING,
+           "            if not went and 0 <= ring_size", "            if 0 <= ring_size"),
     Mutant("wrong victim", "R3: the oldest leaves", QUEUE,
            'if self.spec.evict == "oldest":', 'if self.spec.evict == "nobody":'),
     Mutant("victim by its priority", "R3: oldest is the lowest position, whatever the priority",
@@ -110,12 +116,12 @@ MUTANTS = [
     Mutant("no ring test on return", "R21: a return obeys the ring", RING,
            "if tested and 0 <= queue.spec.ring_size <= queue.counts.ready:", "if False:"),
     Mutant("oldest first", "R21, R22: the returning set is handled newest first", RING,
-           "for turn, held in reversed(list(enumerate(returning, 1))):",
-           "for turn, held in enumerate(returning, 1):"),
+           "for held in sorted(deliveries, key=lambda held: held.message.position, reverse=True):",
+           "for held in sorted(deliveries, key=lambda held: held.message.position):"),
     Mutant("dispatch too soon", "R21: nothing is dispatched until the whole set is placed", RING,
-           "            self._return(queue, delivery, wait_ms, turn, tested=tested)\n",
-           "            self._return(queue, delivery, wait_ms, turn, tested=tested)\n"
-           "            self.dispatch(queue)\n"),
+           "                    self._return(queue, delivery, wait_ms, tested=not wait_ms)\n",
+           "                    self._return(queue, delivery, wait_ms, tested=not wait_ms)\n"
+           "                    self.dispatch(queue)\n"),
     Mutant("redelivered flag missing", "R24: the second hand-over says so", "wire/output.py",
            "if message.handovers > 1:", "if message.handovers > 2:"),
     # --- time
@@ -127,7 +133,7 @@ MUTANTS = [
     Mutant("due into a full ring", "R31: the ring test of what is due", RING,
            'if queue.spec.scheduled_when_full == "drop":', "if False:"),
     Mutant("clean detach counts", "R40: a clean detach takes the attempt back", RING,
-           "if clean or (as_artemis", "if (as_artemis"),
+           "        if not was_tried:", "        if False:"),
     Mutant("one more try", "R40: max_attempts", RING,
            "elif 0 <= queue.spec.max_attempts <= message.attempts:",
            "elif 0 <= queue.spec.max_attempts < message.attempts:"),
