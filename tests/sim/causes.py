@@ -201,7 +201,12 @@ class Causes:
         return found[0]
 
     def _decided(self, line: Line) -> None:
-        demand(self._book.xids.pop(line["xid"], None) is not None, "it was decided:", line)
+        known = self._book.xids.pop(line["xid"], None)
+        demand(known is not None, "it was decided:", line)
+        assert known is not None
+        kind = self._book.command["type"]
+        demand(line["committed"] == (kind == "commit"), "nobody asked for that:", line)
+        demand(kind != "start" or not known["prepared"], "it was prepared:", line)
 
     # --- settles and returns ---------------------------------------------------------------------
 
