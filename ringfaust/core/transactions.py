@@ -151,7 +151,7 @@ class Transactions:
         try:
             self._addresses.send(send)
         except Refused as no:  # it alone: the others take effect
-            self._ring.out.append(e.Refused(destination, no.reason, no.about, no.text))
+            self._ring.out.append(e.Refused(destination, no.reason, message.id, no.text))
 
     def _acked(self, operation: Operation, xid: str) -> None:
         queue = self._ring.queue(operation.queue)

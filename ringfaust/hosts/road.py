@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from ringfaust.core import effect as e
 from ringfaust.core.command import Start, Sweep
 from ringfaust.core.engine import Engine
-from ringfaust.core.model import Message, Refusal
+from ringfaust.core.model import Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import WireError
 from ringfaust.hosts.store import encode_writes, without_bodies
@@ -232,7 +232,7 @@ class Road(Generic[G]):
 
     # --- out -------------------------------------------------------------------------------------
 
-    def _tell(self, effects: Iterable[e.Effect], by: str, sent: str = "") -> None:
+    def _tell(self, effects: Sequence[e.Effect], by: str, sent: str = "") -> None:
         """Write what happened. Who sent a message that was refused is told by its id (R62).
 
         `sent`: the id, where it was a producer's record that did all this.
@@ -241,7 +241,6 @@ class Road(Generic[G]):
         step = state.step
         tail = events.event_tail(state.now_ms, by)
         lines, out = self._lines, self._out
-        refused: e.Refused | None = None
         for effect in effects:
             kind = type(effect)
             lines.append(events.WRITERS[kind](effect, step) + tail)
@@ -251,13 +250,10 @@ class Road(Generic[G]):
                 out.dispatched.append(output.dispatched_record(effect))  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:
                 out.dead.append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
-                message: Message = effect.message  # type: ignore[union-attr]
-                if refused is not None and not message.sequence and not sent:
-                    out.replies.append(output.refused_send_record(message.id, refused, by))
-            elif kind is e.Refused:
-                refused = effect  # type: ignore[assignment]
-                if sent:
-                    out.replies.append(output.refused_send_record(sent, refused, by))  # type: ignore[arg-type]
+            elif isinstance(effect, e.Refused) and (sent or effect is not effects[-1]):
+                # Of a send; that of a command itself stands last (see `_refusal`).
+                reply = output.refused_send_record(sent or effect.about, effect, by)
+                out.replies.append(reply)
 
     def _unreadable(self, record: InRecord, error: WireError, now_ms: int) -> None:
         self._out.dead.append(output.unreadable_record(record, error, now_ms))

@@ -57,7 +57,7 @@ NUMBERS = st.recursive(
     words("a", "b", "c", "0", "1", "2", "-3", "1.5", "+2"),
     lambda inner: st.one_of(
         joined(inner, words("+", "-", "*"), inner),
-        joined(words("( 1.0 *"), inner, words("/"), inner, words(")")),
+        joined(words("( 1.0 * ("), inner, words(") / ("), inner, words(") )")),
         joined(words("(", "- (", "+ ("), inner, words(")")),
     ),
     max_leaves=5,
