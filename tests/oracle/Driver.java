@@ -74,6 +74,8 @@ public class Driver {
    volatile boolean open = true;
    /** How many consumers a session had: as the core client does, each session counts its own. */
    final Map<String, Long> consumers = new HashMap<>();
+   /** Did it deliver another message than the first that is ready, or leave it to a consumer? */
+   volatile boolean isAtFault;
    String name;
    Queue queue;
 
@@ -137,7 +139,8 @@ public class Driver {
          "\"ready\": " + ready(),
          "\"delivering\": " + delivering(),
          "\"scheduled\": " + scheduled(),
-         "\"counts\": " + counts());
+         "\"counts\": " + counts(),
+         "\"at_fault\": " + (isAtFault || isStuck()));
       // Read last: what came due while we looked came before the end.
       long ended = System.currentTimeMillis();
       return "{\"began\": " + began + ", \"ended\": " + ended + ", " + seen + "}";
@@ -171,6 +174,7 @@ public class Driver {
    /** queue NAME RING ATTEMPTS DELAY_MS: a queue of its own address, with settings of its own. */
    void makeQueue(String[] words) throws Exception {
       name = words[1];
+      isAtFault = false;
       long delayMs = Long.parseLong(words[4]);
       AddressSettings settings = new AddressSettings()
          .setMaxDeliveryAttempts(Integer.parseInt(words[3]))
@@ -337,7 +341,11 @@ public class Driver {
          (proxy, method, given) -> switch (method.getName()) {
             case "hasCredits" -> {
                Client client = client((ServerConsumer) given[0]);
-               yield open && client != null && client.inFlight < client.credit;
+               boolean takes = open && client != null && client.inFlight < client.credit;
+               if (takes && given.length > 1 && given[1] != first()) {
+                  isAtFault = true;
+               }
+               yield takes;
             }
             case "sendMessage" -> {
                MessageReference ref = (MessageReference) given[0];
@@ -474,6 +482,18 @@ public class Driver {
          }
       }
       return ids.toString();
+   }
+
+   MessageReference first() {
+      try (LinkedListIterator<MessageReference> refs = queue.iterator()) {
+         return refs.hasNext() ? refs.next() : null;
+      }
+   }
+
+   /** Is a message ready that a consumer would take? No selector is in use. */
+   boolean isStuck() {
+      return !queue.isPaused() && first() != null
+         && clients.values().stream().anyMatch(client -> client.inFlight < client.credit);
    }
 
    String scheduled() {

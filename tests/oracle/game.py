@@ -67,6 +67,10 @@ def play(
             artemis.ask("end")
 
 
+class AtFault(Exception):
+    """Artemis broke its own order: what follows cannot be compared (end of section 13)."""
+
+
 class Game:
     """Both sides at their queue, and what their client knows."""
 
@@ -92,9 +96,13 @@ class Game:
         for number, operation in enumerate(self.history.operations, 1):
             self.clock.settle()
             method = getattr(self, f"_{operation.kind}")
-            if (found := method(operation)) is not None:
-                what, theirs, ours = found
-                return Difference(number, operation, what, theirs, ours)
+            try:
+                found = method(operation)
+            except AtFault:
+                self.tally["cut short by Artemis' fault"] += 1
+                return None
+            if found is not None:
+                return Difference(number, operation, *found)
         return None
 
     # --- one operation ---------------------------------------------------------------------------
@@ -261,6 +269,8 @@ class Game:
         answer = self.artemis.ask(*words)
         dues = {due_ms for _, due_ms in answer["scheduled"]}
         self.clock.awaited = dues | self.expiries
+        if answer["at_fault"]:
+            raise AtFault
         self.clock.check(answer["ended"], known | self.clock.awaited, since_ms=at_ms)
         time_ms = at_ms or answer["began"]
         if parks and (parked := dues - known):

@@ -294,5 +294,6 @@ class Naive:
                 name: [each.id for each in client.held] for name, client in self.clients.items()
             },
             "scheduled": [[each.id, each.due_ms] for each in self.scheduled],
+            "at_fault": False,
             "counts": {**counts, "messages": sum(counts.values()), **self.counts},
         }
