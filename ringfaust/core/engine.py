@@ -100,6 +100,8 @@ class Engine:
         if found is None:
             return True
         is_blocked = found.spec.when_full == "block" and found.is_full()
+        if is_blocked and self._ring.hollow(found):
+            is_blocked = False  # those are gone as soon as anything meets the queue (R82)
         return not is_blocked and "pulling" not in found.paused
 
     # --- commands that go two ways ---------------------------------------------------------------

@@ -262,8 +262,8 @@ class Link:
     def _refused_sends(self) -> list[tuple[str, dict[str, Any]]]:
         """The events of refused sends, each with the key of its reply: the message's id (R62).
 
-        A send that a command has brought, of a transaction say, is refused alone: then its dead
-        record stands behind.
+        A send that a command has brought, of a transaction say, is refused alone: then it is not
+        the last thing that the command did.
         """
         found = []
         for line, next_line in zip(self._lines, [*self._lines[1:], {}], strict=False):
@@ -271,8 +271,8 @@ class Link:
                 continue
             if not self._is_control(line["by"]):
                 found.append((self._ids.get(line["by"], ""), line))
-            elif next_line.get("event") == "dead" and not next_line["sequence"]:
-                found.append((str(next_line["id"]), line))
+            elif next_line.get("by") == line["by"]:
+                found.append((str(line["about"]), line))
         return found
 
     async def take(self, wanted: Mapping[str, Record]) -> Outcome:

@@ -160,3 +160,11 @@ def test_refusals_of_a_send_that_went_round_too_often() -> None:
     assert [effect.reason for effect in refused if isinstance(effect, e.Refused)] == [
         Refusal.BAD_COMMAND
     ]
+
+
+def test_what_a_crash_took_does_not_block() -> None:
+    it = host(max_messages=1, when_full="block")
+    send(it, "A", persistent=False)
+    assert not it.engine.is_pulled("q")
+    it.crash()
+    assert it.engine.is_pulled("q")
