@@ -133,7 +133,8 @@ class Causes:
         is_address = send.queue == ADDRESS and book.plan.addresses
         for name in book.members if is_address else [send.queue]:
             queue = book.queue(name)
-            is_taken = queue is None or queue.is_pulled() or send.xid
+            has_lost = any(line["event"] == "lost" for line in lines)  # so it was not full
+            is_taken = queue is None or queue.is_pulled() or send.xid or has_lost
             demand(is_taken, name, "is not pulled:", lines)
 
     def _targets(self, send: Send) -> list[str]:

@@ -90,7 +90,8 @@ def _fewer(given: History, fails: Callable[[History], object]) -> list[Step]:
 
 def _plainer(plan: Plan) -> Iterator[Callable[[Plan], Plan]]:
     """Ways to leave one thing out of a plan."""
-    yield lambda now: Plan(now.queues, now.addresses)
+    what = {"has_fragile": plan.has_fragile, "as_artemis": plan.as_artemis}
+    yield lambda now: Plan(now.queues, now.addresses, **what)
     yield lambda now: now._replace(addresses={})
     for queue, settings in plan.queues.items():
         yield lambda now, queue=queue: now._replace(queues=_without(now.queues, queue))
