@@ -252,8 +252,10 @@ class Road(Generic[G]):
                 out.dead.append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
             elif isinstance(effect, e.Refused) and (sent or effect is not effects[-1]):
                 # Of a send; that of a command itself stands last (see `_refusal`).
-                reply = output.refused_send_record(sent or effect.about, effect, by)
-                out.replies.append(reply)
+                # A full queue refuses by id: it may be a copy of another that is kept (R71).
+                is_of_queue = effect.reason in (Refusal.QUEUE_FULL, Refusal.TOO_LARGE)
+                about = effect.about if is_of_queue else sent or effect.about
+                out.replies.append(output.refused_send_record(about, effect, by))
 
     def _unreadable(self, record: InRecord, error: WireError, now_ms: int) -> None:
         self._out.dead.append(output.unreadable_record(record, error, now_ms))

@@ -131,7 +131,9 @@ class _Reader:
             self._causes.judge(send, lines)
             for line in lines:
                 if line["event"] == "refused":
-                    self._replies.append((send.id, line["reason"]))
+                    is_of_queue = line["reason"] in ("queue_full", "too_large")
+                    about = line["about"] if is_of_queue else send.id
+                    self._replies.append((about, line["reason"]))
 
     def _read_unreadable(self, by: str, lines: list[Line]) -> None:
         demand(len(lines) == 1, "told more than once:", lines)

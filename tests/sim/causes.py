@@ -116,16 +116,17 @@ class Causes:
 
     def _check_entries(self, send: Send, lines: list[Line]) -> None:
         """Into each queue once (R70), or refused."""
-        found = [line["queue"] for line in lines if line["event"] in (*_ENTRIES, "refused")]
+        entries = [line for line in lines if line["event"] in (*_ENTRIES, "refused")]
+        found = [line["queue"] for line in entries]
         copies = len(self._copies)
         targets = self._targets(send)
         self._check_pulled(send, lines)
         demand(found[copies:] == targets, targets, "each once:", lines)
         if self._copies:
             demand(found[:copies] == [DECLARED] * copies, "copies first:", lines)
-        refused = [line for line in lines if line["event"] == "refused"]
-        for line in refused:
-            self._check_refused_send(send, line)
+        for line in entries[copies:]:
+            if line["event"] == "refused":
+                self._check_refused_send(send, line)
 
     def _check_pulled(self, send: Send, lines: list[Line]) -> None:
         """Nothing is pulled for a queue that is paused, or blocks (R60, R90)."""

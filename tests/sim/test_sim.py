@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.sim.plan import Plan
+from tests.sim.plan import Plan, home
 from tests.sim.queue_book import Wrong
 from tests.sim.run import History, fault, history, play, shrink
 from tests.sim.world import World
@@ -59,6 +59,25 @@ def test_a_zombie_is_fenced() -> None:
     half_done = (*WORK[:3], 2)
     world = play(PLAN, [*SENDS, half_done, ("assign", 0, 1, "zombie"), ("zombie", "land"), WORK])
     assert len(told(world, "added")) == 4
+
+
+def test_a_copy_that_a_queue_refuses_is_not_told_of_the_send_that_made_the_queue() -> None:
+    subscription = {"max_message_bytes": 20}
+    plan = Plan({}, {"prices": {"retroactive_count": 1, "subscriptions": {"all": subscription}}})
+    work = ("work", home("prices"), [("keyed", 9)], 3)
+    delete = {"type": "delete_queue", "queue": "prices::all"}
+    world = play(
+        plan,
+        [
+            ("send", "keyed", "prices", {"id": "large", "size": 30}),
+            work,
+            ("say", home("prices"), delete, 1),
+            (*work[:2], [("control", 9)], 3),
+            ("send", "keyed", "prices", {"id": "small"}),
+        ],
+    )
+    replies = world.broker.log("replies", home("prices")).read(0, 9)[0]
+    assert [record.key for record in replies if b"too_large" in record.value] == [b"large"] * 2
 
 
 def test_a_history_shrinks_to_what_fails() -> None:
