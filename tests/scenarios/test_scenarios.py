@@ -60,7 +60,7 @@ def topics_of(broker: EmbeddedBroker) -> set[str]:
         admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
         await admin.start()
         try:
-            # Kafka makes its own (`__consumer_offsets` …) when they are first needed, and keeps them.
+            # Kafka makes its own (`__consumer_offsets` …) when it first needs them, and keeps them.
             return {name for name in await admin.list_topics() if not name.startswith("__")}
         finally:
             await admin.close()
