@@ -1,9 +1,9 @@
 """`make bench-spark-skew`: what one hot ring does to a Spark job, and where that ends.
 
 64 full rings of 1,000 in 8 partitions, 200-byte records; one ring gets a share of all records, from
-an even one to all of them. A hot ring is one partition and one task, so the rate falls until it is
-that of one task; the state does not grow, for a ring holds what it holds. The picture is
-docs/spark-skew.svg.
+an even one to all of them. A hot ring is one partition and one task: where cores are left over, the
+rate ends at that of one task. The state does not grow, for a ring holds what it holds. The picture
+is docs/spark-skew.svg.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def main() -> None:
 def _draw(rates: list[float]) -> None:
     figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
     axes.plot([100 * share for share in SHARES], [rate / rates[0] for rate in rates], marker="o")
-    axes.axhline(0.5, color="grey", linestyle=":", label="one of two tasks")
-    axes.set(xlabel="share of one ring, %", ylabel="rate, of an even load's", ylim=(0, 1.1))
+    axes.axhline(0.5, color="grey", linestyle=":", label="half")
+    axes.set(xlabel="share of one ring, %", ylabel="rate, of an even load's", ylim=(0, 1.5))
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(PICTURE)
