@@ -213,6 +213,6 @@ def _queue_name(route: Route) -> Column:
 
 
 def _header(name: str) -> Column:
-    """The header's value; the first one where there are several, as the road reads them."""
+    """The header's value; the last one where there are several, as the road reads them."""
     found = F.filter("headers", lambda header: header["key"] == name)
-    return F.get(found, 0)["value"].cast("string")
+    return F.get(found, F.size(found) - 1)["value"].cast("string")
