@@ -150,6 +150,20 @@ class Connection:
             raise
         self._producer = producer
 
+    async def open(self) -> None:
+        """Connect, to write and to have answers; `start` and `listen`, or nothing of them.
+
+        Raises:
+            ClientError: there is no such application.
+            KafkaError: the brokers cannot be reached, or refuse us.
+        """
+        await self.start()
+        try:
+            await self.listen()
+        except BaseException:
+            await self.close()
+            raise
+
     async def listen(self) -> None:
         """Have answers read from now on.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, Unpack
 
 from ringfaust.client.attachment import Attachment
+from ringfaust.client.block import Block
 from ringfaust.client.connection import (
     PARTING_S,
     Connection,
@@ -54,7 +54,7 @@ class Mark(NamedTuple):
     end: int
 
 
-class RingConsumer:
+class RingConsumer(Block):
     """Consumes a queue, from the begin of a `with` block (or from `start`) to its end.
 
     ::
@@ -132,8 +132,7 @@ class RingConsumer:
             raise ClientError(f"{self.name} was started already; make another consumer")
         try:
             if self._session is None:
-                await self._connection.start()
-                await self._connection.listen()
+                await self._connection.open()
             await self._attachment.start(await self._find())
         except BaseException:
             await self._disconnect()
@@ -152,20 +151,6 @@ class RingConsumer:
             await self._attachment.close()
             await self._disconnect()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, Exception):
-            await self._release_tried()
-        await self.close()
-
     async def _find(self) -> Place:
         options = self._options
         return await find_place(
@@ -176,7 +161,7 @@ class RingConsumer:
             partition=options.get("partition"),
         )
 
-    async def _release_tried(self) -> None:
+    async def _failed(self) -> None:
         """What was in hand when an exception came has been tried (R40); the worker shall know."""
         try:
             async with asyncio.timeout(PARTING_S):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import ConsumerStoppedError
 
+from ringfaust.client.block import Block
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown, stop
 from ringfaust.client.errors import ClientError, Refused
 from ringfaust.client.outgoing import Outgoing, SendOptions
@@ -28,7 +28,7 @@ class ProducerOptions(ConnectOptions, total=False):
     """Read the replies topic, so that `refusals` can tell (R62); default False."""
 
 
-class RingProducer:
+class RingProducer(Block):
     """Sends messages to the topics that routes of `queues.yaml` read.
 
     Any Kafka producer will do; this one knows what may be said of a message::
@@ -73,18 +73,6 @@ class RingProducer:
         if self._replies is not None:
             await stop(self._replies)
         await self._connection.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def send(
         self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]

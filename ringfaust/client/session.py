@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, NamedTuple, Self, Unpack
+from typing import Any, NamedTuple, Unpack
 
+from ringfaust.client.block import Block
 from ringfaust.client.connection import (
     PARTING_S,
     Connection,
@@ -46,7 +46,7 @@ class _Settle(NamedTuple):
         return {name: self.command[name] for name in ("queue", "consumer", "message", "delivery")}
 
 
-class Session:
+class Session(Block):
     """What is sent and settled in it takes effect at the commit.
 
     ::
@@ -83,12 +83,7 @@ class Session:
             ClientError: there is no such application.
             KafkaError: the brokers cannot be reached, or refuse us.
         """
-        await self.connection.start()
-        try:
-            await self.connection.listen()
-        except BaseException:
-            await self.connection.close()
-            raise
+        await self.connection.open()
 
     async def close(self) -> None:
         """Detach the consumers and disconnect. What is not committed is dropped."""
@@ -101,23 +96,12 @@ class Session:
             await self._transactions.close()
             await self.connection.close()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, Exception):
-            try:
-                async with asyncio.timeout(PARTING_S):  # once written, it comes before the detach
-                    await self.rollback()
-            except Exception:  # of the two errors the caller's own is the one to raise
-                log.warning("session %s could not roll back", self.name, exc_info=True)
-        await self.close()
+    async def _failed(self) -> None:
+        try:
+            async with asyncio.timeout(PARTING_S):  # once written, it comes before the detach
+                await self.rollback()
+        except Exception:  # of the two errors the caller's own is the one to raise
+            log.warning("session %s could not roll back", self.name, exc_info=True)
 
     async def consumer(self, queue: str = "", **options: Unpack[AttachOptions]) -> RingConsumer:
         """Attach a consumer; it is closed with the session. See `RingConsumer.start`.

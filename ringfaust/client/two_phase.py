@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
+from ringfaust.client.block import Block
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import Refused
 
@@ -18,7 +18,7 @@ class TwoPhaseOptions(ConnectOptions, total=False):
     """Those of the queues that take part; default: all. The same for all that is told of an xid."""
 
 
-class TwoPhase:
+class TwoPhase(Block):
     """A transaction that is decided outside, with other resources, and outlives client and worker.
 
     ::
@@ -54,28 +54,11 @@ class TwoPhase:
             ClientError: there is no such application.
             KafkaError: the brokers cannot be reached, or refuse us.
         """
-        await self._connection.start()
-        try:
-            await self._connection.listen()
-        except BaseException:
-            await self._connection.close()
-            raise
+        await self._connection.open()
 
     async def close(self) -> None:
         """Disconnect."""
         await self._connection.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def begin(self) -> None:
         """Open it.

@@ -9,11 +9,11 @@ from ringfaust.core import command as c
 from ringfaust.core import effect as e
 from ringfaust.core.address import Address, address_of, queue_name
 from ringfaust.core.consumers import Consumers, check
-from ringfaust.core.model import Message, Refusal
+from ringfaust.core.model import Refusal
 from ringfaust.core.operator import Operator
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import Refused, bad
-from ringfaust.core.ring import Ring, unsent
+from ringfaust.core.ring import Ring, send_of, unsent
 from ringfaust.errors import BadSetting
 
 
@@ -95,7 +95,7 @@ class Addresses:
         for message in kept:
             is_expired = 0 < message.expires_at_ms <= now
             if not is_expired and (queue.wants is None or queue.wants.matches(message)):
-                self._ring.enter(queue, _copy(message, queue.name, now))
+                self._ring.enter(queue, send_of(message, queue.name, now))
 
     # --- queues of an address --------------------------------------------------------------------
 
@@ -190,14 +190,6 @@ def _looping(queue: Queue, send: c.Send) -> Refused | None:
     if 0 <= most < send.redrives:
         return bad(send.id, f"it was sent again {send.redrives - 1} times; max_redrives is {most}")
     return None
-
-
-def _copy(message: Message, queue: str, now_ms: int) -> c.Send:
-    """A plain send of this moment, of a message that an address has kept (R71)."""
-    return c.Send(
-        queue, message.id, now_ms, message.priority, 0, message.expires_at_ms, message.group,
-        message.size_bytes, message.payload, message.persistent,
-    )  # fmt: skip
 
 
 def _subscription_name(subscribe: c.Subscribe) -> str:

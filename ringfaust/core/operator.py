@@ -9,7 +9,7 @@ from ringfaust.core.consumers import Consumers
 from ringfaust.core.model import EvictReason, Message
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import Refused, bad
-from ringfaust.core.ring import Ring
+from ringfaust.core.ring import Ring, send_of
 from ringfaust.errors import BadSetting
 
 
@@ -132,11 +132,8 @@ class Operator:
         """R90: it leaves this queue and is sent to the other, as a new message of that moment."""
         target, now = self._ring.queue(move.to), self._ring.now
         queue, message = self._waiting(move.queue, move.message)
-        send = c.Send(
-            target.name, message.id, now, message.priority,
-            message.due_ms if message.due_ms > now else 0, message.expires_at_ms, message.group,
-            message.size_bytes, message.payload, message.persistent,
-        )  # fmt: skip
+        due_ms = message.due_ms if message.due_ms > now else 0
+        send = send_of(message, target.name, now, due_ms)
         if refusal := self._ring.refusal(target, send):
             raise Refused(refusal, message.id, f"queue {target.name!r} would not take it")
         self._take_out(queue, message)

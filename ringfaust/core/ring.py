@@ -510,6 +510,14 @@ def unsent(send: c.Send) -> Message:
     )  # fmt: skip
 
 
+def send_of(message: Message, queue: str, sent_ms: int, due_ms: int = 0) -> c.Send:
+    """A send of a message that was one before: kept, moved, or waiting for a decision."""
+    return c.Send(
+        queue, message.id, sent_ms, message.priority, due_ms, message.expires_at_ms,
+        message.group, message.size_bytes, message.payload, message.persistent,
+    )  # fmt: skip
+
+
 def _redelivery_delay(queue: Queue, message: Message) -> int:
     """R40: delay × multiplier^(attempt−1) ± jitter, capped, in whole ms, rounded down."""
     spec = queue.spec

@@ -15,7 +15,7 @@ from ringfaust.core.addresses import Addresses
 from ringfaust.core.consumers import Consumers
 from ringfaust.core.model import Delivery, Message
 from ringfaust.core.refusal import Idle, Refused, bad
-from ringfaust.core.ring import Ring, unsent
+from ringfaust.core.ring import Ring, send_of, unsent
 
 
 class XidRow(NamedTuple):
@@ -143,13 +143,9 @@ class Transactions:
         return [operation for _, operation in rows]
 
     def _sent(self, destination: str, message: Message, redrives: int) -> None:
-        send = c.Send(
-            destination, message.id, message.enqueued_ms, message.priority, message.due_ms,
-            message.expires_at_ms, message.group, message.size_bytes, message.payload,
-            message.persistent, redrives=redrives,
-        )  # fmt: skip
+        send = send_of(message, destination, message.enqueued_ms, message.due_ms)
         try:
-            self._addresses.send(send)
+            self._addresses.send(send._replace(redrives=redrives))
         except Refused as no:  # it alone: the others take effect
             self._ring.out.append(e.Refused(destination, no.reason, message.id, no.text))
 
