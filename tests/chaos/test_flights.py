@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from faust.types import TP
 
 from ringfaust.app.accounts import prove
 from ringfaust.app.broker import EmbeddedBroker
@@ -20,7 +19,7 @@ from ringfaust.app.config import WorkerConfig, load
 from ringfaust.app.demo.flights import read_flights, replay
 from ringfaust.app.demo.play import write_config
 from ringfaust.app.topics import create_topics
-from ringfaust.hosts.faust.inputs import committed_offsets
+from ringfaust.hosts.group_offsets import group_offsets
 from ringfaust.scenario.process import WorkerProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -74,5 +73,6 @@ async def test_every_flight_has_one_fate(broker: EmbeddedBroker, tmp_path: Path)
 async def _read_by_the_worker(config: WorkerConfig, topic: str) -> int:
     """How many flights are committed as read, over all partitions."""
     client = {"bootstrap_servers": config.bootstrap_servers}
-    tps = [TP(topic, number) for number in range(config.partitions)]
-    return sum((await committed_offsets(client, config.application, tps)).values())
+    tps = [(topic, number) for number in range(config.partitions)]
+    told = await group_offsets(client, config.application, tps)
+    return sum(found.offset for found in told.values())

@@ -27,7 +27,7 @@ from ringfaust.wire.record import InRecord
 from ringfaust.wire.route import Route
 from tests.sim.broker import Broker
 from tests.sim.disk import Disk, VirtualStore
-from tests.sim.kafka import Reader, VirtualCommitter, VirtualConsumer, virtual_committed_offsets
+from tests.sim.kafka import Reader, VirtualCommitter, VirtualConsumer, virtual_group_offsets
 from tests.sim.plan import PARTITIONS, TOPICS, Plan
 from tests.sim.queue_book import demand
 
@@ -323,7 +323,7 @@ def virtual(plan: Plan) -> Iterator[None]:
             (partition, "Road", JournalRoad),
             (partition, "time", TIME),
             (loop, "Committer", VirtualCommitter),
-            (loop, "committed_offsets", virtual_committed_offsets),
+            (loop, "group_offsets", virtual_group_offsets),
             (loop, "_SLICE_RECORDS", plan.slice_records),
             (loop, "_LOOKS", 1),
             (limits, "REFILL", plan.refill),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError
+from aiokafka.structs import OffsetAndMetadata
 from faust.types import TP
 
 from ringfaust.hosts.faust.inputs import Bounds
@@ -116,12 +117,12 @@ class VirtualConsumer:
         return {tp: found} if found else {}
 
 
-async def virtual_committed_offsets(
+async def virtual_group_offsets(
     client: Mapping[str, Any], group: str, tps: Iterable[TP]
-) -> dict[TP, int]:
-    """Stands for `committed_offsets`."""
+) -> dict[TP, OffsetAndMetadata]:
+    """Stands for `group_offsets`."""
     known = client["worker"].broker.offsets
-    return {tp: known[tp] for tp in tps if tp in known}
+    return {tp: OffsetAndMetadata(known[tp], "") for tp in tps if tp in known}
 
 
 class Reader:

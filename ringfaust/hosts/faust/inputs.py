@@ -6,23 +6,16 @@ transactions, are for monitors, and here a witness: they tell when state has gon
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import CoordinatorLoadInProgressError
 from faust.types import TP
 
 from ringfaust.hosts.faust.changelog import StateLost
 
 log = logging.getLogger(__name__)
-
-_TELL_SECONDS = 60
-_ASK_AGAIN_SECONDS = 0.2
 
 
 class Bounds(NamedTuple):
@@ -43,32 +36,6 @@ async def read_bounds(client: Mapping[str, Any], tps: Iterable[TP]) -> dict[TP, 
     finally:
         await consumer.stop()
     return {TP(tp.topic, tp.partition): Bounds(begins[tp], ends[tp]) for tp in wanted}
-
-
-async def committed_offsets(
-    client: Mapping[str, Any], group: str, tps: Iterable[TP]
-) -> dict[TP, int]:
-    """The group's offsets, where there is one.
-
-    Raises:
-        KafkaError: the brokers do not tell, for a long time.
-    """
-    wanted = [TopicPartition(*tp) for tp in tps]
-    deadline = time.monotonic() + _TELL_SECONDS
-    admin = AIOKafkaAdminClient(**client)
-    await admin.start()
-    try:
-        while True:
-            found = await admin.list_consumer_group_offsets(group, partitions=wanted)
-            # A coordinator that is still loading tells an error for the group, which aiokafka
-            # drops: then there is no entry at all, not even one that says that there is none.
-            if found.keys() >= set(wanted):
-                return {TP(*tp): entry.offset for tp, entry in found.items() if entry.offset >= 0}
-            if time.monotonic() > deadline:
-                raise CoordinatorLoadInProgressError(f"no offsets of group {group} are told")
-            await asyncio.sleep(_ASK_AGAIN_SECONDS)
-    finally:
-        await admin.close()
 
 
 def start_positions(

@@ -25,9 +25,10 @@ from faust.types import TP
 
 from ringfaust.hosts.faust.commit import Committer
 from ringfaust.hosts.faust.inbox import Inbox
-from ringfaust.hosts.faust.inputs import Bounds, committed_offsets
+from ringfaust.hosts.faust.inputs import Bounds
 from ringfaust.hosts.faust.shared import Shared
 from ringfaust.hosts.faust.thread import Batch
+from ringfaust.hosts.group_offsets import group_offsets
 from ringfaust.wire.record import InRecord
 
 log = logging.getLogger(__name__)
@@ -115,8 +116,8 @@ class Loop(ABC):
         try:
             await self._committer.start()
             # Read before the changelog's end, so that they are never newer than the state.
-            offsets = await committed_offsets(shared.client, shared.application, self.tps)
-            committed = {tp.topic: offset for tp, offset in offsets.items()}
+            told = await group_offsets(shared.client, shared.application, self.tps)
+            committed = {topic: found.offset for (topic, _), found in told.items()}
             await self._resume(committed)
         except BaseException:
             await self._let_go()

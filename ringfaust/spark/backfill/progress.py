@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import (
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    GroupCoordinatorNotAvailableError,
-    GroupLoadInProgressError,
-    NoError,
-    NotCoordinatorError,
-    NotCoordinatorForGroupError,
-)
-from aiokafka.structs import OffsetAndMetadata
-
 from ringfaust.app.config import WorkerConfig
+from ringfaust.hosts.group_offsets import group_offsets
 from ringfaust.spark.backfill.errors import CannotBackfill, OtherJob
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _TOLD_CHARS = 1_000
-_COORDINATOR_SECONDS = 60.0
-_RETRY_SECONDS = 0.1
-# NoError is how this client tells of an error that one partition alone has.
-_NOT_READY = (
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    GroupCoordinatorNotAvailableError,
-    GroupLoadInProgressError,
-    NoError,
-    NotCoordinatorError,
-    NotCoordinatorForGroupError,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,37 +60,12 @@ async def read_marks(
     Raises:
         OtherJob: `verify`, and the job was begun with other rows.
     """
-    wanted = [TopicPartition(job.marks_topic, part) for part in slices]
-    admin = AIOKafkaAdminClient(**worker.client_options())
-    await admin.start()
-    try:
-        async with asyncio.timeout(_COORDINATOR_SECONDS):
-            found = await _offsets(admin, job.group, wanted)
-    finally:
-        await admin.close()
-    begun = {tp.partition: mark for tp, mark in found.items() if mark.offset >= 0}
+    wanted = [(job.marks_topic, part) for part in slices]
+    begun = await group_offsets(worker.client_options(), job.group, wanted)
     if verify:
         for mark in begun.values():
             _verify(job, mark.metadata)
-    return {part: mark.offset for part, mark in begun.items()}
-
-
-async def _offsets(
-    admin: AIOKafkaAdminClient, group: str, wanted: Sequence[TopicPartition]
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The group's offsets, all of those wanted; -1 where there is none.
-
-    A coordinator that is not ready gives fewer, and this client passes that on as an answer. To
-    take it for "nothing is written yet" would write all of it twice.
-    """
-    while True:
-        with suppress(*_NOT_READY):
-            found: dict[
-                TopicPartition, OffsetAndMetadata
-            ] = await admin.list_consumer_group_offsets(group, partitions=list(wanted))
-            if found.keys() >= set(wanted):
-                return found
-        await asyncio.sleep(_RETRY_SECONDS)
+    return {part: mark.offset for (_, part), mark in begun.items()}
 
 
 def _verify(job: Job, metadata: str) -> None:

@@ -14,14 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import DescribeGroupsRequest
-from faust.types import TP
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.app.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.hosts.faust.commit import Committer
-from ringfaust.hosts.faust.inputs import committed_offsets
+from ringfaust.hosts.group_offsets import group_offsets
 from ringfaust.hosts.road import POSITIONS_KEY, read_positions
 from ringfaust.hosts.spark.leaves import Leaves
 from ringfaust.hosts.spark.turn import is_own, waiting_topics
@@ -91,10 +90,11 @@ async def _forwarded(
                 "worker has not taken: start it again until it has, and stop it then"
             )
     parts = await log_ends(client, topics)
-    tps = [TP(topic, partition) for topic, of in parts.items() for partition in of]
-    committed = await committed_offsets(client, worker.application, tps)
+    tps = [(topic, partition) for topic, of in parts.items() for partition in of]
+    told = await group_offsets(client, worker.application, tps)
+    committed = {tp: found.offset for tp, found in told.items()}
     return {
-        topic: {str(partition): committed.get(TP(topic, partition), _EARLIEST) for partition in of}
+        topic: {str(partition): committed.get((topic, partition), _EARLIEST) for partition in of}
         for topic, of in parts.items()
     }
 
