@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import Formatter, FuncFormatter, MaxNLocator, NullLocator
 
 from ringfaust.spark.report.figures import BINS_A_DECADE, MOST_HANDOVERS, Figures
 
@@ -36,6 +36,8 @@ _CLOCKS = (
     (math.inf, "%d %b"),
 )  # fmt: skip
 """How a time is written, by the span of the axis in ms."""
+_SHORT_MS = 4_000
+"""A span whose marks may stand less than a second apart: they are written with milliseconds."""
 _NAME_CHARS = 24
 
 
@@ -244,13 +246,23 @@ def _to_end(values: pd.Series) -> Any:
 def _over_time(axes: Axes, figures: Figures) -> None:
     locator = mdates.AutoDateLocator(minticks=3, maxticks=5)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    span_ms = figures.end_ms - figures.begin_ms
-    form = next(form for longest, form in _CLOCKS if span_ms <= longest)
-    axes.xaxis.set_major_formatter(mdates.DateFormatter(form))  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(_clock(figures.end_ms - figures.begin_ms))
     axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.margins(x=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel(f"time (UTC), from {_day(figures.begin_ms)}")
+
+
+def _clock(span_ms: int) -> Formatter:
+    if span_ms <= _SHORT_MS:
+        return FuncFormatter(_with_ms)
+    form = next(form for longest, form in _CLOCKS if span_ms <= longest)
+    return mdates.DateFormatter(form)  # type: ignore[no-untyped-call]
+
+
+def _with_ms(days: float, _: object) -> str:
+    """Of matplotlib's days since 1970."""
+    return datetime.fromtimestamp(days * 86_400, UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
 def _age_axis(axes: Axes) -> None:
