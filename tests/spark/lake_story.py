@@ -119,9 +119,9 @@ class Story:
         else:
             self.do(c.Purge(queue))
 
-    def values(self, lines_each: int = 7) -> list[bytes]:
-        """The records of the events topic."""
-        parts = range(0, len(self.lines), lines_each)
+    def values(self, lines_each: int = 7, *, after: int = 0) -> list[bytes]:
+        """The records of the events topic; `after` so many lines."""
+        parts = range(after, len(self.lines), lines_each)
         return ["\n".join(self.lines[i : i + lines_each]).encode() for i in parts]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: AuditSettings) -> 
     every_s = _length("every", settings.every) if settings.every else None
     question = Question(worker, queues, window, settings.repeats_are_faults)
     spark = open_session("ringfaust audit", settings.master)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     balanced = True
     try:
         while True:

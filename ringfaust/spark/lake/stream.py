@@ -92,6 +92,9 @@ def start(
         stream: which.
         once: read what is there and end; else go on.
     """
+    done = Marks(spark, root, stream.name).batch
+    if done >= 0:
+        stream.refine(spark, done)  # gold that was left away, or removed, without waiting for news
     options = {"maxOffsetsPerTrigger": str(stream.most_records), "failOnDataLoss": "true"}
 
     def land(rows: DataFrame, batch: int) -> None:
