@@ -30,6 +30,11 @@ _SETTINGS = {
     "spark.databricks.delta.schema.autoMerge.enabled": "true",
     # What is merged gives the same rows each time; keeping a copy of it costs a job a merge.
     "spark.databricks.delta.merge.materializeSource": "none",
+    # Where almost each value is another, Parquet would build a dictionary and throw it away.
+    **{
+        f"parquet.enable.dictionary#{column}": "false"
+        for column in ("raw", "step", "sequence", "id", "source", "by")
+    },
 }
 _EVERY = "30 seconds"
 """Of the continuous mode: each batch costs a commit of each table."""
