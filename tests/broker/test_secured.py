@@ -1,0 +1,175 @@
+"""TLS and SASL before a real broker that asks for them: worker, client and Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.app.java import find_java
+from ringfaust.client import RingConsumer, RingProducer
+from ringfaust.scenario.process import WorkerProcess
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+
+PASSWORD = 'ä "quoted\\ one;'
+STORE_PASSWORD = "changeit"
+MESSAGES = 5
+_SECURED = """
+listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},\
+SASL_SSL://127.0.0.1:{port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL
+ssl.keystore.type=PKCS12
+ssl.keystore.location={store}
+ssl.keystore.password={store_password}
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_ssl.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_rings={password};
+"""
+
+
+class SecuredBroker(EmbeddedBroker):
+    """It has a second door, with a lock."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.ca_file = folder / "ca.pem"
+        self._store = folder / "store.p12"
+        self._secured_port = self._port + 1
+
+    @property
+    def secured(self) -> str:
+        return f"127.0.0.1:{self._secured_port}"
+
+    def start(self) -> None:
+        keytool = str(Path(find_java().path).resolve().with_name("keytool"))
+        store = ["-keystore", str(self._store), "-storepass", STORE_PASSWORD, "-alias", "broker"]
+        for what in (
+            ["-genkeypair", "-keyalg", "EC", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1",
+             "-storetype", "PKCS12"],
+            ["-exportcert", "-rfc", "-file", str(self.ca_file)],
+        ):  # fmt: skip
+            subprocess.run([keytool, *what, *store], check=True, capture_output=True, timeout=60)
+        super().start()
+
+    def _write_properties(self, data_dir: Path) -> Path:
+        """Of two lines with one name the last counts."""
+        path = super()._write_properties(data_dir)
+        text = _SECURED.format(
+            plain=self._port,
+            controller=self._controller_port,
+            port=self._secured_port,
+            store=self._store,
+            store_password=STORE_PASSWORD,
+            password=_as_property(json.dumps(PASSWORD, ensure_ascii=False)),
+        )
+        path.write_text(path.read_text("utf-8") + text, "utf-8")
+        return path
+
+
+def _as_property(text: str) -> str:
+    """As Java reads it from a file of properties."""
+    text = text.replace("\\", "\\\\")
+    return "".join(char if char.isascii() else f"\\u{ord(char):04x}" for char in text)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with SecuredBroker(tmp_path_factory.mktemp("keys")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def config(secured: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What names the locked door, and where the password is."""
+    monkeypatch.setenv("RINGS_PASSWORD", PASSWORD)
+    security = {
+        "protocol": "SASL_SSL",
+        "ca_file": str(secured.ca_file),
+        "username": "rings",
+        "password_env": "RINGS_PASSWORD",
+    }
+    worker = {"application": "locked", "bootstrap_servers": secured.secured, "security": security}
+    queues = {
+        "routes": [{"topic": "orders", "queue": "orders"}],
+        "queues": {"orders": {"ring_size": 3}},
+    }
+    (tmp_path / "worker.yaml").write_text(
+        json.dumps(worker | {"partitions": 1, "data_dir": str(tmp_path / "data")})
+    )
+    (tmp_path / "queues.yaml").write_text(json.dumps(queues))
+    return tmp_path
+
+
+def run(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command to its end; what it prints never has the password."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ringfaust", *arguments, "--config", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert PASSWORD not in done.stdout + done.stderr
+    return done
+
+
+async def send_and_take(secured: SecuredBroker) -> list[bytes | None]:
+    """More than the ring holds; what a consumer then gets."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": secured.secured,
+        "application": "locked",
+        "client_options": {
+            "security_protocol": "SASL_SSL",
+            "ssl_context": ssl.create_default_context(cafile=secured.ca_file),
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": "rings",
+            "sasl_plain_password": PASSWORD,
+        },
+    }
+    async with RingProducer(**options) as producer:
+        for number in range(MESSAGES):
+            await producer.send("orders", b"%d" % number)
+    taken = []
+    async with RingConsumer("orders", **options) as consumer:
+        async for message in consumer:
+            taken.append(message.value)
+            await message.ack()
+            if message.value == b"%d" % (MESSAGES - 1):
+                return taken
+    raise AssertionError("the consumer ended")
+
+
+def test_all_of_it_passes_the_locked_door(secured: SecuredBroker, config: Path) -> None:
+    made = run(config, "topics", "create")
+    assert made.returncode == 0, made.stderr
+    log = config / "worker.log"
+    worker = WorkerProcess(config, log)
+    worker.start()
+    try:
+        taken = asyncio.run(send_and_take(secured))
+    finally:
+        worker.stop()
+    assert PASSWORD not in log.read_text("utf-8")
+    assert taken[-1] == b"%d" % (MESSAGES - 1)
+    audited = run(config, "spark", "audit", "--json")
+    assert audited.returncode == 0, audited.stderr
+    verdict = json.loads(audited.stdout.splitlines()[0])
+    assert (verdict["balanced"], verdict["inputs"]) == (True, MESSAGES)
+
+
+def test_a_wrong_password_is_told_plainly(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGS_PASSWORD", PASSWORD + "x")
+    refused = run(config, "topics", "create")
+    assert refused.returncode != 0
+    assert "Traceback" not in refused.stderr
+    assert "password" in refused.stderr
