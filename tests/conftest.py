@@ -1,10 +1,12 @@
 """What all tests share."""
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from ringfaust.app.broker import EmbeddedBroker
 
@@ -12,6 +14,12 @@ from ringfaust.app.broker import EmbeddedBroker
 # they start: some of that is tested with it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# What a change is judged by is the same each time; to look for more is another matter.
+settings.register_profile("same", derandomize=True)
+if os.environ.get("RINGFAUST_HYPOTHESIS") != "deep":
+    settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

@@ -175,7 +175,8 @@ class Consumers:
             return
         had_room = consumer.is_open()
         self._ring.acked(queue, delivery)
-        if not had_room:  # else it was offered already all that it wants
+        # Who had room was offered already all that it wants; with Artemis something may have expired.
+        if not had_room or queue.as_artemis:
             self._ring.dispatch(queue)
 
     def covered(self, queue: Queue, delivery: Delivery) -> list[tuple[Queue, Delivery]]:

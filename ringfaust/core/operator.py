@@ -64,8 +64,7 @@ class Operator:
         for consumer in queue.consumers.values():
             if deadline := self._consumers.deadline(queue, consumer):
                 self._ring.wake_by(queue, deadline)
-        if queue.has_open_consumer():
-            self._ring.dispatch(queue)
+        self._ring.dispatch(queue)
 
     def delete_queue(self, delete: c.DeleteQueue) -> None:
         """R90."""

@@ -1,4 +1,4 @@
-"""How hard hypothesis tries: quick by default, long with RINGFAUST_HYPOTHESIS=deep."""
+"""How hard hypothesis tries here: quick by default, long with RINGFAUST_HYPOTHESIS=deep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ PROFILE = settings(
     max_examples=3_000 if DEEP else 75,
     stateful_step_count=100 if DEEP else 50,
     deadline=None,
-    derandomize=False,
     print_blob=True,
     phases=set(Phase) - {Phase.explain},
     suppress_health_check=list(HealthCheck),

@@ -96,7 +96,8 @@ class SideBySide(RuleBasedStateMachine):
         effects = self.partition.step(command, now)
         losing = {one.queue: None for one in effects if isinstance(one, e.Lost)}
         facts = self.model.step(command, now, losing)
-        assert by_queue(map(fact, effects)) == by_queue(facts), command
+        done, expected = by_queue(map(fact, effects)), by_queue(facts)
+        assert done == expected, f"{command}: the engine did {done}, the model {expected}"
         self.number(effects)
         if self.each_step_commits:
             self.partition.commit()
