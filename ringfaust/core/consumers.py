@@ -175,7 +175,7 @@ class Consumers:
             return
         had_room = consumer.is_open()
         self._ring.acked(queue, delivery)
-        # Who had room was offered already all that it wants; with Artemis something may have expired.
+        # Who had room was offered all that it wants already; with Artemis the head may expire.
         if not had_room or queue.as_artemis:
             self._ring.dispatch(queue)
 
