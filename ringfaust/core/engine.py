@@ -100,8 +100,8 @@ class Engine:
         if found is None:
             return True
         is_blocked = found.spec.when_full == "block" and found.is_full()
-        if is_blocked and self._ring.hollow(found):
-            is_blocked = False  # those are gone as soon as anything meets the queue (R82)
+        if is_blocked and (gone := self._ring.hollow(found)):  # when anything meets the queue (R82)
+            is_blocked = found.is_full(without=gone)
         return not is_blocked and "pulling" not in found.paused
 
     # --- commands that go two ways ---------------------------------------------------------------

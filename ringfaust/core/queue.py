@@ -6,7 +6,7 @@ stands, who is lowest, who is next. Each method keeps tables and counts in step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ringfaust.core import limits
@@ -261,9 +261,10 @@ class Queue:
         spec = self.spec
         return 0 <= spec.max_messages < messages or 0 <= spec.max_bytes < size_bytes
 
-    def is_full(self) -> bool:
+    def is_full(self, without: Collection[Message] = ()) -> bool:
         """Is there no room for one more, were it ever so small? Then `block` stops pulling."""
-        return self.exceeds(self.counts.messages + 1, self.size_bytes + 1)
+        size_bytes = self.size_bytes - sum(message.size_bytes for message in without)
+        return self.exceeds(self.counts.messages - len(without) + 1, size_bytes + 1)
 
     def weigh(self, message: Message) -> None:
         """A message comes in."""

@@ -469,24 +469,29 @@ class Ring:
             self._come_due_as_artemis(queue, due)
             return
         for message in due:
-            position = message.position or due_position(message.due_ms, message.sequence)
-            if ready := self._make_ready(queue, message, position):
+            if ready := self._make_ready(queue, message):
                 self._offer(queue, ready)
 
     def _come_due_as_artemis(self, queue: Queue, due: list[Message]) -> None:
         """C4, C5: the latest first, each to the head; what came back counts as sent before."""
         came_back = sorted((each for each in due if each.position), key=lambda each: each.position)
         for message in reversed(came_back + [each for each in due if not each.position]):
-            self._make_ready(queue, message, artemis.head_position(queue, message))
+            self._make_ready(queue, message)
         self.dispatch(queue)
 
-    def _make_ready(self, queue: Queue, message: Message, position: int) -> Message | None:
-        """A message that is due is ready at that position, unless the ring has no room for it."""
+    def _make_ready(self, queue: Queue, message: Message) -> Message | None:
+        """A message that is due is ready at its place, unless the ring has no room for it."""
         if 0 <= queue.spec.ring_size <= queue.counts.ready:
-            if queue.spec.scheduled_when_full == "drop":
+            # A ring of none (C10) has nobody who could go instead.
+            if queue.spec.scheduled_when_full == "drop" or not queue.counts.ready:
                 self._evicted(queue, message, EvictReason.SCHEDULED_OVERFLOW, "")
                 return None
             self.evict(queue, queue.lowest(), EvictReason.SCHEDULED_OVERFLOW, message.id)
+        # Looked for when the ring has room: with Artemis it depends on who is there.
+        if queue.as_artemis:
+            position = artemis.head_position(queue, message)
+        else:
+            position = message.position or due_position(message.due_ms, message.sequence)
         message = message._replace(position=position)
         queue.place(message)
         self.out.append(e.Due(queue.name, message))

@@ -39,8 +39,7 @@ class Model(Operating):
     def miss(self, name: str) -> None:
         """All that the queue has without a body is gone (R82)."""
         q = self.queues[name]
-        waiting = q.in_delivery_order() + [m for _, m in q.by_due_time()]
-        for m in [m for m in waiting if m.is_hollow]:
+        for m in [m for m in q.waiting() if m.is_hollow]:
             self.lose(q, m)
         self.step_apart()
 

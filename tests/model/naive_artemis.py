@@ -73,7 +73,7 @@ class Artemis(Parts):
         sent = sorted((m for m in due if not m.turn), key=lambda m: m.sequence)
         for m in reversed(came_back + sent):
             self.withdraw(q, m)
-            if q.is_full() and q.spec.scheduled_when_full == "drop":
+            if q.is_full() and (q.spec.scheduled_when_full == "drop" or not q.ready):
                 self.evict(q, m, "scheduled_overflow", "")
                 continue
             if q.is_full():

@@ -122,6 +122,10 @@ class Queue:
         late = [m for m in all_waiting if m.is_expired(now)]
         return sorted(late, key=lambda m: (m.expires_ms, m.sequence))
 
+    def waiting(self) -> list[Message]:
+        """Those that nobody holds."""
+        return self.in_delivery_order() + [m for _, m in self.by_due_time()]
+
     def everything(self) -> list[Message]:
         """All that counts as `messages`."""
         held = [h.message for h in self.held]
