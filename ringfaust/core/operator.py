@@ -64,7 +64,8 @@ class Operator:
         for consumer in queue.consumers.values():
             if deadline := self._consumers.deadline(queue, consumer):
                 self._ring.wake_by(queue, deadline)
-        self._ring.dispatch(queue)
+        if queue.has_open_consumer():  # else Artemis does not look, though the head has expired
+            self._ring.dispatch(queue)
 
     def delete_queue(self, delete: c.DeleteQueue) -> None:
         """R90."""

@@ -58,7 +58,8 @@ class Operating(Deciding):
             self.evict(q, q.by_position()[0], "shrink", "")
         self.fit_window(q)
         self.promote(q)
-        self.dispatch(q)
+        if any(k.active and q.has_room(k) for k in q.consumers):
+            self.dispatch(q)
 
     def on_DeleteQueue(self, do: c.DeleteQueue) -> None:
         q = self.queue(do.queue)

@@ -104,7 +104,7 @@ MUTANTS = [
     Mutant("ack of one only", "R16: in mode client an ack covers all before it", CONSUMERS,
            "if held.number <= delivery.number", "if held.number == delivery.number"),
     Mutant("dispatch no more", "R10: an ack lets the next be handed over", CONSUMERS,
-           "        if not had_room:", "        if had_room:"),
+           "        if not had_room or queue.as_artemis:", "        if had_room:"),
     # --- coming back
     Mutant("forget a return", "R20: all that is held returns", CONSUMERS,
            "self._ring.give_back(queue, queue.held_by(consumer), delayed=True)\n",
@@ -131,7 +131,7 @@ MUTANTS = [
            "position = message.position or due_position(message.due_ms, message.sequence)",
            "position = message.position or plain_position(message.sequence)"),
     Mutant("due into a full ring", "R31: the ring test of what is due", RING,
-           'if queue.spec.scheduled_when_full == "drop":', "if False:"),
+           "if 0 <= queue.spec.ring_size <= queue.counts.ready:", "if False:"),
     Mutant("clean detach counts", "R40: a clean detach takes the attempt back", RING,
            "        if not was_tried:", "        if False:"),
     Mutant("one more try", "R40: max_attempts", RING,
