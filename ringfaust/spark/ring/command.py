@@ -77,11 +77,12 @@ def run(
         at_home = topics_at_home(worker, queues)
         inputs = [*at_home, *(route.topic for route in hopping_routes(worker, queues))]
         starts = note_start(spark, settings.checkpoint, client, at_home)
-        query = start_job(spark, worker, queues, settings, starts, **begin)
-        try:
-            _await_end(query, asyncio.run(log_ends(client, inputs)) if once else None)
-        except KeyboardInterrupt:
-            _stop_between_batches(query)
+        ends = asyncio.run(log_ends(client, inputs)) if once else None
+        goes_on = True
+        while goes_on:
+            query = start_job(spark, worker, queues, settings, starts, **begin)
+            goes_on = _await_end(query, ends) and not move.is_finished(spark, settings.checkpoint)
+            begin = {}  # the checkpoint knows
     spark.stop()
 
 
@@ -101,14 +102,20 @@ def run_move_to_worker(
     return rows
 
 
-def _await_end(query: StreamingQuery, ends: Mapping[str, Mapping[int, int]] | None) -> None:
-    """Until it fails or, with `ends`, all before these offsets has been done.
+def _await_end(query: StreamingQuery, ends: Mapping[str, Mapping[int, int]] | None) -> bool:
+    """Until it fails, is interrupted or, with `ends`, has done all before these offsets: True.
 
-    Spark's own `availableNow` never ends a job that has timers.
+    Spark's own `availableNow` never ends a job that has timers. They may also begin a batch just
+    when the query is stopped: then it has to be done by another start.
     """
-    while not query.awaitTermination(_POLL_SECONDS):
-        if ends is not None and _is_past(query.lastProgress, ends):
-            raise KeyboardInterrupt
+    is_done = False
+    try:
+        while not is_done and not query.awaitTermination(_POLL_SECONDS):
+            is_done = ends is not None and _is_past(query.lastProgress, ends)
+    except KeyboardInterrupt:
+        pass
+    _stop_between_batches(query)
+    return is_done
 
 
 def _is_past(progress: Any, ends: Mapping[str, Mapping[int, int]]) -> bool:

@@ -174,10 +174,16 @@ class _Read:
         raise AssertionError("a snapshot is only read")
 
 
+def is_finished(spark: SparkSession, checkpoint: str) -> bool:
+    """Has the job done the last batch that it began, if any?"""
+    begun = numbers_in(spark, checkpoint, "offsets")
+    return not begun or max(begun) in numbers_in(spark, checkpoint, "commits")
+
+
 def _finished_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str, int]]:
     """By topic and partition, what the last batch read up to."""
     begun = max(numbers_in(spark, checkpoint, "offsets"), default=None)
-    if begun is None or begun not in numbers_in(spark, checkpoint, "commits"):
+    if begun is None or not is_finished(spark, checkpoint):
         raise CannotMove(
             f"{checkpoint}: the last micro-batch was not finished: run `ringfaust spark ring "
             "--once` with this checkpoint, then try again"
