@@ -29,9 +29,8 @@ lint: $(READY) ## style, format and types
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
 
-# Two at a time: much of it is waiting for brokers, workers and jobs. A file stays together.
 test: $(READY) ## all tests but the slow ones (starts real brokers)
-	@$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+	@$(BIN)/pytest -m "not slow"
 
 check: lint test ## what CI runs
 
