@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
 from faust.types import TP, StreamT
 
@@ -48,6 +49,19 @@ async def _produce(broker: EmbeddedBroker, topic: str, count: int, bad: set[int]
             await producer.send_batch(batch, topic, partition=0)
 
 
+@pytest.fixture(params=[0, 300], ids=lambda latency_ms: f"{latency_ms}ms")
+def latency_ms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each fetch take its time, as if the broker were far away or busy."""
+    fetch = Fetcher._proc_fetch_request
+
+    async def later(*args: object) -> object:
+        await asyncio.sleep(request.param / 1000)
+        return await fetch(*args)
+
+    monkeypatch.setattr(Fetcher, "_proc_fetch_request", later)
+
+
+@pytest.mark.usefixtures("latency_ms")
 async def test_it_is_passed_over_and_nothing_else_is(
     broker: EmbeddedBroker, topics: tuple[str, str], tmp_path: object
 ) -> None:

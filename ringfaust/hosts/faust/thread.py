@@ -8,11 +8,11 @@ Kafka's client lives in Faust's consumer thread, so heartbeats go on while an ag
 
 import asyncio
 import time
-import traceback
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from traceback import walk_tb
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -66,8 +66,6 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         super().__post_init__()
         self._generations: dict[TP, int] = {}
         self._taken: dict[TP, int] = {}
-        self._next: dict[TP, int] = {}
-        """By partition: the next offset to hand on."""
         self._next_generation = count(1).__next__
         self._reassigning = False
         self._changed = asyncio.Event()
@@ -159,63 +157,37 @@ class BatchThread(driver.AIOKafkaConsumerThread):
             fetched = await self._ensure_consumer().getmany(
                 *driver.ensure_aiokafka_TPset(tps), timeout_ms=2 * FETCH_TIMEOUT_MS
             )
-        except UnicodeDecodeError:
-            fetched = await self._take_carefully(tps)
+        except UnicodeDecodeError as error:
+            fetched = self._rescue(error)
         batches = []
         for where, records in fetched.items():
             tp = TP(where.topic, where.partition)
             generation = self._generations.get(tp)
             if generation is not None:
-                self._taken[tp] = self._next[tp] = records[-1].offset + 1
+                self._taken[tp] = records[-1].offset + 1
                 batches.append(Batch(tp, records, generation))
         return batches
 
-    async def _take_carefully(
-        self, tps: frozenset[TP]
+    def _rescue(
+        self, error: UnicodeDecodeError
     ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
-        """Read up to a record that the client cannot decode; put stand-ins for it and its batch.
+        """What getmany had read when it failed, and stand-ins for what it cannot read.
 
-        A header's name that is no UTF-8 makes such a record: getmany fails for all that was
-        fetched with it, again and again. What it had taken of other partitions by then is lost to
-        it, so all go back to where they were. And the client reads a batch from its beginning, so
-        what stands behind the record in its batch cannot be had either.
+        A record with a header whose name is no UTF-8 makes getmany fail for all that it was about
+        to return, again and again. The client reads a batch from its beginning, so what stands
+        behind such a record in its batch cannot be had either.
         """
-        consumer = self._ensure_consumer()
-        for tp in tps:
-            consumer.seek(driver.ensure_aiokafka_TP(tp), self._next[tp])
-        for tp in tps:
-            where = driver.ensure_aiokafka_TP(tp)
-            most = self.app.conf.broker_max_poll_records
-            while most:
-                try:
-                    found = await consumer.getmany(
-                        where, timeout_ms=5 * FETCH_MAX_WAIT_MS, max_records=most
-                    )
-                except UnicodeDecodeError as error:
-                    if most == 1:
-                        return {where: self._pass_over(where, error)}
-                    most = max(most // 8, 1)
-                    consumer.seek(where, self._next[tp])
-                    continue
-                if found:
-                    return dict(found)
-                most = 0
-        return {}
-
-    def _pass_over(
-        self, where: TopicPartition, error: UnicodeDecodeError
-    ) -> list[ConsumerRecord[bytes, bytes]]:
-        """Go on behind the batch that cannot be decoded; a stand-in for each of its records."""
-        consumer = self._ensure_consumer()
-        # Nobody else knows these offsets: not what is raised, and no public part of the client.
-        fetched = consumer._fetcher._records[where]  # noqa: SLF001
-        first = int(fetched._partition_records.next_fetch_offset)  # noqa: SLF001
-        behind = first + 1
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            if "next_batch" in frame.f_locals:
-                behind = int(frame.f_locals["next_batch"].next_offset)
-        consumer.seek(where, behind)
-        return [_stand_in(where, offset, error) for offset in range(first, behind)]
+        # Only the frames know these; there is no public way. Raised anew if they look otherwise.
+        seen = {frame.f_code.co_name: frame.f_locals for frame, _ in walk_tb(error.__traceback__)}
+        try:
+            records, others = seen["getall"]["ret_list"], seen["fetched_records"]["drained"]
+            where, batch = seen["_unpack_records"]["tp"], seen["_unpack_records"]["next_batch"]
+            first = seen["_unpack_records"]["self"].next_fetch_offset
+        except (KeyError, AttributeError):
+            raise error from None
+        self._ensure_consumer().seek(where, batch.next_offset)
+        undecodable = range(first, batch.next_offset)
+        return {**others, where: records + [_stand_in(where, at, error) for at in undecodable]}
 
     async def _seek_to(self, positions: Mapping[TP, int]) -> None:
         if self._reassigning:
@@ -225,7 +197,6 @@ class BatchThread(driver.AIOKafkaConsumerThread):
             consumer.seek(driver.ensure_aiokafka_TP(tp), offset)
             self._generations[tp] = self._next_generation()
             self._taken.pop(tp, None)
-            self._next[tp] = offset
 
     async def _seek_or_resume(self, tps: Iterable[TP], positions: Mapping[TP, int]) -> None:
         consumer = self._ensure_consumer()
