@@ -8,30 +8,21 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from aiokafka import TopicPartition
+from aiokafka import TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import (
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    GroupCoordinatorNotAvailableError,
-    GroupLoadInProgressError,
-    NoError,
-    NotCoordinatorError,
-    NotCoordinatorForGroupError,
-)
 from aiokafka.structs import OffsetAndMetadata
 
 _TELL_SECONDS = 60
 _ASK_AGAIN_SECONDS = 0.1
 # NoError is how this client tells of an error that one partition alone has.
 _NOT_READY = (
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    GroupCoordinatorNotAvailableError,
-    GroupLoadInProgressError,
-    NoError,
-    NotCoordinatorError,
-    NotCoordinatorForGroupError,
+    errors.CoordinatorLoadInProgressError,
+    errors.CoordinatorNotAvailableError,
+    errors.GroupCoordinatorNotAvailableError,
+    errors.GroupLoadInProgressError,
+    errors.NoError,
+    errors.NotCoordinatorError,
+    errors.NotCoordinatorForGroupError,
 )
 
 
@@ -61,7 +52,7 @@ async def group_offsets(
                         if told.offset >= 0
                     }
             if time.monotonic() > deadline:
-                raise CoordinatorLoadInProgressError(f"no offsets of group {group} are told")
+                raise errors.CoordinatorLoadInProgressError(f"no offsets of group {group} are told")
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
     finally:
         await admin.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -53,10 +52,9 @@ async def play(
             await plot(stage)
         await stage.moment()
         await load.stop()
-        rest_at = time.monotonic() + LONGEST_MS / 1000
         say(f"  {load.produced:7,} sent, {load.settled:6,} settled: waiting until all is read")
         await wait_until_read(app, READ_S)
-        await asyncio.sleep(max(rest_at - time.monotonic(), 0) + 0.5)  # all ttl and delay is over
+        await asyncio.sleep(LONGEST_MS / 1000 + 0.5)  # all ttl and delay is over, of the last too
         faults = await judge_topics(app)
         for worker in app.workers:
             if (code := await asyncio.to_thread(worker.stop)) != 0:

@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from ringfaust.app.broker import EmbeddedBroker
 from ringfaust.app.config import WorkerConfig, load
 from ringfaust.spark.lake.tables import TABLES, path
+from ringfaust.wire.record import OutRecord, Role
 from tests.spark.lake_story import Story, make_topics, tell
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -45,7 +46,8 @@ class Told:
         self.story = Story(0)
         self.story.go_on(200, 5)
         asyncio.run(make_topics(self.worker))
-        asyncio.run(tell(self.worker, 0, self.story.values(), self.story.records))
+        self.event_records = 0
+        self._tell(self.story.values(), self.story.records)
 
     def go_on(self) -> None:
         """Tell more of it."""
@@ -53,7 +55,11 @@ class Told:
         records = {role: len(told) for role, told in self.story.records.items()}
         self.story.go_on(40, 6)
         rest = {role: told[records[role] :] for role, told in self.story.records.items()}
-        asyncio.run(tell(self.worker, 0, self.story.values(after=lines), rest))
+        self._tell(self.story.values(after=lines), rest)
+
+    def _tell(self, values: list[bytes], records: dict[Role, list[OutRecord]]) -> None:
+        asyncio.run(tell(self.worker, 0, values, records))
+        self.event_records += len(values)
 
     def start(self, root: Path, *options: str) -> subprocess.Popen[bytes]:
         command = ["-m", "ringfaust", "spark", "lake", *options, "--to", str(root)]
@@ -79,6 +85,8 @@ class Told:
         for role, records in self.story.records.items():
             found = [x for x in _rows(root, "records", "offset") if x["role"] == str(role)]
             assert [row["value"] for row in found] == [value for _, value, _ in records]
+        told = self.event_records + sum(map(len, self.story.records.values()))
+        assert len(_rows(root, "bronze")) == told
         added = [x for x in lines if x["event"] in ("added", "scheduled")]
         messages = _rows(root, "messages", "added_step")
         assert [x["added_step"] for x in messages] == [x["step"] for x in added]

@@ -80,8 +80,6 @@ def test_with_the_settings_that_were_the_evictions_are_those_that_were(seed: int
         assert evictions(replayed(steps, QUEUES[queue], {})) == evictions_told(steps)
 
 
-# Hypothesis warns of how long the histories are in print, and of a use of random that is not ours.
-@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
 @PROFILE
 @given(declared=histories.DECLARED_RINGS, history=histories.RING_HISTORY)
 def test_so_they_are_in_histories_that_nobody_thought_of(

@@ -176,13 +176,17 @@ class _Read:
 
 def is_finished(spark: SparkSession, checkpoint: str) -> bool:
     """Has the job done the last batch that it began, if any?"""
-    begun = numbers_in(spark, checkpoint, "offsets")
-    return not begun or max(begun) in numbers_in(spark, checkpoint, "commits")
+    begun = _last_begun(spark, checkpoint)
+    return begun is None or begun in numbers_in(spark, checkpoint, "commits")
+
+
+def _last_begun(spark: SparkSession, checkpoint: str) -> int | None:
+    return max(numbers_in(spark, checkpoint, "offsets"), default=None)
 
 
 def _finished_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str, int]]:
     """By topic and partition, what the last batch read up to."""
-    begun = max(numbers_in(spark, checkpoint, "offsets"), default=None)
+    begun = _last_begun(spark, checkpoint)
     if begun is None or not is_finished(spark, checkpoint):
         raise CannotMove(
             f"{checkpoint}: the last micro-batch was not finished: run `ringfaust spark ring "
