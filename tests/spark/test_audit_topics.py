@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +27,7 @@ from ringfaust.spark.lake.tables import path
 from ringfaust.spark.report.page import write_report
 from ringfaust.wire.record import Role
 from tests.chaos.load import KEYS, LONGEST_MS, Load, queue_of
-from tests.chaos.rig import Application, until
+from tests.chaos.rig import Application, command, environment, until
 from tests.chaos.rounds import new_application
 from tests.chaos.verdict import wait_until_read
 
@@ -314,12 +315,26 @@ def test_the_lake_tells_the_same(spark: SparkSession, app: Application, tmp_path
 
 @short
 def test_the_command_tells_schedulers_by_its_exit_status(app: Application) -> None:
-    command = ("spark", "audit", "--config", app.config_dir)
-    done = app.run(*command, "--json", "--window", "1h", seconds=400)
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert lines[0]["balanced"] is True
-    assert {line["type"] for line in lines} == {"verdict", "queue", "window"}
-    odd = app.run(*command, "--window", "1 fortnight")
+    """Round after round, until it is told to end."""
+    asked = ("spark", "audit", "--config", app.config_dir)
+    rounds = command(*asked, "--json", "--window", "1h", "--every", "1s")
+    told: list[list[dict[str, Any]]] = []
+    with subprocess.Popen(
+        rounds, cwd=app.folder, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in map(json.loads, process.stdout):
+            if line["type"] == "verdict":
+                told.append([])
+            told[-1].append(line)
+            if len(told) == 2 and len(told[1]) == len(told[0]):
+                process.terminate()
+    assert process.returncode == 0
+    first, second = told
+    assert first[0]["balanced"] and second[0]["balanced"]
+    assert first[1:] == second[1:]
+    assert {line["type"] for line in first} == {"verdict", "queue", "window"}
+    odd = app.run(*asked, "--window", "1 fortnight")
     assert (odd.returncode, odd.stdout) == (2, "")
     assert "30s, 5m, 1h or 1d" in odd.stderr
