@@ -52,7 +52,7 @@ async def terminate(stage: Stage) -> None:
     """SIGTERM: an orderly stop in the middle of the load."""
     worker = stage.victim()
     code = await asyncio.to_thread(worker.stop)
-    assert code == 0, f"{worker.name} ended with {code}"
+    assert code == 0, f"{worker.name} ended with {code}: {worker.said()[-3_000:]}"
     worker.start()
 
 

@@ -58,7 +58,8 @@ async def play(
         faults = await judge_topics(app)
         for worker in app.workers:
             if (code := await asyncio.to_thread(worker.stop)) != 0:
-                faults.append(f"{worker.name} ended with {code} when told to stop")
+                end = worker.said()[-3_000:]
+                faults.append(f"{worker.name} ended with {code} when told to stop: {end}")
         return faults + await judge_stores(app)
     finally:
         app.end()
