@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import IllegalOperation, IllegalStateError, KafkaError
 from aiokafka.structs import RecordMetadata
 
 from ringfaust.client.connection import Record, stop
@@ -40,6 +40,10 @@ class Transactions:
             try:
                 await producer.begin_transaction()
                 stored = await _send(producer, records)
+            except (AssertionError, IllegalOperation) as error:
+                # How aiokafka says that the transaction has failed between two calls.
+                await self._abort(producer)
+                raise IllegalStateError(f"the transaction has failed: {error}") from error
             except BaseException:
                 await self._abort(producer)
                 raise

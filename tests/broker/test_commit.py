@@ -7,12 +7,13 @@ import uuid
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, ProducerFenced
 
 from ringfaust.app.broker import EmbeddedBroker
 from ringfaust.hosts.faust.commit import Committer, RecordBatches
 from ringfaust.hosts.road import Outputs
 from ringfaust.wire.record import Role
+from tests.broker.slow import hear_before
 
 pytestmark = pytest.mark.kafka
 
@@ -78,7 +79,10 @@ async def test_a_refused_batch_takes_the_whole_transaction_with_it(broker: Embed
         await again.stop()
 
 
-async def test_who_is_fenced_is_told_by_a_kafka_error(broker: EmbeddedBroker) -> None:
+@pytest.mark.parametrize("between", [False, True], ids=["at once", "between two sends"])
+async def test_who_is_fenced_is_told_so(
+    broker: EmbeddedBroker, between: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
     client = {"bootstrap_servers": broker.bootstrap_servers}
     zombie, owner = (
@@ -87,8 +91,10 @@ async def test_who_is_fenced_is_told_by_a_kafka_error(broker: EmbeddedBroker) ->
     await zombie.start()
     await zombie.commit(gathered(zombie, evicted=b"x"), [(b"row", b"1")], {names["evicted"]: 1})
     await owner.start()
+    if between:
+        hear_before(zombie._producer, names["changelog"], monkeypatch)
     for _ in range(2):
-        with pytest.raises(KafkaError):
+        with pytest.raises(ProducerFenced):
             await zombie.commit(
                 gathered(zombie, evicted=b"x"), [(b"row", b"zombie")], {names["evicted"]: 2}
             )

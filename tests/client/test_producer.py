@@ -8,10 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
 from ringfaust.client import BadArgument, ClientError, Closed, RingConsumer, RingProducer, Session
+from ringfaust.client.connection import Record
 from ringfaust.client.outgoing import Outgoing
+from ringfaust.client.transactions import Transactions
 from ringfaust.wire import headers as h
+from tests.broker.slow import hear_before
 from tests.client.rig import DEADLINE_S, Rig
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -54,6 +59,26 @@ async def test_a_transaction_is_whole_or_not_at_all(rig: Rig) -> None:
         assert (await rig.listing())["ready"] == [first, second, "c"]
         async with producer.transaction():
             pass
+
+
+@pytest.mark.kafka
+async def test_a_transaction_that_fails_between_two_sends(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it takes effect, and the next one goes through."""
+    kafka, name = {"bootstrap_servers": rig.app.servers}, f"transactions-{rig.queue}"
+    transactions = Transactions(kafka, name)
+    queue = ((h.QUEUE, rig.for_queue()["queue"].encode()),)
+    records = [Record(topic, b"x", None, queue, 0) for topic in (rig.to, rig.keyed)]
+    await transactions.write(records[:1])
+    async with AIOKafkaProducer(**kafka, transactional_id=name):  # fences it
+        assert transactions._producer is not None
+        hear_before(transactions._producer, rig.keyed, monkeypatch)
+        with pytest.raises(KafkaError):
+            await transactions.write(records)
+    await transactions.write(records[:1])
+    await transactions.close()
+    await rig.counts(added=2)
 
 
 @pytest.mark.kafka

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import IllegalStateError
+from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata
 
@@ -115,8 +115,9 @@ class Committer:
         """
         try:
             return await self._commit(outputs, writes, offsets)
-        except AssertionError as error:  # how aiokafka says that it was fenced between two calls
-            raise IllegalStateError(f"the producer cannot go on: {error}") from error
+        except (AssertionError, IllegalOperation) as error:
+            # How aiokafka says that it was fenced between two calls.
+            raise ProducerFenced(f"the producer cannot go on: {error}") from error
 
     async def _commit(
         self,

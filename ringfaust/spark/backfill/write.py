@@ -15,7 +15,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import IllegalStateError, InvalidProducerEpoch, ProducerFenced
+from aiokafka.errors import (
+    IllegalOperation,
+    IllegalStateError,
+    InvalidProducerEpoch,
+    ProducerFenced,
+)
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import OffsetAndMetadata
 from pyspark.sql import DataFrame
@@ -258,8 +263,10 @@ class SliceWriter:
                 time.sleep(1)
 
 
-# Fenced between two calls, aiokafka says so by an assertion.
-_FENCED = (ProducerFenced, InvalidProducerEpoch, IllegalStateError, AssertionError)
+# Fenced between two calls, aiokafka says so by one of the last three.
+_FENCED = (
+    ProducerFenced, InvalidProducerEpoch, IllegalStateError, IllegalOperation, AssertionError,
+)  # fmt: skip
 
 
 def write_rows(rows: DataFrame, writing: Writing) -> list[Told]:
