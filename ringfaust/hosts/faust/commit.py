@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -19,6 +19,31 @@ BATCH_BYTES = 1_000_000
 """Size at which a record batch is closed; topics of ours take twice as much."""
 
 _RETRY_MS = 5
+_AWAY_FIRST_S = 0.05
+_AWAY_MOST_S = 1.0
+
+
+class Patience:
+    """Tries a broker that is away less and less often, up to once a second.
+
+    The client itself tries again as soon as a coordinator that is busy, some milliseconds: with a
+    producer for each partition that would be thousands of connections a second while it restarts.
+    """
+
+    def __init__(self, ready: Callable[..., Awaitable[bool]]) -> None:
+        """`ready`: the client's own, which connects to a broker if need be."""
+        self._ready = ready
+        self._wait_s: dict[int, float] = {}
+
+    async def ready(self, node_id: int, **options: Any) -> bool:
+        """Can the broker be reached? A no takes its time."""
+        if await self._ready(node_id, **options):
+            self._wait_s.pop(node_id, None)
+            return True
+        wait_s = self._wait_s.get(node_id, _AWAY_FIRST_S)
+        self._wait_s[node_id] = min(2 * wait_s, _AWAY_MOST_S)
+        await asyncio.sleep(wait_s)
+        return False
 
 
 class RecordBatches:
@@ -84,6 +109,8 @@ class Committer:
             retry_backoff_ms=_RETRY_MS,
             max_request_size=2 * BATCH_BYTES,
         )
+        kafka: Any = self._producer.client
+        kafka.ready = Patience(kafka.ready).ready
 
     async def start(self) -> None:
         """Connect, and end whatever an earlier owner left open."""
