@@ -1,10 +1,10 @@
-"""Scenarios on the Faust host: a real worker process on a real broker, by public protocol alone.
+"""Scenarios by public protocol alone, on whatever host reads the topics.
 
 Sends are records with headers, all else is control JSON; tick records are the clock, `list` tells
-the state, read_committed consumers see what comes out. One worker with one partition serves all
-files. Time in a partition never goes back, so each file's time begins where that of the one before
-ended; queues and sessions have a prefix of their own for each file, and the queues are deleted at
-its end, which also shows that their accounts balance to the last.
+the state, read_committed consumers see what comes out. One partition serves file after file. Its
+time never goes back, so each file's time begins where that of the one before ended; queues and
+sessions have a prefix of their own for each file, and the queues are deleted at its end, which also
+shows that their accounts balance to the last.
 
 Where a queue may not be pulled (R60 block, R90 paused), its sends go to a topic of their own: in
 the topic of all the others they would hold these up too (R61). After each step `list` tells whether
@@ -19,237 +19,25 @@ worker that acted on them would be found out.
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
-import shutil
-import tempfile
-import uuid
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
-import yaml
-from aiokafka.admin import AIOKafkaAdminClient
-
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import QueuesConfig, WorkerConfig, load
-from ringfaust.app.kafka_admin import NewTopic, open_admin
-from ringfaust.app.redrive import Asked, Found, find
-from ringfaust.app.topics import create_topics, wanted_topics
 from ringfaust.core import command as c
 from ringfaust.core.address import SEPARATOR, address_of, queue_name
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Refusal
 from ringfaust.errors import BadSetting
 from ringfaust.scenario import grammar as g
-from ringfaust.scenario.agree import agree, seen_of
-from ringfaust.scenario.background import BackgroundLoop
-from ringfaust.scenario.link import Link, Outcome, Record
-from ringfaust.scenario.membership import remove_members
-from ringfaust.scenario.player import Difference, Listing, Seen, play
-from ringfaust.scenario.process import WorkerProcess
+from ringfaust.scenario.agree import seen_of
+from ringfaust.scenario.link import Record
+from ringfaust.scenario.player import Difference, Listing, Seen
+from ringfaust.scenario.rig import ADDRESS, START_SECONDS, Rig
 from ringfaust.scenario.sessions import Sessions, rollback_of, unknown_session
 from ringfaust.wire import headers as h
 from ringfaust.wire.record import Headers, Payload, Role
 
-START_SECONDS = 120.0
-"""How long a worker or a job may take until it answers, also after a crash."""
 _LIST_LIMIT = 10_000
-_MOST_WAITING = 6
-"""Destinations of a file whose sends may have to wait."""
-_ADDRESS = ".address"
-"""What an address' name ends with: by this the configuration declares all of them."""
-
-
-class FaustStage:
-    """Starts broker and worker for the first file, and serves all of them.
-
-    Args:
-        bootstrap_servers: a broker of the user's own; none: one is started for this.
-        lose_state: at each crash the worker loses its RocksDB folder too.
-    """
-
-    capabilities: frozenset[str] = frozenset()
-    lanes = 1
-
-    def __init__(self, bootstrap_servers: str | None, lose_state: bool = False) -> None:
-        self._servers = bootstrap_servers
-        self._lose_state = lose_state
-        self._opened = ExitStack()
-        self._rig: Rig | None = None
-        self._files = 0
-
-    def host(self) -> KafkaScenarioHost:
-        """A host for the next file."""
-        if self._rig is None:
-            try:
-                self._rig = self._open()
-            except BaseException:
-                self._opened.close()
-                raise
-        self._files += 1
-        return KafkaScenarioHost(self._rig, f"file-{self._files}.")
-
-    def close(self) -> None:
-        """End what was started, and leave nothing behind."""
-        self._opened.close()
-        self._rig = None
-
-    def play(self, scenario: g.Scenario) -> None:
-        """Play a file.
-
-        Raises:
-            Difference: it does not hold.
-        """
-        play(scenario, self.host())
-
-    def _open(self) -> Rig:
-        opened = self._opened
-        self.folder, config, queues = prepare(opened, self._servers, partitions=1)
-        worker = WorkerProcess(self.folder, self.folder / "worker.log")
-        opened.callback(worker.stop)
-
-        def crash() -> None:
-            worker.kill()
-            asyncio.run(remove_members(config.bootstrap_servers, config.application))
-            if self._lose_state:
-                shutil.rmtree(config.data_dir)
-            worker.start()
-
-        loop = opened.enter_context(BackgroundLoop())
-        link = open_link(
-            opened, loop, lambda: Link(config.bootstrap_servers, config.application, worker)
-        )
-        rig = Rig(loop, link, config, queues, crash)
-        worker.start()
-        rig.await_worker()
-        return rig
-
-
-def prepare(
-    opened: ExitStack, servers: str | None, partitions: int
-) -> tuple[Path, WorkerConfig, QueuesConfig]:
-    """Broker, topics and configuration for a worker or a job; `opened` ends them.
-
-    Returns:
-        The folder with the configuration, and what stands in it.
-    """
-    brokers = servers or opened.enter_context(EmbeddedBroker()).bootstrap_servers
-    folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="ringfaust-")))
-    _write_config(folder, f"scenario-{uuid.uuid4().hex[:12]}", brokers, partitions)
-    config, queues = load(folder)
-    if servers:
-        names = [topic.name for topic in wanted_topics(config, queues)]
-        opened.callback(lambda: asyncio.run(_delete_topics(brokers, names)))
-    asyncio.run(_make_topics(config, _producer_topics(config.application)))
-    asyncio.run(create_topics(config, queues))
-    return folder, config, queues
-
-
-def open_link(opened: ExitStack, loop: BackgroundLoop, make: Callable[[], Link]) -> Link:
-    """A link that is connected; `opened` ends it."""
-
-    async def connect() -> Link:
-        link = make()
-        try:
-            await link.open()
-        except BaseException:
-            await link.close()
-            raise
-        return link
-
-    link = loop.run(connect())
-    opened.callback(lambda: loop.run(link.close()))
-    return link
-
-
-class Rig:
-    """What the files of one partition share: the way to the worker, and the clock."""
-
-    def __init__(
-        self,
-        loop: BackgroundLoop,
-        link: Link,
-        config: WorkerConfig,
-        queues: QueuesConfig,
-        crash: Callable[[], None],
-    ) -> None:
-        """`crash`: kills the worker and starts it again."""
-        self._loop = loop
-        self._link = link
-        self._config = config
-        self._queues = queues
-        self._crash = crash
-        self.producer_topic, *self.waiting_topics = _producer_topics(config.application)
-        self.control_topic = config.topic(Role.CONTROL)
-        self.now_ms = 0  # as a new partition's clock
-        self._replies = 0
-
-    def await_worker(self) -> None:
-        """Return when the worker answers."""
-        self.ask("list", {"queue": "nobody"}, START_SECONDS)
-
-    def crash(self) -> Outcome:
-        """Kill the worker and start it again; what it did on its start."""
-        self._crash()
-        self.await_worker()
-        outcome = self._loop.run(self._link.started())
-        agree(outcome)
-        return outcome
-
-    def step(self, records: Sequence[Record], as_one: bool = False) -> Outcome:
-        """Write records, and see that all that the worker wrote of them agrees."""
-        wanted = self._loop.run(self._link.write(records, as_one))
-        while (place := self._next_to_come()) is not None:
-            wanted |= self._loop.run(self._link.come(place))
-        outcome = self._loop.run(self._link.take(wanted))
-        agree(outcome)
-        return outcome
-
-    def _next_to_come(self) -> str | None:
-        """A record that lagged and is taken, now or soon, or None."""
-        for place, record in self._link.lagging():
-            if all(map(self._is_pulled, record.waits_for)):
-                return place
-            # It may have come, and its queue be full by itself.
-            if not record.is_held and self._loop.run(self._link.has_come(place)):
-                return place
-        return None
-
-    def _is_pulled(self, queue: str) -> bool:
-        """Are its records taken? Also those for one that is not there: to be refused."""
-        body = self.ask("list", {"queue": queue, "limit": 0}, START_SECONDS)
-        return not body["ok"] or bool(body["answer"]["pulled"])
-
-    def find_gone(self, role: Role, message_id: str, within: str, to: str) -> Found:
-        """A dead or evicted message of the queues that `within` matches, as it is sent again."""
-        asked = Asked(
-            role=role, to=to, ids=[message_id], queue=within, partition=self._link.partition
-        )
-        return self._loop.run(find(self._config, self._queues, asked))
-
-    def abort(self, records: Sequence[Record]) -> None:
-        """Write records that nobody may act on."""
-        self._loop.run(self._link.abort(records))
-
-    def ask(self, kind: str, fields: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """The reply to a command that changes nothing."""
-        return self._loop.run(self._link.ask(self.control(kind, fields), seconds))
-
-    def left_over(self) -> list[str]:
-        """What the worker wrote without reason."""
-        return self._loop.run(self._link.left_over())
-
-    def control(self, kind: str, fields: dict[str, Any]) -> Record:
-        """A control record that asks for a reply of its own."""
-        self._replies += 1
-        reply = f"reply-{self._replies}"
-        value = json.dumps({"v": 1, "type": kind, "reply": reply, **fields}).encode()
-        key = str(fields.get("queue", "")).encode()
-        return Record(self.control_topic, key, value, reply=reply)
 
 
 class KafkaScenarioHost:
@@ -381,13 +169,13 @@ class KafkaScenarioHost:
         """The worker's name of a queue or an address."""
         address, separator, queue = name.partition(SEPARATOR)
         if self._catalog.address(address, {}) is not None:
-            address += _ADDRESS
+            address += ADDRESS
         return self._prefix + address + separator + queue
 
     def _plain(self, name: str) -> str:
         """The file's name of it."""
         address, separator, queue = name.removeprefix(self._prefix).partition(SEPARATOR)
-        return address.removesuffix(_ADDRESS) + separator + queue
+        return address.removesuffix(ADDRESS) + separator + queue
 
     def _step(self, *records: Record, as_one: bool = False) -> list[Seen]:
         return seen_of(self._rig.step(records, as_one), self._plain)
@@ -459,52 +247,11 @@ class KafkaScenarioHost:
         if not slow:
             return Record(self._rig.producer_topic, key, value, headers)
         if queue not in self._waiting:
-            free = [t for t in self._rig.waiting_topics if t not in self._waiting.values()]
+            topics = self._rig.waiting_topics
+            free = [topic for topic in topics if topic not in self._waiting.values()]
             if not free:
-                raise Difference(0, "destinations that may have to wait", _MOST_WAITING, "more")
+                raise Difference(0, "destinations that may have to wait", len(topics), "more")
             self._waiting[queue] = free[0]
         waits_for = tuple(map(self._full_name, slow))
         is_held = not self._paused.isdisjoint(slow)
         return Record(self._waiting[queue], key, value, headers, "", waits_for, is_held)
-
-
-# --- setting up ---------------------------------------------------------------------------------
-
-
-def _producer_topics(application: str) -> list[str]:
-    """The one for all sends, and those for the sends that may have to wait."""
-    waiting = [f"{application}.sent-and-waiting-{number}" for number in range(_MOST_WAITING)]
-    return [f"{application}.sent", *waiting]
-
-
-def _write_config(folder: Path, application: str, servers: str, partitions: int) -> None:
-    worker = {
-        "application": application,
-        "bootstrap_servers": servers,
-        "partitions": partitions,
-        "data_dir": str(folder / "data"),
-        "clock": "log",
-    }
-    route = {"queue": f"{{header:{h.QUEUE}}}", "hop": "never"}
-    routes = [{"topic": topic, **route} for topic in _producer_topics(application)]
-    # A route has to lead to some declared queue; those of the files are created as they come.
-    addresses: dict[str, dict[str, str]] = {f"#{_ADDRESS}": {}}
-    queues = {"routes": routes, "queues": {"unused": {}}, "addresses": addresses}
-    (folder / "worker.yaml").write_text(yaml.safe_dump(worker), "utf-8")
-    (folder / "queues.yaml").write_text(yaml.safe_dump(queues), "utf-8")
-
-
-async def _make_topics(config: WorkerConfig, names: Sequence[str]) -> None:
-    """The producers' topics, without the brokers' time: here all time comes from ticks."""
-    async with open_admin(config) as admin:
-        timestamps = {"message.timestamp.type": "CreateTime"}
-        await admin.create([NewTopic(name, config.partitions, -1, timestamps) for name in names])
-
-
-async def _delete_topics(servers: str, names: list[str]) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
-    await admin.start()
-    try:
-        await admin.delete_topics(names)
-    finally:
-        await admin.close()

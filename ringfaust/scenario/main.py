@@ -44,7 +44,7 @@ def _open_stage(host: str, bootstrap_servers: str | None) -> _Stage:
     if host == "memory":
         return _MemoryStage()
     if host == "faust":
-        from ringfaust.scenario.kafka import FaustStage  # noqa: PLC0415
+        from ringfaust.scenario.faust import FaustStage  # noqa: PLC0415
 
         return FaustStage(bootstrap_servers)
     from ringfaust.scenario.spark import SparkStage  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """Scenarios on the Spark host: one running job serves many files at once, each in a partition.
 
-A step costs a micro-batch, whatever is in it: so files are played side by side. All is as on the
-Faust host (see `kafka`), but that the job may repeat its output after a crash.
+A step costs a micro-batch, whatever is in it: so files are played side by side. By public protocol
+alone (see `kafka`); the job may repeat its output after a crash.
 
 A crash kills the job that all files share. So the files that have one go first, and each waits at
 its crash until all of them stand at one: one kill for all.
@@ -16,10 +16,11 @@ from threading import Condition
 
 from ringfaust.scenario import grammar as g
 from ringfaust.scenario.background import BackgroundLoop
-from ringfaust.scenario.kafka import START_SECONDS, KafkaScenarioHost, Rig, open_link, prepare
+from ringfaust.scenario.kafka import KafkaScenarioHost
 from ringfaust.scenario.link import Link
 from ringfaust.scenario.player import play
 from ringfaust.scenario.process import Process
+from ringfaust.scenario.rig import START_SECONDS, Rig, open_link, prepare
 
 LANES = 16
 """Partitions, and so files that are played side by side."""

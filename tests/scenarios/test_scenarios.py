@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.scenario.kafka import FaustStage
+from ringfaust.scenario.faust import FaustStage
 from ringfaust.scenario.main import run
 from ringfaust.scenario.memory import MemoryScenarioHost
 from ringfaust.scenario.player import Difference, play

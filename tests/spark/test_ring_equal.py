@@ -22,8 +22,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ringfaust.app.broker import EmbeddedBroker
 from ringfaust.app.config import load as load_config
+from ringfaust.scenario.faust import FaustStage
 from ringfaust.scenario.grammar import Scenario
-from ringfaust.scenario.kafka import FaustStage
 from ringfaust.scenario.reading import load
 from ringfaust.wire.record import Role
 
