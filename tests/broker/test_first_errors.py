@@ -318,7 +318,7 @@ async def test_group_offsets_that_were_lost(app: Application) -> None:
     worker.start()
     async with Client(app) as client:
         source = await client.send(b"one more")
-        await until(lambda: "are ours" in worker.said().rsplit("--- start", 1)[1], 30, "ready")
+        await until(lambda: "are ours" in worker.said().rsplit("--- start", 1)[1], 60, "ready")
         listed = (await client.ask(type="list", queue=QUEUE))["answer"]
     assert len(listed["ready"]) == 4
     assert listed["ready"][-1] == source

@@ -138,7 +138,7 @@ async def until_shared(one: Worker, other: Worker) -> None:
             and (len(owned(one)) + len(owned(other)) == 6)
         )
 
-    await until(shared, 30, "two workers share the partitions")
+    await until(shared, 60, "two workers share the partitions")
 
 
 async def left_behind(app: Application, worker: Worker) -> int:
@@ -207,7 +207,7 @@ async def test_who_was_fenced_goes_on_behind_what_is_committed(app: Application)
             bootstrap_servers=app.servers, transactional_id=f"{application}-hop/{topic}/0"
         ):
             await producer.burst(BURST // 4)
-            await until(lambda: "the commit failed" in worker.said(), 15, "it notices")
+            await until(lambda: "the commit failed" in worker.said(), 60, "it notices")
         await events.read_until(lambda: len(events.added) >= len(producer.sources))
         assert sorted(events.added) == sorted(producer.sources)
         proof = await prove(app.worker_config, app.inputs)

@@ -24,7 +24,7 @@ from ringfaust.app.topics import create_topics
 
 pytestmark = pytest.mark.kafka
 
-DEADLINE_S = 40
+DEADLINE_S = 60
 QUEUES = """
 routes:
   - {{topic: {name}-keyed, queue: "device.{{key}}"}}

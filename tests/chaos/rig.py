@@ -18,7 +18,7 @@ import yaml
 from ringfaust.app.config import QueuesConfig, WorkerConfig, load
 
 ROOT = Path(__file__).parents[2]
-STOP_S = 30.0
+STOP_S = 60.0
 _POLL_S = 0.05
 
 

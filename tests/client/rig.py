@@ -32,7 +32,7 @@ def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) ->
         "queues": {
             "q.#": {},
             "ring.*": {},
-            "q.short.#": {"consumer_timeout": 2_000},
+            "q.short.#": {"consumer_timeout": 4_000},
             "q.one.#": {"max_active_consumers": 1},
             "q.full.#": {"max_messages": 1, "when_full": "reject_newest"},
         },

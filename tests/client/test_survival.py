@@ -22,7 +22,7 @@ from tests.client.rig import DEADLINE_S, Rig, ids, new_application, take
 
 pytestmark = pytest.mark.kafka
 
-TIMEOUT_MS = 2_000
+TIMEOUT_MS = 4_000
 """Of the queues of the kind `short`."""
 
 

@@ -23,7 +23,7 @@ from tests.fuzz.rig import ADDRESSES, BEGINNING, MOST_BYTES, QUEUES, SETTINGS
 
 pytestmark = pytest.mark.kafka
 
-DEADLINE_S = 40
+DEADLINE_S = 60
 FAR_MS = b"3600000"
 
 

@@ -53,7 +53,7 @@ class Rig:
     def run_once(self, *more: str) -> None:
         """A job that ends when it has read all."""
         command = [sys.executable, "-m", "ringfaust", *self._arguments("--once", *more)]
-        subprocess.run(command, check=True, timeout=240)
+        subprocess.run(command, check=True, timeout=600)
 
     def _arguments(self, *more: str) -> list[str]:
         checkpoint = str(self.folder / "checkpoint")

@@ -30,7 +30,7 @@ def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
     )
 
 

@@ -66,7 +66,7 @@ def test_the_same_log_gives_the_same_records(broker: EmbeddedBroker, tmp_path: P
         by_worker = read(servers, application, {})
         ends = {role: end for role, (end, _) in by_worker.items()}
         command = [sys.executable, "-m", "ringfaust", "spark", "ring", "--config", stage.folder]
-        subprocess.run([*command, "--checkpoint", tmp_path, "--once"], check=True, timeout=200)
+        subprocess.run([*command, "--checkpoint", tmp_path, "--once"], check=True, timeout=600)
         by_job = read(servers, application, ends)
     finally:
         stage.close()

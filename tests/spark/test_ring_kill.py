@@ -18,7 +18,7 @@ from tests.spark.ring_rig import Rig, check_events, check_evicted, without_repea
 
 PIECE = 400
 """Records for each ring between two kills."""
-_WAIT_SECONDS = 120
+_WAIT_SECONDS = 300
 
 
 def until(done: Callable[[], bool], job: Process) -> None:

@@ -25,7 +25,7 @@ from tests.spark.ring_rig import (
     without_repeats,
 )
 
-_WAIT_SECONDS = 120
+_WAIT_SECONDS = 300
 
 
 def until_sent(rig: Rig, worker: Process, count: int) -> None:
@@ -113,7 +113,7 @@ def time_to_attach(rig: Rig) -> None:
 
 def run(rig: Rig, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ringfaust", "spark", *arguments, "--config", str(rig.folder)]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=500)
 
 
 @pytest.mark.kafka

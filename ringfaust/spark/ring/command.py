@@ -54,6 +54,8 @@ def run(
     problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
     if problems:
         raise WrongTopics(problems)
+    if from_worker:
+        asyncio.run(move.refuse_if_running(worker))  # before Spark's start, which takes a while
     spark = open_session(f"{worker.application} rings", master, STATE)
     client = worker.client_options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -95,6 +97,7 @@ def run_move_to_worker(
         CannotMove: it cannot be done now.
         JobFailed: the checkpoint cannot be read.
     """
+    asyncio.run(move.refuse_if_running(worker))  # before Spark's start, which takes a while
     spark = open_session(f"{worker.application} move", master, STATE)
     with told():
         rows = move.move_to_worker(spark, worker, queues, checkpoint)

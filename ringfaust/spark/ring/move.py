@@ -62,7 +62,7 @@ def worker_offsets(
     Raises:
         CannotMove: a worker still runs, or has not read all of its hop topic.
     """
-    asyncio.run(_refuse_if_running(worker))
+    asyncio.run(refuse_if_running(worker))
     rows = state.where(F.col("row_key") == F.lit(POSITIONS_KEY)).collect()
     positions = {row.home: read_positions(bytes(row.row_value)) for row in rows}
     partitions = range(worker.partitions)
@@ -99,7 +99,12 @@ async def _forwarded(
     }
 
 
-async def _refuse_if_running(worker: WorkerConfig) -> None:
+async def refuse_if_running(worker: WorkerConfig) -> None:
+    """See that no worker serves the rings.
+
+    Raises:
+        CannotMove: one does, or the brokers cannot tell.
+    """
     client = AIOKafkaClient(**worker.client_options())
     group = worker.application
     try:
@@ -132,7 +137,7 @@ def move_to_worker(
         CannotMove: the job has not finished its last batch, or a worker runs, or records wait for
             a queue that is not pulled.
     """
-    asyncio.run(_refuse_if_running(worker))
+    asyncio.run(refuse_if_running(worker))
     job = read_identity(spark, checkpoint)
     if job is None or (job.application, job.partitions) != (worker.application, worker.partitions):
         raise CannotMove(f"{checkpoint} is no checkpoint of a ring job of {worker.application}")
