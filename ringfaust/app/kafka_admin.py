@@ -174,8 +174,12 @@ async def _reason(config: WorkerConfig) -> str:
         number = error.errno or 0
         return os.strerror(number) if number > 0 else error.strerror or str(error)
     writer.close()
-    protocol = config.security.protocol
+    security, what = config.security, ""
+    if security.protocol.startswith("SASL"):
+        what = " and this user and password"
+    if security.protocol.endswith("SSL"):
+        what += " and this certificate" if security.cert_file else " and no client certificate"
     return (
-        f"something listens there, but does not answer as a Kafka broker with protocol {protocol} "
-        + ("and this user and password" if protocol.startswith("SASL") else "(see `security`)")
+        "something listens there, but does not answer as a Kafka broker with protocol "
+        f"{security.protocol}{what} (see `security`)"
     )

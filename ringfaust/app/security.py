@@ -88,7 +88,8 @@ class Security(Settings):
         """The same for Kafka's Java clients, each name with the prefix before it.
 
         Raises:
-            ConfigError: the password's variable is not set.
+            ConfigError: the client's certificate or key cannot be read, or not by Java, or the
+                password's variable is not set.
         """
         options: dict[str, str] = {"security.protocol": self.protocol}
         if self.ca_file:
@@ -96,8 +97,8 @@ class Security(Settings):
         if self.cert_file and self.key_file:
             options |= {
                 "ssl.keystore.type": "PEM",
-                "ssl.keystore.certificate.chain": self.cert_file.read_text("ascii"),
-                "ssl.keystore.key": self.key_file.read_text("ascii"),
+                "ssl.keystore.certificate.chain": _pem("cert_file", self.cert_file),
+                "ssl.keystore.key": _pem("key_file", self.key_file, _JAVA_KEY),
             }
         if self.protocol.startswith("SASL"):
             module = "plain.Plain" if self.sasl_mechanism == "PLAIN" else "scram.Scram"
@@ -136,6 +137,24 @@ class Security(Settings):
                 ],
             )
         return _Secret(password)
+
+
+_JAVA_KEY = "-----BEGIN PRIVATE KEY-----"
+
+
+def _pem(field: str, path: Path, needed: str = "-----BEGIN") -> str:
+    """The text of a PEM file; what Java would refuse in words of its own is told in ours."""
+    try:
+        text = path.read_text("ascii")
+    except (OSError, ValueError) as error:
+        raise _cannot_load(field, path, error) from None
+    if needed not in text:
+        advice = (
+            f"has no line {needed}, which Kafka's Java client needs; for a key, "
+            "`openssl pkcs8 -topk8 -nocrypt -in OLD -out NEW` makes such a file"
+        )
+        raise _cannot_load(field, path, ValueError(advice))
+    return text
 
 
 def _jaas_quoted(text: str) -> str:

@@ -374,6 +374,21 @@ def test_a_certificate_that_is_not_there_is_named(tmp_path):
     pem.write_text("no certificate")
     with pytest.raises(ConfigError, match=r"security\.cert_file"):
         Security(protocol="SSL", cert_file=pem, key_file=pem).client_options()
+    with pytest.raises(
+        ConfigError, match=r"security\.cert_file: .*bad\.pem: has no line -----BEGIN"
+    ):
+        Security(protocol="SSL", cert_file=pem, key_file=pem).java_options("")
+
+
+def test_a_key_that_java_cannot_read_is_told_with_a_remedy(tmp_path):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert.write_text("-----BEGIN CERTIFICATE-----")
+    security = Security(protocol="SSL", cert_file=cert, key_file=key)
+    with pytest.raises(ConfigError, match=r"security\.key_file: .*key\.pem: No such file"):
+        security.java_options("")
+    key.write_text("-----BEGIN RSA PRIVATE KEY-----")
+    with pytest.raises(ConfigError, match="openssl pkcs8 -topk8"):
+        security.java_options("")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""TLS and SASL before a real broker that asks for them: worker, client and Spark."""
+"""TLS with client certificates, and SASL, before a real broker that asks for them.
+
+Worker, client and Spark.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
 
 from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.java import find_java
 from ringfaust.client import RingConsumer, RingProducer
 from ringfaust.scenario.process import WorkerProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 PASSWORD = 'ä "quoted\\ one;'
-STORE_PASSWORD = "changeit"
 MESSAGES = 5
 _SECURED = """
 listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},\
 SASL_SSL://127.0.0.1:{port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{port}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL
-ssl.keystore.type=PKCS12
-ssl.keystore.location={store}
-ssl.keystore.password={store_password}
+ssl.keystore.type=PEM
+ssl.keystore.location={keys}
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+listener.name.sasl_ssl.ssl.client.auth=required
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_ssl.plain.sasl.jaas.config=\
 org.apache.kafka.common.security.plain.PlainLoginModule required user_rings={password};
@@ -42,24 +47,16 @@ class SecuredBroker(EmbeddedBroker):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
+        authority = trustme.CA()
         self.ca_file = folder / "ca.pem"
-        self._store = folder / "store.p12"
+        authority.cert_pem.write_to_path(self.ca_file)
+        _, self._keys = _issue(authority, folder / "broker", "127.0.0.1")
+        self.cert_file, self.key_file = _issue(authority, folder / "client", "rings.example.org")
         self._secured_port = self._port + 1
 
     @property
     def secured(self) -> str:
         return f"127.0.0.1:{self._secured_port}"
-
-    def start(self) -> None:
-        keytool = str(Path(find_java().path).resolve().with_name("keytool"))
-        store = ["-keystore", str(self._store), "-storepass", STORE_PASSWORD, "-alias", "broker"]
-        for what in (
-            ["-genkeypair", "-keyalg", "EC", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1",
-             "-storetype", "PKCS12"],
-            ["-exportcert", "-rfc", "-file", str(self.ca_file)],
-        ):  # fmt: skip
-            subprocess.run([keytool, *what, *store], check=True, capture_output=True, timeout=60)
-        super().start()
 
     def _write_properties(self, data_dir: Path) -> Path:
         """Of two lines with one name the last counts."""
@@ -68,12 +65,29 @@ class SecuredBroker(EmbeddedBroker):
             plain=self._port,
             controller=self._controller_port,
             port=self._secured_port,
-            store=self._store,
-            store_password=STORE_PASSWORD,
+            keys=self._keys,
+            ca=self.ca_file,
             password=_as_property(json.dumps(PASSWORD, ensure_ascii=False)),
         )
         path.write_text(path.read_text("utf-8") + text, "utf-8")
         return path
+
+
+def _issue(authority: trustme.CA, folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate, and a file with its key before it, as Java wants it."""
+    issued = authority.issue_cert(name)
+    pem = issued.private_key_pem.bytes()
+    key = serialization.load_pem_private_key(pem, password=None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    chain = b"".join(each.bytes() for each in issued.cert_chain_pems)
+    folder.mkdir()
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(chain)
+    key_file.write_bytes(key + chain)
+    return cert_file, key_file
 
 
 def _as_property(text: str) -> str:
@@ -95,6 +109,8 @@ def config(secured: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     security = {
         "protocol": "SASL_SSL",
         "ca_file": str(secured.ca_file),
+        "cert_file": str(secured.cert_file),
+        "key_file": str(secured.key_file),
         "username": "rings",
         "password_env": "RINGS_PASSWORD",
     }
@@ -125,12 +141,14 @@ def run(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 async def send_and_take(secured: SecuredBroker) -> list[bytes | None]:
     """More than the ring holds; what a consumer then gets."""
+    context = ssl.create_default_context(cafile=secured.ca_file)
+    context.load_cert_chain(secured.cert_file, secured.key_file)
     options: dict[str, Any] = {
         "bootstrap_servers": secured.secured,
         "application": "locked",
         "client_options": {
             "security_protocol": "SASL_SSL",
-            "ssl_context": ssl.create_default_context(cafile=secured.ca_file),
+            "ssl_context": context,
             "sasl_mechanism": "PLAIN",
             "sasl_plain_username": "rings",
             "sasl_plain_password": PASSWORD,
@@ -173,3 +191,14 @@ def test_a_wrong_password_is_told_plainly(config: Path, monkeypatch: pytest.Monk
     assert refused.returncode != 0
     assert "Traceback" not in refused.stderr
     assert "password" in refused.stderr
+
+
+def test_without_a_certificate_nobody_comes_in(config: Path) -> None:
+    worker = json.loads((config / "worker.yaml").read_text())
+    for name in ("cert_file", "key_file"):
+        del worker["security"][name]
+    (config / "worker.yaml").write_text(json.dumps(worker))
+    refused = run(config, "topics", "create")
+    assert refused.returncode != 0
+    assert "Traceback" not in refused.stderr
+    assert "and no client certificate (see `security`)" in refused.stderr
