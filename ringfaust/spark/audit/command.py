@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from ringfaust.spark.audit.sources import Material, from_lake, from_topics, topi
 from ringfaust.spark.audit.verdict import Question, Verdict, look
 from ringfaust.spark.report.page import write_report
 from ringfaust.spark.session import open_session
+from ringfaust.spark.stop import stop_asked
 from ringfaust.wire.record import Role
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -58,17 +58,17 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: AuditSettings) -> 
     every_s = _length("every", settings.every) if settings.every else None
     question = Question(worker, queues, window, settings.repeats_are_faults)
     spark = open_session("ringfaust audit", settings.master)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     balanced = True
     try:
-        while True:
-            began = time.monotonic()
-            verdict = audit(spark, question, settings.lake)
-            tell(verdict, question, settings, time.monotonic() - began)
-            balanced &= verdict.balanced
-            if every_s is None:
-                break
-            time.sleep(max(0.0, every_s - (time.monotonic() - began)))
+        with stop_asked(interrupt=True) as asked:
+            while not asked():
+                began = time.monotonic()
+                verdict = audit(spark, question, settings.lake)
+                tell(verdict, question, settings, time.monotonic() - began)
+                balanced &= verdict.balanced
+                if every_s is None:
+                    break
+                time.sleep(max(0.0, every_s - (time.monotonic() - began)))
     except KeyboardInterrupt:
         pass
     finally:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
+from collections.abc import Callable
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -14,6 +14,7 @@ from ringfaust.spark.failed import told
 from ringfaust.spark.lake.store import LakeError
 from ringfaust.spark.lake.stream import lake_session, start, streams
 from ringfaust.spark.session import open_session
+from ringfaust.spark.stop import stop_asked
 
 _POLL_SECONDS = 1
 
@@ -35,18 +36,15 @@ def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> N
     both = streams(root, worker)
     asyncio.run(_check_topics(worker, root, [topic for stream in both for topic in stream.topics]))
     spark = open_session(f"{worker.application} lake", master)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     queries: list[StreamingQuery] = []
     try:
-        with told():
+        with told(), stop_asked() as asked:
             session = lake_session(spark, root, worker)
             queries += [start(session, root, worker, stream, once=once) for stream in both]
-            _await_all(queries)
-    except KeyboardInterrupt:
-        pass  # what was begun is done again by the next start
+            _await_all(queries, asked)
     finally:
         for query in queries:
-            query.stop()
+            query.stop()  # what was begun is done again by the next start
         spark.stop()
 
 
@@ -61,10 +59,12 @@ async def _check_topics(worker: WorkerConfig, root: str, topics: list[str]) -> N
         )
 
 
-def _await_all(queries: list[StreamingQuery]) -> None:
-    """Until all have ended, or one has failed, which is raised here."""
+def _await_all(queries: list[StreamingQuery], asked: Callable[[], bool]) -> None:
+    """Until all have ended, or a stop was asked for, or one has failed, which is raised here."""
     shown: dict[str, int] = {}
-    while any([not query.awaitTermination(_POLL_SECONDS) for query in queries]):  # noqa: C419
+    while not asked() and any(
+        [not query.awaitTermination(_POLL_SECONDS) for query in queries]  # noqa: C419
+    ):
         for query in queries:
             progress = query.lastProgress
             if progress and sys.stderr.isatty() and shown.get(query.id) != progress["batchId"]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from ringfaust.spark.ring import move
 from ringfaust.spark.ring.job import STATE, JobSettings, hopping_routes, start_job, topics_at_home
 from ringfaust.spark.ring.starts import Identity, log_ends, note_start, numbers_in, settle_identity
 from ringfaust.spark.session import open_session
+from ringfaust.spark.stop import stop_asked
 
 _POLL_SECONDS = 1
 _STOP_SECONDS = 60
@@ -58,8 +58,7 @@ def run(
         asyncio.run(move.refuse_if_running(worker))  # before Spark's start, which takes a while
     spark = open_session(f"{worker.application} rings", master, STATE)
     client = worker.client_options()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with told():
+    with told(), stop_asked() as asked:
         begin: dict[str, Any] = {}
         if from_worker:
             if numbers_in(spark, settings.checkpoint, "offsets"):
@@ -83,7 +82,8 @@ def run(
         goes_on = True
         while goes_on:
             query = start_job(spark, worker, queues, settings, starts, **begin)
-            goes_on = _await_end(query, ends) and not move.is_finished(spark, settings.checkpoint)
+            is_done = _await_end(query, ends, asked)
+            goes_on = is_done and not move.is_finished(spark, settings.checkpoint)
             begin = {}  # the checkpoint knows
     spark.stop()
 
@@ -105,18 +105,19 @@ def run_move_to_worker(
     return rows
 
 
-def _await_end(query: StreamingQuery, ends: Mapping[str, Mapping[int, int]] | None) -> bool:
-    """Until it fails, is interrupted or, with `ends`, has done all before these offsets: True.
+def _await_end(
+    query: StreamingQuery,
+    ends: Mapping[str, Mapping[int, int]] | None,
+    asked: Callable[[], bool],
+) -> bool:
+    """Until it fails, a stop is asked for or, with `ends`, has done all before these offsets: True.
 
     Spark's own `availableNow` never ends a job that has timers. They may also begin a batch just
     when the query is stopped: then it has to be done by another start.
     """
     is_done = False
-    try:
-        while not is_done and not query.awaitTermination(_POLL_SECONDS):
-            is_done = ends is not None and _is_past(query.lastProgress, ends)
-    except KeyboardInterrupt:
-        pass
+    while not (is_done or asked() or query.awaitTermination(_POLL_SECONDS)):
+        is_done = ends is not None and _is_past(query.lastProgress, ends)
     _stop_between_batches(query)
     return is_done
 
