@@ -20,19 +20,21 @@ def stop_asked(*, interrupt: bool = False) -> Iterator[Callable[[], bool]]:
         interrupt: raise KeyboardInterrupt too, for a round may take long.
     """
     asked = Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def ask(_number: int, _frame: FrameType | None) -> None:
         asked.set()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore()
         if interrupt:
             raise KeyboardInterrupt
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     for number in before:
         signal.signal(number, ask)
     try:
         yield asked.is_set
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore()

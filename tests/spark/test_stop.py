@@ -23,9 +23,6 @@ def test_it_is_noted_and_interrupts_nothing(number: signal.Signals) -> None:
 
 def test_what_takes_long_is_interrupted_and_it_is_noted_also_if_that_is_lost() -> None:
     with stop_asked(interrupt=True) as asked:
-        try:
+        with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
-        except KeyboardInterrupt:
-            interrupted = True
-        assert interrupted
         assert asked()

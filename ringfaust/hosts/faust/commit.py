@@ -26,8 +26,8 @@ _AWAY_MOST_S = 1.0
 class Patience:
     """Tries a broker that is away less and less often, up to once a second.
 
-    The client itself tries again as soon as a coordinator that is busy, some milliseconds: with a
-    producer for each partition that would be thousands of connections a second while it restarts.
+    The client itself tries again after milliseconds, as suits a coordinator that is busy: with a
+    producer for each partition that is thousands of connections a second while a broker restarts.
     """
 
     def __init__(self, ready: Callable[..., Awaitable[bool]]) -> None:
