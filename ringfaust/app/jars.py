@@ -51,7 +51,7 @@ KAFKA = Bundle(
 )
 SPARK = Bundle(
     "spark-4.0.0",
-    "what Apache Spark 4.0.0 needs for Kafka and Delta",
+    "what Apache Spark 4.0 needs for Kafka and Delta",
     "17 MB",
     "run the job by spark-submit on a cluster that has these jars (docs/spark.md)",
 )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.app.config import QueuesConfig, WorkerConfig
 from ringfaust.app.topics import check_topics
 from ringfaust.app.worker import WrongTopics
+from ringfaust.errors import RingfaustError
 from ringfaust.spark.failed import told
 from ringfaust.spark.ring import move
 from ringfaust.spark.ring.job import STATE, JobSettings, hopping_routes, start_job, topics_at_home
@@ -21,9 +24,36 @@ from ringfaust.spark.ring.starts import Identity, log_ends, note_start, numbers_
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_asked
 
+_LEAST_SPARK = (4, 0, 2)
 _POLL_SECONDS = 1
 _STOP_SECONDS = 60
 _STOP_POLL_SECONDS = 0.005
+
+
+class OldSpark(RingfaustError):
+    """The rings' state would not come whole to this Spark.
+
+    Attributes:
+        version: the cluster's or the installed one.
+    """
+
+    def __init__(self, version: str) -> None:
+        least = ".".join(map(str, _LEAST_SPARK))
+        super().__init__(
+            f"Spark {version} may read but a part of a large piece of state, and end the job "
+            f"(SPARK-53870): run the rings on {least} or newer"
+        )
+        self.version = version
+
+
+def refuse_old_spark(version: str) -> None:
+    """Only a Spark that reads all of what a job writes to its state will do.
+
+    Raises:
+        OldSpark: this one does not.
+    """
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < _LEAST_SPARK:
+        raise OldSpark(version)
 
 
 def run(
@@ -49,6 +79,7 @@ def run(
         WrongTopics: it could not work with the topics that the brokers have.
         BrokerUnreachable: no broker answers.
         CannotMove: the worker's rings cannot be taken over now.
+        OldSpark: this Spark cannot keep the state.
         JobFailed: it ended by an error.
     """
     problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
@@ -57,6 +88,7 @@ def run(
     if from_worker:
         asyncio.run(move.refuse_if_running(worker))  # before Spark's start, which takes a while
     spark = open_session(f"{worker.application} rings", master, STATE)
+    refuse_old_spark(spark.version)
     client = worker.client_options()
     with told(), stop_asked() as asked:
         begin: dict[str, Any] = {}
@@ -122,12 +154,14 @@ def _await_end(
     return is_done
 
 
-def _is_past(progress: Any, ends: Mapping[str, Mapping[int, int]]) -> bool:
+def _is_past(
+    progress: StreamingQueryProgress | None, ends: Mapping[str, Mapping[int, int]]
+) -> bool:
     """Has the last batch, or one before it, read up to these offsets?"""
     read: dict[str, dict[str, int]] = {}
-    for source in progress["sources"] if progress else ():
-        at = source["endOffset"]
-        read |= json.loads(at) if isinstance(at, str) else at or {}
+    # Its fields give the offsets as text, of JSON or of Python by version.
+    for source in json.loads(progress.json)["sources"] if progress else ():
+        read |= source["endOffset"] or {}
     return all(
         read.get(topic, {}).get(str(partition), 0) >= end
         for topic, of in ends.items()
