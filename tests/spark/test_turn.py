@@ -17,6 +17,7 @@ from ringfaust.hosts.spark.columns import IN_COLUMNS, read_records, write_frames
 from ringfaust.hosts.spark.turn import Plan, Start, Turn
 from ringfaust.wire.record import InRecord, Role
 from ringfaust.wire.route import Route
+from tests.spark.test_columns import headers_of
 from tests.spark.test_leaves import Shelf
 
 TOPICS = {role: role.value for role in Role}
@@ -63,7 +64,7 @@ def go(
     for outputs in turn.run(taken):
         for frame in write_frames(outputs, TOPICS, 0):
             for row in frame.itertuples(index=False):
-                out.append((row.topic, row.key, row.value, row.names, row.contents))
+                out.append((row.topic, row.key, row.value, headers_of(row)))
     return out, turn.close()
 
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ringfaust.wire import headers as h
 from ringfaust.wire.record import Headers, InRecord, OutRecord, Role
 
 IN_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "flat")
 """`flat`: the headers as name, value, name, value …; null where there are none."""
+
+_MESSAGE = (h.QUEUE, h.ID, h.SEQUENCE, h.PRIORITY, h.ENQUEUED_MS, h.SOURCE)
+_DISPATCHED = (*_MESSAGE, h.CONSUMER, h.DELIVERY, h.ATTEMPT, h.HANDOVERS)
+_EVICTED = (
+    *_MESSAGE, h.REASON, h.CAUSE, h.RING_SIZE, h.READY, h.TIME_MS, h.AGE_MS, h.HANDOVERS,
+)  # fmt: skip
+LAYOUTS = ((), _EVICTED, _DISPATCHED, (*_DISPATCHED, h.REDELIVERED))
+"""Names of the headers of nearly all records. Where a frame's have the same, their contents travel
+as a column each and the names not at all: as lists they cost more than all else of the record."""
+HEADER_COLUMNS = tuple(f"header_{number}" for number in range(max(map(len, LAYOUTS))))
 
 Outputs = Mapping[tuple[Role, int | None], list[OutRecord]]
 
@@ -41,8 +53,11 @@ def read_records(frames: Iterable[pd.DataFrame]) -> list[InRecord]:
     whole = pd.concat(list(frames), ignore_index=True)
     columns = [whole[name].to_numpy() for name in IN_COLUMNS]
     order = _order(*columns[:4])
-    rows = zip(*(column[order].tolist() for column in columns), strict=True)
-    return [Record(*row, _headers(flat)) for *row, flat in rows]  # type: ignore[call-arg,misc]
+    *fields, flat = (column[order].tolist() for column in columns)
+    headers = [_headers(pairs) if pairs is not None else () for pairs in flat]
+    # What `Record` itself does, without a call of Python for each.
+    make: Any = partial(tuple.__new__, Record)
+    return list(map(make, zip(*fields, headers, strict=True)))
 
 
 def _order(topic: Any, partition: Any, offset: Any, timestamp: Any) -> Any:
@@ -57,8 +72,6 @@ def _order(topic: Any, partition: Any, offset: Any, timestamp: Any) -> Any:
 
 
 def _headers(flat: Any) -> Headers:
-    if flat is None:
-        return ()
     return tuple(
         (name.decode("utf-8", "replace"), value)
         for name, value in zip(flat[::2], flat[1::2], strict=True)
@@ -78,11 +91,37 @@ def write_frames(
                 "partition": np.full(count, partition, dtype=np.int32),
                 "key": _binary(keys),
                 "value": _binary(values),
-                # As lists: Spark converts these element by element, from arrow three times slower.
-                "names": [[name for name, _ in pairs] for pairs in headers],
-                "contents": [[content for _, content in pairs] for pairs in headers],
+                **_header_columns(headers),
             }
         )
+
+
+def _header_columns(headers: Sequence[Headers]) -> dict[str, Any]:
+    """By layout where the frame has one of them, else as lists of names and of contents."""
+    count = len(headers)
+    names = tuple(name for name, _ in headers[0])
+    flat: list[Any] = list(chain.from_iterable(chain.from_iterable(headers)))
+    step = 2 * len(names)
+    is_same = set(map(len, headers)) == {len(names)} and all(
+        flat[at::step].count(name) == count
+        for at, name in zip(range(0, step, 2), names, strict=True)
+    )
+    if is_same and names in LAYOUTS:
+        contents = [_binary(flat[at::step]) for at in range(1, step, 2)]
+        nothing = [_binary([None] * count)] * (len(HEADER_COLUMNS) - len(contents))
+        return {
+            "layout": np.full(count, LAYOUTS.index(names), dtype=np.int32),
+            **dict(zip(HEADER_COLUMNS, contents + nothing, strict=True)),
+            "names": None,
+            "contents": None,
+        }
+    return {
+        "layout": np.full(count, -1, dtype=np.int32),
+        **dict.fromkeys(HEADER_COLUMNS, _binary([None] * count)),
+        # As lists: Spark converts these element by element, from arrow three times slower.
+        "names": [[name for name, _ in pairs] for pairs in headers],
+        "contents": [[content for _, content in pairs] for pairs in headers],
+    }
 
 
 def _binary(values: Sequence[bytes | None]) -> Any:

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ringfaust.hosts.spark.columns import read_records, write_frames
+from ringfaust.hosts.spark.columns import HEADER_COLUMNS, read_records, write_frames
 from ringfaust.hosts.spark.leaves import Leaves
 from ringfaust.hosts.spark.turn import Plan, Turn
 from ringfaust.wire.record import InRecord, Role
@@ -36,11 +36,13 @@ OUTPUT = StructType(
         StructField("partition", IntegerType(), nullable=False),
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
+        StructField("layout", IntegerType(), nullable=False),
+        *(StructField(name, BinaryType()) for name in HEADER_COLUMNS),
         StructField("names", ArrayType(StringType())),
         StructField("contents", ArrayType(BinaryType())),
     ]
 )
-"""Rows that go out: `names` and `contents` are of the headers."""
+"""Rows that go out. Where `layout` is -1 the headers are those of `names` and `contents`."""
 
 _NUMBER = StructType([StructField("number", LongType())])
 _PAGE = StructType([StructField("page", BinaryType())])

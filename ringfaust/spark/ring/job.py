@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.app.config import QueuesConfig, WorkerConfig
 from ringfaust.hosts.road import RoadMap
+from ringfaust.hosts.spark.columns import HEADER_COLUMNS, LAYOUTS
 from ringfaust.hosts.spark.processor import OUTPUT, RingProcessor
 from ringfaust.hosts.spark.turn import Plan, Start
 from ringfaust.spark.kafka import client_options, stream_topics
@@ -35,6 +36,7 @@ STATE = {
 }
 """What the session of a ring job has to be opened with."""
 _COLUMN_PRUNING = "org.apache.spark.sql.catalyst.optimizer.ColumnPruning"
+_HEADERS = "array<struct<key:string,value:binary>>"
 _NUMBERS_LOOKED_AT = 50
 _REQUEST_BYTES = 4_000_000
 """What may come out of the largest record that goes in, and its headers."""
@@ -178,8 +180,15 @@ def _seated(rows: DataFrame, seat_of: list[int]) -> GroupedData:
 
 
 def _sink_rows(outputs: DataFrame) -> DataFrame:
-    zipped = F.arrays_zip("names", "contents").cast("array<struct<key:string,value:binary>>")
-    return outputs.select("topic", "partition", "key", "value", zipped.alias("headers"))
+    headers = F.arrays_zip("names", "contents").cast(_HEADERS)
+    for number, names in enumerate(LAYOUTS):
+        pairs = [
+            F.struct(F.lit(name).alias("key"), F.col(column).alias("value"))
+            for name, column in zip(names, HEADER_COLUMNS, strict=False)
+        ]
+        known = F.array(*pairs) if pairs else F.array().cast(_HEADERS)
+        headers = F.when(F.col("layout") == number, known).otherwise(headers)
+    return outputs.select("topic", "partition", "key", "value", headers.alias("headers"))
 
 
 # --- home -----------------------------------------------------------------------------------------
