@@ -30,6 +30,8 @@ _SETTINGS = {
     "spark.databricks.delta.schema.autoMerge.enabled": "true",
     # What is merged gives the same rows each time; keeping a copy of it costs a job a merge.
     "spark.databricks.delta.merge.materializeSource": "none",
+    # Of records of events, up to 1 MB each, handed to Python.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
     # Where almost each value is another, Parquet would build a dictionary and throw it away.
     **{
         f"parquet.enable.dictionary#{column}": "false"

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ringfaust.spark.lake.store import Marks, append
+from ringfaust.spark.lake.survey import Record, step_of, survey
 from ringfaust.spark.lake.tables import QUARANTINE, REPEATS, TRANSITIONS, read
 from ringfaust.spark.lines import read_lines
 
@@ -23,20 +24,6 @@ _KEY = ["partition", "offset", "line"]
 _PLAN = "partition int, offset long, ceiling long, look array<struct<low:long,high:long>>"
 _RANGES_AT_ONCE = 50
 """In one look-up; beyond that their bounds are looked up instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """A record of the events topic: what its lines' steps say."""
-
-    partition: int
-    offset: int
-    lines: int
-    low: int | None
-    """Lowest step; none has one: all lines are bad."""
-    high: int | None
-    doubled: bool
-    """Does it tell a line twice?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +48,12 @@ def write(spark: SparkSession, root: str, topic: str, batch: int) -> None:
     marks = Marks(spark, root, STREAM)
     if marks.batch >= batch:
         return
-    bronze = (
+    found = (
         read(spark, root, "bronze")
         .where((F.col("topic") == topic) & (F.col("batch") == batch))
-        .select(
-            "topic", "partition", "offset", "timestamp",
-            F.make_valid_utf8(F.coalesce(F.col("value").cast("string"), F.lit(""))).alias("value"),
-        )
-    )  # fmt: skip
-    records = _survey(bronze)
+        .select("topic", "partition", "offset", "timestamp", "value")
+    )
+    records, bronze = survey(found)
     before = {partition: mark for (_, partition), mark in marks.by_partition.items()}
     suspects = _suspects(records, before)
     lines = read_lines(bronze)
@@ -109,31 +93,7 @@ def write(spark: SparkSession, root: str, topic: str, batch: int) -> None:
     marks.save(batch)
 
 
-def _step_of(line: Column) -> Column:
-    """The step of a line that has step and event, else null; without parsing ours as JSON."""
-    quick = F.regexp_extract(line, r'^\{"step":(\d{1,18}),"event":"', 1).try_cast("long")
-    slow = F.when(
-        F.get_json_object(line, "$.event").isNotNull(),
-        F.get_json_object(line, "$.step").try_cast("long"),
-    )
-    return F.coalesce(quick, slow)
-
-
-def _survey(bronze: DataFrame) -> list[_Record]:
-    """What each record of the batch spans; as many as a batch has, which is bounded."""
-    records = bronze.select("partition", "offset", F.split("value", "\n").alias("lines"))
-    # Once a record: beside `explode` it would be done for each line.
-    records = records.withColumn("doubled", F.size(F.array_distinct("lines")) < F.size("lines"))
-    lines = records.select("partition", "offset", "doubled", F.explode("lines").alias("raw"))
-    step = _step_of(F.col("raw"))
-    spans = lines.groupBy("partition", "offset").agg(
-        F.count("*"), F.min(step), F.max(step), F.first("doubled")
-    )
-    rows = [_Record(*row) for row in spans.collect()]
-    return sorted(rows, key=lambda record: (record.partition, record.offset))
-
-
-def _suspects(records: Sequence[_Record], before: dict[int, int]) -> _Suspects:
+def _suspects(records: Sequence[Record], before: dict[int, int]) -> _Suspects:
     """Which steps of which records are not beyond all that was told before them."""
     highest = dict(before)
     looked: dict[int, list[tuple[int, int]]] = {}
@@ -193,7 +153,7 @@ def _dropped(
             "partition", "offset", "ceiling", "look",
             F.posexplode(F.split("value", "\n")).alias("line", "raw"),
         )
-        .withColumn("step", _step_of(F.col("raw")))
+        .withColumn("step", step_of(F.col("raw")))
         .where(F.exists("look", lambda span: F.col("step").between(span.low, span.high)))
         .where(F.get_json_object("raw", "$").isNotNull())  # else it is bad, not told before
     )  # fmt: skip
