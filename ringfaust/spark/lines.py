@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     IntegerType,
     LongType,
@@ -48,15 +49,33 @@ def read_lines(records: DataFrame) -> DataFrame:
         and event, `step` or `event` is null: such ones belong into quarantine. `sequence` is null
         where the line has 0: the message never was in the queue.
     """
-    text = F.split(F.col("value").cast("string"), "\n")
-    lines = records.select(
-        "partition", "offset", "timestamp", F.posexplode(text).alias("line", "raw")
+    place = ["partition", "offset", "timestamp"]
+    value = F.col("value").cast("string")
+    texts = records.where(value.isNotNull()).select(
+        *place,
+        F.split(value, "\n").alias("texts"),
+        (~F.contains(value, F.lit("["))).alias("is_flat"),
     )
-    # By `inline`, for Spark would move a reader's filter in front of a projection, and parse each
-    # line once more for each field that the filter asks for.
-    parsed = F.inline(F.array(F.from_json("raw", LINE)))
-    lines = lines.select("partition", "offset", "timestamp", "line", "raw", parsed)
+    together = texts.select(*place, "texts", _parsed_together().alias("together"))
+    is_whole = F.size("together") == F.size("texts")
+    one_by_one = F.transform("texts", lambda text: F.from_json(text, LINE))
+    fields = F.when(is_whole, F.col("together")).otherwise(one_by_one)
+    both = F.arrays_zip(F.col("texts").alias("raw"), fields.alias("fields"))
+    # `outer`, though none is empty: for the other Spark would ask that first, and parse twice.
+    lines = together.select(*place, F.posexplode_outer(both).alias("line", "both"))
+    lines = lines.select(*place, "line", "both.raw", "both.fields.*")
     return lines.withColumn("sequence", F.nullif("sequence", F.lit(0)))
+
+
+def _parsed_together() -> Column:
+    """The lines of a record as one JSON array, which costs half of parsing each; null: not so.
+
+    Where each begins an object and none holds an array, no object can span two lines: each line
+    is one element, or their numbers differ.
+    """
+    is_safe = F.col("is_flat") & F.forall("texts", lambda text: F.startswith(text, F.lit("{")))
+    array = F.concat(F.lit("["), F.array_join("texts", ",\n"), F.lit("]"))
+    return F.when(is_safe, F.from_json(array, ArrayType(LINE)))
 
 
 def is_refusal() -> Column:
