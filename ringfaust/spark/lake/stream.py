@@ -40,6 +40,8 @@ _SETTINGS = {
 }
 _EVERY = "30 seconds"
 """Of the continuous mode: each batch costs a commit of each table."""
+_FETCH_BYTES = 16_000_000
+"""Of a partition at once. Kafka's 1 MB is eleven records of events: a task would mostly wait."""
 _COMPACT_EACH = 50
 """Batches: each adds a few files to a day's folder."""
 _OF_EVENTS = (
@@ -102,7 +104,11 @@ def start(
     done = Marks(spark, root, stream.name).batch
     if done >= 0:
         stream.refine(spark, done)  # gold that was left away, or removed, without waiting for news
-    options = {"maxOffsetsPerTrigger": str(stream.most_records), "failOnDataLoss": "true"}
+    options = {
+        "maxOffsetsPerTrigger": str(stream.most_records),
+        "failOnDataLoss": "true",
+        "kafka.max.partition.fetch.bytes": str(_FETCH_BYTES),
+    }
 
     def land(rows: DataFrame, batch: int) -> None:
         append(_bronze(rows, batch), root, BRONZE, stream.name, batch)
