@@ -68,7 +68,7 @@ def read_lines(records: DataFrame) -> DataFrame:
 
 
 def _parsed_together() -> Column:
-    """The lines of a record as one JSON array, which costs half of parsing each; null: not so.
+    """The lines of a record as one JSON array, which costs less than parsing each; null: not so.
 
     Where each begins an object and none holds an array, no object can span two lines: each line
     is one element, or their numbers differ.

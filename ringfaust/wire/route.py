@@ -51,20 +51,17 @@ def queue_namer(template: str) -> Callable[[InRecord], str]:
             _part(record, part) if index % 2 else part for index, part in enumerate(parts)
         )
 
-    def name_by_key(record: InRecord) -> str:
-        return f"{before}{_part(record, 'key')}{after}"
-
-    if parts[1::2] == ["key"]:  # as most: spares a generator for each record
-        before, _, after = parts
-        return name_by_key
+    if len(parts) == 3:  # one part, as most: spares a generator for each record
+        before, only, after = parts
+        return lambda record: f"{before}{_part(record, only)}{after}"
     return name
 
 
 def _part(record: InRecord, part: str) -> str:
+    if part == "topic":
+        return record.topic
     if part == "key":
         raw = record.key
-    elif part == "topic":
-        return record.topic
     else:
         name = part.removeprefix("header:")
         # As of ours, the last of several counts.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,30 +98,31 @@ def write_frames(
 
 def _header_columns(headers: Sequence[Headers]) -> dict[str, Any]:
     """By layout where the frame has one of them, else as lists of names and of contents."""
-    count = len(headers)
     names = tuple(name for name, _ in headers[0])
+    columns = _by_layout(headers, names) if names in LAYOUTS else None
+    listed = headers if columns is None else None
+    nothing = _binary([None] * len(headers))
+    return {
+        "layout": np.int32(-1 if columns is None else LAYOUTS.index(names)),
+        **dict(zip_longest(HEADER_COLUMNS, columns or (), fillvalue=nothing)),
+        # As lists: Spark converts these element by element, from arrow three times slower.
+        "names": listed and [[name for name, _ in pairs] for pairs in listed],
+        "contents": listed and [[content for _, content in pairs] for pairs in listed],
+    }
+
+
+def _by_layout(headers: Sequence[Headers], names: tuple[str, ...]) -> list[Any] | None:
+    """A column for each name, or None if some record has other headers."""
+    if set(map(len, headers)) != {len(names)}:
+        return None
     flat: list[Any] = list(chain.from_iterable(chain.from_iterable(headers)))
     step = 2 * len(names)
-    is_same = set(map(len, headers)) == {len(names)} and all(
-        flat[at::step].count(name) == count
-        for at, name in zip(range(0, step, 2), names, strict=True)
-    )
-    if is_same and names in LAYOUTS:
-        contents = [_binary(flat[at::step]) for at in range(1, step, 2)]
-        nothing = [_binary([None] * count)] * (len(HEADER_COLUMNS) - len(contents))
-        return {
-            "layout": np.full(count, LAYOUTS.index(names), dtype=np.int32),
-            **dict(zip(HEADER_COLUMNS, contents + nothing, strict=True)),
-            "names": None,
-            "contents": None,
-        }
-    return {
-        "layout": np.full(count, -1, dtype=np.int32),
-        **dict.fromkeys(HEADER_COLUMNS, _binary([None] * count)),
-        # As lists: Spark converts these element by element, from arrow three times slower.
-        "names": [[name for name, _ in pairs] for pairs in headers],
-        "contents": [[content for _, content in pairs] for pairs in headers],
-    }
+    columns = []
+    for at, name in enumerate(names):
+        if flat[2 * at :: step].count(name) != len(headers):
+            return None
+        columns.append(_binary(flat[2 * at + 1 :: step]))
+    return columns
 
 
 def _binary(values: Sequence[bytes | None]) -> Any:
