@@ -1,6 +1,6 @@
 """`make bench-lake`: bronze and silver of the events topic, beside a bare copy of it to Delta.
 
-The lines are those of a full ring under load: each message is added and evicts another. Both read
+The lines are those of full rings under load: each message is added and evicts another. Both read
 the same topic with the same limit for a batch, each into a folder of its own, in turns.
 """
 
@@ -11,7 +11,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
+from itertools import count, islice
 
 from aiokafka import AIOKafkaProducer
 from pyspark.sql import SparkSession
@@ -33,29 +35,34 @@ from ringfaust.wire.record import Payload, Role
 LINES = 1_000_000
 WARM_LINES = 40_000
 PARTITIONS = 4
-RING = 1_000
+QUEUES = 16
+RING = 64
 ROUNDS = 3
 GOAL = 0.4
 NOW_MS = 1_760_000_000_000
 
 
-def _lines(partition: int, count: int) -> Iterator[str]:
-    """What a worker writes of a full ring: per message one line added, one evicted."""
-    ring: list[Message] = []
-    for number in range(count // 2):
+def _lines(partition: int) -> Iterator[str]:
+    """What a worker writes of full rings, without end: a message is added, the oldest evicted."""
+    ready: dict[str, deque[Message]] = {}
+    for number in count():
         now_ms = NOW_MS + number // 50
         source = f"orders/{partition}/{number}"
-        queue = f"orders.{number % 16}"
+        queue = f"orders.{number % QUEUES}"
+        ring = ready.setdefault(queue, deque())
+        sequence = number // QUEUES + 1
         message = Message(
-            source, number + 1, plain_position(number + 1), 4, now_ms, 0, 0, "", 0, 0, (), 200,
+            source, sequence, plain_position(sequence), 4, now_ms, 0, 0, "", 0, 0, (), 200,
             Payload(None, b"", (), source),
         )  # fmt: skip
         tail = event_tail(now_ms, source)
         ring.append(message)
         yield WRITERS[e.Added](e.Added(queue, message), number + 1) + tail
-        victim = ring[max(0, number - RING)]
-        evicted = e.Evicted(queue, victim, EvictReason.OVERFLOW, source, RING, RING, now_ms, "full")
-        yield WRITERS[e.Evicted](evicted, number + 1) + tail
+        if len(ring) > RING:
+            evicted = e.Evicted(
+                queue, ring.popleft(), EvictReason.OVERFLOW, source, RING, RING, now_ms, "full"
+            )
+            yield WRITERS[e.Evicted](evicted, number + 1) + tail
 
 
 async def _fill(worker: WorkerConfig, lines: int) -> None:
@@ -68,7 +75,7 @@ async def _fill(worker: WorkerConfig, lines: int) -> None:
     await producer.start()
     for partition in range(PARTITIONS):
         batch: list[str] = []
-        for line in _lines(partition, lines // PARTITIONS):
+        for line in islice(_lines(partition), lines // PARTITIONS):
             batch.append(line)
             if len(batch) == LINES_PER_RECORD:
                 value = "\n".join(batch).encode()

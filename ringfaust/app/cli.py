@@ -168,7 +168,9 @@ def redrive(
 
 @main.command()
 def scenario(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Scenario files.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", dir_okay=False, help="Scenario files.")
+    ],
     host: Annotated[HostName, typer.Option(help="Where to play them.")] = HostName.MEMORY,
     strict: Annotated[
         bool, typer.Option("--strict", help="What the host cannot do fails, instead of a skip.")

@@ -132,10 +132,13 @@ def _await_commit(process: subprocess.Popen[bytes], root: Path, table: str, vers
         time.sleep(0.005)
 
 
-def test_killed_between_two_tables_it_goes_on_where_it_was(told: Told, tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", ["transitions", "messages"])
+def test_killed_after_a_table_it_goes_on_where_it_was(
+    told: Told, tmp_path: Path, table: str
+) -> None:
     root = tmp_path / "lake"
     process = told.start(root, "--once")
-    _await_commit(process, root, "transitions", 1)
+    _await_commit(process, root, table, 1)
     _kill(process)
     told.finish(root)
     told.check(root)

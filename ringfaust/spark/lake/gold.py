@@ -1,8 +1,8 @@
 """Transitions → the lives of messages, evictions and deliveries, batch by batch.
 
-Each merge is by identity, and no value depends on how often a batch was applied. It looks at what
-is still open, and at what ended no earlier than the batch begins, so its work is bounded by the
-batch and by what the queues hold, not by the table.
+What begins in a batch is appended, once; what began before is merged by identity, with values that
+do not depend on how often. A merge looks at what is still open, and at what ended no earlier than
+the batch begins. So the work is bounded by the batch and by what the queues hold, not by the table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from ringfaust.spark.lake import minutes
 from ringfaust.spark.lake.lives import KEY, with_life
-from ringfaust.spark.lake.store import Marks, merge
+from ringfaust.spark.lake.store import Marks, append, merge
 from ringfaust.spark.lake.tables import DELIVERIES, EVICTIONS, MESSAGES, read
 
 STREAM = "gold"
@@ -28,7 +28,6 @@ class _Extent:
     """What a batch of transitions holds."""
 
     from_ms: int
-    evicted: int
     deliveries: int
     """Lines that begin or end a delivery."""
     ends_unnamed: int
@@ -56,16 +55,17 @@ def catch_up(spark: SparkSession, root: str, batch: int) -> None:
 
 def _apply(spark: SparkSession, root: str, batch: int) -> None:
     transitions = read(spark, root, "transitions").where(F.col("batch") == batch)
-    lines = with_life(spark, root, transitions, batch).persist()
+    # Not kept in memory: each reader needs some columns, and the file is read faster than that.
+    lines = with_life(spark, root, transitions, batch)
     extent = _extent(lines)
     if extent is not None:
         minutes.write(spark, root, lines, batch)  # first: it asks what messages were before
-        _messages(root, lines, extent)
-        if extent.evicted:
-            _evictions(spark, root, lines, extent)
+        messages = _told(lines).persist()
+        _messages(root, messages, extent, batch)
+        _evictions(spark, root, messages, extent, batch)
         if extent.deliveries:
-            _deliveries(spark, root, lines, extent)
-    lines.unpersist()
+            _deliveries(spark, root, lines, extent, batch)
+        messages.unpersist()
 
 
 def _extent(lines: DataFrame) -> _Extent | None:
@@ -73,7 +73,6 @@ def _extent(lines: DataFrame) -> _Extent | None:
     settles = ("dispatched", "acked", "returned", "dead")
     row = lines.agg(
         F.min("time_ms"),
-        F.count_if(F.col("event") == "evicted"),
         F.count_if(F.col("event").isin(*settles) | (F.col("delivery") > 0)),
         F.count_if(_ends_unnamed()),
     ).collect()[0]
@@ -84,11 +83,7 @@ def _ends_unnamed() -> Column:
     return (F.col("event") == "dead") | (F.col("reason") == "return_overflow")
 
 
-def _when(events: tuple[str, ...], name: str) -> Column:
-    return F.when(F.col("event").isin(*events), F.col(name))
-
-
-def state_after() -> Column:
+def _state_after() -> Column:
     """Where a message stands after a line about it; null: as before."""
     event = F.col("event")
     return (
@@ -102,51 +97,63 @@ def state_after() -> Column:
 
 # --- messages -----------------------------------------------------------------------------------
 
+_ENTER_FIELDS = (
+    "source", "priority", "group", "size_bytes", "enqueued_ms", "due_ms", "expires_at_ms",
+)  # fmt: skip
 _END_FIELDS = ("reason", "cause", "consumer", "text", "to", "age_ms")
 _KEEP = (
-    "id", "source", "priority", "group", "size_bytes", "added_step", "enqueued_ms", "due_ms",
-    "expires_at_ms", "fate", *_END_FIELDS, "ended_ms", "ended_step", "ended_date",
+    "id", *_ENTER_FIELDS, "added_step", "fate", *_END_FIELDS, "ended_ms", "ended_step",
+    "ended_date",
 )  # fmt: skip
 """Told once of a message: what is there stays."""
 
 
-def _messages(root: str, lines: DataFrame, extent: _Extent) -> None:
-    about = lines.where(state_after().isNotNull() & F.col("sequence").isNotNull())
-    added, ended, handed = _ENTERS, ENDS, ("dispatched",)
-    rows = about.groupBy(*KEY).agg(
-        F.first("id").alias("id"),
-        *(
-            F.first(_when(added, name), ignorenulls=True).alias(name)
-            for name in ("source", "priority", "group", "size_bytes", "due_ms", "expires_at_ms")
-        ),
-        F.min(_when(added, "step")).alias("added_step"),
-        F.coalesce(
-            F.min(_when(added, "enqueued_ms")),
-            F.min(F.when(F.col("event") == "evicted", F.col("time_ms") - F.col("age_ms"))),
-        ).alias("enqueued_ms"),
-        F.min(_when(handed, "time_ms")).alias("first_dispatched_ms"),
-        F.max(_when(handed, "time_ms")).alias("last_dispatched_ms"),
-        F.max(_when(handed, "delivery")).alias("last_delivery"),
-        F.max("attempt").alias("attempts"),
-        F.max("handovers").alias("handovers"),
-        F.array_sort(F.collect_set(_when(handed, "consumer"))).alias("consumers"),
-        F.max(F.struct("offset", "line", state_after().alias("state"))).alias("last"),
-        *(
-            F.first(_when(ended, name), ignorenulls=True).alias(alias)
-            for name, alias in (
-                ("event", "fate"), ("time_ms", "ended_ms"), ("step", "ended_step"),
-                *zip(_END_FIELDS, _END_FIELDS, strict=True),
-            )
+def _told(lines: DataFrame) -> DataFrame:
+    """What the batch tells of each message: the columns of `messages`, `ready` and `ring_size`.
+
+    `added_step` is null of those that began before.
+    """
+    about = lines.where(_state_after().isNotNull() & F.col("sequence").isNotNull())
+    event = F.col("event")
+    entered = F.when(
+        event.isin(*_ENTERS), F.struct(F.col("step").alias("added_step"), *_ENTER_FIELDS)
+    )
+    ended = F.when(
+        event.isin(*ENDS),
+        F.struct(
+            event.alias("fate"), F.col("time_ms").alias("ended_ms"),
+            F.col("step").alias("ended_step"), *_END_FIELDS, "ready", "ring_size",
         ),
     )  # fmt: skip
-    rows = rows.withColumns(
-        {
-            "state": F.col("last.state"),
-            "last_offset": F.col("last.offset"),
-            "last_line": F.col("last.line"),
-            "ended_date": F.to_date(F.timestamp_millis("ended_ms")),
-        }
+    is_handed = event == "dispatched"
+    # Sorting begins with the column that tells most messages apart.
+    rows = about.groupBy(*reversed(KEY)).agg(
+        F.first("id").alias("id"),
+        F.first(entered, ignorenulls=True).alias("entered"),
+        F.first(ended, ignorenulls=True).alias("end"),
+        F.min(F.when(is_handed, F.col("time_ms"))).alias("first_dispatched_ms"),
+        F.max(F.when(is_handed, F.col("time_ms"))).alias("last_dispatched_ms"),
+        F.max(F.when(is_handed, F.col("delivery"))).alias("last_delivery"),
+        F.max("attempt").alias("attempts"),
+        F.max("handovers").alias("handovers"),
+        F.array_sort(F.collect_set(F.when(is_handed, F.col("consumer")))).alias("consumers"),
+        F.max(F.struct("offset", "line", _state_after().alias("state"))).alias("last"),
     )
+    evicted_ms = F.when(F.col("fate") == "evicted", F.col("ended_ms") - F.col("age_ms"))
+    return (
+        rows.select(
+            *KEY, "id", "entered.*", "end.*", "first_dispatched_ms", "last_dispatched_ms",
+            "last_delivery", "attempts", "handovers", "consumers", "last.state",
+            F.col("last.offset").alias("last_offset"), F.col("last.line").alias("last_line"),
+        )
+        .withColumn("enqueued_ms", F.coalesce("enqueued_ms", evicted_ms))
+        .withColumn("ended_date", F.to_date(F.timestamp_millis("ended_ms")))
+    )  # fmt: skip
+
+
+def _messages(root: str, messages: DataFrame, extent: _Extent, batch: int) -> None:
+    began = messages.where("added_step IS NOT NULL").select(MESSAGES.schema.names)
+    append(began, root, MESSAGES, STREAM, batch)
     newer = "(s.last_offset, s.last_line) > (t.last_offset, t.last_line)"
     update = {f"t.{name}": f"coalesce(t.{name}, s.{name})" for name in _KEEP}
     update |= {
@@ -158,7 +165,7 @@ def _messages(root: str, lines: DataFrame, extent: _Extent) -> None:
     for name in ("state", "last_offset", "last_line"):
         update[f"t.{name}"] = f"IF({newer}, s.{name}, t.{name})"
     on = f"{_SAME_MESSAGE} AND {extent.not_before('ended_date', 'ended_ms')}"
-    merge(rows, root, MESSAGES, on, update=update)
+    merge(messages.where("added_step IS NULL"), root, MESSAGES, on, update=update)
 
 
 def _ended(spark: SparkSession, root: str, extent: _Extent) -> DataFrame:
@@ -173,21 +180,24 @@ def _ended(spark: SparkSession, root: str, extent: _Extent) -> DataFrame:
 # --- evictions and deliveries -------------------------------------------------------------------
 
 
-def _evictions(spark: SparkSession, root: str, lines: DataFrame, extent: _Extent) -> None:
-    evicted = lines.where(F.col("event") == "evicted").select(
-        *KEY, "id", F.col("time_ms").alias("evicted_ms"), "step", "reason", "cause", "ready",
-        "ring_size", "age_ms", "handovers",
-        F.to_date(F.timestamp_millis("time_ms")).alias("date"),
-    )  # fmt: skip
-    told = _ended(spark, root, extent).select(
-        *KEY, "source", "priority", "group", "size_bytes", "enqueued_ms"
+def _evictions(
+    spark: SparkSession, root: str, messages: DataFrame, extent: _Extent, batch: int
+) -> None:
+    evicted = messages.where("fate = 'evicted'")
+    # How those entered that began before stands in the table only.
+    entered = ("source", "priority", "group", "size_bytes", "enqueued_ms")
+    whole = _ended(spark, root, extent).select(*KEY, *entered)
+    older = evicted.where("added_step IS NULL").drop(*entered).join(whole, list(KEY))
+    rows = evicted.where("added_step IS NOT NULL").unionByName(older)
+    rows = rows.withColumnsRenamed(
+        {"ended_ms": "evicted_ms", "ended_step": "step", "ended_date": "date"}
     )
-    rows = evicted.join(told, list(KEY), "left")
-    on = f"{_SAME_MESSAGE} AND {extent.not_before('date', 'evicted_ms')}"
-    merge(rows, root, EVICTIONS, on)
+    append(rows.select(EVICTIONS.schema.names), root, EVICTIONS, STREAM, batch)
 
 
-def _deliveries(spark: SparkSession, root: str, lines: DataFrame, extent: _Extent) -> None:
+def _deliveries(
+    spark: SparkSession, root: str, lines: DataFrame, extent: _Extent, batch: int
+) -> None:
     settles = lines.where(
         F.col("event").isin("acked", "returned")
         | ((F.col("event") == "expired") & (F.col("delivery") > 0))
@@ -224,5 +234,8 @@ def _deliveries(spark: SparkSession, root: str, lines: DataFrame, extent: _Exten
         "coalesce(t.settled_ms, s.settled_ms) - coalesce(t.handed_ms, s.handed_ms)"
     )
     on = "t.partition = s.partition AND t.delivery = s.delivery"
-    merge(rows, root, DELIVERIES, f"{on} AND {extent.not_before('settled_date', 'settled_ms')}",
-          update=update)  # fmt: skip
+    on = f"{on} AND {extent.not_before('settled_date', 'settled_ms')}"
+    rows = rows.select(DELIVERIES.schema.names).persist()
+    append(rows.where("handed_step IS NOT NULL"), root, DELIVERIES, STREAM, batch)
+    merge(rows.where("handed_step IS NULL"), root, DELIVERIES, on, update=update)
+    rows.unpersist()

@@ -81,9 +81,7 @@ def _counted(told: DataFrame, unscheduled: DataFrame) -> DataFrame:
         F.sum(age).alias("evicted_age_ms_sum"),
         F.min(age).alias("evicted_age_ms_min"),
         F.max(age).alias("evicted_age_ms_max"),
-        F.max_by("ring_size", F.when(_is("evicted"), F.struct("offset", "line"))).alias(
-            "ring_size"
-        ),
+        F.max_by("ring_size", F.when(_is("evicted"), F.col("step"))).alias("ring_size"),
         _change((1, _is("added", "due")), (1, _is("returned") & ~delayed), (-1, from_ready)).alias(
             "ready_change"
         ),

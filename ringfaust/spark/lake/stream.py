@@ -30,6 +30,10 @@ _SETTINGS = {
     "spark.databricks.delta.schema.autoMerge.enabled": "true",
     # What is merged gives the same rows each time; keeping a copy of it costs a job a merge.
     "spark.databricks.delta.merge.materializeSource": "none",
+    # Nearly all groups are a message's few lines: sorting costs less than a table of objects.
+    "spark.sql.execution.useObjectHashAggregateExec": "false",
+    # What is kept for the length of a batch is not worth squeezing.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Of records of events, up to 1 MB each, handed to Python.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
     # Where almost each value is another, Parquet would build a dictionary and throw it away.
