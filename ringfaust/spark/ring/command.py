@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -114,7 +115,7 @@ def run(
         goes_on = True
         while goes_on:
             query = start_job(spark, worker, queues, settings, starts, **begin)
-            is_done = _await_end(query, ends, asked)
+            is_done = _await_end(spark, query, ends, asked)
             goes_on = is_done and not move.is_finished(spark, settings.checkpoint)
             begin = {}  # the checkpoint knows
     spark.stop()
@@ -138,19 +139,20 @@ def run_move_to_worker(
 
 
 def _await_end(
+    spark: SparkSession,
     query: StreamingQuery,
     ends: Mapping[str, Mapping[int, int]] | None,
     asked: Callable[[], bool],
 ) -> bool:
     """Until it fails, a stop is asked for or, with `ends`, has done all before these offsets: True.
 
-    Spark's own `availableNow` never ends a job that has timers. They may also begin a batch just
-    when the query is stopped: then it has to be done by another start.
+    Spark's own `availableNow` never ends a job that has timers. A batch that lasts too long to be
+    waited for is cut off, and has to be done by another start.
     """
     is_done = False
     while not (is_done or asked() or query.awaitTermination(_POLL_SECONDS)):
         is_done = ends is not None and _is_past(query.lastProgress, ends)
-    _stop_between_batches(query)
+    _stop_between_batches(spark, query)
     return is_done
 
 
@@ -169,9 +171,22 @@ def _is_past(
     )
 
 
-def _stop_between_batches(query: StreamingQuery) -> None:
+def _stop_between_batches(spark: SparkSession, query: StreamingQuery) -> None:
     """A batch that is cut off has to be done again, and its output would come twice."""
+    _begin_no_more(spark, query)
     deadline = time.monotonic() + _STOP_SECONDS
-    while query.isActive and time.monotonic() < deadline and query.status["isTriggerActive"]:
+    while time.monotonic() < deadline and query.status["isTriggerActive"]:
         time.sleep(_STOP_POLL_SECONDS)
     query.stop()
+
+
+def _begin_no_more(spark: SparkSession, query: StreamingQuery) -> None:
+    """What Spark's `stop` does first; it would interrupt the batch next.
+
+    Spark has no such call of its own. Where one batch follows the other without a pause, nobody
+    could see the moment between two.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001
+    streaming = jvm.org.apache.spark.sql.execution.streaming
+    terminated = getattr(getattr(streaming, "TERMINATED$"), "MODULE$")
+    query._jsq.streamingQuery().state().set(terminated)  # noqa: SLF001
