@@ -28,7 +28,6 @@ from ringfaust.spark.stop import stop_asked
 _LEAST_SPARK = (4, 0, 2)
 _POLL_SECONDS = 1
 _STOP_SECONDS = 60
-_STOP_POLL_SECONDS = 0.005
 
 
 class OldSpark(RingfaustError):
@@ -146,8 +145,8 @@ def _await_end(
 ) -> bool:
     """Until it fails, a stop is asked for or, with `ends`, has done all before these offsets: True.
 
-    Spark's own `availableNow` never ends a job that has timers. A batch that lasts too long to be
-    waited for is cut off, and has to be done by another start.
+    Spark's own `availableNow` never ends a job that has timers. They may also begin a batch just
+    when the query is stopped: then it has to be done by another start.
     """
     is_done = False
     while not (is_done or asked() or query.awaitTermination(_POLL_SECONDS)):
@@ -172,21 +171,19 @@ def _is_past(
 
 
 def _stop_between_batches(spark: SparkSession, query: StreamingQuery) -> None:
-    """A batch that is cut off has to be done again, and its output would come twice."""
-    _begin_no_more(spark, query)
-    deadline = time.monotonic() + _STOP_SECONDS
-    while time.monotonic() < deadline and query.status["isTriggerActive"]:
-        time.sleep(_STOP_POLL_SECONDS)
-    query.stop()
+    """A batch that is cut off has to be done again, and its output would come twice.
 
-
-def _begin_no_more(spark: SparkSession, query: StreamingQuery) -> None:
-    """What Spark's `stop` does first; it would interrupt the batch next.
-
-    Spark has no such call of its own. Where one batch follows the other without a pause, nobody
-    could see the moment between two.
+    Spark's own `stop` cuts it off, and where one batch follows the other without a pause, nobody
+    could see the moment between two. So we set what lets a query end when its batch is done, or
+    before its work begins, or with its next trigger; Spark does so itself where it ends one.
     """
     jvm: Any = spark._jvm  # noqa: SLF001
     streaming = jvm.org.apache.spark.sql.execution.streaming
-    terminated = getattr(getattr(streaming, "TERMINATED$"), "MODULE$")
-    query._jsq.streamingQuery().state().set(terminated)  # noqa: SLF001
+    running: Any = query._jsq.streamingQuery()  # noqa: SLF001
+    running.state().set(getattr(getattr(streaming, "TERMINATED$"), "MODULE$"))
+    deadline = time.monotonic() + _STOP_SECONDS
+    while running.queryExecutionThread().isAlive() and time.monotonic() < deadline:
+        running.queryExecutionThread().join(_POLL_SECONDS * 1000)
+        if not query.status["isTriggerActive"]:
+            break  # it waits for a trigger that is far off
+    query.stop()
