@@ -264,9 +264,8 @@ class Road(Generic[G]):
     def outputs(self) -> Outputs[G]:
         """The records to write, each topic's in order; the road is empty then."""
         lines, self._lines = self._lines, []
-        for start in range(0, len(lines), events.LINES_PER_RECORD):
-            for text in events.join_lines(lines[start : start + events.LINES_PER_RECORD]):
-                self._out.events.append((None, text.encode(), []))
+        for text in events.record_texts(lines):
+            self._out.events.append((None, text.encode(), []))
         out, self._out = self._out, _Outbox(self._gather)
         return out.by_topic()
 

@@ -36,15 +36,38 @@ def _quoted_name(name: str) -> str:
     return found
 
 
-def join_lines(lines: list[str]) -> Iterator[str]:
-    """The lines as one record, or as several where they are long."""
+def record_texts(lines: list[str]) -> Iterator[str]:
+    """The lines as records. Those of a step stay in one, if it has room for them.
+
+    So a reader that knows of each record its first and last step knows what may be a repeat.
+    """
+    begin = 0
+    while begin < len(lines):
+        end = min(begin + LINES_PER_RECORD, len(lines))
+        if end < len(lines):
+            end = _before_step(lines, begin, end)
+        yield from _joined(lines[begin:end])
+        begin = end
+
+
+def _before_step(lines: list[str], begin: int, end: int) -> int:
+    """Where the step that is told at `end` begins; `end`, if that is not after `begin`."""
+    step = lines[end].partition(",")[0] + ","
+    cut = end
+    while cut > begin and lines[cut - 1].startswith(step):
+        cut -= 1
+    return cut if cut > begin else end
+
+
+def _joined(lines: list[str]) -> Iterator[str]:
+    """One record, or several where the lines are long."""
     text = "\n".join(lines)
     if len(text) <= RECORD_CHARS or len(lines) == 1:
         yield text
     else:
         half = len(lines) // 2
-        yield from join_lines(lines[:half])
-        yield from join_lines(lines[half:])
+        yield from _joined(lines[:half])
+        yield from _joined(lines[half:])
 
 
 def event_tail(now_ms: int, by: str) -> str:
