@@ -29,7 +29,7 @@ from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import stream as lake
 from ringfaust.spark.lake.tables import read
 from ringfaust.spark.session import open_session
-from ringfaust.wire.events import LINES_PER_RECORD, WRITERS, event_tail
+from ringfaust.wire.events import WRITERS, event_tail, record_texts
 from ringfaust.wire.record import Payload, Role
 
 LINES = 1_000_000
@@ -74,15 +74,8 @@ async def _fill(worker: WorkerConfig, lines: int) -> None:
     )
     await producer.start()
     for partition in range(PARTITIONS):
-        batch: list[str] = []
-        for line in islice(_lines(partition), lines // PARTITIONS):
-            batch.append(line)
-            if len(batch) == LINES_PER_RECORD:
-                value = "\n".join(batch).encode()
-                await producer.send(topic, value, partition=partition)
-                batch.clear()
-        if batch:
-            await producer.send(topic, "\n".join(batch).encode(), partition=partition)
+        for text in record_texts(list(islice(_lines(partition), lines // PARTITIONS))):
+            await producer.send(topic, text.encode(), partition=partition)
     await producer.stop()
 
 

@@ -74,8 +74,8 @@ class Told:
         self.processes.append(process)
         return process
 
-    def finish(self, root: Path) -> None:
-        process = self.start(root, "--once")
+    def finish(self, root: Path, *options: str) -> None:
+        process = self.start(root, "--once", *options)
         assert process.wait(DEADLINE_S) == 0, (self.folder / "lake.log").read_text()[-3000:]
 
     def check(self, root: Path) -> None:
@@ -141,6 +141,12 @@ def test_killed_after_a_table_it_goes_on_where_it_was(
     _await_commit(process, root, table, 1)
     _kill(process)
     told.finish(root)
+    told.check(root)
+
+
+def test_it_runs_on_a_cluster(told: Told, tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    told.finish(root, "--master", "local-cluster[2,1,1024]")
     told.check(root)
 
 

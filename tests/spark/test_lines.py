@@ -98,7 +98,7 @@ def test_each_kind_of_odd_line_alone_and_among_good_ones(spark: SparkSession) ->
     _check(spark, [None, "\n".join(GOOD), *records(), *NUMBERS_MISLEAD])
 
 
-def _some_line(rng: random.Random) -> str:
+def some_line(rng: random.Random) -> str:
     """Good, of any fields and values, or cut off."""
     values = [
         None, True, 0, 7, -1, 2**31, 2**63, 10**30, 1.5, 1e300, float("nan"), "", "text", "12",
@@ -115,7 +115,7 @@ def _some_line(rng: random.Random) -> str:
 
 def test_whatever_lines_come(spark: SparkSession) -> None:
     rng = random.Random(11)
-    records = [[_some_line(rng) for _ in range(rng.randrange(1, 5))] for _ in range(600)]
+    records = [[some_line(rng) for _ in range(rng.randrange(1, 5))] for _ in range(600)]
     _check(spark, ["\n".join(lines) for lines in records])
 
 

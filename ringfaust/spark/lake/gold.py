@@ -28,6 +28,10 @@ class _Extent:
     """What a batch of transitions holds."""
 
     from_ms: int
+    entered: int
+    """Lines by which a message enters."""
+    evicted: int
+    """Lines by which one is evicted."""
     deliveries: int
     """Lines that begin or end a delivery."""
     ends_unnamed: int
@@ -62,7 +66,8 @@ def _apply(spark: SparkSession, root: str, batch: int) -> None:
         minutes.write(spark, root, lines, batch)  # first: it asks what messages were before
         messages = _told(lines).persist()
         _messages(root, messages, extent, batch)
-        _evictions(spark, root, messages, extent, batch)
+        if extent.evicted:
+            _evictions(spark, root, messages, extent, batch)
         if extent.deliveries:
             _deliveries(spark, root, lines, extent, batch)
         messages.unpersist()
@@ -73,6 +78,8 @@ def _extent(lines: DataFrame) -> _Extent | None:
     settles = ("dispatched", "acked", "returned", "dead")
     row = lines.agg(
         F.min("time_ms"),
+        F.count_if(F.col("event").isin(*_ENTERS)),
+        F.count_if(F.col("event") == "evicted"),
         F.count_if(F.col("event").isin(*settles) | (F.col("delivery") > 0)),
         F.count_if(_ends_unnamed()),
     ).collect()[0]
@@ -152,8 +159,9 @@ def _told(lines: DataFrame) -> DataFrame:
 
 
 def _messages(root: str, messages: DataFrame, extent: _Extent, batch: int) -> None:
-    began = messages.where("added_step IS NOT NULL").select(MESSAGES.schema.names)
-    append(began, root, MESSAGES, STREAM, batch)
+    if extent.entered:
+        began = messages.where("added_step IS NOT NULL").select(MESSAGES.schema.names)
+        append(began, root, MESSAGES, STREAM, batch)
     newer = "(s.last_offset, s.last_line) > (t.last_offset, t.last_line)"
     update = {f"t.{name}": f"coalesce(t.{name}, s.{name})" for name in _KEEP}
     update |= {
@@ -185,9 +193,8 @@ def _evictions(
 ) -> None:
     evicted = messages.where("fate = 'evicted'")
     # How those entered that began before stands in the table only.
-    entered = ("source", "priority", "group", "size_bytes", "enqueued_ms")
-    whole = _ended(spark, root, extent).select(*KEY, *entered)
-    older = evicted.where("added_step IS NULL").drop(*entered).join(whole, list(KEY))
+    whole = _ended(spark, root, extent).select(*KEY, *_ENTER_FIELDS)
+    older = evicted.where("added_step IS NULL").drop(*_ENTER_FIELDS).join(whole, list(KEY))
     rows = evicted.where("added_step IS NOT NULL").unionByName(older)
     rows = rows.withColumnsRenamed(
         {"ended_ms": "evicted_ms", "ended_step": "step", "ended_date": "date"}

@@ -86,10 +86,15 @@ def append(rows: DataFrame, root: str, table: LakeTable, stream: str, batch: int
         rows.write.format("delta")
         .mode("append")
         .option("mergeSchema", "true")
-        .option("txnAppId", f"ringfaust.lake/{stream}")
+        .option("txnAppId", transaction(stream))
         .option("txnVersion", batch)
         .save(path(root, table.name))
     )
+
+
+def transaction(stream: str) -> str:
+    """Delta's name of what numbers a stream's batches."""
+    return f"ringfaust.lake/{stream}"
 
 
 def compact(spark: SparkSession, root: str, tables: Collection[str]) -> None:
@@ -174,6 +179,12 @@ class _Files:
         """Is there such a folder?"""
         return bool(self._fs.exists(self._folder))
 
+    def local(self) -> str | None:
+        """The folder's path; None: it is not on a local file system."""
+        if self._fs.getScheme() != "file":
+            return None
+        return str(self._fs.makeQualified(self._folder).toUri().getPath())
+
     def read(self, number: int) -> str:
         stream = self._fs.open(self._at(str(number)))
         try:
@@ -202,3 +213,8 @@ class _Files:
 def is_folder(spark: SparkSession, folder: str) -> bool:
     """Is there such a folder, on whatever file system it would be?"""
     return _Files(spark, folder).is_there()
+
+
+def local_folder(spark: SparkSession, root: str) -> str | None:
+    """The lake's path for those who open files themselves; None: it is not a local file system."""
+    return _Files(spark, root).local()

@@ -18,7 +18,7 @@ from ringfaust.app.config import WorkerConfig
 from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import gold, records, transitions
 from ringfaust.spark.lake.store import LakeError, Marks, append, compact, create_tables, is_folder
-from ringfaust.spark.lake.tables import BRONZE
+from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT
 from ringfaust.wire.record import Role
 
 _SETTINGS = {
@@ -36,11 +36,7 @@ _SETTINGS = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Of records of events, up to 1 MB each, handed to Python.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
-    # Where almost each value is another, Parquet would build a dictionary and throw it away.
-    **{
-        f"parquet.enable.dictionary#{column}": "false"
-        for column in ("raw", "step", "sequence", "id", "source", "by")
-    },
+    **{f"parquet.enable.dictionary#{column}": "false" for column in MOSTLY_DISTINCT},
 }
 _EVERY = "30 seconds"
 """Of the continuous mode: each batch costs a commit of each table."""

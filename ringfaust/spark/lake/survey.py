@@ -56,13 +56,18 @@ def survey(records: DataFrame) -> tuple[list[Record], DataFrame]:
     )
     found = [Record(*row) for row in glanced if row.lines is not None]
     strange = [(row.partition, row.offset) for row in glanced if row.lines is None]
-    text = F.coalesce(F.col("value").cast("string"), F.lit(""))
+    records = as_text(records)
     if not strange:
-        return _in_order(found), records.withColumn("value", text)
-    records = records.withColumn("value", F.make_valid_utf8(text))
+        return _in_order(found), records
+    records = records.withColumn("value", F.make_valid_utf8("value"))
     places = records.sparkSession.createDataFrame(strange, "partition int, offset long")
     found += _by_line(records.join(F.broadcast(places), _PLACE, "left_semi"))
     return _in_order(found), records
+
+
+def as_text(records: DataFrame) -> DataFrame:
+    """The records with their value as text; none is empty text."""
+    return records.withColumn("value", F.coalesce(F.col("value").cast("string"), F.lit("")))
 
 
 def step_of(line: Column) -> Column:

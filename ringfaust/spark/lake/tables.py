@@ -86,6 +86,8 @@ TRANSITIONS = LakeTable(
     ("date",),
     ("partition", "offset", "step", "time_ms", "queue", "sequence", "batch"),
 )  # fmt: skip
+MOSTLY_DISTINCT = ("raw", "step", "sequence", "id", "source", "by")
+"""Where almost each value is another, Parquet would build a dictionary and throw it away."""
 RECORDS = LakeTable(
     "records",
     "silver/records",

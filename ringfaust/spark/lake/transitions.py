@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
+from ringfaust.spark.lake import short_way
 from ringfaust.spark.lake.store import Marks, append
-from ringfaust.spark.lake.survey import Record, step_of, survey
+from ringfaust.spark.lake.survey import Record, as_text, step_of, survey
 from ringfaust.spark.lake.tables import QUARANTINE, REPEATS, TRANSITIONS, read
 from ringfaust.spark.lines import read_lines
 
@@ -36,6 +37,16 @@ class _Suspects:
     """By partition: ranges of steps that earlier batches may have told."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Dropped:
+    """Lines that do not go into transitions."""
+
+    lines: DataFrame
+    """Their places; `why` is null for a repeat, else `late`."""
+    counts: list[Row]
+    """How many, by partition and why."""
+
+
 def write(spark: SparkSession, root: str, topic: str, batch: int) -> None:
     """Read the batch from bronze and write its transitions, repeats and quarantine.
 
@@ -53,24 +64,42 @@ def write(spark: SparkSession, root: str, topic: str, batch: int) -> None:
         .where((F.col("topic") == topic) & (F.col("batch") == batch))
         .select("topic", "partition", "offset", "timestamp", "value")
     )
-    records, bronze = survey(found)
+    short = short_way.translate(spark, root, found, batch)
+    records, bronze = survey(found) if short is None else (short.records, as_text(found))
     before = {partition: mark for (_, partition), mark in marks.by_partition.items()}
-    suspects = _suspects(records, before)
-    lines = read_lines(bronze)
-    if suspects.plan:
-        dropped = _dropped(spark, root, bronze, suspects, batch).persist()
-        counts = dropped.groupBy("partition", "why").count().collect()
+    dropped = _dropped(spark, root, bronze, _suspects(records, before), batch)
+    if short is not None and dropped is None:
+        short.commit(STREAM, batch)
     else:
-        counts = []
-    if counts:
-        lines = lines.join(F.broadcast(dropped.drop("why")), _KEY, "left_anti")
+        if short is not None:
+            short.discard()
+        told = sum(record.lines for record in records)
+        _long_way(root, topic, bronze, batch, told=told, dropped=dropped)
+    if dropped is not None:
+        dropped.lines.unpersist()
+    for record in records:
+        if record.high is not None:
+            marks.raise_to(topic, record.partition, record.high)
+    marks.save(batch)
+
+
+def _long_way(
+    root: str, topic: str, bronze: DataFrame, batch: int, *, told: int, dropped: _Dropped | None
+) -> None:
+    """What Spark reads of any lines; `told`: how many there are."""
+    lines = read_lines(bronze)
+    if dropped is not None:
+        told -= sum(row["count"] for row in dropped.counts)
+        lines = lines.join(F.broadcast(dropped.lines.drop("why")), _KEY, "left_anti")
     is_good = F.col("step").isNotNull() & F.col("event").isNotNull()
     append(_shaped(lines.where(is_good), batch), root, TRANSITIONS, STREAM, batch)
-    left = sum(r.lines for r in records) - sum(row["count"] for row in counts)
-    if _count(spark, root, batch) < left or any(row.why for row in counts):
-        bad = lines.where(~is_good).select(*_KEY, "timestamp", "raw", _why_bad().alias("why"))
-        if counts:
-            bad = bad.unionByName(_late(bronze, dropped))
+    bad = lines.where(~is_good).select(*_KEY, "timestamp", "raw", _why_bad().alias("why"))
+    some_late = False
+    if dropped is not None:
+        some_late = any(row.why for row in dropped.counts)
+        bad = bad.unionByName(_late(bronze, dropped.lines))
+        _tell_repeats(root, topic, dropped, batch)
+    if some_late or _count(bronze.sparkSession, root, batch) < told:
         quarantine = bad.withColumns(
             {
                 "topic": F.lit(topic),
@@ -79,18 +108,17 @@ def write(spark: SparkSession, root: str, topic: str, batch: int) -> None:
             }
         )
         append(quarantine.select(QUARANTINE.schema.names), root, QUARANTINE, STREAM, batch)
+
+
+def _tell_repeats(root: str, topic: str, dropped: _Dropped, batch: int) -> None:
     repeats = [
-        ("transitions", topic, row.partition, batch, row["count"]) for row in counts if not row.why
+        ("transitions", topic, row.partition, batch, row["count"])
+        for row in dropped.counts
+        if not row.why
     ]
     if repeats:
-        told = spark.createDataFrame(repeats, REPEATS.schema).coalesce(1)
+        told = dropped.lines.sparkSession.createDataFrame(repeats, REPEATS.schema).coalesce(1)
         append(told, root, REPEATS, STREAM, batch)
-    if suspects.plan:
-        dropped.unpersist()
-    for record in records:
-        if record.high is not None:
-            marks.raise_to(topic, record.partition, record.high)
-    marks.save(batch)
 
 
 def _suspects(records: Sequence[Record], before: dict[int, int]) -> _Suspects:
@@ -144,8 +172,22 @@ def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _dropped(
     spark: SparkSession, root: str, bronze: DataFrame, suspects: _Suspects, batch: int
+) -> _Dropped | None:
+    """Lines that do not go into transitions; None: there are none."""
+    if not suspects.plan:
+        return None
+    lines = _again_or_late(spark, root, bronze, suspects, batch).persist()
+    counts = lines.groupBy("partition", "why").count().collect()
+    if counts:
+        return _Dropped(lines, counts)
+    lines.unpersist()
+    return None
+
+
+def _again_or_late(
+    spark: SparkSession, root: str, bronze: DataFrame, suspects: _Suspects, batch: int
 ) -> DataFrame:
-    """Lines that do not go into transitions: `why` is null for a repeat, else `late`."""
+    """`why` is null for a repeat, else `late`."""
     plan = spark.createDataFrame(suspects.plan, _PLAN)
     lines = (
         bronze.join(F.broadcast(plan), ["partition", "offset"])
