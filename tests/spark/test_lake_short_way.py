@@ -149,12 +149,12 @@ def test_so_do_repeats_and_they_are_left_out(lake: Lake) -> None:
 
 
 def test_a_step_that_goes_on_in_the_next_batch_does_not(lake: Lake) -> None:
-    lines = [b'{"step":%d,"event":"e","n":%d}' % (n // 3, n) for n in range(40)]
-    for batch in range(4):
+    lines = [b'{"step":%d,"event":"e","n":%d}' % (n // 3, n) for n in range(20)]
+    for batch in range(2):
         lake.land(batch, {0: [b"\n".join(lines[batch * 10 : batch * 10 + 10])]}, first=batch)
         lake.write(batch)
     assert [raw.encode() for raw in lake.raw()] == lines
-    assert lake.commits() == 4
+    assert lake.commits() == 2
 
 
 def test_bronze_may_be_put_together_before_it_is_read(lake: Lake) -> None:
@@ -173,10 +173,10 @@ def test_bronze_may_be_put_together_before_it_is_read(lake: Lake) -> None:
 def test_spark_goes_on_from_a_log_that_the_short_way_put_together(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_PROPERTIES", {"delta.checkpointInterval": "4"})
+    monkeypatch.setattr(store, "_PROPERTIES", {"delta.checkpointInterval": "3"})
     lake = Lake(spark, tmp_path / "lake")
-    lines = [b'{"step":%d,"event":"e"}' % n for n in range(5)]
-    for batch, line in enumerate(lines[:4]):
+    lines = [b'{"step":%d,"event":"e"}' % n for n in range(3)]
+    for batch, line in enumerate(lines[:2]):
         lake.land(batch, {0: [line]}, first=batch)
         lake.write(batch)
     log = Path(path(lake.root, "transitions"), "_delta_log")
@@ -186,16 +186,16 @@ def test_spark_goes_on_from_a_log_that_the_short_way_put_together(
             commit.unlink()
     context: Any = spark.sparkContext
     context._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    assert [raw.encode() for raw in lake.raw()] == lines[:4]
+    assert [raw.encode() for raw in lake.raw()] == lines[:2]
     known = read(lake.spark, lake.root, "transitions")
-    append(known, lake.root, TRANSITIONS, transitions.STREAM, 2)  # the log knows that batch
-    assert [raw.encode() for raw in lake.raw()] == lines[:4]
-    lake.land(4, {0: [lines[4]]}, first=4)
-    lake.write(4)
+    append(known, lake.root, TRANSITIONS, transitions.STREAM, 1)  # the log knows that batch
+    assert [raw.encode() for raw in lake.raw()] == lines[:2]
+    lake.land(2, {0: [lines[2]]}, first=2)
+    lake.write(2)
     assert [raw.encode() for raw in lake.raw()] == lines
 
 
-@pytest.mark.parametrize(("name", "commits"), [("a b é", 1), ("100%", 1), ("a%c5", 0)])
+@pytest.mark.parametrize(("name", "commits"), [("a b é", 1), ("a%c5", 0)])
 def test_whatever_the_lake_is_called(
     spark: SparkSession, tmp_path: Path, name: str, commits: int
 ) -> None:
