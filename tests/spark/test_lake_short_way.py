@@ -175,8 +175,8 @@ def test_spark_goes_on_from_a_log_that_the_short_way_put_together(
 ) -> None:
     monkeypatch.setattr(store, "_PROPERTIES", {"delta.checkpointInterval": "3"})
     lake = Lake(spark, tmp_path / "lake")
-    lines = [b'{"step":%d,"event":"e"}' % n for n in range(3)]
-    for batch, line in enumerate(lines[:2]):
+    lines = [b'{"step":%d,"event":"e"}' % n for n in range(4)]
+    for batch, line in enumerate(lines[:3]):
         lake.land(batch, {0: [line]}, first=batch)
         lake.write(batch)
     log = Path(path(lake.root, "transitions"), "_delta_log")
@@ -186,12 +186,12 @@ def test_spark_goes_on_from_a_log_that_the_short_way_put_together(
             commit.unlink()
     context: Any = spark.sparkContext
     context._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    assert [raw.encode() for raw in lake.raw()] == lines[:2]
+    assert [raw.encode() for raw in lake.raw()] == lines[:3]
     known = read(lake.spark, lake.root, "transitions")
-    append(known, lake.root, TRANSITIONS, transitions.STREAM, 1)  # the log knows that batch
-    assert [raw.encode() for raw in lake.raw()] == lines[:2]
-    lake.land(2, {0: [lines[2]]}, first=2)
-    lake.write(2)
+    append(known, lake.root, TRANSITIONS, transitions.STREAM, 2)  # the log knows that batch
+    assert [raw.encode() for raw in lake.raw()] == lines[:3]
+    lake.land(3, {0: [lines[3]]}, first=3)
+    lake.write(3)
     assert [raw.encode() for raw in lake.raw()] == lines
 
 
