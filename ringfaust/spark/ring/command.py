@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -114,7 +113,7 @@ def run(
         goes_on = True
         while goes_on:
             query = start_job(spark, worker, queues, settings, starts, **begin)
-            is_done = _await_end(spark, query, ends, asked)
+            is_done = _await_end(query, ends, asked)
             goes_on = is_done and not move.is_finished(spark, settings.checkpoint)
             begin = {}  # the checkpoint knows
     spark.stop()
@@ -138,7 +137,6 @@ def run_move_to_worker(
 
 
 def _await_end(
-    spark: SparkSession,
     query: StreamingQuery,
     ends: Mapping[str, Mapping[int, int]] | None,
     asked: Callable[[], bool],
@@ -151,7 +149,7 @@ def _await_end(
     is_done = False
     while not (is_done or asked() or query.awaitTermination(_POLL_SECONDS)):
         is_done = ends is not None and _is_past(query.lastProgress, ends)
-    _stop_between_batches(spark, query)
+    _stop_between_batches(query)
     return is_done
 
 
@@ -170,17 +168,18 @@ def _is_past(
     )
 
 
-def _stop_between_batches(spark: SparkSession, query: StreamingQuery) -> None:
+def _stop_between_batches(query: StreamingQuery) -> None:
     """A batch that is cut off has to be done again, and its output would come twice.
 
     Spark's own `stop` cuts it off, and where one batch follows the other without a pause, nobody
     could see the moment between two. So we set what lets a query end when its batch is done, or
     before its work begins, or with its next trigger; Spark does so itself where it ends one.
     """
-    jvm: Any = spark._jvm  # noqa: SLF001
-    streaming = jvm.org.apache.spark.sql.execution.streaming
     running: Any = query._jsq.streamingQuery()  # noqa: SLF001
-    running.state().set(getattr(getattr(streaming, "TERMINATED$"), "MODULE$"))
+    state = running.state()
+    kind = state.get().getClass()  # of another state: they live where a version puts them
+    terminated = kind.getClassLoader().loadClass(f"{kind.getPackageName()}.TERMINATED$")
+    state.set(terminated.getField("MODULE$").get(None))
     deadline = time.monotonic() + _STOP_SECONDS
     while running.queryExecutionThread().isAlive() and time.monotonic() < deadline:
         running.queryExecutionThread().join(_POLL_SECONDS * 1000)
