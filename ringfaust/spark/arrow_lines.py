@@ -98,17 +98,28 @@ def _objects(name: str, data: bytes, raw: pa.StringArray) -> pa.Array:
     texts: list[str | None] = [None] * len(raw)
     there = pc.match_substring(raw, f'"{name}"')
     for index in np.flatnonzero(there.to_numpy(zero_copy_only=False)):
-        line = raw[index].as_py()
-        value = json.loads(line, parse_float=_refuse).get(name)
-        if value is not None:
-            text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-            is_ours = isinstance(value, dict) and f'"{name}":{json.dumps(value)}' in line
-            if not is_ours or "\\u" in text:
-                raise NotPlainError  # Spark may write it in another way
-            texts[index] = text
+        texts[index] = _object(name, raw[index].as_py())
     return pa.array(texts, pa.string())
 
 
+def _object(name: str, line: str) -> str | None:
+    """As Spark writes it.
+
+    Raises:
+        NotPlainError: it is not as a worker writes it, so Spark may write it in a way of its own.
+    """
+    try:
+        value = json.loads(line, parse_float=_refuse).get(name)
+        if value is None:
+            return None
+        said = json.dumps(value)
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    except (ValueError, RecursionError) as error:  # a number of too many digits, too deep a nest
+        raise NotPlainError from error
+    if not isinstance(value, dict) or f'"{name}":{said}' not in line or "\\u" in text:
+        raise NotPlainError
+    return text
+
+
 def _refuse(number: str) -> None:
-    """Of fractions Spark has its own way of writing."""
     raise NotPlainError(number)

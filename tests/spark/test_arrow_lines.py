@@ -37,6 +37,8 @@ REFUSED = [
     '{"step":5,"event":"x","s\\u0065ttings":{"a":1}}',
     '{"step":5,"event":"x"}{"step":6,"event":"x"}',
     '{"step":5,"event":"x"}\n{"step":6}',
+    '{"step":5,"event":"x","settings":' + '{"a": ' * 5000 + "1" + "}" * 5001,
+    '{"step":5,"event":"x","settings":{"a": ' + "1" * 5000 + "}}",
 ]
 
 

@@ -112,7 +112,8 @@ def _by_day(lines: pa.Table, batch: int) -> Iterator[tuple[date, pa.Table]]:
     Raises:
         NotPlainError: a time that Spark and Python may understand in two ways.
     """
-    time = pc.coalesce(lines["time_ms"], lines["timestamp"].cast(pa.timestamp("ms")).cast("int64"))
+    stamp = lines["timestamp"].cast(pa.timestamp("ms"), safe=False)
+    time = pc.coalesce(lines["time_ms"], stamp.cast(pa.int64()))
     bounds = pc.min_max(time).as_py()
     if bounds["min"] < 0 or bounds["max"] >= _END_OF_TIME_MS:
         raise NotPlainError

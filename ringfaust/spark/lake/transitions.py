@@ -1,5 +1,7 @@
 """Records of the events topic → transitions: each line once, the bad and the late set aside.
 
+Lines are read and written the short way (`short_way`), or, where that will not do, by Spark.
+
 A line may come again: Spark's Kafka sink repeats part of a micro-batch after a crash. In a topic
 that repeats nothing steps never go back, so only a line whose step is not beyond all that its
 partition has told before can be a repeat. Such lines are looked up, by partition, step and text;
