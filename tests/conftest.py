@@ -14,6 +14,8 @@ from ringfaust.app.broker import EmbeddedBroker
 # they start: some of that is tested with it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Told to end, it ends as by Ctrl-C. Else the workers that a test has started would stay.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 # What a change is judged by is the same each time; to look for more is another matter.
