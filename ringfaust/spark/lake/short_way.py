@@ -1,6 +1,6 @@
 """The short way of a batch of events: records as a worker writes them, from bronze to transitions.
 
-Tasks in Python read bronze's files, parse lines and write columns by Arrow, in a fourth of the
+Tasks in Python read bronze's files, parse lines and write columns by Arrow, in a third of the
 time that Spark's own parser and writer take. It is for lakes on a local file system, and for
 records that are plain (`arrow_lines`). A batch with any other goes the long way (`transitions`),
 which tells the same of plain ones.
