@@ -20,17 +20,17 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import WorkerConfig
-from ringfaust.app.kafka_admin import NewTopic, open_admin
-from ringfaust.core import effect as e
+from ringfaust.config import WorkerConfig
+from ringfaust.core import effects as e
 from ringfaust.core.model import EvictReason, Message, plain_position
+from ringfaust.kafka.admin import NewTopic, open_admin
+from ringfaust.protocol.events import WRITERS, event_tail, record_texts
+from ringfaust.protocol.records import Payload, Role
 from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import stream as lake
 from ringfaust.spark.lake.tables import read
 from ringfaust.spark.session import open_session
-from ringfaust.wire.events import WRITERS, event_tail, record_texts
-from ringfaust.wire.record import Payload, Role
+from ringfaust.testing.broker import EmbeddedBroker
 
 LINES = 1_000_000
 WARM_LINES = 40_000

@@ -21,9 +21,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import load
-from ringfaust.app.topics import create_topics
+from ringfaust.config import load
+from ringfaust.config.topics import create_topics
+from ringfaust.testing.broker import EmbeddedBroker
 
 COUNT = 300_000
 RING = 1_000

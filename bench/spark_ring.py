@@ -27,13 +27,13 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from rich.console import Console
 from rich.table import Table
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import load
-from ringfaust.app.topics import create_topics
-from ringfaust.hosts.spark.columns import HEADER_COLUMNS, LAYOUTS
+from ringfaust.config import load
+from ringfaust.config.topics import create_topics
+from ringfaust.protocol.events import LINES_PER_RECORD
+from ringfaust.spark.columns import HEADER_COLUMNS, LAYOUTS
 from ringfaust.spark.ring import job
 from ringfaust.spark.session import open_session
-from ringfaust.wire.events import LINES_PER_RECORD
+from ringfaust.testing.broker import EmbeddedBroker
 
 COUNT = 800_000
 BATCH = 200_000
@@ -170,13 +170,13 @@ def run(spark: SparkSession, folder: Path, kind: str, round_: int) -> float:
     settings = job.JobSettings(
         checkpoint=str(folder / f"{kind}-{round_}"), trigger_ms=0, batch_records=BATCH, tasks=2
     )
-    ours = job.RingProcessor
+    ours = job.RingOperator
     if kind != "ring":
-        job.RingProcessor = lambda *_: Peer(PEERS[kind])  # type: ignore[misc,assignment]
+        job.RingOperator = lambda *_: Peer(PEERS[kind])  # type: ignore[misc,assignment]
     try:
         return _rate(job.start_job(spark, *load(folder), settings, []))
     finally:
-        job.RingProcessor = ours  # type: ignore[misc]
+        job.RingOperator = ours  # type: ignore[misc]
 
 
 def main() -> None:

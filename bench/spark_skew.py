@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import spark_ring as bench
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import load
-from ringfaust.app.topics import create_topics
+from ringfaust.config import load
+from ringfaust.config.topics import create_topics
 from ringfaust.spark.ring import job
 from ringfaust.spark.session import open_session
+from ringfaust.testing.broker import EmbeddedBroker
 
 SHARES = (1 / bench.RINGS, 0.25, 0.5, 0.75, 1.0)
 COUNT = 400_000

@@ -1,6 +1,6 @@
 """`python -m ringfaust` is the same as `ringfaust`."""
 
-from ringfaust.app.cli import main
+from ringfaust.cli.main import main
 
 if __name__ == "__main__":
     main(prog_name="ringfaust")

@@ -63,7 +63,7 @@ class BrokenAccounts(RingfaustError):
         self.queue = queue
 
 
-class WireError(RingfaustError):
+class ProtocolError(RingfaustError):
     """Bytes from outside that make no sense. The record goes to the dead topic with `reason`.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and with them all that
 # they start: some of that is tested with it.

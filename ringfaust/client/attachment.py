@@ -13,8 +13,8 @@ from aiokafka.errors import ConsumerStoppedError, KafkaError
 from ringfaust.client.connection import PARTING_S, Connection, encode, stop
 from ringfaust.client.errors import ClientError, Closed, NoAnswer, Refused
 from ringfaust.client.locate import Place, locate
-from ringfaust.wire import headers as h
-from ringfaust.wire.record import InRecord, Role
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import InRecord, Role
 
 log = logging.getLogger(__name__)
 

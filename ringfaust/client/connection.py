@@ -16,9 +16,9 @@ from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from aiokafka.structs import RecordMetadata
 
 from ringfaust.client.errors import BadArgument, ClientError, Closed, NoAnswer, Refused
-from ringfaust.errors import WireError
-from ringfaust.wire.control import read_control
-from ringfaust.wire.record import Headers, Role
+from ringfaust.errors import ProtocolError
+from ringfaust.protocol.control import read_control
+from ringfaust.protocol.records import Headers, Role
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def encode(command: Mapping[str, Any]) -> bytes:
     try:
         raw = json.dumps(fields, separators=(",", ":")).encode()
         read_control(raw)
-    except (WireError, TypeError, UnicodeEncodeError) as error:
+    except (ProtocolError, TypeError, UnicodeEncodeError) as error:
         raise BadArgument(f"{command['type']}: {error}") from None
     return raw
 

@@ -8,14 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, Self, Unpack
 
 from ringfaust.client.attachment import Attachment
-from ringfaust.client.block import Block
-from ringfaust.client.connection import (
-    PARTING_S,
-    Connection,
-    encode,
-    new_name,
-    refuse_unknown,
-)
+from ringfaust.client.connection import PARTING_S, Connection, encode, new_name, refuse_unknown
 from ringfaust.client.errors import (
     BadArgument,
     ClientError,
@@ -27,6 +20,7 @@ from ringfaust.client.errors import (
 from ringfaust.client.locate import Place, find_place
 from ringfaust.client.message import Message
 from ringfaust.client.options import AckMode, ConsumerOptions, attach_command, subscription_queue
+from ringfaust.client.resource import AsyncResource
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +48,7 @@ class Mark(NamedTuple):
     end: int
 
 
-class RingConsumer(Block):
+class RingConsumer(AsyncResource):
     """Consumes a queue, from the begin of a `with` block (or from `start`) to its end.
 
     ::

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
-from ringfaust.wire import headers as h
-from ringfaust.wire.record import Headers, InRecord
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Headers, InRecord
 
 Scalar = str | int | float | bool | None
 """The value of a property."""

@@ -13,10 +13,10 @@ from aiokafka.structs import RecordMetadata
 from ringfaust.client.connection import Record, refuse_unknown
 from ringfaust.client.errors import BadArgument
 from ringfaust.client.message import Scalar
-from ringfaust.errors import WireError
-from ringfaust.wire import headers as h
-from ringfaust.wire.record import Headers
-from ringfaust.wire.route import read_send
+from ringfaust.errors import ProtocolError
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Headers
+from ringfaust.protocol.routes import read_send
 
 
 class SendOptions(TypedDict, total=False):
@@ -102,7 +102,7 @@ class Outgoing:
         found = sent.after(0)
         try:
             read_send(_Checked(found.key, found.value, found.headers), "any", "any", 0)
-        except WireError as error:
+        except ProtocolError as error:
             raise BadArgument(str(error)) from None
         return sent
 

@@ -10,12 +10,12 @@ from typing import Unpack
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import ConsumerStoppedError
 
-from ringfaust.client.block import Block
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown, stop
 from ringfaust.client.errors import ClientError, Refused
 from ringfaust.client.outgoing import Outgoing, SendOptions
+from ringfaust.client.resource import AsyncResource
 from ringfaust.client.transactions import Transactions
-from ringfaust.wire.record import Role
+from ringfaust.protocol.records import Role
 
 _REMEMBERED = 100_000
 """Ids of the last messages that were sent, so that their refusals are told."""
@@ -28,7 +28,7 @@ class ProducerOptions(ConnectOptions, total=False):
     """Read the replies topic, so that `refusals` can tell (R62); default False."""
 
 
-class RingProducer(Block):
+class RingProducer(AsyncResource):
     """Sends messages to the topics that routes of `queues.yaml` read.
 
     Any Kafka producer will do; this one knows what may be said of a message::

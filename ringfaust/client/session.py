@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
-from ringfaust.client.block import Block
 from ringfaust.client.connection import (
     PARTING_S,
     Connection,
@@ -20,8 +19,9 @@ from ringfaust.client.consumer import RingConsumer
 from ringfaust.client.errors import OutcomeUnknown, Refused, SettleRefused
 from ringfaust.client.options import AttachOptions
 from ringfaust.client.outgoing import Outgoing, SendOptions
+from ringfaust.client.resource import AsyncResource
 from ringfaust.client.transactions import Transactions
-from ringfaust.wire.record import Role
+from ringfaust.protocol.records import Role
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class _Settle(NamedTuple):
         return {name: self.command[name] for name in ("queue", "consumer", "message", "delivery")}
 
 
-class Session(Block):
+class Session(AsyncResource):
     """What is sent and settled in it takes effect at the commit.
 
     ::

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Collection
 from typing import Unpack
 
-from ringfaust.client.block import Block
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import Refused
+from ringfaust.client.resource import AsyncResource
 
 
 class TwoPhaseOptions(ConnectOptions, total=False):
@@ -18,7 +18,7 @@ class TwoPhaseOptions(ConnectOptions, total=False):
     """Those of the queues that take part; default: all. The same for all that is told of an xid."""
 
 
-class TwoPhase(Block):
+class TwoPhase(AsyncResource):
     """A transaction that is decided outside, with other resources, and outlives client and worker.
 
     ::

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ringfaust.core import limits
 from ringfaust.core.model import AddressSpec, Message
-from ringfaust.core.table import Book, Kind, Ordered
+from ringfaust.core.table import Kind, Ordered, WriteSet
 
 SEPARATOR = "::"
 """Between an address and one of its queues, in the queue's name."""
@@ -38,7 +38,9 @@ class AddressRow(NamedTuple):
 class Address:
     """See the head of this file."""
 
-    def __init__(self, book: Book, name: str, spec: AddressSpec, row: AddressRow | None) -> None:
+    def __init__(
+        self, book: WriteSet, name: str, spec: AddressSpec, row: AddressRow | None
+    ) -> None:
         """`row` None: the address is new."""
         self.name = name
         self.spec = spec

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ringfaust.core import command as c
-from ringfaust.core import effect as e
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.address import address_of
-from ringfaust.core.addresses import Addresses
-from ringfaust.core.consumers import Consumers
+from ringfaust.core.commands.addresses import Addresses
+from ringfaust.core.commands.consumers import Consumers
+from ringfaust.core.commands.operator import Operator
+from ringfaust.core.commands.transactions import Transactions
 from ringfaust.core.model import Refusal, time_of
-from ringfaust.core.operator import Operator
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import Idle, Refused
-from ringfaust.core.ring import Ring
 from ringfaust.core.state import State
-from ringfaust.core.transactions import Transactions
+from ringfaust.core.transitions import Transitions
 
 
 class Engine:
@@ -29,7 +29,7 @@ class Engine:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._ring = ring = Ring(state, self._find)
+        self._ring = ring = Transitions(state, self._find)
         self._consumers = consumers = Consumers(ring)
         self._operator = operator = Operator(ring, consumers)
         self._addresses = addresses = Addresses(ring, consumers, operator)
@@ -124,7 +124,7 @@ class Engine:
     # --- finding ---------------------------------------------------------------------------------
 
     def _find(self, name: str) -> Queue:
-        """See `Ring.queue`."""
+        """See `Transitions.queue`."""
         # Not whenever its queue is decoded anew: how long one stays decoded must change nothing.
         address = self.state.address(address_of(name))
         if address is not None and name not in address.members:

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ringfaust.core import limits
-from ringfaust.core.ledger import Ledger
 from ringfaust.core.model import Consumer, Counts, Delivery, Message, QueueSpec, time_of, timed_key
 from ringfaust.core.selector import compile_selector
-from ringfaust.core.table import Book, Kind, Ordered, Rows
+from ringfaust.core.settlement_history import SettlementHistory
+from ringfaust.core.table import Kind, Ordered, Rows, WriteSet
 from ringfaust.errors import BrokenAccounts
 
 SCHEDULED = -1
@@ -50,7 +50,7 @@ def _nothing_yet(spec: QueueSpec) -> dict[str, object] | None:
 class Queue:
     """See the head of this file."""
 
-    def __init__(self, book: Book, name: str, spec: QueueSpec, row: QueueRow | None) -> None:
+    def __init__(self, book: WriteSet, name: str, spec: QueueSpec, row: QueueRow | None) -> None:
         """`row` None: the queue is new."""
         self.book = book
         self.name = name
@@ -88,7 +88,7 @@ class Queue:
         self.deliveries = Ordered(book, Kind.DELIVERY, name, fresh=not counts.delivering)
         self.consumer_rows = Ordered(book, Kind.CONSUMER, name, fresh=not row.attached)
         self.groups = Rows(book, Kind.GROUP, name)
-        self.ledger = Ledger(book, name, row.departures)
+        self.ledger = SettlementHistory(book, name, row.departures)
         self.used_step = 0
         """The step that used it last: who was used longest ago is forgotten first."""
         self._load_consumers()

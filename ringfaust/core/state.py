@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ringfaust.core.address import Address, AddressRow, address_of
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.queue import Queue, QueueRow
-from ringfaust.core.table import Book, Kind, Ordered, Row, Rows, Store
+from ringfaust.core.table import Kind, Ordered, Row, Rows, Store, WriteSet
 
 
 class Clock(NamedTuple):
@@ -26,7 +26,7 @@ class State:
     """What the engine reads and writes. The host drains `writes` and calls `settle`."""
 
     def __init__(self, store: Store, catalog: Catalog) -> None:
-        self.book = Book(store)
+        self.book = WriteSet(store)
         self.catalog = catalog
         self.queues: dict[str, Queue] = {}
         """Decoded queues, by name."""

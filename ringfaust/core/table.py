@@ -75,7 +75,7 @@ class Store(Protocol):
         """Up to `most` (key, value) pairs of one table in key order, from the first key > after."""
 
 
-class Book:
+class WriteSet:
     """What the tables of one partition share: the store, and which of them a batch changed."""
 
     __slots__ = ("cached_bytes", "dirty", "flying", "store")
@@ -92,7 +92,7 @@ class Rows:
 
     __slots__ = ("book", "born", "changed", "flying", "is_dirty", "kind", "lane", "queue")
 
-    def __init__(self, book: Book, kind: int, queue: str, lane: Any = 0) -> None:
+    def __init__(self, book: WriteSet, kind: int, queue: str, lane: Any = 0) -> None:
         self.book = book
         self.kind = kind
         self.queue = queue
@@ -179,7 +179,14 @@ class Ordered(Rows):
     __slots__ = ("_edge", "_head", "_keys", "_values", "_whole", "weighs")
 
     def __init__(
-        self, book: Book, kind: int, queue: str, lane: Any = 0, *, fresh: bool, weighs: bool = False
+        self,
+        book: WriteSet,
+        kind: int,
+        queue: str,
+        lane: Any = 0,
+        *,
+        fresh: bool,
+        weighs: bool = False,
     ) -> None:
         """`fresh`: the store has no rows of it. `weighs`: its values have `size_bytes`."""
         super().__init__(book, kind, queue, lane)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ringfaust.app.config import WorkerConfig
+from ringfaust.config import WorkerConfig
 
 
 def client_options(worker: WorkerConfig) -> dict[str, str]:

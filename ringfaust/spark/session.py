@@ -14,8 +14,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import ringfaust
-from ringfaust.app.jars import SPARK, fetch
-from ringfaust.app.java import find_java
+from ringfaust.java.jars import SPARK, fetch
+from ringfaust.java.runtime import find_java
 
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -11,8 +11,8 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from ringfaust.app.accounts import prove
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.testing.accounts.prove import prove
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.rig import Application
 from tests.chaos.verdict import wait_until_read
 

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from ringfaust.app.broker import BrokerFailed, EmbeddedBroker
+from ringfaust.testing.broker import BrokerFailed, EmbeddedBroker
 
 pytestmark = pytest.mark.kafka
 
@@ -147,7 +147,7 @@ def test_second_start_is_refused(broker: EmbeddedBroker) -> None:
 
 PARENT = """
 import threading, time
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker
 broker = EmbeddedBroker()
 starter = threading.Thread(target=broker.start)  # a thread that ends, while the broker goes on
 starter.start()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rocksdict import Cache
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.hosts.faust.changelog import StateLost, replay
-from ringfaust.hosts.faust.commit import Committer
-from ringfaust.hosts.faust.store import RocksStore
-from ringfaust.wire.record import Role
+from ringfaust.kafka.transactions import Committer
+from ringfaust.protocol.records import Role
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.worker.changelog import StateLost, replay
+from ringfaust.worker.store import RocksStore
 from tests.broker.test_commit import new_topics
 
 pytestmark = pytest.mark.kafka

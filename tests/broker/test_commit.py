@@ -9,10 +9,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, ProducerFenced
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.hosts.faust.commit import Committer, RecordBatches
-from ringfaust.hosts.road import Outputs
-from ringfaust.wire.record import Role
+from ringfaust.kafka.transactions import Committer, RecordBatches
+from ringfaust.processor.processor import Outputs
+from ringfaust.protocol.records import Role
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.slow import hear_before
 
 pytestmark = pytest.mark.kafka

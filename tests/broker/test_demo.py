@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ringfaust.app import demo
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.demo.flights import extra_records, read_flights
-from ringfaust.app.demo.report import Outcome, faults, print_report
-from ringfaust.app.proof import Proof, Row
+from ringfaust import demo
+from ringfaust.demo.flights import extra_records, read_flights
+from ringfaust.demo.report import Outcome, faults, print_report
+from ringfaust.testing.accounts.proof import Proof, Row
+from ringfaust.testing.broker import EmbeddedBroker
 
 FLIGHTS = 3_000
 DONE_SECONDS = 120
@@ -27,7 +27,7 @@ DONE_SECONDS = 120
 # As the command line does it, but for the number of flights.
 _SCRIPT = """
 import logging, sys
-from ringfaust.app.demo import run
+from ringfaust.demo import run
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 sys.exit(run({servers!r}, limit={limit}))
 """

@@ -15,9 +15,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import DeleteGroupsRequest
 from aiokafka.structs import ConsumerRecord
 
-from ringfaust.app.accounts import prove
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.wire import headers as h
+from ringfaust.protocol import headers as h
+from ringfaust.testing.accounts.prove import prove
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.rig import Application, until
 from tests.chaos.verdict import wait_until_read
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import DEADLINE_S, all_came_once, application, client_of, some
 from tests.chaos.rig import Application, until
 

@@ -13,10 +13,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from ringfaust.app.accounts import prove
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.topics import check_topics
-from ringfaust.wire import headers as h
+from ringfaust.config.topics import check_topics
+from ringfaust.protocol import headers as h
+from ringfaust.testing.accounts.prove import prove
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.rig import Application, Worker, until
 
 pytestmark = pytest.mark.kafka

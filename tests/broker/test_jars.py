@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ringfaust.app import jars
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.jars import KAFKA, SPARK, Bundle, FetchFailed, Jar, fetch, pinned_jars
-from ringfaust.app.java import NoJava, find_java
+from ringfaust.java import jars
+from ringfaust.java.jars import KAFKA, SPARK, Bundle, FetchFailed, Jar, fetch, pinned_jars
+from ringfaust.java.runtime import NoJava, find_java
+from ringfaust.testing.broker import EmbeddedBroker
 
 GOOD = b"the bytes of a jar"
 PINNED = [Jar(f"org.example:jar{n}:1.0", hashlib.sha256(GOOD).hexdigest()) for n in range(4)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import DEADLINE_S, all_came_once, client_of, some
 from tests.chaos.rig import Application, until
 

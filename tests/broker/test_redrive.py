@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import application, balanced, client_of
 from tests.chaos.rig import Application
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.topic_reader import read_whole
+from ringfaust.kafka.reader import read_whole
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import all_came_once, application, client_of
 from tests.chaos.rig import Application
 

@@ -18,9 +18,9 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from ringfaust.app.broker import EmbeddedBroker
 from ringfaust.client import RingConsumer, RingProducer
-from ringfaust.scenario.process import WorkerProcess
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.process import WorkerProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 

@@ -19,9 +19,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.hosts.faust.thread import Batch
-from ringfaust.hosts.faust.transport import BatchApp
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.worker.consumer_thread import Batch
+from ringfaust.worker.transport import BatchApp
 
 pytestmark = pytest.mark.kafka
 
@@ -426,7 +426,7 @@ async def test_a_worker_outlives_its_broker() -> None:
 
 
 WORKER = """
-from ringfaust.hosts.faust.transport import BatchApp
+from ringfaust.worker.transport import BatchApp
 
 app = BatchApp({group!r}, broker={url!r}, datadir={folder!r})
 

@@ -13,10 +13,10 @@ from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
 from faust.types import TP, StreamT
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.hosts.faust.thread import Batch
-from ringfaust.hosts.faust.transport import BatchApp
-from ringfaust.wire.headers import UNREADABLE
+from ringfaust.protocol.headers import UNREADABLE
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.worker.consumer_thread import Batch
+from ringfaust.worker.transport import BatchApp
 
 pytestmark = pytest.mark.kafka
 

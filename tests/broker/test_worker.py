@@ -18,9 +18,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
 from aiokafka.partitioner import murmur2
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import WorkerConfig, load
-from ringfaust.app.topics import create_topics
+from ringfaust.config import WorkerConfig, load
+from ringfaust.config.topics import create_topics
+from ringfaust.testing.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.kafka
 
@@ -218,7 +218,7 @@ async def _event(bench: Bench, kind: str, holds: Any) -> dict[str, Any]:
 
 
 async def test_faust_own_command_line_starts_it_too(bench: Bench) -> None:
-    bench.start("-m", "faust", "-A", "ringfaust.app.faust_app", "worker", "--without-web")
+    bench.start("-m", "faust", "-A", "ringfaust.worker.faust_app", "worker", "--without-web")
     for number in range(3):
         await bench.send("keyed", f"v{number}", "k")
     assert [record.value for record in await bench.read("evicted", 1)] == [b"v0"]

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.plots import ALONE, TOGETHER
 from tests.chaos.rounds import play
 

@@ -7,7 +7,7 @@ import random
 import signal
 from collections.abc import Awaitable, Callable
 
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.rig import Application, Worker
 from tests.chaos.verdict import wait_for_work
 

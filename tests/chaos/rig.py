@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig, load
+from ringfaust.config import QueuesConfig, WorkerConfig, load
 
 ROOT = Path(__file__).parents[2]
 STOP_S = 60.0

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
 from tests.chaos.plots import SESSION_MS, Plot, Stage
 from tests.chaos.rig import Application

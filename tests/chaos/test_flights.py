@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from ringfaust.app.accounts import prove
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import WorkerConfig, load
-from ringfaust.app.demo.flights import read_flights, replay
-from ringfaust.app.demo.play import write_config
-from ringfaust.app.topics import create_topics
-from ringfaust.hosts.group_offsets import group_offsets
-from ringfaust.scenario.process import WorkerProcess
+from ringfaust.config import WorkerConfig, load
+from ringfaust.config.topics import create_topics
+from ringfaust.demo.flights import read_flights, replay
+from ringfaust.demo.play import write_config
+from ringfaust.kafka.offsets import group_offsets
+from ringfaust.testing.accounts.prove import prove
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.process import WorkerProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos import plots
 from tests.chaos.rounds import play
 

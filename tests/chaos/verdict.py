@@ -13,10 +13,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from rocksdict import Cache
 
-from ringfaust.app.accounts import counter_differences, prove
-from ringfaust.app.topic_reader import read_whole
-from ringfaust.hosts.faust.store import RocksStore
-from ringfaust.wire.record import InRecord
+from ringfaust.kafka.reader import read_whole
+from ringfaust.protocol.records import InRecord
+from ringfaust.testing.accounts.prove import counter_differences, prove
+from ringfaust.worker.store import RocksStore
 from tests.chaos.load import ask_lists
 from tests.chaos.rig import Application
 

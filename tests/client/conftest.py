@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.rig import Application
 from tests.client.rig import Rig, new_application
 

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ringfaust.app.broker import EmbeddedBroker
 from ringfaust.client import Message, RingConsumer, RingProducer
 from ringfaust.client.connection import Connection
 from ringfaust.client.outgoing import SendOptions
-from ringfaust.wire.home import home_partition
+from ringfaust.protocol.partitioner import partition_of_queue
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.rig import Application
 
 DEADLINE_S = 60
@@ -105,13 +105,13 @@ class Rig:
 
     async def _listing(self, connection: Connection, queue: str, key: str) -> dict[str, Any]:
         name = queue or (f"ring.{key}" if key else self.queue)
-        home = home_partition(key or name, len(connection.partitions))
+        home = partition_of_queue(key or name, len(connection.partitions))
         return dict((await connection.ask(home, {"type": "list", "queue": name}))["answer"])
 
     def queues_apart(self) -> list[str]:
         """Two queues in two partitions."""
         names = [self.a_queue(f"apart{number}") for number in range(64)]
-        by_home = {home_partition(name, PARTITIONS): name for name in names}
+        by_home = {partition_of_queue(name, PARTITIONS): name for name in names}
         assert len(by_home) == PARTITIONS
         return list(by_home.values())
 
@@ -121,7 +121,7 @@ class Rig:
         return next(
             key
             for key in keys
-            if home_partition(key, PARTITIONS) != home_partition(f"ring.{key}", PARTITIONS)
+            if partition_of_queue(key, PARTITIONS) != partition_of_queue(f"ring.{key}", PARTITIONS)
         )
 
     @asynccontextmanager

@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.jars import KAFKA, fetch
 from ringfaust.client import RingProducer
+from ringfaust.java.jars import KAFKA, fetch
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.rig import ROOT, Application, environment
 from tests.client.rig import DEADLINE_S, Rig
 

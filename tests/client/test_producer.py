@@ -15,7 +15,7 @@ from ringfaust.client import BadArgument, ClientError, Closed, RingConsumer, Rin
 from ringfaust.client.connection import Record
 from ringfaust.client.outgoing import Outgoing
 from ringfaust.client.transactions import Transactions
-from ringfaust.wire import headers as h
+from ringfaust.protocol import headers as h
 from tests.broker.slow import hear_before
 from tests.client.rig import DEADLINE_S, Rig
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from ringfaust.app.broker import EmbeddedBroker
 from ringfaust.client import Message, Refused, RingConsumer, SettleRefused
-from ringfaust.scenario.membership import remove_members
-from ringfaust.wire.record import Role
+from ringfaust.protocol.records import Role
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.scenario.membership import remove_members
 from tests.chaos.rig import Application, environment
 from tests.client.rig import DEADLINE_S, Rig, ids, new_application, take
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ringfaust.core import command as c
-from ringfaust.core import effect as e
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import AckMode, Refusal

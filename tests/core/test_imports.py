@@ -1,4 +1,4 @@
-"""Arrows point one way: errors ← core ← wire ← hosts ← app; and wire ← client, for programs."""
+"""Arrows point one way: see docs/architecture.md; import-linter checks the rest."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PURE = {
     "operator", "re", "typing", "zlib",
 }  # fmt: skip
 """The standard library's tools for values; none of them knows a clock, a file or a network."""
-ALLOWED = {"selector_grammar.py": {"lark"}}
+ALLOWED = {"grammar.py": {"lark"}}
 """The one library in core: the parser of selectors, loaded with the first of them."""
-CORE = sorted((PACKAGE / "core").glob("*.py"))
+CORE = sorted((PACKAGE / "core").rglob("*.py"))
 CLIENT = sorted((PACKAGE / "client").glob("*.py"))
 
 
@@ -44,20 +44,11 @@ def test_core_knows_values_only(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CLIENT, ids=lambda path: path.name)
-def test_the_client_knows_wire_and_aiokafka_only(path: Path) -> None:
-    own = ("ringfaust.errors", "ringfaust.wire", "ringfaust.client", "aiokafka")
+def test_the_client_knows_protocol_and_aiokafka_only(path: Path) -> None:
+    own = ("ringfaust.errors", "ringfaust.protocol", "ringfaust.client", "aiokafka")
     for name in imported(path):
         within = any(name == module or name.startswith(f"{module}.") for module in own)
         assert within or name.partition(".")[0] in sys.stdlib_module_names, f"{path.name}: {name}"
-
-
-def test_nobody_imports_the_client() -> None:
-    for path in PACKAGE.rglob("*.py"):
-        if path not in CLIENT:
-            found = [
-                name for name in imported(path) if (name + ".").startswith("ringfaust.client.")
-            ]
-            assert not found, f"{path.relative_to(PACKAGE)} imports {found}"
 
 
 @pytest.mark.parametrize("path", CORE, ids=lambda path: path.name)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from ringfaust.core import limits
-from ringfaust.core.ledger import PAGE, Ledger
 from ringfaust.core.model import Refusal
-from ringfaust.core.table import Book, Kind
+from ringfaust.core.settlement_history import PAGE, SettlementHistory
+from ringfaust.core.table import Kind, WriteSet
 from tests.model.harness import DictStore
 
 AT_LEAST = 1_000
@@ -25,8 +25,8 @@ class Kept:
         self.open()
 
     def open(self) -> None:
-        self.book = Book(self.store)
-        self.ledger = Ledger(self.book, "q", self.departures)
+        self.book = WriteSet(self.store)
+        self.ledger = SettlementHistory(self.book, "q", self.departures)
 
     def commit(self) -> None:
         self.ledger.save()
@@ -36,7 +36,7 @@ class Kept:
         self.book.dirty.clear()
         self.departures = self.ledger.departures
 
-    def again(self) -> Ledger:
+    def again(self) -> SettlementHistory:
         self.commit()
         self.open()
         return self.ledger
@@ -46,13 +46,13 @@ class Kept:
 
 
 @pytest.fixture(params=[False, True], ids=["in memory", "read again"])
-def kept(request: pytest.FixtureRequest) -> tuple[Kept, Callable[[], Ledger]]:
+def kept(request: pytest.FixtureRequest) -> tuple[Kept, Callable[[], SettlementHistory]]:
     """A ledger, and how to get at it: as it is, or as it is read back."""
     it = Kept()
     return it, (it.again if request.param else lambda: it.ledger)
 
 
-def test_the_three_answers(kept: tuple[Kept, Callable[[], Ledger]]) -> None:
+def test_the_three_answers(kept: tuple[Kept, Callable[[], SettlementHistory]]) -> None:
     it, ledger = kept
     assert ledger().judge("k", "m") is Refusal.BAD_COMMAND
     it.ledger.arrive("k")
@@ -70,7 +70,7 @@ def test_the_three_answers(kept: tuple[Kept, Callable[[], Ledger]]) -> None:
 
 
 def test_at_least_the_last_thousand_are_remembered(
-    kept: tuple[Kept, Callable[[], Ledger]],
+    kept: tuple[Kept, Callable[[], SettlementHistory]],
 ) -> None:
     it, ledger = kept
     it.ledger.arrive("k")
@@ -89,7 +89,7 @@ def test_at_least_the_last_thousand_are_remembered(
 
 
 def test_who_left_longest_ago_is_forgotten_first(
-    kept: tuple[Kept, Callable[[], Ledger]], monkeypatch: pytest.MonkeyPatch
+    kept: tuple[Kept, Callable[[], SettlementHistory]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DEPARTED_REMEMBERED", 3)
     it, ledger = kept

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ringfaust.core import command as c
-from ringfaust.core import effect as e
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Refusal
-from ringfaust.hosts.memory import MemoryHost
-from ringfaust.wire.record import Payload
+from ringfaust.processor.memory import MemoryHost
+from ringfaust.protocol.records import Payload
 
 BODY = Payload(None, b"", (), "in/0/0")
 

@@ -11,7 +11,7 @@ from lark import Lark
 
 from ringfaust.core import limits
 from ringfaust.core.selector import compile_selector
-from ringfaust.core.selector_grammar import GRAMMAR
+from ringfaust.core.selector.grammar import GRAMMAR
 from ringfaust.errors import BadSelector, RingfaustError
 from tests.core.selecting import judged
 

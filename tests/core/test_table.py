@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from ringfaust.core import limits
-from ringfaust.core.table import ROW_BYTES, Book, Kind, Ordered, Row, Rows
+from ringfaust.core.table import ROW_BYTES, Kind, Ordered, Row, Rows, WriteSet
 from tests.model.harness import DictStore
 
 KEYS = st.integers(0, 25)
@@ -42,7 +42,7 @@ class Windows(RuleBasedStateMachine):
         self.usual_refill, limits.REFILL = limits.REFILL, refill
         self.store = DictStore()
         self.store.apply(((Kind.RING, "q", 0, key), value) for key, value in rows.items())
-        self.book = Book(self.store)
+        self.book = WriteSet(self.store)
         self.truth = dict(rows)
         self.flying: dict[Row, Value | None] = {}
         self.table = Ordered(self.book, Kind.RING, "q", fresh=not rows, weighs=True)
@@ -162,7 +162,7 @@ def test_ordered_is_a_sorted_dict() -> None:
 
 @pytest.mark.parametrize("table_type", [Rows, Ordered])
 def test_what_is_born_and_dies_in_one_batch_leaves_no_write(table_type: type[Rows]) -> None:
-    book = Book(DictStore())
+    book = WriteSet(DictStore())
     extra = {} if table_type is Rows else {"fresh": True}
     table = table_type(book, Kind.GROUP, "q", **extra)
     table.put_new(1, "one")
@@ -173,7 +173,7 @@ def test_what_is_born_and_dies_in_one_batch_leaves_no_write(table_type: type[Row
 def test_a_row_that_was_deleted_and_came_again_is_written_over() -> None:
     store = DictStore()
     store.apply([((Kind.GROUP, "q", 0, 1), "old")])
-    table = Rows(Book(store), Kind.GROUP, "q")
+    table = Rows(WriteSet(store), Kind.GROUP, "q")
     table.delete(1)
     assert table.get(1) is None
     table.put_new(1, "new")

@@ -24,7 +24,10 @@ _SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z`])")
 _ENOUGH_CHARS = 60
 """A first sentence that is shorter brings the next one with it."""
 _MOST_CHARS = 240
-_PARTS = ("core", "wire", "hosts", "app", "client", "spark")
+_PARTS = (
+    "core", "protocol", "processor", "kafka", "config", "worker", "client", "spark", "testing",
+    "cli",
+)  # fmt: skip
 """Of `ringfaust`, in the order of the page. The player of scenarios shows the rules, no more."""
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

@@ -11,9 +11,8 @@ from typing import Any, get_args
 
 import pytest
 
-from ringfaust.app.config import WorkerConfig
-from ringfaust.app.jars import KAFKA, fetch
-from ringfaust.core import effect as e
+from ringfaust.config import WorkerConfig
+from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.model import (
     AckMode,
@@ -25,18 +24,20 @@ from ringfaust.core.model import (
     Refusal,
     due_position,
 )
-from ringfaust.errors import WireError
-from ringfaust.wire import control, events, output
-from ringfaust.wire import headers as h
-from ringfaust.wire.record import Payload, Role
-from ringfaust.wire.route import PROPERTIES_BYTES
+from ringfaust.errors import ProtocolError
+from ringfaust.java.jars import KAFKA, fetch
+from ringfaust.protocol import control, events
+from ringfaust.protocol import headers as h
+from ringfaust.protocol import outputs as output
+from ringfaust.protocol.records import Payload, Role
+from ringfaust.protocol.routes import PROPERTIES_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 EXAMPLES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 HEADERS = {
     value for name, value in vars(h).items() if name.isupper() and isinstance(value, str)
 } - {h.PREFIX}
-UNREADABLE = {WireError("").reason, "too_large"}
+UNREADABLE = {ProtocolError("").reason, "too_large"}
 
 
 def table(heading: str, first: str) -> dict[str, list[str]]:
@@ -157,7 +158,7 @@ def outputs() -> dict[str, list[tuple[str, bytes]]]:
         "dispatched": output.dispatched_record(by_kind[e.Dispatched])[2],
         "evicted": output.evicted_record(by_kind[e.Evicted])[2],
         "dead": output.dead_record(by_kind[e.Dead], 7)[2],
-        "unreadable": output.unreadable_record(Unread(), WireError(""), 7)[2],  # type: ignore[arg-type]
+        "unreadable": output.undecodable_record(Unread(), ProtocolError(""), 7)[2],  # type: ignore[arg-type]
     }
 
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
-from ringfaust.hosts.road import POSITIONS_KEY, Road, RoadMap
-from ringfaust.hosts.store import ByteStore, MemoryKeyValue
-from ringfaust.wire.record import Headers, OutRecord, Role
-from ringfaust.wire.route import Route
+from ringfaust.processor.processor import POSITIONS_KEY, Processor, ProcessorConfig
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol.records import Headers, OutRecord, Role
+from ringfaust.protocol.routes import Route
 
 CONTROL, IN, KEYED, HOP = "control", "in", "keyed", "hop"
 MOST_BYTES = 100_000
@@ -68,14 +68,14 @@ class Partition:
     """One partition on the road that each record takes, over a store in memory."""
 
     def __init__(self) -> None:
-        shared = RoadMap(
+        shared = ProcessorConfig(
             control_topic=CONTROL, hop_topic=HOP,
             routes=[Route(IN, "{header:to}"), Route(KEYED, "{key}")],
             max_record_bytes=MOST_BYTES, log_is_clock=False,
         )  # fmt: skip
         self._store = MemoryKeyValue()
         state = State(ByteStore(self._store), Catalog(QUEUES, SETTINGS, ADDRESSES))
-        self.road: Road[list[OutRecord]] = Road(shared, state, {}, list)
+        self.road: Processor[list[OutRecord]] = Processor(shared, state, {}, list)
         self._offset = 0
         for message in "ABCDEF":
             self.produce([("to", b"orders"), ("ringfaust-id", message.encode())])

@@ -8,8 +8,8 @@ from typing import Any, get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfaust.wire import control
-from ringfaust.wire import headers as h
+from ringfaust.protocol import control
+from ringfaust.protocol import headers as h
 from tests.fuzz.rig import Partition, Said
 
 KINDS = {

@@ -10,15 +10,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig, load_queues, load_worker
-from ringfaust.app.documents import ConfigError, check
-from ringfaust.core import command as c
+from ringfaust.config import QueuesConfig, WorkerConfig, load_queues, load_worker
+from ringfaust.config.documents import ConfigError, check
+from ringfaust.core import commands as c
 from ringfaust.core.model import FIELD_NAMES
-from ringfaust.hosts.memory import MemoryHost
-from ringfaust.scenario.memory import MemoryScenarioHost
-from ringfaust.scenario.player import Difference, play
-from ringfaust.scenario.reading import BadScenario, load
-from ringfaust.wire.record import Payload
+from ringfaust.processor.memory import MemoryHost
+from ringfaust.protocol.records import Payload
+from ringfaust.testing.scenario.memory import MemoryScenarioHost
+from ringfaust.testing.scenario.player import Difference, play
+from ringfaust.testing.scenario.reading import BadScenario, load
 
 TEXT_CHARS = 900
 HUGE = "9" * 4_000

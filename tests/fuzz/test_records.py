@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringfaust.wire import headers as h
+from ringfaust.protocol import headers as h
 from tests.fuzz.hostile import HEADERS, NO_COMMANDS, REFUSED
 from tests.fuzz.rig import HOP, KEYED, Partition, Said
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import load
-from ringfaust.app.topics import create_topics
-from ringfaust.wire import headers as h
+from ringfaust.config import load
+from ringfaust.config.topics import create_topics
+from ringfaust.protocol import headers as h
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.fuzz.hostile import HEADERS, NO_COMMANDS, REFUSED
 from tests.fuzz.rig import ADDRESSES, BEGINNING, MOST_BYTES, QUEUES, SETTINGS
 

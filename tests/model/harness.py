@@ -8,24 +8,17 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from ringfaust.core import effect as e
+from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.command import Command, Send
+from ringfaust.core.commands import Command, Send
 from ringfaust.core.engine import Engine
-from ringfaust.core.model import (
-    AddressSpec,
-    Consumer,
-    Delivery,
-    Message,
-    QueueSpec,
-    time_of,
-)
+from ringfaust.core.model import AddressSpec, Consumer, Delivery, Message, QueueSpec, time_of
 from ringfaust.core.selector import Selector
 from ringfaust.core.state import State
 from ringfaust.core.table import Key, Kind, Row, Store
-from ringfaust.hosts.store import ByteStore, MemoryKeyValue, encode_writes, without_bodies
-from ringfaust.wire.record import Payload
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue, encode_writes, without_bodies
+from ringfaust.protocol.records import Payload
 from tests.model.naive import Model
 from tests.model.naive_parts import Fact
 from tests.model.naive_queue import PAST, Held, Queue

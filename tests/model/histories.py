@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ringfaust.core import command as c
+from ringfaust.core import commands as c
 from tests.model import strategies as s
 
 History = list[tuple[c.Command, int]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringfaust.core import command as c
+from ringfaust.core import commands as c
 from tests.model.naive_operator import Operating
 from tests.model.naive_parts import Fact, Refuse
 

@@ -7,7 +7,7 @@ sent plainly; of what was scheduled when sent it is 0.
 
 from __future__ import annotations
 
-from ringfaust.core import command as c
+from ringfaust.core import commands as c
 from tests.model.naive_parts import Address, Parts
 from tests.model.naive_queue import Held, Message, Queue
 

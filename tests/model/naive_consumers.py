@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import floor
 
-from ringfaust.core import command as c
+from ringfaust.core import commands as c
 from ringfaust.core import limits
 from ringfaust.core.model import AckMode, QueueSpec
 from tests.model.naive_parts import Refuse, need

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfaust.core import command as c
+from ringfaust.core import commands as c
 from tests.model.naive_parts import Refuse, need
 from tests.model.naive_queue import Message, Queue
 from tests.model.naive_xids import Deciding

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ringfaust.core import command as c
+from ringfaust.core import commands as c
 from ringfaust.core.model import AckMode, AddressSpec, QueueSpec
 from ringfaust.errors import BadSetting
 from tests.model.naive_queue import Consumer, Held, Message, Queue

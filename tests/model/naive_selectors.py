@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ringfaust.wire.headers import PROPERTIES as HEADER
-from ringfaust.wire.record import Payload
+from ringfaust.protocol.headers import PROPERTIES as HEADER
+from ringfaust.protocol.records import Payload
 
 if TYPE_CHECKING:
     from tests.model.naive_queue import Message

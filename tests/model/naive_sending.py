@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from ringfaust.core import command as c
+from ringfaust.core import commands as c
 from ringfaust.core import limits
 from tests.model.naive_artemis import Artemis
 from tests.model.naive_parts import Address, Refuse, need

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfaust.core import command as c
+from ringfaust.core import commands as c
 from ringfaust.core import limits
 from tests.model.naive_consumers import Consuming
 from tests.model.naive_parts import Refuse, Xid, need

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
-from ringfaust.core import command as c
-from ringfaust.core import effect as e
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.table import Kind
 from tests.model import strategies as s

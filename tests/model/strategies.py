@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from ringfaust.core import command as c
+from ringfaust.core import commands as c
 from ringfaust.core.model import AckMode
 from tests.model.naive_selectors import BAD_SELECTORS, PAYLOADS, SELECTORS
 

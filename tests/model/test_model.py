@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
-from ringfaust.core import command as c
+from ringfaust.core import commands as c
 from ringfaust.core import limits
 from tests.model import strategies as s
 from tests.model.harness import BytesStore

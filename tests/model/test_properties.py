@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfaust.core import command as c
-from ringfaust.core import effect as e
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.table import Kind
 from tests.model.harness import BytesStore, DictStore, Partition, queue_names

@@ -13,9 +13,9 @@ from pathlib import Path
 from hypothesis import Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from ringfaust.scenario.memory import MemoryScenarioHost
-from ringfaust.scenario.player import play
-from ringfaust.scenario.reading import load
+from ringfaust.testing.scenario.memory import MemoryScenarioHost
+from ringfaust.testing.scenario.player import play
+from ringfaust.testing.scenario.reading import load
 
 SEEDS = 120
 EXAMPLES = 20

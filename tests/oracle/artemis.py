@@ -10,11 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from ringfaust.app.jars import Bundle, fetch
-from ringfaust.app.java import find_java
+from ringfaust.java.jars import Bundle, fetch
+from ringfaust.java.runtime import find_java
 
 ARTEMIS = Bundle(
     "artemis-2.44.0",
+    "artemis.lock",
     "Apache ActiveMQ Artemis 2.44.0",
     "8 MB",
     "leave this test out",

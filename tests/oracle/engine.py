@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ringfaust.core import command as c
-from ringfaust.core import effect as e
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.queue import Queue
-from ringfaust.hosts.memory import MemoryHost
+from ringfaust.processor.memory import MemoryHost
 from tests.oracle.operations import Settings
 
 Fact = tuple[str, ...]

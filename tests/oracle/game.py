@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from itertools import count
 from typing import Any
 
-from ringfaust.core import command as c
-from ringfaust.wire.record import Payload
+from ringfaust.core import commands as c
+from ringfaust.protocol.records import Payload
 from tests.oracle.artemis import Artemis
 from tests.oracle.clock import Clock, Late
 from tests.oracle.engine import FACTS, QUEUE, Engine, Seen

@@ -13,12 +13,12 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.scenario.faust import FaustStage
-from ringfaust.scenario.main import run
-from ringfaust.scenario.memory import MemoryScenarioHost
-from ringfaust.scenario.player import Difference, play
-from ringfaust.scenario.reading import load
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.scenario.faust import FaustStage
+from ringfaust.testing.scenario.main import run
+from ringfaust.testing.scenario.memory import MemoryScenarioHost
+from ringfaust.testing.scenario.player import Difference, play
+from ringfaust.testing.scenario.reading import load
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*.yaml"))

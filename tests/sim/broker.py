@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from aiokafka.errors import ProducerFenced
 
-from ringfaust.wire.record import Headers, OutRecord
+from ringfaust.protocol.records import Headers, OutRecord
 
 TopicPartition = tuple[str, int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ringfaust.hosts.store import MemoryKeyValue
+from ringfaust.processor.row_store import MemoryKeyValue
 
 Writes = list[tuple[bytes, bytes | None]]
 _REMEMBERED = 8

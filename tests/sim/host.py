@@ -1,7 +1,7 @@
 """The files of the Faust host, driven by hand: no event loop, no threads, no sleeps.
 
-`Partition` and `Forwarder` are the real ones, with the real road, hop, inbox, pulling, replay and
-start positions. Only what talks to Kafka, to RocksDB or to a clock is given in their place. A
+`Partition` and `RepartitionTask` are the real ones, with the real processor, inbox, pausing, replay
+and start positions. Only what talks to Kafka, to RocksDB or to a clock is given in their place. A
 commit stands still at each `Pause`, until it is driven on, fails, or is forgotten by a crash.
 """
 
@@ -17,14 +17,15 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
 from faust.types import TP
 
 from ringfaust.core import limits
-from ringfaust.hosts.faust import changelog, loop, partition
-from ringfaust.hosts.faust.forwarder import Forwarder
-from ringfaust.hosts.faust.loop import Loop
-from ringfaust.hosts.faust.partition import Partition
-from ringfaust.hosts.faust.shared import Shared
-from ringfaust.hosts.road import Road, Writes
-from ringfaust.wire.record import InRecord
-from ringfaust.wire.route import Route
+from ringfaust.processor.processor import Processor, Writes
+from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.routes import Route
+from ringfaust.worker import changelog, partition
+from ringfaust.worker import task as loop
+from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.partition import Partition
+from ringfaust.worker.repartition import RepartitionTask
+from ringfaust.worker.task import Loop
 from tests.sim.broker import Broker
 from tests.sim.disk import Disk, VirtualStore
 from tests.sim.kafka import Reader, VirtualCommitter, VirtualConsumer, virtual_group_offsets
@@ -53,7 +54,7 @@ class VirtualTime:
 TIME = VirtualTime()
 
 
-class JournalRoad(Road[Any]):
+class JournalRoad(Processor[Any]):
     """Notes what it was given, so that the same can be done again without any crash."""
 
     def __init__(self, shared: Any, state: Any, positions: Any, gather: Any) -> None:
@@ -203,7 +204,7 @@ class DrivenPartition(Driven, Partition):
                 self.old_log.clear()
 
 
-class DrivenForwarder(Driven, Forwarder):
+class DrivenForwarder(Driven, RepartitionTask):
     """See `Driven`."""
 
 
@@ -233,7 +234,7 @@ class Worker:
         self.reader = Reader(self)
         self.loops: dict[Unit, Driven] = {}
         self._routes = {"far": Route("far", "{header:ringfaust-queue}")}
-        self._shared = Shared(
+        self._shared = WorkerContext(
             application="sim",
             partitions=PARTITIONS,
             topics=TOPICS,
@@ -245,7 +246,7 @@ class Worker:
             tick_ms=0,
             tombstone_ms=TOMBSTONE_MS,
             fenced_wait_s=0,
-            road_map=plan.road_map(),
+            processor_config=plan.processor_config(),
             catalog=plan.catalog(),
             reader=lambda: self.reader,  # type: ignore[arg-type,return-value]
             crash=lambda error: None,
@@ -320,7 +321,7 @@ def virtual(plan: Plan) -> Iterator[None]:
             (changelog, "AIOKafkaConsumer", VirtualConsumer),
             (changelog, "time", TIME),
             (partition, "RocksStore", VirtualStore),
-            (partition, "Road", JournalRoad),
+            (partition, "Processor", JournalRoad),
             (partition, "time", TIME),
             (loop, "Committer", VirtualCommitter),
             (loop, "group_offsets", virtual_group_offsets),

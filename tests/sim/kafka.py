@@ -10,10 +10,10 @@ from aiokafka.errors import IllegalStateError
 from aiokafka.structs import OffsetAndMetadata
 from faust.types import TP
 
-from ringfaust.hosts.faust.inputs import Bounds
-from ringfaust.hosts.faust.thread import Batch, Progress
-from ringfaust.hosts.road import Outputs
-from ringfaust.wire.record import OutRecord, Role
+from ringfaust.processor.processor import Outputs
+from ringfaust.protocol.records import OutRecord, Role
+from ringfaust.worker.consumer_thread import Batch, Progress
+from ringfaust.worker.input_positions import Bounds
 
 if TYPE_CHECKING:
     from tests.sim.host import Worker

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ringfaust.core.catalog import Catalog
-from ringfaust.hosts.road import RoadMap
-from ringfaust.wire.home import home_partition
-from ringfaust.wire.record import Role
-from ringfaust.wire.route import Route
+from ringfaust.processor.processor import ProcessorConfig
+from ringfaust.protocol.partitioner import partition_of_queue
+from ringfaust.protocol.records import Role
+from ringfaust.protocol.routes import Route
 
 PARTITIONS = 2
 TOPICS = {str(role): str(role) for role in Role if role is not Role.PRODUCER}
@@ -32,7 +32,7 @@ SELECTORS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
 
 def home(name: str) -> int:
     """In which partition the queue or address lives."""
-    return home_partition(name.partition("::")[0], PARTITIONS)
+    return partition_of_queue(name.partition("::")[0], PARTITIONS)
 
 
 class Plan(NamedTuple):
@@ -54,8 +54,8 @@ class Plan(NamedTuple):
     def catalog(self) -> Catalog:
         return Catalog(self.queues, {}, self.addresses)
 
-    def road_map(self) -> RoadMap:
-        return RoadMap(
+    def processor_config(self) -> ProcessorConfig:
+        return ProcessorConfig(
             control_topic="control",
             hop_topic="hop",
             routes=[Route("keyed", "{key}"), Route("timed", "{key}")],

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from ringfaust.core.state import State
-from ringfaust.hosts.road import POSITIONS_KEY, Road
-from ringfaust.hosts.store import ByteStore, MemoryKeyValue
+from ringfaust.processor.processor import POSITIONS_KEY, Processor
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from tests.sim.broker import Broker
 from tests.sim.plan import Plan
 from tests.sim.queue_book import demand
@@ -19,7 +19,9 @@ _OUTPUTS = ("dispatched", "evicted", "dead", "events", "replies")
 def check_replay(broker: Broker, plan: Plan, number: int, journal: list[tuple[Any, ...]]) -> None:
     """The committed journal of a partition, done by one road that nothing happens to."""
     store = MemoryKeyValue()
-    road: Road[list[Any]] = Road(plan.road_map(), State(ByteStore(store), plan.catalog()), {}, list)
+    road: Processor[list[Any]] = Processor(
+        plan.processor_config(), State(ByteStore(store), plan.catalog()), {}, list
+    )
     said: dict[str, list[Any]] = {topic: [] for topic in _OUTPUTS}
     for kind, *what in journal:
         if kind == "take":

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ringfaust.wire.home import home_partition
-from ringfaust.wire.record import OutRecord
+from ringfaust.protocol.partitioner import partition_of_queue
+from ringfaust.protocol.records import OutRecord
 from tests.sim.bookkeeper import Bookkeeper
 from tests.sim.broker import Broker, Transaction
 from tests.sim.host import TOMBSTONE_MS, Unit, Worker, units
@@ -80,7 +80,7 @@ class World:
             number = self._sent % self.plan.far_partitions
             fields = {**fields, "queue": target}
         else:
-            number = home_partition(queue, PARTITIONS) if "::" not in queue else home(queue)
+            number = partition_of_queue(queue, PARTITIONS) if "::" not in queue else home(queue)
         clock = self.broker.now_ms + _JITTERS[self._sent % 3]
         record = _record(topic, queue, fields, self._sent)
         is_broker_time = topic == "timed"

@@ -6,7 +6,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.sources import (
     Material,
     read_commands,
@@ -16,8 +17,7 @@ from ringfaust.spark.audit.sources import (
     read_outputs,
 )
 from ringfaust.spark.audit.verdict import Question, Verdict, look
-from ringfaust.wire.record import Role
-from tests.app.test_accounts import History
+from tests.testing.test_accounts import History
 
 SCHEMA = (
     "topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "

@@ -9,16 +9,16 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from ringfaust.app.config import WorkerConfig
-from ringfaust.app.kafka_admin import NewTopic, open_admin
-from ringfaust.core import command as c
-from ringfaust.core import effect as e
+from ringfaust.config import WorkerConfig
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import AckMode
-from ringfaust.hosts.memory import MemoryHost
-from ringfaust.wire.events import WRITERS, event_tail
-from ringfaust.wire.output import dead_record, dispatched_record, evicted_record
-from ringfaust.wire.record import OutRecord, Payload, Role
+from ringfaust.kafka.admin import NewTopic, open_admin
+from ringfaust.processor.memory import MemoryHost
+from ringfaust.protocol.events import WRITERS, event_tail
+from ringfaust.protocol.outputs import dead_record, dispatched_record, evicted_record
+from ringfaust.protocol.records import OutRecord, Payload, Role
 
 START_MS = 1_760_000_030_000
 ROLES = (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)

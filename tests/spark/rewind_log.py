@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from ringfaust.core import command as c
+from ringfaust.core import commands as c
 from ringfaust.core.model import AckMode
 from tests.model.harness import PAYLOAD, DictStore, Partition
 

@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from ringfaust.app.config import QueuesConfig
-from ringfaust.spark.audit.extents import CannotAudit, require_whole
+from ringfaust.config import QueuesConfig
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Role
+from ringfaust.spark.audit.offsets import CannotAudit, require_whole
 from ringfaust.spark.audit.show import json_lines, print_verdict
 from ringfaust.spark.audit.verdict import Verdict
-from ringfaust.wire import headers as h
-from ringfaust.wire.record import Role
-from tests.app.test_accounts import History, history
 from tests.spark.audit_history import audit
+from tests.testing.test_accounts import History, history
 
 __all__ = ["history"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from ringfaust.app.config import QueuesConfig
-from ringfaust.wire.record import Role
-from tests.app.test_accounts import History
-from tests.app.test_accounts_of_addresses import CATALOG
+from ringfaust.config import QueuesConfig
+from ringfaust.protocol.records import Role
 from tests.spark.audit_history import audit
 from tests.spark.test_audit import named, told
+from tests.testing.test_accounts import History
+from tests.testing.test_accounts_of_addresses import CATALOG
 
 QUEUES = QueuesConfig.model_validate(
     {

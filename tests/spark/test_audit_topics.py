@@ -16,8 +16,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import WorkerConfig
+from ringfaust.config import WorkerConfig
+from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.command import audit
 from ringfaust.spark.audit.show import headline
 from ringfaust.spark.audit.sources import from_topics, read_events, read_outputs
@@ -25,7 +25,7 @@ from ringfaust.spark.audit.verdict import Question, Verdict, look
 from ringfaust.spark.kafka import client_options, read_topics
 from ringfaust.spark.lake.tables import path
 from ringfaust.spark.report.page import write_report
-from ringfaust.wire.record import Role
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.load import KEYS, LONGEST_MS, Load, queue_of
 from tests.chaos.rig import Application, command, environment, until
 from tests.chaos.rounds import new_application

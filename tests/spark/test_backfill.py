@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import QueuesConfig, Route, WorkerConfig
-from ringfaust.app.demo.flights import partition_of
+from ringfaust.config import QueuesConfig, Route, WorkerConfig
+from ringfaust.demo.flights import partition_of
 from ringfaust.spark.backfill.command import Backfill, backfill, plan
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.backfill.mapping import RowMapping
 from ringfaust.spark.backfill.source import Format
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic, read_topic
 
 pytestmark = pytest.mark.kafka

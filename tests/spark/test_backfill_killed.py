@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import WorkerConfig, load
+from ringfaust.config import WorkerConfig, load
 from ringfaust.spark.backfill.command import Backfill, backfill
 from ringfaust.spark.backfill.mapping import RowMapping
 from ringfaust.spark.backfill.progress import Job, read_marks
 from ringfaust.spark.backfill.source import Format
 from ringfaust.spark.backfill.write import Pace, Row, Writing
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic, read_topic
 
 pytestmark = pytest.mark.kafka

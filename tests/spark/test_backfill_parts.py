@@ -12,10 +12,10 @@ from rich.console import Console
 from ringfaust.spark.backfill.command import _numbered, read_options
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.estimate import QueueEstimate
-from ringfaust.spark.backfill.survey import Survey
-from ringfaust.spark.backfill.tell import Plan, tell_plan
+from ringfaust.spark.backfill.printing import Plan, tell_plan
+from ringfaust.spark.backfill.profile import Survey
+from ringfaust.spark.backfill.redrive import read_role
 from ringfaust.spark.backfill.write import by_lane
-from ringfaust.spark.redrive import read_role
 
 OPTIONS = {
     "source": "s", "kind": "csv", "topic": "t", "key": None, "value": None, "timestamp": None,

@@ -9,12 +9,12 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfaust.core import effect as e
+from ringfaust.core import effects as e
 from ringfaust.core.model import Delivery, EvictReason, Message, plain_position
-from ringfaust.hosts.spark.columns import HEADER_COLUMNS, LAYOUTS, write_frames
-from ringfaust.wire import headers as h
-from ringfaust.wire.output import dispatched_record, evicted_record
-from ringfaust.wire.record import OutRecord, Payload, Role
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.outputs import dispatched_record, evicted_record
+from ringfaust.protocol.records import OutRecord, Payload, Role
+from ringfaust.spark.columns import HEADER_COLUMNS, LAYOUTS, write_frames
 
 TOPICS = {role: role.value for role in Role}
 TRACE: tuple[tuple[str, Any], ...] = (("trace", b"1"), ("nothing", None))

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.demo.board import Board, Scene
-from ringfaust.spark.demo.commands import CommandFailed, Commands
-from ringfaust.spark.demo.compare import Comparison, Evicted, Row, difference, without_repeats
-from ringfaust.spark.demo.result import print_result
-from ringfaust.wire import headers as h
+from ringfaust.demo.dashboard import Dashboard, Scene
+from ringfaust.demo.spark.commands import CommandFailed, Commands
+from ringfaust.demo.spark.compare import Comparison, Evicted, Row, difference, without_repeats
+from ringfaust.demo.spark.result import print_result
+from ringfaust.protocol import headers as h
+from ringfaust.testing.broker import EmbeddedBroker
 
 FLIGHTS = 2_000
 RING_SIZE = 50
@@ -73,11 +73,11 @@ def test_a_number_of_flights_that_cannot_be(tmp_path: Path, flights: str) -> Non
 
 
 @pytest.fixture
-def board() -> Board:
-    return Board(Console(width=100), Scene(""))
+def board() -> Dashboard:
+    return Dashboard(Console(width=100), Scene(""))
 
 
-def test_a_command_that_fails_tells_its_log(board: Board, tmp_path: Path) -> None:
+def test_a_command_that_fails_tells_its_log(board: Dashboard, tmp_path: Path) -> None:
     commands = Commands(board, tmp_path, tmp_path / "demo.log")
     with pytest.raises(CommandFailed) as caught:
         commands.run("topics", "plan", "--config", "nowhere")
@@ -87,7 +87,7 @@ def test_a_command_that_fails_tells_its_log(board: Board, tmp_path: Path) -> Non
     assert "nowhere" in said.rpartition("its end:")[2]
 
 
-def test_status_1_of_a_verdict_is_an_answer(board: Board, tmp_path: Path) -> None:
+def test_status_1_of_a_verdict_is_an_answer(board: Dashboard, tmp_path: Path) -> None:
     commands = Commands(board, tmp_path, tmp_path / "demo.log")
     file = tmp_path / "fails.yaml"
     file.write_text(
@@ -138,7 +138,7 @@ def test_both_wrong_alike_is_found_too() -> None:
         ("", False, "the worker's accounts do not balance"),
     ],
 )
-def test_the_last_screen(board: Board, wrong: str, balanced: bool, said: str) -> None:
+def test_the_last_screen(board: Dashboard, wrong: str, balanced: bool, said: str) -> None:
     found = Comparison([Row("departures.UA", 52, 2, 2, wrong)], repeats=3)
     with board.console.capture() as captured:
         right = print_result(board, found, balanced=balanced, report=Path("report"))

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import WorkerConfig
+from ringfaust.config import WorkerConfig
+from ringfaust.protocol.records import Role
 from ringfaust.spark.lake.store import LakeError
 from ringfaust.spark.lake.stream import lake_session, start, streams
 from ringfaust.spark.lake.tables import read
-from ringfaust.wire.record import Role
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.lake_story import START_MS, Story, make_topics, tell, told
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]

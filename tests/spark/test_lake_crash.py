@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import WorkerConfig, load
+from ringfaust.config import WorkerConfig, load
+from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.spark.lake.tables import TABLES, path
-from ringfaust.wire.record import OutRecord, Role
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.lake_story import Story, make_topics, tell
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]

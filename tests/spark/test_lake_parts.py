@@ -14,11 +14,11 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import WorkerConfig
+from ringfaust.config import WorkerConfig
 from ringfaust.spark.lake import stream as lake
 from ringfaust.spark.lake.store import Marks
 from ringfaust.spark.lake.tables import TABLES, path, read
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.lake_story import Story, make_topics, tell
 
 pytestmark = pytest.mark.kafka

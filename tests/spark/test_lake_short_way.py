@@ -13,12 +13,13 @@ from delta.tables import DeltaTable as Table
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from ringfaust.app.config import WorkerConfig
-from ringfaust.spark.lake import short_way, store, transitions
+from ringfaust.config import WorkerConfig
+from ringfaust.protocol.records import Role
+from ringfaust.spark.lake import arrow_writer as short_way
+from ringfaust.spark.lake import store, transitions
 from ringfaust.spark.lake.store import append, compact, local_folder
 from ringfaust.spark.lake.stream import lake_session
 from ringfaust.spark.lake.tables import BRONZE, TRANSITIONS, path, read
-from ringfaust.wire.record import Role
 from tests.spark.lake_story import Story
 
 WORKER = WorkerConfig(application="short", bootstrap_servers="127.0.0.1:1", partitions=2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.spark.lake import survey as looks
-from ringfaust.spark.lake.survey import Record, survey
+from ringfaust.spark.lake import profile as looks
+from ringfaust.spark.lake.profile import Record, survey
 
 OURS = b'{"step":%d,"event":"acked","queue":"a","time_ms":1,"by":"tick"}'
 PLAIN = [

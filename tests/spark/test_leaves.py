@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfaust.hosts.spark import leaves
-from ringfaust.hosts.spark.leaves import Leaves
+from ringfaust.spark.ring import pages as leaves
+from ringfaust.spark.ring.pages import Leaves
 
 
 class Shelf(dict[int, bytes]):

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import QueuesConfig, Route, WorkerConfig
+from ringfaust.config import QueuesConfig, Route, WorkerConfig
 from ringfaust.core.state import State
-from ringfaust.hosts.road import Road, RoadMap
-from ringfaust.hosts.store import ByteStore, MemoryKeyValue
+from ringfaust.processor.processor import Processor, ProcessorConfig
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol.records import Role
+from ringfaust.protocol.routes import Route as ProtocolRoute
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
+from ringfaust.spark.backfill.redrive import REDRIVEN_FROM, From, Redrive, plan, redrive
 from ringfaust.spark.lake.tables import RECORDS, path
-from ringfaust.spark.redrive import REDRIVEN_FROM, From, Redrive, plan, redrive
-from ringfaust.wire.record import Role
-from ringfaust.wire.route import Route as WireRoute
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic
 
 pytestmark = pytest.mark.kafka
@@ -144,12 +144,12 @@ def test_what_went_round_too_often_goes_when_told(bench: Bench) -> None:
 
 
 def test_the_count_passes_through_a_worker() -> None:
-    shared = RoadMap(
-        control_topic="c", hop_topic="h", routes=[WireRoute("t", "orders")],
+    shared = ProcessorConfig(
+        control_topic="c", hop_topic="h", routes=[ProtocolRoute("t", "orders")],
         max_record_bytes=9_000, log_is_clock=False,
     )  # fmt: skip
     catalog = QueuesConfig(queues={"orders": {"ring_size": 1}}).catalog()
-    road = Road(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
+    road = Processor(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
     headers = [("ringfaust-redrives", b"2"), ("ringfaust-id", b"a")]
     road.take([_Record(offset, headers) for offset in range(2)], 1)
     ((_, _, told),) = road.outputs()[Role.EVICTED, None]

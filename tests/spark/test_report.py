@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from ringfaust.app.config import QueuesConfig
+from ringfaust.config import QueuesConfig
+from ringfaust.protocol.records import Role
 from ringfaust.spark.report.charts import DARK, LIGHT, charts, duration, png
 from ringfaust.spark.report.figures import Figures, figures
 from ringfaust.spark.report.page import write_report
-from ringfaust.wire.record import Role
-from tests.app.test_accounts import History, history
 from tests.spark.audit_history import audit
+from tests.testing.test_accounts import History, history
 
 __all__ = ["history"]
 NASTY = '<script>alert("$x")</script>'

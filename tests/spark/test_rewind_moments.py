@@ -11,18 +11,15 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from ringfaust.core import command as c
-from ringfaust.core import effect as e
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
 from ringfaust.errors import RingfaustError
+from ringfaust.protocol.events import WRITERS, done_line, event_tail
+from ringfaust.protocol.listing import list_queue
 from ringfaust.spark.lake import tables
 from ringfaust.spark.lines import read_lines
 from ringfaust.spark.rewind.command import Question, read_question
-from ringfaust.spark.rewind.contents import (
-    HistoryCut,
-    UnknownQueue,
-    digest_answer,
-    read_contents,
-)
+from ringfaust.spark.rewind.contents import HistoryCut, UnknownQueue, digest_answer, read_contents
 from ringfaust.spark.rewind.diff import WrongOrder, read_diff
 from ringfaust.spark.rewind.moment import (
     Asked,
@@ -35,8 +32,6 @@ from ringfaust.spark.rewind.moment import (
     read_offset,
     settle,
 )
-from ringfaust.wire.events import WRITERS, done_line, event_tail
-from ringfaust.wire.listing import list_queue
 from tests.spark.rewind_log import QUEUES, History
 
 HOP = "app.hop"

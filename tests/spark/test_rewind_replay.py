@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from ringfaust.core import command as c
-from ringfaust.core import effect as e
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
 from ringfaust.core.catalog import Fields
+from ringfaust.protocol.events import WRITERS, event_tail
 from ringfaust.spark.rewind.replay import Departure, Line, NotWhole, Replay
-from ringfaust.wire.events import WRITERS, event_tail
 from tests.model import histories
 from tests.model.harness import DictStore, Partition
 from tests.model.profile import PROFILE, WITHOUT_LIMIT

@@ -15,21 +15,21 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 from typer.main import get_command
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.cli import main as cli
-from ringfaust.app.config import QueuesConfig, WorkerConfig, load
-from ringfaust.app.kafka_admin import NewTopic, open_admin
-from ringfaust.app.topics import create_topics
-from ringfaust.core import command as c
-from ringfaust.scenario.link import Link, Record
-from ringfaust.scenario.process import WorkerProcess
+from ringfaust.cli.main import main as cli
+from ringfaust.config import QueuesConfig, WorkerConfig, load
+from ringfaust.config.topics import create_topics
+from ringfaust.core import commands as c
+from ringfaust.kafka.admin import NewTopic, open_admin
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.lines import read_lines
 from ringfaust.spark.rewind.contents import digest_answer, read_contents
 from ringfaust.spark.rewind.moment import Asked, read_offset, settle
 from ringfaust.spark.rewind.whatif import AS_IT_WAS, HISTORY, replay_lines, with_commands
-from ringfaust.wire import headers as h
-from ringfaust.wire.record import Role
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.process import WorkerProcess
+from ringfaust.testing.scenario.link import Link, Record
 from tests.spark.rewind_log import QUEUES, History
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

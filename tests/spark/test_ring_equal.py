@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.app.config import load as load_config
-from ringfaust.scenario.faust import FaustStage
-from ringfaust.scenario.grammar import Scenario
-from ringfaust.scenario.reading import load
-from ringfaust.wire.record import Role
+from ringfaust.config import load as load_config
+from ringfaust.protocol.records import Role
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.scenario.faust import FaustStage
+from ringfaust.testing.scenario.grammar import Scenario
+from ringfaust.testing.scenario.reading import load
 
 FILES = sorted(Path(__file__).parents[1].joinpath("scenarios").glob("*.yaml"))
 OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from ringfaust.hosts.spark.columns import Record
+from ringfaust.protocol.routes import Route, queue_namer
+from ringfaust.spark.columns import Record
 from ringfaust.spark.ring.job import _queue_name
-from ringfaust.wire.route import Route, queue_namer
 
 SCHEMA = "topic string, key binary, headers array<struct<key:string, value:binary>>"
 HEADERS = [("kind", b"old"), ("other", b"x"), ("kind", b"new")]

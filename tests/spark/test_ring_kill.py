@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.scenario.process import Process
-from ringfaust.wire.record import Role
+from ringfaust.protocol.records import Role
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.process import Process
 from tests.spark.ring_rig import Rig, check_events, check_evicted, without_repeats
 
 PIECE = 400

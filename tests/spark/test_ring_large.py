@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from ringfaust.app.broker import EmbeddedBroker
+from ringfaust.protocol.records import Role
 from ringfaust.spark.ring.command import OldSpark, refuse_old_spark
-from ringfaust.wire.record import Role
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.ring_rig import RING_SIZE, Rig
 
 BODY_BYTES = 600_000

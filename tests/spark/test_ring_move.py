@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.scenario.process import Process, WorkerProcess
-from ringfaust.wire.record import Role
+from ringfaust.protocol.records import Role
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.process import Process, WorkerProcess
 from tests.spark.ring_rig import (
     CREDIT,
     RING_SIZE,

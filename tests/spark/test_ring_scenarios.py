@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.scenario.main import play_all
-from ringfaust.scenario.reading import load
-from ringfaust.scenario.spark import SparkStage
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.scenario.main import play_all
+from ringfaust.testing.scenario.reading import load
+from ringfaust.testing.scenario.spark import SparkStage
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 SOME = """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfaust.app.broker import EmbeddedBroker
-from ringfaust.wire.record import Role
+from ringfaust.protocol.records import Role
+from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.ring_rig import RINGS, Rig, check_evicted
 from tests.spark.test_ring_kill import until
 

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from ringfaust.core.catalog import Catalog
-from ringfaust.hosts.road import RoadMap
-from ringfaust.hosts.spark.columns import IN_COLUMNS, read_records, write_frames
-from ringfaust.hosts.spark.turn import Plan, Start, Turn
-from ringfaust.wire.record import InRecord, Role
-from ringfaust.wire.route import Route
+from ringfaust.processor.processor import ProcessorConfig
+from ringfaust.protocol.records import InRecord, Role
+from ringfaust.protocol.routes import Route
+from ringfaust.spark.columns import IN_COLUMNS, read_records, write_frames
+from ringfaust.spark.ring.micro_batch import Plan, Start, Turn
 from tests.spark.test_columns import headers_of
 from tests.spark.test_leaves import Shelf
 
@@ -28,7 +28,7 @@ def plan(
     log_is_clock: bool = False, spread: Iterable[str] = (), starts: Sequence[Start] = ()
 ) -> Plan:
     return Plan(
-        road_map=RoadMap(
+        processor_config=ProcessorConfig(
             control_topic="control",
             hop_topic="",
             routes=[Route("sent", "{key}"), Route("far", "{key}")],
@@ -254,6 +254,6 @@ def test_what_is_for_a_paused_queue_waits_in_the_state() -> None:
 
 
 def _rows(shelf: Shelf) -> list[tuple[bytes, bytes]]:
-    from ringfaust.hosts.spark.leaves import Leaves  # noqa: PLC0415
+    from ringfaust.spark.ring.pages import Leaves  # noqa: PLC0415
 
     return list(Leaves(shelf).items_from(b""))

@@ -6,10 +6,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ringfaust.app.config import WorkerConfig
-from ringfaust.app.kafka_admin import NewTopic, open_admin
-from ringfaust.app.topic_reader import read_whole
-from ringfaust.wire.record import InRecord
+from ringfaust.config import WorkerConfig
+from ringfaust.kafka.admin import NewTopic, open_admin
+from ringfaust.kafka.reader import read_whole
+from ringfaust.protocol.records import InRecord
 
 KEPT = {"retention.ms": "-1"}
 """A producers' topic that keeps original times."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ringfaust.spark.audit.lives import ENTERS, LEAVES, once
+from ringfaust.spark.audit.lifecycles import ENTERS, LEAVES, once
 
 STATES = ("ready", "delivering", "scheduled")
 COUNTS = ("added", *LEAVES, *STATES)

@@ -13,16 +13,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
-from ringfaust.spark.audit.extents import CannotAudit, extents, require_whole
+from ringfaust.protocol.records import Role
+from ringfaust.spark.audit.offsets import CannotAudit, extents, require_whole
 from ringfaust.spark.audit.show import json_lines, print_verdict
 from ringfaust.spark.audit.sources import Material, from_lake, from_topics, topics_of
 from ringfaust.spark.audit.verdict import Question, Verdict, look
 from ringfaust.spark.report.page import write_report
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_asked
-from ringfaust.wire.record import Role
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

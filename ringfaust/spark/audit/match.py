@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ringfaust.app.config import WorkerConfig
+from ringfaust.config import WorkerConfig
+from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.findings import (
     ALTERED,
     DISORDERED,
@@ -15,10 +16,9 @@ from ringfaust.spark.audit.findings import (
     finding,
     shown,
 )
-from ringfaust.spark.audit.lives import once
+from ringfaust.spark.audit.lifecycles import once
 from ringfaust.spark.audit.sources import UNREADABLE, position
 from ringfaust.spark.lines import is_refusal
-from ringfaust.wire.record import Role
 
 _SAID = {
     Role.DISPATCHED: ("queue", "sequence", "id", "source", "consumer", "attempt", "handovers"),

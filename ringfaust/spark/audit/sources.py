@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.lake.tables import read
 from ringfaust.spark.lines import read_lines
-from ringfaust.wire import headers as h
-from ringfaust.wire.record import Role
 
 OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 UNREADABLE = "unreadable"

@@ -9,13 +9,14 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig
-from ringfaust.spark.audit import accounts, lives, match
-from ringfaust.spark.audit.extents import Extents
-from ringfaust.spark.audit.fates import Judge
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.protocol.records import Role
+from ringfaust.spark.audit import accounts, match
+from ringfaust.spark.audit import lifecycles as lives
 from ringfaust.spark.audit.findings import KEY, KINDS, gather
+from ringfaust.spark.audit.offsets import Extents
+from ringfaust.spark.audit.outcomes import Judge
 from ringfaust.spark.audit.sources import Material
-from ringfaust.wire.record import Role
 
 
 @dataclass(frozen=True, slots=True)

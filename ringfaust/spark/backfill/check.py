@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ringfaust.app.config import QueuesConfig
-from ringfaust.app.demo.flights import partition_of
-from ringfaust.errors import WireError
-from ringfaust.hosts.spark.columns import Record
+from ringfaust.config import QueuesConfig
+from ringfaust.demo.flights import partition_of
+from ringfaust.errors import ProtocolError
+from ringfaust.protocol.records import Headers, InRecord
+from ringfaust.protocol.routes import queue_namer, read_send
+from ringfaust.protocol.undecodable import refuse_oversized
 from ringfaust.spark.backfill.target import Target
-from ringfaust.wire.record import Headers, InRecord
-from ringfaust.wire.route import queue_namer, read_send
-from ringfaust.wire.unreadable import refuse_giant
+from ringfaust.spark.columns import Record
 
 MAPPED = (
     "slice int, position long, topic string, partition int, key binary, value binary, "
@@ -158,12 +158,14 @@ class Judge:
         try:
             queue = namers[row.topic](record)
             if not declares(queue):
-                raise WireError(f"no queue or address {queue[:80]!r} is declared in queues.yaml")
+                raise ProtocolError(
+                    f"no queue or address {queue[:80]!r} is declared in queues.yaml"
+                )
             what = "size"
-            refuse_giant(record, target.most_bytes)
+            refuse_oversized(record, target.most_bytes)
             what = "header"
             read_send(record, queue, "", self.now_ms)
-        except WireError as error:
+        except ProtocolError as error:
             return _Judged(*where, what, str(error))
         return _Judged(*where, None, None, queue)
 

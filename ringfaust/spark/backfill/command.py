@@ -16,18 +16,18 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 from rich.console import Console
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig
-from ringfaust.app.documents import suggestion
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.documents import suggestion
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill
 from ringfaust.spark.backfill.estimate import estimate
 from ringfaust.spark.backfill.mapping import RowMapping, map_rows
+from ringfaust.spark.backfill.printing import Plan, tell_outcome, tell_plan
+from ringfaust.spark.backfill.profile import Survey, survey
 from ringfaust.spark.backfill.progress import Job, job_name, read_marks
 from ringfaust.spark.backfill.run import Outcome, write_job
 from ringfaust.spark.backfill.source import SPARK_ERRORS, Format, first_line, read_source
-from ringfaust.spark.backfill.survey import Survey, survey
 from ringfaust.spark.backfill.target import Target, survey_targets
-from ringfaust.spark.backfill.tell import Plan, tell_outcome, tell_plan
 from ringfaust.spark.backfill.write import Writing, by_lane
 from ringfaust.spark.session import open_session
 

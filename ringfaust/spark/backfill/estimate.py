@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ringfaust.app.config import QueuesConfig
+from ringfaust.config import QueuesConfig
 from ringfaust.core.engine import Engine
 from ringfaust.core.state import State
-from ringfaust.hosts.store import ByteStore, MemoryKeyValue, encode_writes
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue, encode_writes
+from ringfaust.protocol.records import Payload
+from ringfaust.protocol.routes import read_send
 from ringfaust.spark.backfill.check import as_record
-from ringfaust.wire.record import Payload
-from ringfaust.wire.route import read_send
 
 _COLUMNS = ("queue", "key", "value", "headers", "timestamp_ms")
 _FOUND = (

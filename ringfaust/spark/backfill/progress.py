@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ringfaust.app.config import WorkerConfig
-from ringfaust.hosts.group_offsets import group_offsets
+from ringfaust.config import WorkerConfig
+from ringfaust.kafka.offsets import group_offsets
 from ringfaust.spark.backfill.errors import CannotBackfill, OtherJob
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ringfaust.app.config import WorkerConfig
+from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.backfill.progress import Job, read_marks
 from ringfaust.spark.backfill.source import SPARK_ERRORS

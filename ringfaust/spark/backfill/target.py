@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig
-from ringfaust.app.documents import suggestion
-from ringfaust.app.kafka_admin import Existing, open_admin
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.documents import suggestion
+from ringfaust.kafka.admin import Existing, open_admin
 from ringfaust.spark.backfill.errors import CannotBackfill
 
 _BATCH_BYTES = 1_000_000

@@ -26,7 +26,7 @@ from aiokafka.structs import OffsetAndMetadata
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ringfaust.app.config import WorkerConfig
+from ringfaust.config import WorkerConfig
 from ringfaust.spark.backfill.check import read_headers
 from ringfaust.spark.backfill.errors import SourceChanged, TakenOver
 from ringfaust.spark.backfill.progress import Job, read_marks

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ringfaust.app.config import WorkerConfig
-from ringfaust.app.kafka_admin import open_admin
+from ringfaust.config import WorkerConfig
+from ringfaust.kafka.admin import open_admin
 from ringfaust.spark.failed import told
 from ringfaust.spark.lake.store import LakeError
 from ringfaust.spark.lake.stream import lake_session, start, streams

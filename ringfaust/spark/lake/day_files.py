@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ringfaust.spark.arrow_lines import NotPlainError, read_plain_lines
-from ringfaust.spark.lake.survey import Record
+from ringfaust.spark.lake.profile import Record
 from ringfaust.spark.lake.tables import MOSTLY_DISTINCT, TRANSITIONS
 
 _COLUMNS = pa.schema(f for f in to_arrow_schema(TRANSITIONS.schema) if f.name != "date")

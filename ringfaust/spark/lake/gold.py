@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.spark.lake import minutes
-from ringfaust.spark.lake.lives import KEY, with_life
+from ringfaust.spark.lake.lifecycles import KEY, with_life
 from ringfaust.spark.lake.store import Marks, append, merge
 from ringfaust.spark.lake.tables import DELIVERIES, EVICTIONS, MESSAGES, read
 

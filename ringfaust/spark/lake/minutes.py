@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ringfaust.spark.lake.lives import KEY
+from ringfaust.spark.lake.lifecycles import KEY
 from ringfaust.spark.lake.store import merge
 from ringfaust.spark.lake.tables import COUNTED, QUEUE_MINUTES, QUEUES, read
 from ringfaust.spark.lines import is_refusal

@@ -12,9 +12,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from ringfaust.protocol import headers as h
 from ringfaust.spark.lake.store import Marks, append
 from ringfaust.spark.lake.tables import QUARANTINE, RECORDS, REPEATS, read
-from ringfaust.wire import headers as h
 
 STREAM = "outputs"
 _PREFIX = len(h.PREFIX) + 1

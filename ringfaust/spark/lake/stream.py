@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ringfaust.app.config import WorkerConfig
+from ringfaust.config import WorkerConfig
+from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import gold, records, transitions
 from ringfaust.spark.lake.store import LakeError, Marks, append, compact, create_tables, is_folder
 from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT
-from ringfaust.wire.record import Role
 
 _SETTINGS = {
     # Of two headers with one name the last counts (protocol.md, What comes out).

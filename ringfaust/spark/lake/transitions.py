@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ringfaust.spark.lake import short_way
+from ringfaust.spark.lake import arrow_writer as short_way
+from ringfaust.spark.lake.profile import Record, as_text, step_of, survey
 from ringfaust.spark.lake.store import Marks, append
-from ringfaust.spark.lake.survey import Record, as_text, step_of, survey
 from ringfaust.spark.lake.tables import QUARANTINE, REPEATS, TRANSITIONS, read
 from ringfaust.spark.lines import read_lines
 

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.spark.audit.accounts import STATES
-from ringfaust.spark.audit.lives import once
+from ringfaust.spark.audit.lifecycles import once
 from ringfaust.spark.audit.verdict import Verdict
 
 TOP = 6

@@ -12,9 +12,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.core.catalog import Fields
 from ringfaust.errors import BadSetting, RingfaustError
+from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.lake import tables
 from ringfaust.spark.lines import read_lines
@@ -32,7 +33,6 @@ from ringfaust.spark.rewind.moment import (
 )
 from ringfaust.spark.rewind.whatif import check_changes, what_if
 from ringfaust.spark.session import open_session
-from ringfaust.wire.record import Role
 
 
 class BadQuestion(RingfaustError):

@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import NamedTuple
 
-from ringfaust.core import command as c
-from ringfaust.core import effect as e
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
 from ringfaust.core.catalog import Catalog, Fields
 from ringfaust.core.engine import Engine
 from ringfaust.core.model import DeadReason, Delivery, EvictReason
 from ringfaust.core.state import State
 from ringfaust.errors import RingfaustError
-from ringfaust.hosts.store import ByteStore, MemoryKeyValue
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 
 CHANGEABLE = ("ring_size", "evict", "shrink", "scheduled_when_full", "max_attempts")
 """Settings that can be asked about: what they do does not depend on what consumers do with it."""

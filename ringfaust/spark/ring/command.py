@@ -13,9 +13,8 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig
-from ringfaust.app.topics import check_topics
-from ringfaust.app.worker import WrongTopics
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.topics import check_topics
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.failed import told
 from ringfaust.spark.ring import move
@@ -23,6 +22,7 @@ from ringfaust.spark.ring.job import STATE, JobSettings, hopping_routes, start_j
 from ringfaust.spark.ring.starts import Identity, log_ends, note_start, numbers_in, settle_identity
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_asked
+from ringfaust.worker.app import WrongTopics
 
 _LEAST_SPARK = (4, 0, 2)
 _POLL_SECONDS = 1

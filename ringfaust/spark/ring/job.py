@@ -14,15 +14,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig
-from ringfaust.hosts.road import RoadMap
-from ringfaust.hosts.spark.columns import HEADER_COLUMNS, LAYOUTS
-from ringfaust.hosts.spark.processor import OUTPUT, RingProcessor
-from ringfaust.hosts.spark.turn import Plan, Start
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.processor.processor import ProcessorConfig
+from ringfaust.protocol.partitioner import partition_of_queue
+from ringfaust.protocol.records import Role
+from ringfaust.protocol.routes import PART, Route
+from ringfaust.spark.columns import HEADER_COLUMNS, LAYOUTS
 from ringfaust.spark.kafka import client_options, stream_topics
-from ringfaust.wire.home import home_partition
-from ringfaust.wire.record import Role
-from ringfaust.wire.route import PART, Route
+from ringfaust.spark.ring.micro_batch import Plan, Start
+from ringfaust.spark.ring.operator import OUTPUT, RingOperator
 
 OUR_OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)
 """The job's outputs; changelog and hop are Spark's own state and shuffle."""
@@ -92,7 +92,7 @@ def start_job(
         offsets: where a job without checkpoint begins, by topic and partition; -2 is the earliest.
     """
     direct, hopping = queues.split_routes(worker.partitions)
-    road_map = RoadMap(
+    processor_config = ProcessorConfig(
         control_topic=worker.topic(Role.CONTROL),
         hop_topic="",  # the shuffle brings those records home
         routes=[*direct, *hopping],
@@ -101,7 +101,7 @@ def start_job(
         spread=frozenset(route.topic for route in hopping),
     )
     plan = Plan(
-        road_map=road_map,
+        processor_config=processor_config,
         catalog=queues.catalog(),
         cache_bytes=worker.cache_bytes // worker.partitions,
         starts=starts,
@@ -127,10 +127,10 @@ def start_job(
         # It believes that of an initial state nothing but the group is needed.
         spark.conf.set("spark.sql.optimizer.excludedRules", _COLUMN_PRUNING)
     outputs = _seated(rows, seat_of).transformWithStateInPandas(
-        statefulProcessor=RingProcessor(plan, topics, seat_of),
+        statefulProcessor=RingOperator(plan, topics, seat_of),
         outputStructType=OUTPUT,
         outputMode="Append",
-        timeMode="None" if road_map.log_is_clock else "ProcessingTime",
+        timeMode="None" if processor_config.log_is_clock else "ProcessingTime",
         initialState=None if state is None else _seated(state, seat_of),
     )
     writer = (
@@ -199,7 +199,7 @@ def _home(routes: list[Route], partitions: int) -> Column:
 
     @pandas_udf("int")  # type: ignore[call-overload, untyped-decorator]
     def home(names: pd.Series) -> pd.Series:
-        return names.map(cache(lambda name: home_partition(name, partitions)))
+        return names.map(cache(lambda name: partition_of_queue(name, partitions)))
 
     queue = F.coalesce(*(F.when(F.col("topic") == r.topic, _queue_name(r)) for r in routes))
     own = F.col("partition") % partitions

@@ -17,23 +17,17 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.app.config import QueuesConfig, WorkerConfig
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import RingfaustError
-from ringfaust.hosts.faust.commit import Committer
-from ringfaust.hosts.group_offsets import group_offsets
-from ringfaust.hosts.road import POSITIONS_KEY, read_positions
-from ringfaust.hosts.spark.leaves import Leaves
-from ringfaust.hosts.spark.turn import is_own, waiting_topics
+from ringfaust.kafka.offsets import group_offsets
+from ringfaust.kafka.transactions import Committer
+from ringfaust.processor.processor import POSITIONS_KEY, read_positions
+from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.ring.job import hopping_routes, seats, topics_at_home
-from ringfaust.spark.ring.starts import (
-    log_ends,
-    numbers_in,
-    read_identity,
-    read_text,
-    record_ends,
-)
-from ringfaust.wire.record import Role
+from ringfaust.spark.ring.micro_batch import is_own, waiting_topics
+from ringfaust.spark.ring.pages import Leaves
+from ringfaust.spark.ring.starts import log_ends, numbers_in, read_identity, read_text, record_ends
 
 _EARLIEST = -2
 

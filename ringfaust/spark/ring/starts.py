@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from ringfaust.errors import RingfaustError
-from ringfaust.hosts.spark.turn import Start
+from ringfaust.spark.ring.micro_batch import Start
 
 _FILE = "ringfaust/starts.json"
 _IDENTITY = "ringfaust/job.json"

@@ -1,1 +1,0 @@
-"""What runs: the command line, the demo and the embedded broker."""

@@ -1,0 +1,1 @@
+"""The command line. It sits on top: nothing imports it."""

@@ -1,0 +1,175 @@
+"""`queues.yaml`: which queues there are, what they are set to, and what feeds them.
+
+It must be the same on all workers of an application, because any of them may own any queue.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from ringfaust.config.documents import Settings, refuse, shown, suggestion
+from ringfaust.config.routes import Route
+from ringfaust.core import limits
+from ringfaust.core.address import SEPARATOR, queue_name
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.model import FIELD_NAMES, QueueSpec
+from ringfaust.errors import BadSetting
+from ringfaust.protocol.routes import Route as ProtocolRoute
+
+
+def _pattern(name: str) -> str:
+    if not name or len(name) > limits.NAME_CHARS or "\0" in name:
+        raise refuse(f"a queue's name has from 1 to {limits.NAME_CHARS} characters, none NUL")
+    for word in name.split("."):
+        if len(word) > 1 and ("*" in word or "#" in word):
+            raise refuse(
+                f"{shown(word)}: * and # each stand for whole words between dots, such as "
+                "departures.*"
+            )
+    if SEPARATOR in name:
+        raise refuse(
+            f"{shown(name)} is the queue of an address: declare it as addresses."
+            f"{name.replace(SEPARATOR, '.subscriptions.', 1)}"
+        )
+    return name
+
+
+def _subscription(name: str) -> str:
+    if not name or SEPARATOR in name or {"*", "#"} & set(name.split(".")):
+        raise refuse(f"{shown(name)} cannot name a queue of an address: patterns and :: are none")
+    return _pattern(name)
+
+
+def _queue_fields(fields: dict[str, object]) -> dict[str, object]:
+    compat = {"compat": "artemis"} if fields.get("compat") == "artemis" else {}
+    for name, value in fields.items():
+        if name not in FIELD_NAMES:
+            raise refuse(f"there is no such setting; {suggestion(name, FIELD_NAMES)}", name)
+        try:
+            QueueSpec().with_fields({name: value, **compat})
+        except BadSetting as error:
+            raise refuse(f"is {shown(value)}: {error.advice}", name) from None
+    return fields
+
+
+def _nothing_is_empty(value: object) -> object:
+    """In YAML `orders:` with nothing behind it is null; it means an entry without fields."""
+    return {} if value is None else value
+
+
+_Pattern = Annotated[str, AfterValidator(_pattern)]
+_Fields = Annotated[
+    dict[str, object], BeforeValidator(_nothing_is_empty), AfterValidator(_queue_fields)
+]
+_Table = Annotated[dict[_Pattern, _Fields], BeforeValidator(_nothing_is_empty)]
+_Subscriptions = Annotated[
+    dict[Annotated[str, AfterValidator(_subscription)], _Fields], BeforeValidator(_nothing_is_empty)
+]
+
+
+class Address(Settings):
+    """One of `addresses`: what is sent to it is copied to each of its queues (R70)."""
+
+    routing: Literal["multicast", "anycast"] = "multicast"
+    compat: Literal["default", "artemis"] = "default"
+    retroactive_count: Annotated[int, Field(ge=0, le=limits.RETAINED)] = 0
+    """How many messages it keeps for queues that are made later (R71)."""
+    subscriptions: _Subscriptions = {}
+    """Its queues that are there from the beginning: fields by name."""
+
+    @model_validator(mode="after")
+    def _anycast_has_one(self) -> Self:
+        if self.routing == "anycast" and len(self.subscriptions) > 1:
+            raise refuse("an anycast address has one queue; multicast has many", "subscriptions")
+        return self
+
+
+_Address = Annotated[Address, BeforeValidator(_nothing_is_empty)]
+_Addresses = Annotated[dict[_Pattern, _Address], BeforeValidator(_nothing_is_empty)]
+
+
+class QueuesConfig(Settings):
+    """`queues.yaml`: which queues there are, what they are set to, and what feeds them."""
+
+    routes: Annotated[tuple[Route, ...], Field(strict=False)] = ()
+    queues: _Table = {}
+    """Fields by queue name; a pattern declares all queues that match."""
+    addresses: _Addresses = {}
+    """What can be sent to beside queues, by name; a pattern declares all that match."""
+    settings: _Table = {}
+    """Fields by pattern for queues that are declared elsewhere (R72)."""
+
+    @model_validator(mode="after")
+    def _one_route_for_a_topic(self) -> Self:
+        seen: set[str] = set()
+        for index, route in enumerate(self.routes):
+            if route.topic in seen:
+                raise refuse(
+                    f"topic {route.topic!r} stands in two routes, but a record goes to one queue: "
+                    "keep one of them",
+                    "routes",
+                    index,
+                    "topic",
+                )
+            seen.add(route.topic)
+        return self
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        for name in self.queues:
+            if name in self.addresses:
+                raise refuse("is an address too, and a send could mean either", "queues", name)
+        return self
+
+    @model_validator(mode="after")
+    def _queues_of_addresses_have_names(self) -> Self:
+        for address, given in self.addresses.items():
+            for name in given.subscriptions:
+                if len(queue_name(address, name)) > limits.NAME_CHARS:
+                    raise refuse(
+                        f"{shown(queue_name(address, name))} is too long: a queue's name, with its "
+                        f"address and ::, has at most {limits.NAME_CHARS} characters",
+                        "addresses",
+                        address,
+                        "subscriptions",
+                        name,
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _routes_lead_somewhere(self) -> Self:
+        declared = [*self.queues, *self.addresses]
+        for index, route in enumerate(self.routes):
+            if not any(route.may_lead_to(pattern) for pattern in declared):
+                known = suggestion(route.queue, declared) if declared else "there are none"
+                raise refuse(
+                    f"is {shown(route.queue)}, but no entry of `queues` or `addresses` declares "
+                    f"that; {known}",
+                    "routes",
+                    index,
+                    "queue",
+                )
+        return self
+
+    def split_routes(self, partitions: int) -> tuple[list[ProtocolRoute], list[ProtocolRoute]]:
+        """Those whose records are at home already, and those whose records take the hop.
+
+        Args:
+            partitions: of the application's topics.
+        """
+        direct: list[ProtocolRoute] = []
+        hopping: list[ProtocolRoute] = []
+        for route in self.routes:
+            ours = hopping if route.needs_hop(partitions) else direct
+            ours.append(ProtocolRoute(route.topic, route.queue))
+        return direct, hopping
+
+    def catalog(self) -> Catalog:
+        """The declared queues and addresses and their settings, as the engine asks for them."""
+        return Catalog(
+            self.queues,
+            self.settings,
+            {name: given.model_dump(exclude_unset=True) for name, given in self.addresses.items()},
+        )

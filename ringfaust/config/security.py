@@ -1,0 +1,167 @@
+"""How a process proves itself to the brokers. Secrets stay in the environment, never in a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from ringfaust.config.documents import ConfigError, Fault, Settings, refuse
+
+
+class _Secret(str):
+    """Text that does not show itself where data are printed for people."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'…hidden…'"
+
+
+def _home(path: Path | None) -> Path | None:
+    return path.expanduser() if path else None
+
+
+_OptionalPath = Annotated[Path | None, Field(strict=False), AfterValidator(_home)]
+
+
+class Security(Settings):
+    """How this process proves itself to the brokers. No secret is in here, only where it is."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    ca_file: _OptionalPath = None
+    """Certificates of those who sign the brokers' own (PEM); none: those of the system."""
+    cert_file: _OptionalPath = None
+    key_file: _OptionalPath = None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    username: str | None = None
+    password_env: str | None = Field(default=None, repr=False)
+    """Name of the environment variable that holds the password."""
+
+    @field_validator("password_env")
+    @classmethod
+    def _names_a_variable(cls, name: str | None) -> str | None:
+        # The value is not shown: somebody may have written the password itself.
+        if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise refuse(
+                "must be the name of an environment variable, such as KAFKA_PASSWORD, and never "
+                "the password itself"
+            )
+        return name
+
+    @model_validator(mode="after")
+    def _fits_the_protocol(self) -> Self:
+        tls = [name for name in ("ca_file", "cert_file", "key_file") if getattr(self, name)]
+        sasl = [name for name in ("username", "password_env") if getattr(self, name) is not None]
+        if tls and "SSL" not in self.protocol.split("_"):
+            raise refuse(f"is not used by protocol {self.protocol}; did you mean SSL?", tls[0])
+        if sasl and not self.protocol.startswith("SASL"):
+            raise refuse(
+                f"is not used by protocol {self.protocol}; did you mean SASL_SSL?", sasl[0]
+            )
+        if self.protocol.startswith("SASL") and len(sasl) < 2:
+            raise refuse(f"protocol {self.protocol} needs both username and password_env")
+        if bool(self.cert_file) != bool(self.key_file):
+            raise refuse("cert_file and key_file belong together: set both or none")
+        return self
+
+    def client_options(self) -> dict[str, object]:
+        """Keyword arguments for any aiokafka client; printing them does not show the password.
+
+        Raises:
+            ConfigError: a certificate cannot be loaded, or the password's variable is not set.
+        """
+        options: dict[str, object] = {"security_protocol": self.protocol}
+        if self.protocol.endswith("SSL"):
+            options["ssl_context"] = self._ssl_context()
+        if self.protocol.startswith("SASL"):
+            options["sasl_mechanism"] = self.sasl_mechanism
+            options["sasl_plain_username"] = self.username
+            options["sasl_plain_password"] = self._password()
+        return options
+
+    def java_options(self, prefix: str) -> dict[str, str]:
+        """The same for Kafka's Java clients, each name with the prefix before it.
+
+        Raises:
+            ConfigError: the client's certificate or key cannot be read, or not by Java, or the
+                password's variable is not set.
+        """
+        options: dict[str, str] = {"security.protocol": self.protocol}
+        if self.ca_file:
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca_file)}
+        if self.cert_file and self.key_file:
+            options |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": _pem("cert_file", self.cert_file),
+                "ssl.keystore.key": _pem("key_file", self.key_file, _JAVA_KEY),
+            }
+        if self.protocol.startswith("SASL"):
+            module = "plain.Plain" if self.sasl_mechanism == "PLAIN" else "scram.Scram"
+            user, password = map(_jaas_quoted, (self.username or "", self._password()))
+            options |= {
+                "sasl.mechanism": self.sasl_mechanism,
+                "sasl.jaas.config": f"org.apache.kafka.common.security.{module}LoginModule required"
+                f" username={user} password={password};",
+            }
+        return {prefix + name: _Secret(value) for name, value in options.items()}
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ValueError) as error:
+            raise _cannot_load("ca_file", self.ca_file, error) from None
+        if self.cert_file:
+            try:
+                # An empty password, so that a locked key is an error and not a question.
+                context.load_cert_chain(self.cert_file, self.key_file, password="")
+            except (OSError, ValueError) as error:
+                raise _cannot_load("cert_file", self.cert_file, error) from None
+        return context
+
+    def _password(self) -> _Secret:
+        password = os.environ.get(self.password_env or "")
+        if not password:
+            raise ConfigError(
+                "worker.yaml",
+                [
+                    Fault(
+                        "security.password_env",
+                        "the environment variable that it names is not set or empty: set it to "
+                        "the password before the start",
+                    )
+                ],
+            )
+        return _Secret(password)
+
+
+_JAVA_KEY = "-----BEGIN PRIVATE KEY-----"
+
+
+def _pem(field: str, path: Path, needed: str = "-----BEGIN") -> str:
+    """The text of a PEM file; what Java would refuse in words of its own is told in ours."""
+    try:
+        text = path.read_text("ascii")
+    except (OSError, ValueError) as error:
+        raise _cannot_load(field, path, error) from None
+    if needed not in text:
+        advice = (
+            f"has no line {needed}, which Kafka's Java client needs; for a key, "
+            "`openssl pkcs8 -topk8 -nocrypt -in OLD -out NEW` makes such a file"
+        )
+        raise _cannot_load(field, path, ValueError(advice))
+    return text
+
+
+def _jaas_quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _cannot_load(field: str, path: Path | None, error: Exception) -> ConfigError:
+    reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+    return ConfigError("worker.yaml", [Fault(f"security.{field}", f"{path}: {reason}")])

@@ -1,0 +1,1 @@
+"""Where the rules of `compat: artemis` differ from the default ones."""

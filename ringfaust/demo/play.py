@@ -1,0 +1,253 @@
+"""The demo's course: topics, worker, gates, flights, rest, proof."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from ringfaust.config import WorkerConfig, load
+from ringfaust.config.topics import create_topics
+from ringfaust.demo.background import Start, background
+from ringfaust.demo.consumers import ClosingConsumer, DemoConsumer, EvictedReader, WaveringConsumer
+from ringfaust.demo.control_client import ControlClient
+from ringfaust.demo.dashboard import RING_SIZE, Dashboard, Scene
+from ringfaust.demo.flights import Record, extra_records, partition_of, replay
+from ringfaust.demo.report import Outcome
+from ringfaust.errors import RingfaustError
+from ringfaust.protocol.records import Role
+from ringfaust.testing.accounts.proof import Proof
+from ringfaust.testing.accounts.prove import prove
+from ringfaust.testing.process import WorkerProcess
+
+PARTITIONS = 4
+QUIET_CARRIER = "OO"
+"""SkyWest left New York 32 times in the year: its ring never fills."""
+
+_POLL_SECONDS = 0.25
+_COUNTS_SECONDS = 0.5
+_STUCK_SECONDS = 60.0
+_MOST_LISTED = 10_000
+BATCH_BYTES = 400_000
+
+
+class Stuck(RingfaustError):
+    """What should have happened did not for a long time."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"The demo waited {_STUCK_SECONDS:.0f} s in vain until {what}.")
+
+
+def write_config(folder: Path, application: str, servers: str, topic: str) -> None:
+    """The two files that a user would write for this; flights come from `topic`."""
+    queues = {
+        "routes": [{"topic": topic, "queue": "departures.{key}"}],
+        "queues": {"departures.*": {"ring_size": RING_SIZE}},
+    }
+    worker = {
+        "application": application,
+        "bootstrap_servers": servers,
+        "partitions": PARTITIONS,
+        "data_dir": str(folder / "data"),
+    }
+    (folder / "queues.yaml").write_text(yaml.safe_dump(queues), "utf-8")
+    (folder / "worker.yaml").write_text(yaml.safe_dump(worker), "utf-8")
+
+
+class Play:
+    """One run of the demo against brokers that are up.
+
+    Args:
+        folder: has the configuration, and takes all that is temporary.
+        flights: the flights, perhaps still being read.
+        scene: is kept up to date.
+        board: shows it.
+    """
+
+    def __init__(
+        self, folder: Path, flights: Future[list[Record]], scene: Scene, board: Dashboard
+    ) -> None:
+        self._folder = folder
+        self._flights = flights
+        self._config, self._queues = load(folder)
+        self._topic = self._queues.routes[0].topic
+        self._scene = scene
+        self._board = board
+        self._client = {"bootstrap_servers": self._config.bootstrap_servers}
+
+    async def run(self, *, own_broker: bool) -> Outcome:
+        """Everything, from the topics to the proof.
+
+        Raises:
+            RingfaustError: it could not be brought to its end.
+            KafkaError: the brokers stopped to answer.
+        """
+        self._board.say("making topics, starting a worker")
+        await create_topics(self._config, self._queues)
+        producer = AIOKafkaProducer(
+            **self._client, enable_idempotence=True, max_batch_size=BATCH_BYTES
+        )
+        worker = WorkerProcess(self._folder, self._folder / "worker.log")
+        worker.start()
+        try:
+            async with producer, background() as start:
+                start(watch_worker(worker))
+                start(self._board.show())
+                return await self._course(start, producer, own_broker)
+        finally:
+            worker.stop()
+
+    async def _course(self, start: Start, producer: AIOKafkaProducer, own_broker: bool) -> Outcome:
+        servers, application = self._config.bootstrap_servers, self._config.application
+        desk = ControlClient(servers, application, producer)
+        reader = EvictedReader(servers, application)
+        self._scene.evicted = reader.by_queue
+        start(desk.read())
+        start(reader.read())
+        gates = await self._open_gates(start, desk)
+        flights = await asyncio.wrap_future(self._flights)
+        extras = extra_records(QUIET_CARRIER)
+        queues = sorted({f"departures.{r.key.decode()}" for r in (*extras, *flights)})
+        start(watch_counts(desk, queues, self._scene))
+        await self._replay(producer, [*extras, *flights], gates)
+        held = await self._rest(desk, gates, queues)
+        proof = await self._prove(held)
+        evicted = sum(row.evicted for row in proof.rows.values())
+
+        async def all_read() -> bool:
+            return reader.by_queue.total() >= evicted
+
+        what = f"the independent consumer has read {evicted:,} evicted records"
+        await until(what, all_read, reader.by_queue.total)
+        return Outcome(
+            proof=proof,
+            flights=len(flights),
+            extras=len(extras),
+            held=held,
+            evicted=reader.by_queue,
+            application=application,
+            servers=servers,
+            own_broker=own_broker,
+        )
+
+    async def _open_gates(self, start: Start, desk: ControlClient) -> list[DemoConsumer]:
+        """The slow consumers, attached: with that the worker is known to be up."""
+        say = self._board.say
+        gates = [
+            DemoConsumer(desk, "departures.UA", say),
+            WaveringConsumer(desk, "departures.B6", say),
+            ClosingConsumer(desk, "departures.DL", say),
+        ]
+        await asyncio.gather(*(gate.attach() for gate in gates))
+        for gate in gates:
+            start(gate.serve())
+            start(gate.stay_alive())
+        return gates
+
+    async def _replay(
+        self, producer: AIOKafkaProducer, records: list[Record], gates: Collection[DemoConsumer]
+    ) -> None:
+        """Send everything, and wait until the worker has it all behind it.
+
+        A gate rests when the flights of its partition are through; what it holds then, it keeps.
+        """
+        scene, board = self._scene, self._board
+        scene.total, scene.phase = len(records), "replaying"
+        board.say(f"replaying {len(records):,} records to {self._topic} at full speed")
+        async with background() as start:
+            start(watch_through(self._config, self._topic, scene))
+            await replay(producer, self._topic, PARTITIONS, records)
+            board.say("the producer is done: all records are acknowledged by the broker")
+            sent = Counter(partition_of(record.key, PARTITIONS) for record in records)
+
+            async def all_through() -> bool:
+                for gate in gates:
+                    home = partition_of(gate.key, PARTITIONS)
+                    if scene.positions[home] >= sent[home]:
+                        gate.rest()
+                return scene.through >= scene.total
+
+            await until("the worker has read all flights", all_through, lambda: scene.through)
+        board.say(f"all {scene.total:,} are through the rings")
+
+    async def _rest(
+        self, desk: ControlClient, gates: Collection[DemoConsumer], queues: Collection[str]
+    ) -> dict[str, dict[str, Any]]:
+        """Wait until nothing moves any more; then what each queue holds."""
+
+        async def nothing_moves() -> bool:
+            counts = (await desk.listing(f"departures.{QUIET_CARRIER}", 0))["counts"]
+            calls_are_over = counts["scheduled"] == 1 and counts["expired"] == 1
+            return calls_are_over and all(gate.at_rest for gate in gates)
+
+        await until("announcements have come due and gates rest", nothing_moves)
+        listings = await asyncio.gather(*(desk.listing(queue, _MOST_LISTED) for queue in queues))
+        return dict(zip(queues, listings, strict=True))
+
+    async def _prove(self, held: dict[str, dict[str, Any]]) -> Proof:
+        scene = self._scene
+        self._board.say("at rest; reading everything back to prove the accounts")
+
+        def progress(role: Role, records: int) -> None:
+            scene.phase = f"proving, {role} topic"
+            scene.read_back += records
+
+        proof = await prove(self._config, [self._topic], held, progress=progress)
+        self._board.say(f"{scene.read_back:,} records read back and balanced")
+        return proof
+
+
+async def watch_through(config: WorkerConfig, topic: str, scene: Scene) -> None:
+    """Keep up how far the worker has come, by the offsets it commits as a consumer group."""
+    tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    admin = AIOKafkaAdminClient(bootstrap_servers=config.bootstrap_servers)
+    try:
+        await admin.start()
+        while True:
+            found = await admin.list_consumer_group_offsets(config.application, partitions=tps)
+            for tp, entry in found.items():
+                scene.positions[tp.partition] = max(entry.offset, 0)
+            await asyncio.sleep(_POLL_SECONDS)
+    finally:
+        await admin.close()
+
+
+async def watch_counts(desk: ControlClient, queues: Collection[str], scene: Scene) -> None:
+    """Ask the worker for its counts, to have something to show meanwhile."""
+    while True:
+        listings = await asyncio.gather(*(desk.listing(queue, 0) for queue in queues))
+        for queue, listed in zip(queues, listings, strict=True):
+            scene.counts[queue] = listed["counts"]
+        await asyncio.sleep(_COUNTS_SECONDS)
+
+
+async def watch_worker(worker: WorkerProcess) -> None:
+    """See that it runs. Raises WorkerFailed when it does not."""
+    while True:
+        worker.check()
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def until(
+    what: str, done: Callable[[], Awaitable[bool]], progress: Callable[[], int] = lambda: 0
+) -> None:
+    """Wait until it is done.
+
+    Raises:
+        Stuck: it is not, and there was no progress, for a long time.
+    """
+    loop = asyncio.get_running_loop()
+    last, since = progress(), loop.time()
+    while not await done():
+        if progress() != last:
+            last, since = progress(), loop.time()
+        elif loop.time() - since > _STUCK_SECONDS:
+            raise Stuck(what)
+        await asyncio.sleep(_POLL_SECONDS)

@@ -1,0 +1,89 @@
+"""Commands of `ringfaust` as a user types them: shown, run, and quiet when all is well."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from ringfaust.demo.dashboard import Dashboard
+from ringfaust.errors import RingfaustError
+
+_LOG_LINES = 30
+_PLAIN_COLUMNS = 120
+"""Where no terminal says how wide it is: the audit's table is the widest."""
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For Java: it ends before thorough compiling pays, and two cores have better things to do."""
+
+
+class CommandFailed(RingfaustError):
+    """A command of the demo could not do its work. What to do: read the end of its log, below."""
+
+    def __init__(self, command: str, status: int, log: Path) -> None:
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            tail = "".join(deque(lines, _LOG_LINES)).rstrip()
+        super().__init__(
+            f"`{command}` ended with status {status}. All it said is in {log}; its end:\n{tail}"
+        )
+
+
+class Commands:
+    """Runs commands one after the other, in one folder.
+
+    Args:
+        board: shows them.
+        folder: where they run; paths in commands are relative to it.
+        log: file for what they say beside their result; begun anew.
+    """
+
+    def __init__(self, board: Dashboard, folder: Path, log: Path) -> None:
+        self.board = board
+        self.folder = folder
+        self.log = log
+        log.write_bytes(b"")
+
+    def show(self, *arguments: str) -> str:
+        """Show a command as a line, without running it."""
+        command = " ".join(("ringfaust", *arguments))
+        self.board.say(f"$ {command}")
+        return command
+
+    def run(self, *arguments: str, verdict: bool = False) -> subprocess.CompletedProcess[str]:
+        """Show a command, run it, and wait for its end.
+
+        Args:
+            arguments: without the leading `ringfaust`.
+            verdict: its status 1 is an answer, and no failure.
+
+        Raises:
+            CommandFailed: it did not end well.
+        """
+        command = self.show(*arguments)
+        console = self.board.console
+        columns = console.width if console.is_terminal else _PLAIN_COLUMNS
+        progress = Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+            console=console, transient=True, disable=not console.is_terminal,
+        )  # fmt: skip
+        with self.log.open("ab") as log, progress:
+            progress.add_task(" ".join(arguments[:2]), total=None)
+            log.write(f"$ {command}\n".encode())
+            log.flush()
+            done = subprocess.run(
+                [sys.executable, "-m", "ringfaust", *arguments],
+                cwd=self.folder,
+                env={"JDK_JAVA_OPTIONS": _SHORT_LIVED, **os.environ, "COLUMNS": str(columns)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                check=False,
+            )
+            log.write(done.stdout.encode())
+        if done.returncode and not (verdict and done.returncode == 1):
+            raise CommandFailed(command, done.returncode, self.log)
+        return done

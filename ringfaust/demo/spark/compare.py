@@ -1,0 +1,143 @@
+"""What two applications evicted of the same flights, record by record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from ringfaust.config import WorkerConfig, load
+from ringfaust.demo.dashboard import RING_SIZE
+from ringfaust.demo.flights import Record
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Role
+
+_TIMES = {h.ENQUEUED_MS, h.TIME_MS, h.AGE_MS}
+"""When each of them did it: that differs."""
+_IDENTITY = (h.QUEUE, h.SEQUENCE, h.SOURCE)
+
+
+class Evicted(NamedTuple):
+    """A record of an evicted topic, without times."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+    def header(self, name: str) -> str:
+        """What it says under this name."""
+        return dict(self.headers)[name].decode()
+
+
+class Row(NamedTuple):
+    """What became of a queue's flights."""
+
+    queue: str
+    flights: int
+    by_worker: int
+    by_job: int
+    difference: str
+    """The first one, in words; empty if there is none."""
+
+
+@dataclass
+class Comparison:
+    """Of all queues."""
+
+    rows: list[Row] = field(default_factory=list)
+    repeats: int = 0
+    """Records that the job wrote again, word for word, as its sink may."""
+
+
+async def compare(worker_folder: Path, job_folder: Path, flights: Sequence[Record]) -> Comparison:
+    """Read both evicted topics, partition by partition, and compare them.
+
+    Args:
+        worker_folder: configuration of the worker's application.
+        job_folder: configuration of the job's.
+        flights: what was sent; each ring keeps the last of them, so many are evicted.
+
+    Raises:
+        KafkaError: the brokers stopped to answer.
+    """
+    worker, job = load(worker_folder)[0], load(job_folder)[0]
+    sent = Counter(f"departures.{flight.key.decode()}" for flight in flights)
+    found = Comparison()
+    async with AIOKafkaConsumer(
+        bootstrap_servers=worker.bootstrap_servers, isolation_level="read_committed"
+    ) as consumer:
+        for partition in range(worker.partitions):
+            ours = _by_queue(await _read(consumer, worker, partition))
+            records = await _read(consumer, job, partition)
+            theirs = _by_queue(once := list(without_repeats(records)))
+            found.repeats += len(records) - len(once)
+            for queue in ours | theirs:
+                found.rows.append(
+                    _row(queue, sent.pop(queue, 0), ours.get(queue, []), theirs.get(queue, []))
+                )
+    found.rows += [_row(queue, count, [], []) for queue, count in sent.items()]
+    return found
+
+
+async def _read(consumer: AIOKafkaConsumer, config: WorkerConfig, partition: int) -> list[Evicted]:
+    place = TopicPartition(config.topic(Role.EVICTED), partition)
+    consumer.assign([place])
+    await consumer.seek_to_beginning(place)
+    end = (await consumer.end_offsets([place]))[place]
+    found: list[Evicted] = []
+    while await consumer.position(place) < end:
+        fetched = await consumer.getmany(place, timeout_ms=500)
+        found += map(_without_times, fetched.get(place, ()))
+    return found
+
+
+def _without_times(record: ConsumerRecord) -> Evicted:
+    headers = tuple((name, value) for name, value in record.headers if name not in _TIMES)
+    return Evicted(record.key, record.value, headers)
+
+
+def without_repeats(records: Sequence[Evicted]) -> Iterator[Evicted]:
+    """The first of each; one of the same identity that is not equal is no repeat, and stays."""
+    known: dict[tuple[bytes, ...], Evicted] = {}
+    for record in records:
+        headers = dict(record.headers)
+        identity = tuple(headers[name] for name in _IDENTITY)
+        if known.get(identity) != record:
+            known.setdefault(identity, record)
+            yield record
+
+
+def _by_queue(records: Sequence[Evicted]) -> dict[str, list[Evicted]]:
+    found: dict[str, list[Evicted]] = {}
+    for record in records:
+        found.setdefault(record.header(h.QUEUE), []).append(record)
+    return found
+
+
+def _row(queue: str, flights: int, ours: list[Evicted], theirs: list[Evicted]) -> Row:
+    return Row(queue, flights, len(ours), len(theirs), difference(flights, ours, theirs))
+
+
+def difference(flights: int, ours: list[Evicted], theirs: list[Evicted]) -> str:
+    """The first difference of a queue, in words; empty if there is none.
+
+    Args:
+        flights: that were sent to it; its ring keeps the last of them.
+        ours: what the worker evicted, in order.
+        theirs: what the job evicted.
+    """
+    for number, (one, other) in enumerate(zip_longest(ours, theirs), 1):
+        if one != other:
+            return f"eviction {number} is {_told(one)} by the worker, {_told(other)} by the job"
+    if len(ours) != (expected := max(0, flights - RING_SIZE)):
+        return f"{expected:,} had to be evicted, {len(ours):,} were"
+    return ""
+
+
+def _told(record: Evicted | None) -> str:
+    return f"{record.key!r} {record.value!r} {record.headers}" if record else "missing"

@@ -1,1 +1,0 @@
-"""Hosts: they move bytes between the pure core and the world."""

@@ -1,1 +1,0 @@
-"""The Faust host: the rings as a stream worker."""

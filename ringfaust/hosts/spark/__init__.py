@@ -1,1 +1,0 @@
-"""The Spark host: the rings of a partition within a Structured Streaming job."""

@@ -1,0 +1,1 @@
+"""Java programs that ringfaust runs: finding a Java, and fetching pinned jars."""

@@ -1,0 +1,1 @@
+"""Everything that talks to Kafka outside Faust: transactions, readers, offsets, topics."""

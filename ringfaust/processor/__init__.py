@@ -1,0 +1,1 @@
+"""One partition, without I/O: records in, effects decided, records and rows out."""

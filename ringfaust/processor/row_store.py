@@ -1,0 +1,89 @@
+"""The state as sorted bytes: one `Store` for every host, over whatever keeps keys in order."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from ringfaust.core.table import Key, Row
+from ringfaust.protocol import stored_rows as stored
+
+
+class KeyValue(Protocol):
+    """A sorted map of bytes."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None."""
+
+    def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All items with keys >= `key`, in order."""
+
+
+class ByteStore:
+    """A core Store over a KeyValue."""
+
+    def __init__(self, data: KeyValue) -> None:
+        self._data = data
+
+    def get(self, row: Row) -> Any | None:
+        """The row's value, or None."""
+        raw = self._data.get(stored.write_key(row))
+        return None if raw is None else stored.read_value(row[0], raw)
+
+    def scan(self, kind: int, queue: str, lane: Any, after: Key | None, most: int) -> list[Any]:
+        """Up to `most` (key, value) pairs of one table in key order, from the first key > after."""
+        prefix = stored.table_prefix(kind, queue, lane)
+        start = prefix if after is None else stored.write_key((kind, queue, lane, after)) + b"\0"
+        rows = []
+        for key, raw in self._data.items_from(start):
+            if not key.startswith(prefix):
+                break
+            rows.append((stored.read_tail(kind, key[len(prefix) :]), stored.read_value(kind, raw)))
+            if len(rows) == most:
+                break
+        return rows
+
+
+def encode_writes(writes: Iterable[tuple[Row, Any | None]]) -> list[tuple[bytes, bytes | None]]:
+    """A batch's writes as bytes, in order; None deletes."""
+    return [
+        (stored.write_key(row), None if value is None else stored.write_value(row[0], value))
+        for row, value in writes
+    ]
+
+
+def without_bodies(
+    writes: Iterable[tuple[bytes, bytes | None]],
+) -> list[tuple[bytes, bytes | None]]:
+    """The same writes as the changelog has them (R82)."""
+    return [
+        (key, None if value is None else stored.without_body(key, value)) for key, value in writes
+    ]
+
+
+class MemoryKeyValue:
+    """A sorted map of bytes in memory."""
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes] = {}
+        self._keys: list[bytes] = []
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None."""
+        return self._values.get(key)
+
+    def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All items with keys >= `key`, in order."""
+        for found in self._keys[bisect_left(self._keys, key) :]:
+            yield found, self._values[found]
+
+    def apply(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Put and delete, in order."""
+        for key, value in writes:
+            if value is not None:
+                if key not in self._values:
+                    insort(self._keys, key)
+                self._values[key] = value
+            elif self._values.pop(key, None) is not None:
+                del self._keys[bisect_left(self._keys, key)]

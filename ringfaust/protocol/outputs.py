@@ -1,0 +1,148 @@
+"""Effects become records: dispatched, evicted, dead, replies. See docs/protocol.md for each header.
+
+The producer's key, value and headers go out as they came in; ours follow.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ringfaust.core import effects as e
+from ringfaust.core import limits
+from ringfaust.core.model import PLAIN, DeadReason, Message, time_of
+from ringfaust.errors import ProtocolError
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.control import VERSION
+from ringfaust.protocol.records import InRecord, OutRecord, Payload
+
+_PRIORITY = tuple((h.PRIORITY, b"%d" % priority) for priority in range(limits.PRIORITIES))
+
+
+def _headers(queue: str, message: Message, payload: Payload) -> list[tuple[str, bytes]]:
+    """The producer's headers, and what is said of the message on every output."""
+    headers = [
+        *payload.headers,
+        (h.QUEUE, queue.encode()),
+        (h.ID, message.id.encode()),
+        (h.SEQUENCE, b"%d" % message.sequence),
+        _PRIORITY[message.priority],
+        (h.ENQUEUED_MS, b"%d" % message.enqueued_ms),
+        (h.SOURCE, payload.source.encode()),
+    ]
+    if message.group:
+        headers.append((h.GROUP, message.group.encode()))
+    return headers
+
+
+def dispatched_record(effect: e.Dispatched) -> OutRecord:
+    """For the consumer that the message was handed to."""
+    delivery = effect.delivery
+    message = delivery.message
+    payload: Payload = message.payload
+    headers = _headers(effect.queue, message, payload)
+    headers += (
+        (h.CONSUMER, delivery.consumer.encode()),
+        (h.DELIVERY, b"%d" % delivery.number),
+        (h.ATTEMPT, b"%d" % message.attempts),
+        (h.HANDOVERS, b"%d" % message.handovers),
+    )
+    if message.handovers > 1:
+        headers.append((h.REDELIVERED, b"1"))
+    if message.expires_at_ms:
+        headers.append((h.EXPIRES_AT_MS, b"%d" % message.expires_at_ms))
+    if not message.persistent:
+        headers.append((h.DELIVERY_MODE, b"non_persistent"))
+    return payload.key, payload.value, headers
+
+
+def evicted_record(effect: e.Evicted) -> OutRecord:
+    """R6. `evicted_payload`: full has key, value and headers; reference the key; none neither."""
+    queue, message, reason, cause, ring_size, ready, at_ms, form = effect
+    payload: Payload = message.payload
+    if form != "full":
+        key = payload.key if form == "reference" else None
+        payload = payload._replace(key=key, value=None, headers=())
+    headers = _headers(queue, message, payload)
+    headers += (
+        (h.REASON, reason.encode()),
+        (h.CAUSE, cause.encode()),
+        (h.RING_SIZE, b"%d" % ring_size),
+        (h.READY, b"%d" % ready),
+        (h.TIME_MS, b"%d" % at_ms),
+        (h.AGE_MS, b"%d" % (at_ms - message.enqueued_ms)),
+        (h.HANDOVERS, b"%d" % message.handovers),
+    )
+    return payload.key, payload.value, headers
+
+
+def dead_record(effect: e.Dead | e.Expired, now_ms: int) -> OutRecord:
+    """R42."""
+    message = effect.message
+    payload: Payload = message.payload
+    expired = isinstance(effect, e.Expired)
+    reason = DeadReason.EXPIRED if expired else effect.reason  # type: ignore[union-attr]
+    text = "" if expired else effect.text  # type: ignore[union-attr]
+    headers = _headers(effect.queue, message, payload)
+    headers += (
+        (h.REASON, reason.encode()),
+        (h.TEXT, text.encode()),
+        (h.TIME_MS, b"%d" % now_ms),
+        (h.ATTEMPT, b"%d" % message.attempts),
+        (h.HANDOVERS, b"%d" % message.handovers),
+        (h.CONSUMER, effect.consumer.encode()),
+        (h.POSITION, _position(message)),
+    )
+    return payload.key, payload.value, headers
+
+
+def _position(message: Message) -> bytes:
+    """Where it stood among the ready of its priority (§1); nowhere if it was never due."""
+    if not message.position:
+        return b"none"
+    if message.position >= PLAIN:
+        return b"plain/%d" % message.sequence
+    due_ms = min(time_of(message.position), message.due_ms)  # with Artemis only the second is one
+    return b"due/%d/%d" % (due_ms, message.sequence)
+
+
+def undecodable_record(record: InRecord, error: ProtocolError, now_ms: int) -> OutRecord:
+    """A record that makes no sense; one that is too large goes by reference to its source."""
+    too_large = error.reason == "too_large"
+    headers = [
+        *(() if too_large else record.headers),
+        (h.SOURCE, f"{record.topic}/{record.partition}/{record.offset}".encode()),
+        (h.REASON, error.reason.encode()),
+        (h.TEXT, str(error).encode()),
+        (h.TIME_MS, b"%d" % now_ms),
+    ]
+    return (None, None, headers) if too_large else (record.key, record.value, headers)
+
+
+def reply_record(
+    reply: str, refused: e.Refused | None, answer: dict[str, Any] | None = None
+) -> OutRecord:
+    """The answer to a control command that asked for one, under its `reply` as key."""
+    body: dict[str, Any] = {"v": VERSION, "ok": True}
+    if refused is not None:
+        body = _refusal(refused)
+    if answer is not None:
+        body["answer"] = answer
+    value = json.dumps(body, separators=(",", ":")).encode()
+    return reply.encode(), value, []
+
+
+def refused_send_record(message_id: str, refused: e.Refused, by: str) -> OutRecord:
+    """Tells who sent a message that its queue does not take it, under the message's id (R62).
+
+    `by`: the record that has brought it, as in events.
+    """
+    body = _refusal(refused) | {"queue": refused.queue, "by": by}
+    return message_id.encode(), json.dumps(body, separators=(",", ":")).encode(), []
+
+
+def _refusal(refused: e.Refused) -> dict[str, Any]:
+    return {
+        "v": VERSION, "ok": False, "reason": refused.reason, "about": refused.about,
+        "text": refused.text,
+    }  # fmt: skip

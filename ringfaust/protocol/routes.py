@@ -1,0 +1,218 @@
+"""A producer's record becomes a send: which queue, which id, what its headers say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import NamedTuple
+
+from ringfaust.core import limits
+from ringfaust.core.commands import Send
+from ringfaust.errors import ProtocolError
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Headers, InRecord, Payload
+
+LOG_APPEND_TIME = 1
+"""aiokafka's timestamp_type of a record whose time is the broker's."""
+
+PROPERTIES_BYTES = 32_768
+"""Longest header of typed properties."""
+_DELIVERY_MODES = {b"persistent": True, b"non_persistent": False}
+_REDRIVES = 1_000_000_000
+
+
+class Route(NamedTuple):
+    """Records of `topic` go to the queue that the template names.
+
+    In the template `{topic}`, `{key}` and `{header:NAME}` stand for parts of the record; without
+    any it is the queue's name.
+    """
+
+    topic: str
+    queue: str
+
+
+PART = re.compile(r"\{(topic|key|header:[^{}]+)\}")
+
+
+def queue_namer(template: str) -> Callable[[InRecord], str]:
+    """Compile a route's template.
+
+    The function raises ProtocolError where a record lacks the part, or it is no UTF-8.
+    """
+    parts = PART.split(template)
+    if len(parts) == 1:
+        return lambda record: template
+
+    def name(record: InRecord) -> str:
+        return "".join(
+            _part(record, part) if index % 2 else part for index, part in enumerate(parts)
+        )
+
+    if len(parts) == 3:  # one part, as most: spares a generator for each record
+        before, only, after = parts
+        return lambda record: f"{before}{_part(record, only)}{after}"
+    return name
+
+
+def _part(record: InRecord, part: str) -> str:
+    if part == "topic":
+        return record.topic
+    if part == "key":
+        raw = record.key
+    else:
+        name = part.removeprefix("header:")
+        # As of ours, the last of several counts.
+        raw = next((value for key, value in reversed(record.headers) if key == name), None)
+    if raw is None:
+        raise ProtocolError(f"the route needs the record's {part}, which it does not have")
+    return _text(part, raw)
+
+
+def _text(name: str, raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError(f"{name} is not UTF-8: {raw[:40]!r}") from None
+
+
+def _check_name(queue: str) -> None:
+    if not queue or len(queue) > limits.NAME_CHARS or "\0" in queue:
+        raise ProtocolError(
+            f"a queue's name has from 1 to {limits.NAME_CHARS} characters: {queue[:80]!r}"
+        )
+
+
+def read_send(
+    record: InRecord, queue: str, source: str, now_ms: int, *, hopped: bool = False
+) -> Send:
+    """The send that a record asks for. `source` is its topic/partition/offset, and its default id.
+
+    `hopped`: it took the hop, so its headers tell where it came from and when. On any other topic
+    the same headers are no more than what an earlier application has left there.
+
+    Times count from the broker's timestamp where the topic has LogAppendTime, else from `now_ms`:
+    a producer with a wrong clock cannot move time (architecture 4).
+
+    Raises:
+        ProtocolError: the queue's name or a header of ours makes no sense.
+    """
+    _check_name(queue)
+    sent_ms = record.timestamp if record.timestamp_type == LOG_APPEND_TIME else now_ms
+    key, value, headers = record.key, record.value, record.headers
+    size = (len(key) if key else 0) + (len(value) if value else 0)
+    if not headers:
+        return Send(queue, source, sent_ms, 4, 0, 0, "", size, Payload(key, value, (), source))
+    kept, ours = _split(headers)
+    if hopped:
+        source = _name(ours, h.SOURCE, limits.ID_CHARS) or source
+        sent_ms = _whole(ours, h.TIME_MS, sent_ms, limits.TIME_MS)
+    size += sum(len(name) + len(value or b"") for name, value in kept)
+    if h.PROPERTIES in ours:
+        _check_properties(ours[h.PROPERTIES])
+    return Send(
+        queue,
+        _name(ours, h.ID, limits.ID_CHARS) or source,
+        sent_ms,
+        priority=_whole(ours, h.PRIORITY, 4, limits.PRIORITIES - 1),
+        due_ms=_time(ours, h.DELIVER_AT_MS, h.DELAY_MS, sent_ms),
+        expires_at_ms=_time(ours, h.EXPIRES_AT_MS, h.TTL_MS, sent_ms),
+        group=_name(ours, h.GROUP, limits.NAME_CHARS),
+        size_bytes=size,
+        payload=Payload(key, value, kept, source),
+        persistent=_is_persistent(ours.get(h.DELIVERY_MODE, b"persistent")),
+        xid=_name(ours, h.XID, limits.NAME_CHARS),
+        redrives=_whole(ours, h.REDRIVES, 0, _REDRIVES),
+    )
+
+
+def _split(headers: Headers) -> tuple[Headers, Mapping[str, bytes]]:
+    ours = {name: value or b"" for name, value in headers if name.startswith(h.PREFIX)}
+    if not ours:
+        return tuple(headers), ours
+    kept = tuple(pair for pair in headers if not pair[0].startswith(h.PREFIX) or pair[0] in h.KEPT)
+    return kept, ours
+
+
+def _is_persistent(raw: bytes) -> bool:
+    mode = _DELIVERY_MODES.get(raw)
+    if mode is None:
+        text = f"{h.DELIVERY_MODE} must be persistent or non_persistent, not {raw[:40]!r}"
+        raise ProtocolError(text)
+    return mode
+
+
+def _check_properties(raw: bytes) -> None:
+    """A JSON object, not too long, of text, truth values and numbers that Java has too."""
+    wanted = f"{h.PROPERTIES} must be a JSON object of text, numbers, true, false and null"
+    if len(raw) > PROPERTIES_BYTES:
+        raise ProtocolError(f"{wanted}, of at most {PROPERTIES_BYTES} bytes, not {len(raw)}")
+    try:
+        found = json.loads(raw.decode(), parse_constant=_no_number)  # nothing but UTF-8
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"{wanted}, not {raw[:40]!r}: {str(error)[:80]}") from None
+    if type(found) is not dict:
+        raise ProtocolError(f"{wanted}, not {raw[:40]!r}")
+    for name, value in found.items():
+        if not is_scalar(value):
+            raise ProtocolError(f"{wanted} (up to 64 bits), but {name[:40]!r} is {str(value)[:40]}")
+
+
+def is_scalar(value: object) -> bool:
+    """Can it be a property: text, a truth value, null, or a number that Java has too?"""
+    if isinstance(value, float):
+        return isfinite(value)
+    return -(2**63) <= value < 2**63 if isinstance(value, int) else isinstance(value, str | None)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _name(ours: Mapping[str, bytes], header: str, most: int) -> str:
+    raw = ours.get(header)
+    if raw is None:
+        return ""
+    text = _text(header, raw)
+    if len(text) > most or "\0" in text:
+        raise ProtocolError(f"{header} has at most {most} characters, none of them NUL")
+    return text
+
+
+def _whole(ours: Mapping[str, bytes], header: str, default: int, most: int) -> int:
+    raw = ours.get(header)
+    if raw is None:
+        return default
+    if not raw.isdigit() or len(raw) > 15 or int(raw) > most:
+        raise ProtocolError(f"{header} must be a whole number from 0 to {most}, not {raw[:40]!r}")
+    return int(raw)
+
+
+def _time(ours: Mapping[str, bytes], at: str, after: str, sent_ms: int) -> int:
+    """An absolute time, or one from the send on; 0 for none (R33, R50)."""
+    if at in ours:
+        return _whole(ours, at, 0, limits.TIME_MS)
+    raw = ours.get(after)
+    if raw is None or raw.startswith(b"-") and raw[1:].isdigit():
+        return 0  # a time in the past is no schedule (R33)
+    wait_ms = _whole(ours, after, 0, limits.TIME_MS - sent_ms)
+    return sent_ms + wait_ms if wait_ms else 0
+
+
+def hop_headers(record: InRecord, queue: str, sent_ms: int) -> list[tuple[str, bytes]]:
+    """The headers of a record that takes the hop: its own, and where it goes and came from.
+
+    Raises:
+        ProtocolError: the queue's name makes no sense.
+    """
+    _check_name(queue)
+    kept = [pair for pair in record.headers if pair[0] not in (h.QUEUE, h.SOURCE, h.TIME_MS)]
+    source = f"{record.topic}/{record.partition}/{record.offset}"
+    return [
+        *kept,
+        (h.QUEUE, queue.encode()),
+        (h.SOURCE, source.encode()),
+        (h.TIME_MS, b"%d" % sent_ms),
+    ]

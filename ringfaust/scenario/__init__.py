@@ -1,1 +1,0 @@
-"""Scenario files: the contract in executable form. The grammar is docs/scenario-format.md."""

@@ -1,0 +1,1 @@
+"""An embedded broker, the scenario runner and the account reconciliation, for tests and demos."""

@@ -1,0 +1,339 @@
+"""The embedded broker: a real Apache Kafka, one node, for the demo, tests and first steps.
+
+It listens on loopback only, needs no root, and ends with the process that started it, even when
+that process is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import uuid
+from collections import deque
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ringfaust.errors import RingfaustError
+from ringfaust.java.jars import KAFKA, fetch
+from ringfaust.java.runtime import Java, find_java
+
+__all__ = ["BrokerFailed", "EmbeddedBroker", "fetch"]
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+_LOG_LINES = 15
+_ENDED_BY_SIGTERM = 128 + signal.SIGTERM  # Java's own code after an orderly end
+
+# Serial collector: small, and quick to start. The log writes warnings and errors only.
+_JVM = (
+    "-Xmx640m",
+    "-XX:+UseSerialGC",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Xlog:disable",
+    "-Xlog:all=error:stderr",
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.listener.names=CONTROLLER
+log.dirs={logs}
+num.partitions={partitions}
+auto.create.topics.enable=false
+message.max.bytes=4194304
+num.network.threads=2
+num.io.threads=4
+background.threads=2
+log.cleaner.dedupe.buffer.size=16777216
+offsets.topic.num.partitions=4
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+# The guard learns the broker's pid as the first line of its input. A second line is the goodbye of
+# a proper stop. The end of the input without it means that our process is gone, and then so is the
+# broker, with its data if that was temporary. (PR_SET_PDEATHSIG would be bound to the thread that
+# started the broker, not to the process.)
+_GUARD = """\
+read -r broker || exit
+read -r goodbye || { kill -KILL "$broker"; [ -z "$1" ] || { sleep 0.2; rm -rf -- "$1"; }; }
+"""
+# The broker tells the guard its own pid and then becomes Java, so that no moment is unguarded.
+_LAUNCH = 'echo $$; exec >>"$0" 2>&1; exec "$@"'
+
+_API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+
+
+class BrokerFailed(RingfaustError):
+    """The embedded broker did not start.
+
+    Attributes:
+        log_tail: the last lines of the broker's own log.
+    """
+
+    def __init__(self, what: str, log_path: Path) -> None:
+        self.log_tail = _tail(log_path)
+        super().__init__(f"The embedded broker {what}. The end of {log_path}:\n{self.log_tail}")
+
+
+class EmbeddedBroker:
+    """A Kafka broker (KRaft, one node) on loopback, as a context manager or by start and stop.
+
+    Args:
+        data_dir: where topics are kept; without it a temporary folder that `stop` removes.
+        port: the client port; a free one if not given. It stays the same over restarts.
+        partitions_default: partitions of a topic whose creator does not say how many.
+        log_path: the broker's log; `broker.log` in the data folder if not given.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        port: int | None = None,
+        partitions_default: int = 1,
+        log_path: Path | None = None,
+    ) -> None:
+        self._given_dir = data_dir
+        self._given_log = log_path
+        self._partitions = partitions_default
+        self._port = port or _free_port()
+        self._controller_port = _free_port()
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._broker: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._archive: _ClassArchive | None = None
+        self._environment: dict[str, str] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address clients need, `host:port`."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process id, None while it is not started."""
+        return self._broker.pid if self._broker else None
+
+    def __enter__(self) -> Self:
+        """Start the broker."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop the broker."""
+        self.stop()
+
+    def start(self) -> None:
+        """Start the broker and return when it answers; fetch Kafka first where it is missing.
+
+        Raises:
+            NoJava: there is no Java that is new enough.
+            FetchFailed: Kafka is not in the cache and could not be fetched.
+            BrokerFailed: the broker ended, or did not answer within `START_SECONDS`.
+            RuntimeError: it is started already.
+        """
+        if self._broker:
+            raise RuntimeError(f"the embedded broker runs already, as process {self.pid}")
+        java = find_java()
+        jars = fetch(KAFKA)
+        if self._given_dir is None and self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="ringfaust-kafka-")
+        data_dir = self._data_dir()
+        data_dir.mkdir(parents=True, exist_ok=True)
+        properties = self._write_properties(data_dir)
+        classpath = ":".join(str(jar) for jar in sorted(jars.glob("*.jar")))
+        self._environment = {**os.environ, "CLASSPATH": classpath}
+        archive = self._archive = _ClassArchive(jars, java)
+        command = [java.path, *_JVM]
+        try:
+            self._format([*command, *archive.use()], properties)
+            self._launch([*command, *archive.use_or_make(), "kafka.Kafka", str(properties)])
+            self._await_answer()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the broker, gracefully if it can be, and remove its data if they are temporary."""
+        self._end_processes()
+        if self._temporary:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def restart(self) -> None:
+        """Stop the broker and start it on the same port with the same data. Raises like start."""
+        self._end_processes()
+        self.start()
+
+    def _data_dir(self) -> Path:
+        folder = self._temporary.name if self._temporary else self._given_dir
+        if folder is None:
+            raise RuntimeError("the embedded broker has no data folder before it is started")
+        return Path(folder).absolute()
+
+    def _log_path(self) -> Path:
+        return (self._given_log or self._data_dir() / "broker.log").absolute()
+
+    def _write_properties(self, data_dir: Path) -> Path:
+        path = data_dir / "server.properties"
+        text = _PROPERTIES.format(
+            port=self._port,
+            controller_port=self._controller_port,
+            logs=data_dir / "logs",
+            partitions=self._partitions,
+        )
+        path.write_text(text, "utf-8")
+        return path
+
+    def _format(self, command: list[str], properties: Path) -> None:
+        """Prepare a new data folder, as Kafka wants; leave one that has data as it is."""
+        if (self._data_dir() / "logs" / "meta.properties").exists():
+            return
+        # 16 random bytes, as Kafka wants; a dash in front its tool would take for an option.
+        cluster = "R" + secrets.token_urlsafe(16)[1:]
+        arguments = ["format", "--cluster-id", cluster, "--config", str(properties)]
+        with self._log_path().open("ab") as log:
+            try:
+                subprocess.run(
+                    [*command, "kafka.tools.StorageTool", *arguments],
+                    check=True,
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    timeout=START_SECONDS,
+                )
+            except subprocess.SubprocessError:
+                raise BrokerFailed("could not prepare its data folder", self._log_path()) from None
+
+    def _launch(self, command: list[str]) -> None:
+        # Sessions of their own: Ctrl-C is for us, and we decide when the broker has to go.
+        temporary = self._temporary.name if self._temporary else ""
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "ringfaust-guard", temporary],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._broker = subprocess.Popen(
+            ["/bin/sh", "-c", _LAUNCH, str(self._log_path()), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._guard.stdin,
+            env=self._environment,
+            start_new_session=True,
+        )
+
+    def _await_answer(self) -> None:
+        """Return when the broker answers a request of the Kafka protocol."""
+        deadline = time.monotonic() + START_SECONDS
+        while not _answers(self._port):
+            code = self._broker.poll() if self._broker else None
+            if code is not None:
+                raise BrokerFailed(f"ended with code {code} while starting", self._log_path())
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"gave no answer for {START_SECONDS:.0f} s", self._log_path())
+            time.sleep(0.02)
+
+    def _end_processes(self) -> None:
+        broker, guard = self._broker, self._guard
+        self._broker = self._guard = None
+        if broker:
+            broker.terminate()
+            try:
+                broker.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                broker.kill()
+                broker.wait()
+        if guard:
+            guard.communicate(b"goodbye\n")
+        if broker and self._archive:
+            self._archive.settle(whole=broker.returncode == _ENDED_BY_SIGTERM)
+
+
+class _ClassArchive:
+    """The broker's classes as Java has parsed them, kept beside the jars: halves the start time.
+
+    The first broker that stops in order writes it (which takes it two seconds more), later ones
+    read it. Each Java has its own; a Java that cannot use it starts without.
+    """
+
+    def __init__(self, jars: Path, java: Java) -> None:
+        self._path = jars / f"classes-{java.version}.jsa"
+        # Written under a name of its own, so that nobody reads it half written.
+        self._draft = jars / f"classes-{java.version}.{uuid.uuid4().hex}.draft"
+
+    def use(self) -> list[str]:
+        return [f"-XX:SharedArchiveFile={self._path}"] if self._path.exists() else []
+
+    def use_or_make(self) -> list[str]:
+        return self.use() or [f"-XX:ArchiveClassesAtExit={self._draft}"]
+
+    def settle(self, *, whole: bool) -> None:
+        """Keep what was written, or throw it away if the broker may not have come to its end."""
+        if not whole:
+            self._draft.unlink(missing_ok=True)
+        elif self._draft.exists():
+            self._draft.replace(self._path)
+
+
+def _free_port() -> int:
+    """Return a port that is free now, below those the system gives to outgoing connections.
+
+    From that range a client that keeps trying to reconnect while the broker restarts could be
+    given the broker's own port, and would then talk to itself.
+    """
+    while True:
+        port = random.randint(20_000, 32_000)
+        with closing(socket.socket()) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def _answers(port: int) -> bool:
+    """Whether a Kafka broker on this port answers an ApiVersions request without error."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as link:
+            link.sendall(_API_VERSIONS_REQUEST)
+            answer = link.recv(10, socket.MSG_WAITALL)
+    except OSError:
+        return False
+    return len(answer) == 10 and struct.unpack(">iih", answer)[1:] == (1, 0)
+
+
+def _tail(path: Path) -> str:
+    if not path.exists():
+        return "(there is none)"
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return "".join(deque(lines, _LOG_LINES)).rstrip() or "(it is empty)"

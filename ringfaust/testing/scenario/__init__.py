@@ -1,0 +1,1 @@
+"""Scenario files: the contract in executable form. See docs/scenario-format.md."""

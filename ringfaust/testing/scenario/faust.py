@@ -1,0 +1,84 @@
+"""Scenarios on the Faust host: a real worker process with one partition, on a real broker.
+
+By public protocol alone, see `kafka`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import ExitStack
+
+from ringfaust.testing.process import WorkerProcess
+from ringfaust.testing.scenario import grammar as g
+from ringfaust.testing.scenario.background import BackgroundLoop
+from ringfaust.testing.scenario.kafka import KafkaScenarioHost
+from ringfaust.testing.scenario.link import Link
+from ringfaust.testing.scenario.membership import remove_members
+from ringfaust.testing.scenario.player import play
+from ringfaust.testing.scenario.rig import Rig, open_link, prepare
+
+
+class FaustStage:
+    """Starts broker and worker for the first file, and serves all of them.
+
+    Args:
+        bootstrap_servers: a broker of the user's own; none: one is started for this.
+        lose_state: at each crash the worker loses its RocksDB folder too.
+    """
+
+    capabilities: frozenset[str] = frozenset()
+    lanes = 1
+
+    def __init__(self, bootstrap_servers: str | None, lose_state: bool = False) -> None:
+        self._servers = bootstrap_servers
+        self._lose_state = lose_state
+        self._opened = ExitStack()
+        self._rig: Rig | None = None
+        self._files = 0
+
+    def host(self) -> KafkaScenarioHost:
+        """A host for the next file."""
+        if self._rig is None:
+            try:
+                self._rig = self._open()
+            except BaseException:
+                self._opened.close()
+                raise
+        self._files += 1
+        return KafkaScenarioHost(self._rig, f"file-{self._files}.")
+
+    def close(self) -> None:
+        """End what was started, and leave nothing behind."""
+        self._opened.close()
+        self._rig = None
+
+    def play(self, scenario: g.Scenario) -> None:
+        """Play a file.
+
+        Raises:
+            Difference: it does not hold.
+        """
+        play(scenario, self.host())
+
+    def _open(self) -> Rig:
+        opened = self._opened
+        self.folder, config, queues = prepare(opened, self._servers, partitions=1)
+        worker = WorkerProcess(self.folder, self.folder / "worker.log")
+        opened.callback(worker.stop)
+
+        def crash() -> None:
+            worker.kill()
+            asyncio.run(remove_members(config.bootstrap_servers, config.application))
+            if self._lose_state:
+                shutil.rmtree(config.data_dir)
+            worker.start()
+
+        loop = opened.enter_context(BackgroundLoop())
+        link = open_link(
+            opened, loop, lambda: Link(config.bootstrap_servers, config.application, worker)
+        )
+        rig = Rig(loop, link, config, queues, crash)
+        worker.start()
+        rig.await_worker()
+        return rig

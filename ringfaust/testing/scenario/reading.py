@@ -1,0 +1,191 @@
+"""Reads scenario files; one that is not valid is named with its line and the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from ringfaust.config.documents import FILE_BYTES, StrictLoader, shown
+from ringfaust.core.address import address_of
+from ringfaust.core.model import FIELD_NAMES, QueueSpec
+from ringfaust.errors import BadSetting, RingfaustError
+from ringfaust.testing.scenario.grammar import LONGEST_MS, STEPS, Expect, Scenario, Step
+
+_Place = Sequence[str | int]
+"""The way to a node of the document: keys and indexes."""
+
+
+class BadScenario(RingfaustError):
+    """A scenario file is not valid. The text has file, line and reason."""
+
+
+class _Fault(Exception):
+    """What is wrong at a place of the document."""
+
+    def __init__(self, place: _Place, reason: str) -> None:
+        self.place = place
+        self.reason = reason
+
+
+def load(path: Path) -> Scenario:
+    """Read one file.
+
+    Raises:
+        BadScenario: it cannot be read, is no YAML or not of the grammar.
+    """
+    try:
+        if path.stat().st_size > FILE_BYTES:
+            raise BadScenario(f"{path}:1: larger than {FILE_BYTES:,} bytes")
+        loader = StrictLoader(path.read_text(encoding="utf-8"))
+        tree = loader.get_single_node()
+        raw = loader.construct_document(tree) if tree else None
+    except OSError as error:
+        raise BadScenario(f"{path}:1: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadScenario(f"{path}:1: not UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        what = "" if type(error) is yaml.MarkedYAMLError else "not YAML: "  # the loader's own
+        raise BadScenario(f"{path}:{line}: {what}{error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise BadScenario(f"{path}:1: not YAML: {reason}") from None
+    except RecursionError:
+        raise BadScenario(f"{path}:1: nested too deeply") from None
+    try:
+        return _scenario(raw, tree, path.stem)
+    except _Fault as fault:
+        line = _line_of(tree, fault.place)
+        raise BadScenario(f"{path}:{line}: {fault.reason}") from None
+
+
+def _scenario(raw: Any, tree: Any, name: str) -> Scenario:
+    if not isinstance(raw, dict) or not isinstance(raw.get("steps"), list):
+        raise _Fault((), "a scenario is a map with a list of steps")
+    steps = [_step(entry, index, tree) for index, entry in enumerate(raw["steps"])]
+    try:
+        scenario = Scenario.model_validate({**raw, "steps": steps})
+    except ValidationError as error:
+        raise _fault((), error) from None
+    if scenario.id != name:
+        raise _Fault(("id",), f"the id is {shown(scenario.id)}; it must be the file's name")
+    _check_settings(scenario)
+    _check_times(scenario.steps)
+    _check_sessions(scenario.steps)
+    return scenario
+
+
+def _step(entry: Any, index: int, tree: Any) -> Step:
+    here: _Place = ("steps", index)
+    if not isinstance(entry, dict):
+        raise _Fault(here, "a step is a map of one key, and perhaps expect")
+    kinds = [name for name in entry if name != "expect"]
+    if len(kinds) != 1:
+        raise _Fault(here, f"a step has one key beside expect, not {shown(kinds)}")
+    kind = kinds[0]
+    what = entry[kind]
+    if kind == "advance":
+        if type(what) is not int or what < 0:
+            reason = f"advance takes whole milliseconds, 0 or more, not {shown(what)}"
+            raise _Fault((*here, kind), reason)
+    elif kind not in STEPS:
+        raise _Fault(here, f"no step {shown(kind)}; there are {', '.join([*STEPS, 'advance'])}")
+    else:
+        try:
+            what = STEPS[kind].model_validate(what)
+        except ValidationError as error:
+            raise _fault((*here, kind), error) from None
+    try:
+        expect = Expect.model_validate(entry.get("expect", {}))
+    except ValidationError as error:
+        raise _fault((*here, "expect"), error) from None
+    return Step(kind=kind, what=what, expect=expect, line=_line_of(tree, here))
+
+
+def _fault(here: _Place, error: ValidationError) -> _Fault:
+    """What pydantic found first; `here` is where the model began."""
+    errors = error.errors(include_url=False, include_context=False)
+    # A name that is not known comes before one that is missing for it.
+    first = min(errors, key=lambda each: each["type"] != "extra_forbidden")
+    place = (*here, *first["loc"])
+    named = ".".join(part for part in place if isinstance(part, str) and part != "steps")
+    said = first["msg"]
+    if first["type"] not in ("missing", "value_error"):
+        said += f", not {shown(first['input'])}"
+    return _Fault(place, f"{named}: {said}" if named else said)
+
+
+def _check_settings(scenario: Scenario) -> None:
+    """Values of settings; settings that are not known are a matter of capabilities."""
+    tables: dict[_Place, dict[str, dict[str, Any]]] = {
+        ("queues",): scenario.queues,
+        ("settings",): scenario.settings,
+    }
+    for address, each in scenario.addresses.items():
+        tables["addresses", address, "subscriptions"] = each.subscriptions
+    for place, entries in tables.items():
+        for queue, fields in entries.items():
+            compat = {"compat": "artemis"} if fields.get("compat") == "artemis" else {}
+            for name in fields.keys() & set(FIELD_NAMES):
+                try:
+                    QueueSpec().with_fields({name: fields[name], **compat})
+                except BadSetting as error:
+                    raise _Fault((*place, queue, name), str(error)) from None
+
+
+def _check_times(steps: Sequence[Step]) -> None:
+    now_ms = 0
+    for index, step in enumerate(steps):
+        now_ms += step.what if step.kind == "advance" else 0
+        if now_ms > LONGEST_MS:
+            raise _Fault(("steps", index), f"the clock would pass {LONGEST_MS} ms")
+
+
+def _check_sessions(steps: Sequence[Step]) -> None:
+    """What would have no order on Kafka: sends and acks of one queue, or a close before an ack."""
+    queue_of: dict[str, str] = {}
+    sent: dict[str, set[str]] = {}
+    acked: dict[str, set[str]] = {}
+    for index, step in enumerate(steps):
+        what, session = step.what, getattr(step.what, "session", None) or ""
+        if step.kind == "attach":
+            queue_of.setdefault(what.consumer, what.queue)
+        elif step.kind in ("begin", "commit", "rollback"):
+            sent[session], acked[session] = set(), set()
+        elif step.kind == "send" and session:
+            sent.setdefault(session, set()).add(what.queue or what.address)
+        elif step.kind == "ack" and session:
+            acked.setdefault(session, set()).add(what.consumer)
+        elif step.kind in ("detach", "recover"):
+            if what.consumer in set().union(*acked.values()):
+                reason = f"{what.consumer} has an ack pending in a session: it cannot {step.kind}"
+                raise _Fault(("steps", index), reason)
+        settled = {queue_of.get(consumer) for consumer in acked.get(session, ())}
+        settled |= {address_of(queue) for queue in settled if queue}
+        if session and (both := sent.get(session, set()) & settled):
+            reason = f"session {session} both sends to {both.pop()} and settles on it"
+            raise _Fault(("steps", index), reason)
+
+
+def _line_of(tree: Any, place: _Place) -> int:
+    """The line of a place, or of the nearest thing around it."""
+    node, line = tree, 1
+    for part in place:
+        found = next((value for key, value in _children(node) if key == part), None)
+        if found is None:
+            break
+        node, line = found
+    return line
+
+
+def _children(node: Any) -> Iterator[tuple[str | int, tuple[Any, int]]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield key.value, (value, key.start_mark.line + 1)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield index, (value, value.start_mark.line + 1)

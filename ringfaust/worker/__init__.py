@@ -1,0 +1,1 @@
+"""The Faust host: ring queues as a stream worker."""

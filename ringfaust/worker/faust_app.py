@@ -1,0 +1,13 @@
+"""For Faust's own command line: `faust -A ringfaust.worker.faust_app worker`.
+
+The environment variable RINGFAUST_CONFIG names the folder with queues.yaml and worker.yaml.
+"""
+
+import os
+from pathlib import Path
+
+from ringfaust.config import load
+from ringfaust.worker.app import create_app
+
+_folder = os.environ.get("RINGFAUST_CONFIG")
+app = create_app(*load(Path(_folder) if _folder else None))

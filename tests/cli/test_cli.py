@@ -1,0 +1,201 @@
+"""The command line as a new user meets it: help, clear errors, exit statuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+import ringfaust
+from ringfaust.cli.main import main
+from ringfaust.errors import RingfaustError
+from ringfaust.testing.broker import EmbeddedBroker
+
+COMMANDS = ("worker", "topics", "config", "scenario", "demo", "broker", "version")
+DOWN = ("--bootstrap-servers", "127.0.0.1:9")
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """Stands in for a module that a command imports, and notes how its `run` was called."""
+
+    def _module(name: str, answer: object = None):
+        calls = []
+
+        def _run(*arguments):
+            calls.append(arguments)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        fake = ModuleType(name)
+        fake.run = _run
+        monkeypatch.setitem(sys.modules, name, fake)
+        return calls
+
+    return _module
+
+
+def test_help_names_every_command():
+    shown = run("--help")
+    assert shown.exit_code == 0
+    assert all(f"\n  {command} " in shown.stdout for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "topics plan", "topics create", "topics verify"])
+def test_each_command_has_help(command):
+    assert run(*command.split(), "--help").exit_code == 0
+
+
+def test_help_imports_nothing_slow():
+    code = (
+        "import sys; sys.argv = ['ringfaust', '--help']\n"
+        "from ringfaust.cli.main import main\n"
+        "try: main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    slow = {"pydantic", "yaml", "rich", "aiokafka", "faust", "rocksdict", "asyncio"}
+    assert not slow & set(told.stderr.split())
+
+
+def test_python_dash_m_is_the_same():
+    told = subprocess.run(
+        [sys.executable, "-m", "ringfaust", "version"], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == f"{ringfaust.__version__}\n"
+
+
+def test_the_shipped_configuration_checks():
+    checked = run("config", "check")
+    assert checked.exit_code == 0
+    assert "orders -> orders, by the hop" in checked.stdout
+
+
+@pytest.mark.parametrize("command", ["config check", "worker", "topics plan", "topics verify"])
+def test_a_wrong_file_is_told_with_line_and_suggestion(command, tmp_path):
+    (tmp_path / "queues.yaml").write_text("queues:\n  orders: {ring_sise: 5}\n")
+    failed = run(*command.split(), "--config", str(tmp_path))
+    assert failed.exit_code == 2
+    assert failed.stdout == ""
+    assert "queues.yaml cannot be used:\n  line 2, queues.orders.ring_sise" in failed.stderr
+    assert "did you mean 'ring_size'?" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    failed = run("config", "check", "--config", str(tmp_path / "none"))
+    assert failed.exit_code == 2
+    assert "is no folder; it should hold queues.yaml" in failed.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "create", "verify"])
+def test_a_broker_that_is_down_is_told_in_one_line(command):
+    started = time.monotonic()
+    failed = run("topics", command, *DOWN)
+    assert time.monotonic() - started < 5
+    assert failed.exit_code == 2
+    assert failed.stderr.startswith("ringfaust: No Kafka broker answers at 127.0.0.1:9: ")
+    assert failed.stderr.count("\n") == 1
+
+
+def test_a_real_process_says_no_more_than_that():
+    told = subprocess.run(
+        [sys.executable, "-m", "ringfaust", "topics", "verify", *DOWN],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 2
+    assert told.stderr.count("\n") == 1
+
+
+def test_an_unknown_command_or_option_is_refused():
+    assert run("wroker").exit_code == 2
+    assert run("worker", "--partitions", "3").exit_code == 2
+
+
+def test_worker_gets_both_configurations(module, tmp_path):
+    calls = module("ringfaust.worker.app")
+    assert run("worker", *DOWN, "--data-dir", str(tmp_path)).exit_code == 0
+    ((worker, queues),) = calls
+    assert (worker.bootstrap_servers, worker.data_dir) == ("127.0.0.1:9", tmp_path)
+    assert list(queues.queues) == ["orders"]
+
+
+def test_an_error_while_running_is_one_message(module):
+    module("ringfaust.worker.app", RingfaustError("the sky fell; hold it up"))
+    failed = run("worker")
+    assert failed.exit_code == 2
+    assert failed.stderr == "ringfaust: the sky fell; hold it up\n"
+
+
+def test_scenario_and_demo_pass_their_options_on_and_their_status_back(module):
+    calls = module("ringfaust.testing.scenario.main", 1)
+    assert run("scenario", "a.yaml", "b.yaml", "--host", "faust", "--strict", *DOWN).exit_code == 1
+    assert run("scenario", "a.yaml").exit_code == 1
+    files = [Path("a.yaml"), Path("b.yaml")]
+    assert calls == [(files, "faust", True, DOWN[1]), (files[:1], "memory", False, None)]
+    assert run("scenario", "a.yaml", "--host", "mars").exit_code == 2
+    calls = module("ringfaust.demo", 0)
+    assert run("demo").exit_code == run("demo", *DOWN).exit_code == 0
+    assert calls == [(None,), (DOWN[1],)]
+
+
+def test_a_port_that_is_taken_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        failed = run("broker", "--port", str(taken.getsockname()[1]))
+    assert failed.exit_code == 2
+    assert "is taken" in failed.stderr
+
+
+@pytest.mark.kafka
+def test_plan_create_verify(broker: EmbeddedBroker, tmp_path):
+    (tmp_path / "queues.yaml").write_text(
+        "routes: [{topic: cli-in, queue: orders}]\nqueues: {orders: }\n"
+    )
+    (tmp_path / "worker.yaml").write_text("application: cli\npartitions: 2\n")
+    options = ("--config", str(tmp_path), "--bootstrap-servers", broker.bootstrap_servers)
+    plan = run("topics", "plan", *options)
+    assert plan.exit_code == 0
+    assert "0 as declared, 9 missing, 0 different" in plan.stdout
+    verify = run("topics", "verify", *options)
+    assert verify.exit_code == 1
+    assert verify.stdout.count("error  Topic") == 9
+    create = run("topics", "create", *options)
+    assert create.exit_code == 0
+    assert "made cli.changelog" in create.stdout
+    assert run("topics", "create", *options).stdout == "all topics are there already\n"
+    verify = run("topics", "verify", *options)
+    assert (verify.exit_code, verify.stdout) == (0, "all topics of cli can be worked with\n")
+    (tmp_path / "worker.yaml").write_text("application: cli\npartitions: 3\n")
+    assert "1 as declared, 0 missing, 8 different" in run("topics", "plan", *options).stdout
+    assert run("topics", "verify", *options).exit_code == 1
+
+
+@pytest.mark.kafka
+def test_broker_runs_in_the_foreground_until_it_is_told_to_stop():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-u", "-m", "ringfaust", "broker", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(f"a Kafka broker runs at 127.0.0.1:{port}; ")
+        assert run("topics", "plan", "--bootstrap-servers", f"127.0.0.1:{port}").exit_code == 0
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stdout.read() == "stopped\n"
+    with socket.socket() as gone:
+        assert gone.connect_ex(("127.0.0.1", port)) != 0

@@ -1,0 +1,406 @@
+"""queues.yaml and worker.yaml: what is right is read, what is wrong is told with its line."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ringfaust.config import (
+    ConfigError,
+    QueuesConfig,
+    Route,
+    Security,
+    WorkerConfig,
+    load,
+    load_queues,
+    load_worker,
+)
+from ringfaust.config.documents import FILE_BYTES, shipped
+from ringfaust.config.routes import conflict
+from ringfaust.core.model import FIELD_NAMES, QueueSpec
+from ringfaust.errors import RingfaustError
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def _write(text: str | bytes, name: str = "queues.yaml") -> Path:
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return _write
+
+
+# --- what is right ------------------------------------------------------------------------------
+
+
+def test_the_shipped_queues_work_as_they_are():
+    worker, queues = load()
+    assert queues.routes == (Route(topic="orders", queue="orders"),)
+    catalog = queues.catalog()
+    assert catalog.declares("orders")
+    assert catalog.spec("orders", {}) == QueueSpec(ring_size=1000)
+    assert worker == WorkerConfig()
+
+
+def test_the_shipped_worker_file_shows_every_default():
+    path = shipped("config") / "worker.yaml"
+    assert load_worker(path) == load_worker() == WorkerConfig()
+    shown = yaml.safe_load(path.read_text())
+    assert set(shown) == set(WorkerConfig.model_fields)
+    for part in ("security", "web"):
+        assert set(shown[part]) == set(type(getattr(WorkerConfig(), part)).model_fields)
+
+
+def test_the_comments_of_the_shipped_queues_tell_the_true_defaults():
+    text = (shipped("config") / "queues.yaml").read_text()
+    told = dict(re.findall(r"(?m)^#   ([a-z_]+): (\S+)  ", text))
+    assert set(told) == set(FIELD_NAMES)
+    for name, value in told.items():
+        assert yaml.safe_load(value) == getattr(QueueSpec(), name), name
+
+
+def test_what_is_commented_out_in_the_shipped_queues_works_too(write):
+    text = (shipped("config") / "queues.yaml").read_text()
+    queues = load_queues(
+        write(re.sub(r"(?m)^  # (  )?(?=- topic|queue:|departures|ring_size)", r"  \1", text))
+    )
+    assert queues.routes[1].queue == "departures.{key}"
+    assert queues.catalog().spec("departures.UA", {}).ring_size == 50
+
+
+def test_a_queue_without_fields_is_declared(write):
+    queues = load_queues(write("queues:\n  orders:\n"))
+    assert queues.catalog().declares("orders")
+
+
+def test_overrides_win_and_none_is_not_given(write):
+    path = write("bootstrap_servers: a:1\npartitions: 2\n", "worker.yaml")
+    worker = load_worker(path, bootstrap_servers="b:2, c:3", partitions=None)
+    assert (worker.bootstrap_servers, worker.partitions) == ("b:2,c:3", 2)
+
+
+def test_state_goes_to_the_users_state_folder_by_application(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert WorkerConfig(application="shop").data_dir == tmp_path / "ringfaust" / "shop"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert WorkerConfig().data_dir == tmp_path / ".local/state/ringfaust/ringfaust"
+    assert load_worker(data_dir="~/here").data_dir == tmp_path / "here"
+
+
+def test_a_folder_needs_no_worker_file(write, tmp_path):
+    write("queues: {orders: }\n")
+    worker, queues = load(tmp_path, application="shop")
+    assert worker.application == "shop"
+    assert list(queues.queues) == ["orders"]
+
+
+# --- routes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("queue", "hop", "partitions", "needs"),
+    [
+        ("orders", "auto", 4, True),
+        ("orders", "auto", 1, False),
+        ("orders", "always", 1, True),
+        ("orders", "never", 4, False),
+        ("{topic}", "auto", 4, True),
+        ("{key}", "auto", 4, False),
+        ("{topic}.{key}", "auto", 4, False),
+        ("{header:region}", "auto", 4, True),
+        # a.b + c and a + b.c are one queue of two keys
+        ("{key}.{header:region}", "auto", 4, True),
+    ],
+)
+def test_a_hop_is_taken_only_where_it_is_needed(queue, hop, partitions, needs):
+    assert Route(topic="t", queue=queue, hop=hop).needs_hop(partitions) is needs
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "clash"),
+    [
+        ("x.{key}", "x.{key}", False),  # one key, one partition, whichever the topic
+        ("x.{key}", "{key}", True),  # x.a by key a, or by key x.a
+        ("x.{key}", "x.{header:h}", True),
+        ("x.{key}", "x.fixed", True),
+        ("x.{key}", "y.fixed", False),
+        ("x.{key}", "y.{header:h}", False),
+        ("{key}.x", "{header:h}.y", False),
+        ("x.{header:h}", "x.{header:g}", False),  # both by the hop
+        ("same", "same", False),
+        ("{topic}.{key}", "{topic}.{key}", False),  # other topics, other names
+    ],
+)
+def test_two_routes_must_not_split_a_queue(one, other, clash):
+    routes = Route(topic="a", queue=one), Route(topic="b", queue=other)
+    assert conflict(*routes, partitions=4) is clash
+    assert conflict(*reversed(routes), partitions=4) is clash
+    assert not conflict(*routes, partitions=1)
+
+
+def test_a_split_queue_is_refused(write, tmp_path):
+    write(
+        "routes:\n- {topic: a, queue: 'x.{key}'}\n- {topic: b, queue: 'x.{header:h}'}\n"
+        "queues: {x.*: }\n"
+    )
+    with pytest.raises(ConfigError, match="different partitions: give both hop: always"):
+        load(tmp_path)
+    load(tmp_path, partitions=1)
+
+
+def test_an_application_does_not_read_its_own_topics(write, tmp_path):
+    write("routes: [{topic: ringfaust.dead, queue: again}]\nqueues: {again: }\n")
+    with pytest.raises(ConfigError, match="would feed itself"):
+        load(tmp_path)
+    load(tmp_path, application="second")
+
+
+@pytest.mark.parametrize("queue", ["departures.{key}", "dep{key}", "{key}", "departures.UA"])
+def test_a_route_may_lead_to_queues_of_a_pattern(queue):
+    QueuesConfig(routes=[Route(topic="t", queue=queue)], queues={"departures.*": None})
+
+
+@pytest.mark.parametrize("queue", ["departure.{key}", "departures", "departures.UA.late"])
+def test_a_route_that_leads_nowhere_is_refused(write, queue):
+    path = write(f"routes:\n- topic: t\n  queue: '{queue}'\nqueues: {{departures.*: }}\n")
+    with pytest.raises(ConfigError, match=r"did you mean 'departures\.\*'") as caught:
+        load_queues(path)
+    assert caught.value.faults[0].line == 3
+
+
+# --- addresses ----------------------------------------------------------------------------------
+
+ADDRESSES = """
+routes: [{topic: prices, queue: prices}, {topic: t, queue: "quotes.{key}"}]
+addresses:
+  prices: {retroactive_count: 3, subscriptions: {ann: {ring_size: 2}, bob: }}
+  quotes.*:
+settings: {prices: {max_attempts: 3}}
+"""
+
+
+def test_a_route_may_lead_to_an_address(write):
+    catalog = load_queues(write(ADDRESSES)).catalog()
+    assert catalog.address("prices", {}).retroactive_count == 3
+    assert catalog.address("quotes.UA", {}).routing == "multicast"
+    assert list(catalog.subscriptions("prices")) == ["ann", "bob"]
+    spec = catalog.spec("prices::ann", {})
+    assert (spec.ring_size, spec.max_attempts) == (2, 3)
+
+
+def test_the_addresses_in_the_comments_of_the_shipped_queues_work(write):
+    text = (shipped("config") / "queues.yaml").read_text()
+    told = re.search(r"(?m)^# (addresses:\n(?:#  .*\n)+)", text)
+    assert told is not None
+    shown = re.sub(r"(?m)^# ", "", told[1])
+    assert load_queues(write(shown)).addresses["prices"].retroactive_count == 10
+
+
+# --- what is wrong ------------------------------------------------------------------------------
+
+HOSTILE_QUEUES = {
+    "not there": (None, "is not there; commented examples are in"),
+    "empty": ("", "is empty"),
+    "random bytes": (b"\x00\xff\xfe\x80", "is not UTF-8 text"),
+    "NUL": ("queues: \x00", "is no YAML"),
+    "a list": ("- 1\n- 2\n", "has no keys"),
+    "broken YAML": ("queues: {orders: {ring_size: 1}\n", "line 2: "),
+    "code": ("queues: !!python/object/apply:os.system [exit]\n", "line 1: could not determine"),
+    "a bomb": ("a: &a [1]\nb: [*a, *a]\n", "line 2: an alias (*name) is not allowed"),
+    "deep": ("[" * 5000, "is nested too deeply"),
+    "huge": ("#" * (FILE_BYTES + 1), "is larger than"),
+    "a huge number": ("queues: {a: {ring_size: 1" + "0" * 5000 + "}}", "is no YAML"),
+    "no date": ("queues: {a: {ring_size: 2024-99-99}}", "is no YAML: month"),
+    "twice": ("queues:\n  a: {}\n  a: {ring_size: 1}\n", "line 3: 'a' stands here a second time"),
+    "two documents": ("a: 1\n---\nb: 1\n", "line 2: "),
+    "a key of lists": ("queues: {[1]: {}}", "line 1: the name of a setting must be plain text"),
+    "unknown part": ("routs: []\n", "line 1, routs: there is no such setting; did you"),
+    "unknown field": (
+        "queues:\n  orders:\n    ring_sise: 5\n",
+        "line 3, queues.orders.ring_sise: there is no such setting; did you mean 'ring_size'?",
+    ),
+    "unknown in route": (
+        "routes:\n- topic: a\n  que: b\n",
+        "line 3, routes.0.que: there is no such setting; did you mean 'queue'?",
+    ),
+    "ring of none": (
+        "queues:\n  orders: {ring_size: 0}\n",
+        "line 2, queues.orders.ring_size: is 0: must be 1 or more, or -1 for no limit",
+    ),
+    "text for a number": ("settings: {'#': {ring_size: '5'}}", "settings.#.ring_size: is '5'"),
+    "yes for a number": ("queues: {a: {ring_size: yes}}", "queues.a.ring_size: is True"),
+    "no number": ("queues: {a: {redelivery_jitter: .nan}}", "queues.a.redelivery_jitter: is nan"),
+    "number for a name": ("queues: {5: {}}", "queues.5: is 5, but must be text: put it in quotes"),
+    "half a word": ("queues: {'a.b*': {}}", "stand for whole words between dots"),
+    "no name": ("queues: {'': {}}", "has from 1 to 249 characters"),
+    "no topic": ("routes: [{topic: 'a b', queue: a}]\nqueues: {a: }", "cannot be a topic's name"),
+    "no hop": ("routes: [{topic: a, queue: a, hop: no}]\nqueues: {a: }", "is False, but must be"),
+    "bad template": (
+        "routes: [{topic: a, queue: 'a.{kye}'}]\nqueues: {a.*: }",
+        "'{kye}' stands for nothing; did you mean '{key}'?",
+    ),
+    "half a brace": ("routes: [{topic: a, queue: 'a.{key'}]", "brace without its other half"),
+    "address field": (
+        "addresses:\n  a:\n    retroactiv_count: 3\n",
+        "line 3, addresses.a.retroactiv_count: there is no such setting; did you mean",
+    ),
+    "address value": ("addresses: {a: {retroactive_count: -1}}", "count: is -1, but must"),
+    "routing": ("addresses: {a: {routing: uni}}", "must be 'multicast' or 'anycast'"),
+    "anycast": (
+        "addresses: {a: {routing: anycast, subscriptions: {x: , y: }}}",
+        "addresses.a.subscriptions: an anycast address has one queue",
+    ),
+    "subscription field": (
+        "addresses:\n  a:\n    subscriptions:\n      x: {ring_size: 0}\n",
+        "line 4, addresses.a.subscriptions.x.ring_size: is 0: must be",
+    ),
+    "subscription pattern": ("addresses: {a: {subscriptions: {'*': }}}", "cannot name a queue of"),
+    "a queue of an address": ("queues: {'a::b': }", "declare it as addresses.a.subscriptions.b"),
+    "both": ("queues: {a: }\naddresses: {a: }", "line 1, queues.a: is an address too"),
+    "a topic twice": (
+        "routes:\n- {topic: a, queue: a}\n- {topic: a, queue: b}\nqueues: {a: , b: }",
+        "line 3, routes.1.topic: topic 'a' stands in two routes",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTILE_QUEUES)
+def test_hostile_queues_are_told_in_words(case, write, tmp_path):
+    text, words = HOSTILE_QUEUES[case]
+    path = tmp_path / "queues.yaml" if text is None else write(text)
+    with pytest.raises(ConfigError) as caught:
+        load_queues(path)
+    told = str(caught.value)
+    assert told.startswith(f"{path} cannot be used:")
+    assert words in told
+    assert len(told) < 600
+    assert isinstance(caught.value, RingfaustError)
+    assert caught.value.__cause__ is None
+
+
+HOSTILE_WORKERS = {
+    "unknown": ("sesion_timeout_ms: 3\n", "did you mean 'session_timeout_ms'?"),
+    "unknown within": ("web:\n  prot: 80\n", "line 2, web.prot: there is no such setting; did"),
+    "text": ("partitions: '4'", "partitions: is '4', but must be a valid integer"),
+    "none": ("partitions: 0", "partitions: is 0, but must be greater than or equal to 1"),
+    "no copies": ("replication_factor: 0", "use 1 or more, or -1"),
+    "a url": ("bootstrap_servers: kafka://a:1", "write host:port"),
+    "no port": ("bootstrap_servers: localhost", "write host:port"),
+    "wrong port": ("bootstrap_servers: a:1,b:99999", "'b:99999' is no broker's address"),
+    "application": ("application: 'my shop'", "cannot begin topics' names"),
+    "long application": (f"application: {'a' * 240}", "up to 238"),
+    "record": ("max_record_bytes: 2000000", "less than or equal to 1900000"),
+    "folder": ("data_dir: 5", "must be text"),
+    "NUL": ('data_dir: "a\\0b"', "NUL"),
+    "level": ("log_level: INFO", "must be 'debug', 'info', 'warning' or 'error'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTILE_WORKERS)
+def test_hostile_workers_are_told_in_words(case, write):
+    text, words = HOSTILE_WORKERS[case]
+    with pytest.raises(ConfigError) as caught:
+        load_worker(write(text, "worker.yaml"))
+    assert words in str(caught.value)
+    assert len(caught.value.faults) == 1
+
+
+def test_all_faults_are_told_at_once(write):
+    with pytest.raises(ConfigError) as caught:
+        load_queues(write("queues:\n  a: {ring_size: 0}\n  b: {evict: newest}\nroute: []\n"))
+    assert [fault.line for fault in caught.value.faults] == [2, 3, 4]
+
+
+def test_a_wrong_override_blames_the_command_line(write):
+    with pytest.raises(ConfigError, match="^command line cannot be used") as caught:
+        load_worker(write("bootstrap_servers: a:1", "worker.yaml"), bootstrap_servers="x")
+    assert caught.value.faults[0].line == 0
+
+
+# --- security -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"security: {SECRET}",
+        f"security: {{password: {SECRET}}}",
+        f"security: {{protocol: SASL_SSL, username: u, password_env: {SECRET}-and-more}}",
+        f"security: {{protocol: SASL_SSL, username: u, password_env: [{SECRET}]}}",
+        f"security: {{protocol: {SECRET}}}",
+        f"security: {{protocol: SASL_SSL, username: u, password: &{SECRET} 1, x: *{SECRET}}}",
+        f"security: {{password: '{SECRET}\n",
+    ],
+)
+def test_a_misplaced_password_is_not_shown(text, write):
+    with pytest.raises(ConfigError) as caught:
+        load_worker(write(text, "worker.yaml"))
+    assert SECRET not in str(caught.value)
+
+
+def test_the_password_comes_from_the_environment_and_hides(monkeypatch):
+    security = Security(protocol="SASL_PLAINTEXT", username="u", password_env="KAFKA_PASSWORD")
+    monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
+    options = security.client_options()
+    assert options["sasl_plain_password"] == SECRET
+    assert f"{options['sasl_plain_password']}" == SECRET  # as aiokafka writes it
+    assert SECRET not in repr(options) + repr({**options}) + repr(security) + str(security)
+    monkeypatch.delenv("KAFKA_PASSWORD")
+    with pytest.raises(ConfigError, match="is not set or empty"):
+        security.client_options()
+
+
+def test_plaintext_needs_nothing_and_tls_gets_a_context():
+    assert Security().client_options() == {"security_protocol": "PLAINTEXT"}
+    options = Security(protocol="SSL").client_options()
+    context = options["ssl_context"]
+    assert isinstance(context, ssl.SSLContext)
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+
+
+def test_a_certificate_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"security\.ca_file: .*gone\.pem: No such file"):
+        Security(protocol="SSL", ca_file=tmp_path / "gone.pem").client_options()
+    pem = tmp_path / "bad.pem"
+    pem.write_text("no certificate")
+    with pytest.raises(ConfigError, match=r"security\.cert_file"):
+        Security(protocol="SSL", cert_file=pem, key_file=pem).client_options()
+    with pytest.raises(
+        ConfigError, match=r"security\.cert_file: .*bad\.pem: has no line -----BEGIN"
+    ):
+        Security(protocol="SSL", cert_file=pem, key_file=pem).java_options("")
+
+
+def test_a_key_that_java_cannot_read_is_told_with_a_remedy(tmp_path):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert.write_text("-----BEGIN CERTIFICATE-----")
+    security = Security(protocol="SSL", cert_file=cert, key_file=key)
+    with pytest.raises(ConfigError, match=r"security\.key_file: .*key\.pem: No such file"):
+        security.java_options("")
+    key.write_text("-----BEGIN RSA PRIVATE KEY-----")
+    with pytest.raises(ConfigError, match="openssl pkcs8 -topk8"):
+        security.java_options("")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{protocol: SASL_SSL}", "needs both username and password_env"),
+        ("{ca_file: a.pem}", "security.ca_file: is not used by protocol PLAINTEXT"),
+        ("{username: u}", "security.username: is not used by protocol PLAINTEXT"),
+        ("{protocol: SSL, cert_file: a.pem}", "cert_file and key_file belong together"),
+    ],
+)
+def test_settings_that_do_not_fit_the_protocol_are_refused(text, words, write):
+    with pytest.raises(ConfigError) as caught:
+        load_worker(write(f"security: {text}", "worker.yaml"))
+    assert words in str(caught.value)

@@ -1,0 +1,262 @@
+"""The topics: their declarations, how what is there is judged, and a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import yaml
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from ringfaust.config import QueuesConfig, Route, WorkerConfig
+from ringfaust.config.documents import ConfigError, read, shipped
+from ringfaust.config.topics import (
+    Declaration,
+    Problem,
+    Wanted,
+    check_topics,
+    create_topics,
+    declarations,
+    problems,
+    survey,
+    wanted_topics,
+)
+from ringfaust.kafka.admin import BrokerRefused, BrokerUnreachable, Existing
+from ringfaust.protocol.records import Role
+from ringfaust.testing.broker import EmbeddedBroker
+
+QUEUES = QueuesConfig(
+    routes=[Route(topic="orders", queue="orders"), Route(topic="flights", queue="by.{key}")],
+    queues={"orders": {}, "by.*": {}},
+)
+OWN = set(Role) - {Role.PRODUCER}
+
+
+def wanted(role: Role) -> Wanted:
+    return next(t for t in wanted_topics(WorkerConfig(), QUEUES) if t.declaration.role is role)
+
+
+def as_declared(topic: Wanted) -> Existing:
+    return Existing(topic.partitions, topic.declaration.kafka_settings())
+
+
+def judge(topic: Wanted, partitions: int = 4, **settings: str) -> list[Problem]:
+    there = {name.replace("_", "."): value for name, value in settings.items()}
+    right = topic.declaration.kafka_settings()
+    return list(problems(topic, Existing(partitions, right | there)))
+
+
+# --- declarations -------------------------------------------------------------------------------
+
+
+def test_each_role_has_one_declaration_in_the_file_of_its_name():
+    assert {path.stem for path in shipped("topics").glob("*.yaml")} == {*Role}
+    assert all(found.role is role for role, found in declarations().items())
+
+
+def test_the_worker_names_topics_as_declared():
+    config = WorkerConfig(application="shop")
+    for role in OWN:
+        assert declarations()[role].name.format(application="shop") == config.topic(role)
+
+
+def test_only_the_changelog_is_compacted_and_only_what_we_read_has_the_brokers_time():
+    found = declarations()
+    assert {role for role in Role if found[role].cleanup == "compact"} == {Role.CHANGELOG}
+    appended = {role for role in Role if found[role].timestamps == "append"}
+    assert appended == {Role.CONTROL, Role.HOP, Role.PRODUCER}
+
+
+def test_the_largest_record_taken_in_fits_our_topics_with_its_headers():
+    most = next(
+        m.le for m in WorkerConfig.model_fields["max_record_bytes"].metadata if hasattr(m, "le")
+    )
+    for role in OWN:
+        assert declarations()[role].max_message_bytes >= most + 100_000
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rol": "dead"}, "there is no such setting; did you mean 'role'?"),
+        ({"name": "dead"}, r"must be '\{application\}.dead'"),
+        ({"cleanup": "never"}, "must be 'delete' or 'compact'"),
+        ({"why": None}, "must be text"),
+    ],
+)
+def test_a_wrong_declaration_is_refused(change, words, tmp_path):
+    path = tmp_path / "dead.yaml"
+    given = yaml.safe_load((shipped("topics") / "dead.yaml").read_text())
+    path.write_text(yaml.safe_dump(given | change))
+    with pytest.raises(ConfigError, match=words):
+        read(path).model(Declaration)
+
+
+# --- judgement ----------------------------------------------------------------------------------
+
+
+def test_an_application_needs_its_own_topics_and_those_of_its_routes():
+    topics = wanted_topics(WorkerConfig(application="shop", partitions=3), QUEUES)
+    assert [topic.name for topic in topics if topic.declaration.role is Role.PRODUCER] == [
+        "orders",
+        "flights",
+    ]
+    assert {t.name for t in topics} - {"orders", "flights"} == {f"shop.{role}" for role in OWN}
+    # A fixed queue comes by the hop, so its topic may have any number.
+    assert [topic.name for topic in topics if not topic.exact] == ["orders"]
+    assert {topic.partitions for topic in topics} == {3}
+
+
+@pytest.mark.parametrize("role", Role)
+def test_what_is_as_declared_has_no_problem(role):
+    assert list(problems(wanted(role), as_declared(wanted(role)))) == []
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_missing_topic_is_an_error_that_names_the_cure(role):
+    (problem,) = problems(wanted(role), None)
+    assert (problem.what, problem.severity) == ("missing", "error")
+    assert "is missing: `ringfaust topics create` makes it" in problem.text
+
+
+def test_a_wrong_number_of_partitions_is_explained():
+    (problem,) = judge(wanted(Role.CONTROL), partitions=1)
+    assert (problem.what, problem.severity) == ("partitions", "error")
+    assert "has 1 partition, but `partitions` of worker.yaml is 4" in problem.text
+    orders, flights = (t for t in wanted_topics(WorkerConfig(), QUEUES) if "." not in t.name)
+    assert judge(orders, partitions=1) == []
+    (problem,) = judge(flights, partitions=12)
+    assert problem.severity == "error"
+    assert "needs exactly 4" in problem.text
+    assert "hop: always" in problem.text
+
+
+def test_a_changelog_that_forgets_is_an_error():
+    for policy in ("delete", "compact,delete"):
+        (problem,) = judge(wanted(Role.CHANGELOG), cleanup_policy=policy)
+        assert (problem.what, problem.severity) == ("cleanup", "error")
+        assert "would throw away state" in problem.text
+        assert "--add-config cleanup.policy=compact" in problem.text
+
+
+def test_a_producers_topic_that_could_be_better_is_a_warning():
+    found = judge(
+        wanted(Role.PRODUCER), message_timestamp_type="CreateTime", cleanup_policy="compact"
+    )
+    assert [(each.what, each.severity) for each in found] == [
+        ("cleanup", "warning"),
+        ("timestamps", "warning"),
+    ]
+
+
+def test_a_changelog_that_forgets_what_was_removed_is_an_error():
+    (problem,) = judge(wanted(Role.CHANGELOG), delete_retention_ms="86400000")
+    assert (problem.what, problem.severity) == ("tombstones", "error")
+    assert "delete.retention.ms=604800000" in problem.text
+
+
+def test_wrong_timestamps_and_sizes_of_our_own_are_errors():
+    (problem,) = judge(wanted(Role.CONTROL), message_timestamp_type="CreateTime")
+    assert problem.severity == "error"
+    assert "a client with a wrong clock could move time" in problem.text
+    (problem,) = judge(wanted(Role.DEAD), message_timestamp_type="LogAppendTime")
+    assert problem.severity == "error"
+    (problem,) = judge(wanted(Role.CHANGELOG), max_message_bytes="1048588")
+    assert (problem.what, problem.severity) == ("max_message_bytes", "error")
+    assert "1,048,588 bytes only, but needs 2,097,152" in problem.text
+
+
+# --- without a broker ---------------------------------------------------------------------------
+
+
+async def _unreachable(port: int) -> str:
+    config = WorkerConfig(bootstrap_servers=f"127.0.0.1:{port}")
+    async with asyncio.timeout(8):
+        with pytest.raises(BrokerUnreachable) as caught:
+            await check_topics(config, QUEUES)
+    assert caught.value.servers == config.bootstrap_servers
+    return str(caught.value)
+
+
+async def test_nothing_there_is_told_at_once():
+    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    assert f"No Kafka broker answers at 127.0.0.1:{port}: Connection refused." in (
+        await _unreachable(port)
+    )
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\x08" + b"x" * 8]
+)
+async def test_something_else_there_is_told_within_seconds(answer):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if answer:
+            await reader.read(1)
+            writer.write(answer)
+        await reader.read()  # until the other side has had enough
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        told = await _unreachable(server.sockets[0].getsockname()[1])
+    assert "does not answer as a Kafka broker with protocol PLAINTEXT" in told
+
+
+# --- with one -----------------------------------------------------------------------------------
+
+
+@pytest.mark.kafka
+async def test_topics_are_made_once_and_verified(broker: EmbeddedBroker):
+    config = WorkerConfig(application="topics-once", bootstrap_servers=broker.bootstrap_servers)
+    queues = _queues("topics-once-in")
+    missing = await check_topics(config, queues)
+    assert {problem.what for problem in missing} == {"missing"}
+    one, other = await asyncio.gather(create_topics(config, queues), create_topics(config, queues))
+    names = {topic.name for topic in wanted_topics(config, queues)}
+    assert {problem.topic for problem in missing} == names == {*one, *other}
+    assert not {*one} & {*other}
+    assert await check_topics(config, queues) == []
+    assert await create_topics(config, queues) == []
+    for finding in await survey(config, queues):
+        declared = finding.wanted.declaration.kafka_settings()
+        assert finding.existing is not None
+        assert declared.items() <= finding.existing.settings.items()
+
+
+@pytest.mark.kafka
+async def test_what_is_there_is_judged_and_left_as_it_is(broker: EmbeddedBroker):
+    config = WorkerConfig(application="topics-odd", bootstrap_servers=broker.bootstrap_servers)
+    queues = _queues("topics-odd-in")
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    await admin.start()
+    odd = [("topics-odd-in", 2), ("topics-odd.changelog", 4), ("topics-odd.control", 3)]
+    await admin.create_topics([NewTopic(name, count, 1) for name, count in odd])
+    await admin.close()
+    made = await create_topics(config, queues)
+    assert not set(made) & {name for name, _ in odd}
+    found = {(p.topic, p.what, p.severity) for p in await check_topics(config, queues)}
+    assert found >= {
+        ("topics-odd-in", "partitions", "error"),
+        ("topics-odd-in", "timestamps", "warning"),
+        ("topics-odd.changelog", "cleanup", "error"),
+        ("topics-odd.control", "partitions", "error"),
+        ("topics-odd.control", "timestamps", "error"),
+    }
+    assert {topic for topic, _, _ in found} == {name for name, _ in odd}
+
+
+@pytest.mark.kafka
+async def test_a_refusal_of_the_broker_is_told(broker: EmbeddedBroker):
+    config = WorkerConfig(
+        application="topics-copies",
+        bootstrap_servers=broker.bootstrap_servers,
+        replication_factor=3,
+    )
+    with pytest.raises(BrokerRefused, match=r"to make topic topics-copies\.\w+ and failed: .*3"):
+        await create_topics(config, _queues("topics-copies-in"))
+
+
+def _queues(topic: str) -> QueuesConfig:
+    return QueuesConfig(routes=[Route(topic=topic, queue="by.{key}")], queues={"by.*": {}})

@@ -1,0 +1,135 @@
+"""What is too large to be written never stops a partition: it is cut, split or goes to dead."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.state import State
+from ringfaust.processor.processor import Processor, ProcessorConfig
+from ringfaust.processor.repartition import Repartitioner
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Headers, OutRecord, Role
+from ringfaust.protocol.routes import Route
+
+MOST = 100_000
+RECORD_BYTES = 2 * 1024 * 1024
+"""max_message_bytes of our topics."""
+
+
+class Record(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+def new_road(**settings: Any) -> Processor:
+    shared = ProcessorConfig(
+        control_topic="control", hop_topic="hop",
+        routes=[Route("in", "q")],
+        max_record_bytes=MOST, log_is_clock=False,
+    )  # fmt: skip
+    catalog = Catalog({"q": settings}, {})
+    return Processor(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
+
+
+def done(road: Processor, *records: Record) -> dict[str, list[OutRecord]]:
+    road.take(records, 1_000)
+    found: dict[str, list[OutRecord]] = {}
+    for (role, _), out in road.outputs().items():
+        found.setdefault(role, []).extend(out)
+    road.writes()
+    return found
+
+
+def size(record: OutRecord) -> int:
+    key, value, headers = record
+    return len(key or b"") + len(value or b"") + sum(len(n) + len(v) + 8 for n, v in headers)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record("in", 0, 0, 0, 0, None, b"x" * (MOST + 1)),
+        Record("in", 0, 0, 0, 0, b"x" * (MOST + 1), None),
+        Record("in", 0, 0, 0, 0, None, b"", (("name", b"x" * MOST),)),
+        Record("in", 0, 0, 0, 0, None, b"", (("", b""),) * 65_536),
+        Record("control", 0, 0, 0, 0, b"x" * (MOST + 1), None),
+        Record("control", 0, 0, 0, 0, None, b"{}", (("name", b"x" * MOST),)),
+    ],
+)
+def test_a_giant_goes_to_dead_by_reference(record: Record) -> None:
+    dead = done(new_road(), record)[Role.DEAD]
+    assert dict(dead[0][2])[h.REASON] == b"too_large"
+    assert dict(dead[0][2])[h.SOURCE] == f"{record.topic}/0/0".encode()
+    assert size(dead[0]) < 1_000
+
+
+def test_the_hop_may_add_its_headers() -> None:
+    most = Record("named", 0, 0, 0, 0, None, b"x" * (MOST - 20), (("to", b"q"),))
+    hop: Repartitioner[list[OutRecord]] = Repartitioner(
+        Route("named", "{header:to}"), 1, MOST, 0, list
+    )
+    hop.take([most], 1_000)
+    ((forwarded,),) = hop.outputs().values()
+    arrived = Record("hop", 0, 0, 0, 1, None, forwarded[1], tuple(forwarded[2]))
+    assert Role.DEAD not in done(new_road(), arrived)
+
+
+def test_a_list_is_cut_where_it_would_be_too_long_for_a_record() -> None:
+    road = new_road()
+    ids = ["ö" * 500 + str(number) for number in range(1_500)]
+    sends = [
+        Record("in", 0, number, 0, 0, None, b"", (("ringfaust-id", id_.encode()),))
+        for number, id_ in enumerate(ids)
+    ]
+    done(road, *sends)
+    asked = {"type": "list", "queue": "q", "limit": 10_000, "reply": "me"}
+    replies = done(road, Record("control", 0, 0, 0, 0, None, json.dumps(asked).encode()))
+    reply = replies[Role.REPLIES][0]
+    answer = json.loads(reply[1] or b"")["answer"]
+    assert size(reply) < RECORD_BYTES
+    assert answer["counts"]["ready"] == 1_500
+    assert answer["ready"] == ids[: len(answer["ready"])]
+    assert len(answer["ready"]) >= 300
+
+
+def test_events_with_long_texts_take_more_records() -> None:
+    road = new_road(ring_size=1)
+    sends = [
+        Record("in", 0, n, 0, 0, None, b"", (("ringfaust-id", ("ö" * 500 + str(n)).encode()),))
+        for n in range(800)
+    ]
+    events = done(road, *sends)[Role.EVENTS]
+    assert max(map(size, events)) < RECORD_BYTES
+    lines = [json.loads(line) for record in events for line in (record[1] or b"").splitlines()]
+    assert [line["step"] for line in lines] == sorted(line["step"] for line in lines)
+    assert len(lines) == 800 + 799
+
+
+def test_garbage_is_told_back_in_part_only() -> None:
+    garbage = json.dumps({"type": "ü" * 5_000, "queue": "q"}).encode()
+    out = done(new_road(), *(Record("control", 0, n, 0, 0, None, garbage) for n in range(400)))
+    assert len(out[Role.DEAD]) == 400
+    assert len(dict(out[Role.DEAD][0][2])[h.TEXT]) < 1_500
+
+
+def test_only_the_hop_tells_where_a_record_came_from() -> None:
+    """Evicted records of another application carry such headers too."""
+    theirs = (
+        ("ringfaust-source", b"x/0/7"),
+        ("ringfaust-queue", b"q"),
+        ("ringfaust-time-ms", b"1"),
+    )
+    for topic, source in (("in", "in/0/0"), ("hop", "x/0/7")):
+        events = done(new_road(), Record(topic, 0, 0, 0, 0, None, b"", theirs))[Role.EVENTS]
+        assert json.loads(events[0][1] or b"")["source"] == source

@@ -1,0 +1,126 @@
+"""What the road tells: who sent what is refused, what a start does, what the changelog gets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.state import State
+from ringfaust.processor.processor import Processor, ProcessorConfig
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol.records import OutRecord, Role
+from ringfaust.protocol.routes import Route
+from tests.processor.test_blocked import Record
+
+STRICT = {"max_messages": 1, "when_full": "reject_newest"}
+
+
+class Bench:
+    """A road of which all is seen."""
+
+    def __init__(self) -> None:
+        self.store = MemoryKeyValue()
+        self.offset = 0
+        self.open()
+
+    def open(self) -> None:
+        shared = ProcessorConfig(
+            control_topic="control", hop_topic="hop", routes=[Route("in", "{header:to}")],
+            max_record_bytes=9_000, log_is_clock=False,
+        )  # fmt: skip
+        addresses = {"all": {"subscriptions": {"one": STRICT, "two": STRICT}}}
+        catalog = Catalog({"q": {}, "strict": STRICT}, {}, addresses)
+        self.road: Processor[list[OutRecord]] = Processor(
+            shared, State(ByteStore(self.store), catalog), {}, list
+        )
+
+    def take(self, topic: str, value: bytes, *headers: tuple[str, bytes]) -> None:
+        self.offset += 1
+        self.road.take([Record(topic, self.offset, value, headers)], 1_000)
+
+    def send(self, to: str, message: str, **more: str) -> list[dict[str, Any]]:
+        ours = {"to": to, "ringfaust-id": message, **more}
+        self.take("in", b"body", *((n.replace("_", "-"), t.encode()) for n, t in ours.items()))
+        return self.replies()
+
+    def say(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
+        self.take("control", json.dumps({"type": kind, "reply": "me", **fields}).encode())
+        return self.replies()
+
+    def replies(self) -> list[dict[str, Any]]:
+        self.out = self.road.outputs()
+        writes = self.road.writes()
+        self.store.apply(writes.store)
+        self.road.state.settle(1 << 20)
+        self.is_fragile = writes.store is not writes.changelog
+        found = self.out.get((Role.REPLIES, None), [])
+        return [
+            {"key": (key or b"").decode(), **json.loads(value or b"")} for key, value, _ in found
+        ]
+
+    def lines(self) -> list[dict[str, Any]]:
+        records = self.out.get((Role.EVENTS, None), [])
+        return [json.loads(line) for _, value, _ in records for line in (value or b"").splitlines()]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_refused_send_is_told_by_its_id(bench: Bench) -> None:
+    assert bench.send("strict", "a") == []
+    (told,) = bench.send("strict", "b")
+    assert (told["key"], told["reason"], told["queue"], told["by"]) == (
+        "b", "queue_full", "strict", "in/0/2",
+    )  # fmt: skip
+    (told,) = bench.send("nowhere", "c")
+    assert (told["key"], told["reason"]) == ("c", "unknown_queue")
+
+
+def test_each_queue_of_an_address_answers_for_itself(bench: Bench) -> None:
+    bench.send("all", "a")
+    told = bench.send("all", "b")
+    assert [(each["key"], each["queue"]) for each in told] == [("b", "all::one"), ("b", "all::two")]
+
+
+def test_a_send_that_a_commit_brings_is_refused_alone(bench: Bench) -> None:
+    bench.send("strict", "a")
+    bench.say("begin", xid="x")
+    assert bench.send("strict", "b", ringfaust_xid="x") == []
+    bench.send("q", "c", ringfaust_xid="x")
+    bench.say("prepare", xid="x")
+    refused, done = bench.say("commit", xid="x")
+    assert (refused["key"], refused["reason"]) == ("b", "queue_full")
+    assert (done["key"], done["ok"]) == ("me", True)
+    assert [line["event"] for line in bench.lines()] == [
+        "refused", "dead", "added", "decided", "done",
+    ]  # fmt: skip
+
+
+def test_a_start_rolls_back_what_is_not_prepared(bench: Bench) -> None:
+    bench.say("begin", xid="x")
+    bench.open()
+    bench.road.start()
+    bench.replies()
+    assert [(line["event"], line["by"]) for line in bench.lines()] == [("decided", "start")]
+    (told,) = bench.say("prepare", xid="x")
+    assert told["reason"] == "bad_command"
+    bench.open()
+    bench.road.start()
+    bench.replies()
+    assert bench.out == {}, "there was nothing to do"
+
+
+def test_the_changelog_differs_only_where_a_message_is_not_persistent(bench: Bench) -> None:
+    bench.send("q", "a")
+    assert not bench.is_fragile
+    bench.send("q", "b", ringfaust_delivery_mode="non_persistent")
+    assert bench.is_fragile
+    bench.say("purge", queue="q")
+    assert not bench.is_fragile
+    bench.send("q", "c")
+    assert not bench.is_fragile

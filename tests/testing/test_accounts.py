@@ -1,0 +1,317 @@
+"""The proof of the accounts: a right history balances, and each wrong one is named exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.state import State
+from ringfaust.processor.processor import Processor, ProcessorConfig
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Headers, Role
+from ringfaust.protocol.routes import Route
+from ringfaust.testing.accounts.proof import Proof
+from ringfaust.testing.accounts.prove import counter_differences
+from ringfaust.testing.accounts.reconciler import Reconciler
+
+SECOND = 1_000
+QUEUES = Catalog({"q.*": {"ring_size": 2, "max_attempts": 2}}, {})
+
+
+class Record(NamedTuple):
+    """What aiokafka's ConsumerRecord has, as far as it is read."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class History:
+    """Topics as a worker would have written them, made by the road itself."""
+
+    def __init__(self, catalog: Catalog = QUEUES) -> None:
+        self.topics: dict[str, list[Record]] = {}
+        shared = ProcessorConfig(
+            control_topic="control",
+            hop_topic="hop",
+            routes=[Route("in", "q.{key}")],
+            max_record_bytes=1_000,
+            log_is_clock=False,
+        )
+        self._road = Processor(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
+        self.now_ms = SECOND
+
+    def put(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Record:
+        records = self.topics.setdefault(topic, [])
+        record = Record(topic, 0, len(records), self.now_ms, 1, key, value, headers)
+        records.append(record)
+        return record
+
+    def send(self, key: str, value: bytes, **headers: object) -> None:
+        ours = tuple(
+            (h.PREFIX + name.replace("_", "-"), str(it).encode()) for name, it in headers.items()
+        )
+        self._do(self.put("in", key.encode(), value, (("colour", b"red"), *ours)))
+
+    def ask(self, kind: str, queue: str, **fields: object) -> dict[str, Any]:
+        return self.say(kind, queue=queue, **fields)
+
+    def say(self, kind: str, **fields: object) -> dict[str, Any]:
+        asked = {"type": kind, "reply": "me", **fields}
+        self._do(self.put("control", None, json.dumps(asked).encode(), ()))
+        return json.loads(self.topics[Role.REPLIES][-1].value or b"")  # type: ignore[no-any-return]
+
+    def _do(self, record: Record) -> None:
+        self._road.take([record], self.now_ms)
+        self._write()
+
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+        self._road.tick(self.now_ms)
+        self._write()
+
+    def _write(self) -> None:
+        for (role, _), records in self._road.outputs().items():
+            for key, value, headers in records:
+                self.put(role, key, value, tuple(headers))
+
+    def held(self) -> dict[str, dict[str, Any]]:
+        found = {}
+        for key in ("a", "b", "c"):
+            found[f"q.{key}"] = self.ask("list", f"q.{key}")["answer"]
+        return found
+
+    def proof(self, held: dict[str, dict[str, Any]] | None = None, **options: str) -> Proof:
+        book = Reconciler(["in"], **options)
+        for topic, take in {
+            "in": book.take_input,
+            Role.EVENTS: book.take_events,
+            Role.EVICTED: book.take_evicted,
+            Role.DEAD: book.take_dead,
+            Role.DISPATCHED: book.take_dispatched,
+        }.items():
+            take(self.topics.get(topic, []))
+        return book.proof(held)
+
+    def drop(self, topic: str, number: int) -> None:
+        del self.topics[topic][number]
+
+    def double(self, topic: str, number: int) -> None:
+        self.topics[topic].insert(number, self.topics[topic][number])
+
+    def change(self, topic: str, number: int, **fields: Any) -> None:
+        self.topics[topic][number] = self.topics[topic][number]._replace(**fields)
+
+    def change_line(self, event: str, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change the first line of this event."""
+        for number, record in enumerate(self.topics[Role.EVENTS]):
+            lines = [json.loads(line) for line in (record.value or b"").split(b"\n")]
+            for line in lines:
+                if line["event"] == event:
+                    change(line)
+                    value = "\n".join(json.dumps(each) for each in lines).encode()
+                    self.change(Role.EVENTS, number, value=value)
+                    return
+        raise AssertionError(event)
+
+
+@pytest.fixture
+def history() -> History:
+    """Every fate once at least; offsets of `in` in the comments."""
+    it = History()
+    it.send("a", b"evicted")  # 0
+    it.send("a", b"evicted too")  # 1
+    it.send("a", b"ready")  # 2
+    it.send("a", b"ready too")  # 3
+    it.ask("attach", "q.b", consumer="slow", credit=3)
+    it.send("b", b"acked")  # 4
+    it.send("b", b"released, then rejected")  # 5
+    it.send("b", b"released, then undeliverable")  # 6
+    it.ask("ack", "q.b", consumer="slow", message="in/0/4")
+    it.ask("release", "q.b", consumer="slow", message="in/0/5")
+    it.ask("reject", "q.b", consumer="slow", message="in/0/5")
+    it.ask("release", "q.b", consumer="slow", message="in/0/6")
+    it.ask("release", "q.b", consumer="slow", message="in/0/6")
+    it.send("b", b"delivering")  # 7
+    it.send("b", b"scheduled", delay_ms=60_000)  # 8
+    it.send("c", b"expired", ttl_ms=10)  # 9
+    it.send("c", b"came due", delay_ms=10)  # 10
+    it.send("c", b"removed")  # 11
+    it.ask("remove", "q.c", message="in/0/11")
+    it.send("c", b"unreadable", priority="high")  # 12
+    it.send("c", b"x" * 2_000)  # 13
+    it.send("c", b"moved")  # 14
+    it.ask("move", "q.c", message="in/0/14", to="q.b")
+    it.ask("detach", "q.b", consumer="nobody")  # refused; no input's fate
+    it.pass_time(20)
+    return it
+
+
+def test_an_all_right_history_balances(history: History) -> None:
+    held = history.held()
+    proof = history.proof(held)
+    assert proof.words() == []
+    assert proof.balanced
+    assert (proof.inputs, proof.unreadable, proof.refused) == (15, 2, 0)
+    a, b, c = proof.rows.values()
+    assert (a.added, a.evicted, a.ready) == (4, 2, 2)
+    assert (b.added, b.acked, b.dead, b.delivering, b.scheduled) == (6, 1, 2, 2, 1)
+    assert (c.added, c.expired, c.removed, c.moved_out, c.ready) == (4, 1, 1, 1, 1)
+    assert counter_differences(proof, held) == []
+
+
+def test_what_is_held_can_be_taken_from_the_events(history: History) -> None:
+    assert history.proof(history.held()).rows == history.proof().rows
+
+
+def test_a_record_that_never_came_out_is_named(history: History) -> None:
+    history.drop(Role.EVICTED, 1)
+    proof = history.proof()
+    assert proof.missing == ["in/0/1"]
+    assert not proof.balanced
+    assert [row.queue for row in proof.rows.values() if not row.balanced] == ["q.a"]
+    assert "1 record without any fate: in/0/1" in proof.words()
+
+
+def test_an_input_that_was_never_read_is_named(history: History) -> None:
+    history.put("in", b"a", b"not read", ())
+    proof = history.proof()
+    assert proof.missing == ["in/0/15"]
+    assert proof.words() == ["1 record without any fate: in/0/15"]
+
+
+def test_a_record_that_came_out_twice_is_named(history: History) -> None:
+    history.double(Role.EVICTED, 0)
+    proof = history.proof()
+    assert proof.doubled == ["in/0/0"]
+    assert not proof.rows["q.a"].balanced
+    assert any("2 records of message 1 of q.a" in text for text in proof.faults)
+
+
+def test_a_record_that_went_out_altered_is_named(history: History) -> None:
+    history.change(Role.EVICTED, 1, value=b"other")
+    proof = history.proof()
+    assert (proof.altered, proof.missing, proof.doubled) == (["in/0/1"], [], [])
+    assert not proof.balanced
+    assert history.proof(evicted_payload="none").balanced
+
+
+@pytest.mark.parametrize("role", [Role.DEAD, Role.DISPATCHED])
+def test_a_producers_header_that_was_lost_is_seen(history: History, role: Role) -> None:
+    record = history.topics[role][0]
+    ours = tuple(pair for pair in record.headers if pair[0] != "colour")
+    history.change(role, 0, headers=ours)
+    assert len(history.proof().altered) == 1
+
+
+def test_an_unexplained_record_is_named(history: History) -> None:
+    record = history.topics[Role.EVICTED][0]
+    other = tuple((n, b"in/0/99" if n == h.SOURCE else v) for n, v in record.headers)
+    history.change(Role.EVICTED, 0, headers=other)
+    proof = history.proof()
+    assert (proof.unexplained, proof.missing) == (["in/0/99"], ["in/0/0"])
+
+
+@pytest.mark.parametrize(("count", "tamper"), [(0, History.drop), (2, History.double)])
+def test_a_delivery_has_exactly_one_record(
+    history: History, count: int, tamper: Callable[[History, str, int], None]
+) -> None:
+    tamper(history, Role.DISPATCHED, 2)
+    (fault,) = history.proof().faults
+    assert fault == (
+        f"topic of dispatched, partition 0: {count} records of delivery 3 (message 3 of q.b, to "
+        "slow), by the events it is 1"
+    )
+
+
+def test_evictions_out_of_order_are_seen(history: History) -> None:
+    records = history.topics[Role.EVICTED]
+    records.reverse()
+    assert history.proof().faults == [
+        "topic of evicted, partition 0: its records are not in the order of the events"
+    ]
+
+
+def test_an_eviction_of_what_is_held_is_seen(history: History) -> None:
+    late = history.topics[Role.EVENTS][-1]
+    value = json.dumps(
+        {"event": "evicted", "queue": "q.b", "sequence": 4, "reason": "overflow"}
+    ).encode()
+    history.topics[Role.EVENTS].append(late._replace(value=value))
+    assert "message 4 of q.b was evicted while delivering" in history.proof().faults
+
+
+def test_a_second_fate_after_the_first_is_seen(history: History) -> None:
+    history.change_line("acked", lambda line: line.update(sequence=2))
+    faults = history.proof().faults
+    assert any("message 2 of q.b" in text for text in faults)
+
+
+def test_a_listing_that_lies_is_named(history: History) -> None:
+    held = history.held()
+    held["q.a"]["ready"][0] = "in/0/77"
+    proof = history.proof(held)
+    assert proof.missing == ["in/0/2"]
+    assert "queue q.a lists in/0/77 as ready, in vain" in proof.faults
+    assert "queue q.a does not list in/0/2, which is ready" in proof.faults
+
+
+def test_a_listing_that_is_cut_is_told(history: History) -> None:
+    held = history.held()
+    held["q.a"]["ready"].pop()
+    faults = history.proof(held).faults
+    assert "queue q.a: 2 are ready, but 1 were listed" in faults
+
+
+def test_a_queue_that_was_not_asked_is_told(history: History) -> None:
+    held = history.held()
+    del held["q.a"]
+    assert "queue q.a holds 2, but was not listed" in history.proof(held).faults
+
+
+def test_a_counter_that_differs_is_told(history: History) -> None:
+    held = history.held()
+    held["q.a"]["counts"]["evicted"] = 7
+    told = counter_differences(history.proof(held), held)
+    assert told == ["queue q.a: the worker counts evicted 7, the topics 2"]
+
+
+def test_events_that_are_damaged_are_told(history: History) -> None:
+    history.change(Role.EVENTS, 0, value=b'{"event":"add')
+    assert "events 0/0 are no lines of JSON" in history.proof().faults
+
+
+def test_a_deleted_queue_may_come_again(history: History) -> None:
+    history.ask("create_queue", "other", settings={})
+    history.ask("delete_queue", "q.a")
+    history.send("a", b"a new first")
+    proof = history.proof()
+    assert proof.words() == []
+    assert proof.rows["q.a"].added == 5
+
+
+def test_a_send_to_no_queue_is_refused_and_accounted_for() -> None:
+    history = History()
+    history.send("a.b", b"the pattern is q.*")
+    proof = history.proof()
+    assert proof.balanced
+    assert (proof.inputs, proof.refused) == (1, 1)
+
+
+def test_only_the_first_few_are_named() -> None:
+    history = History()
+    for _ in range(9):
+        history.put("in", b"a", b"never read", ())
+    assert history.proof().words() == [
+        "9 records without any fate: in/0/0, in/0/1, in/0/2, in/0/3, in/0/4, …"
+    ]
