@@ -18,6 +18,7 @@ from aiokafka.structs import RecordMetadata
 from ringfaust.client.errors import BadArgument, ClientError, Closed, NoAnswer, Refused
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.control import read_control
+from ringfaust.protocol.names import topic_name
 from ringfaust.protocol.records import Headers, Role
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class Connection:
 
     def topic(self, role: Role) -> str:
         """The name of one of our topics."""
-        return f"{self.application}.{role}"
+        return topic_name(self.application, role)
 
     @property
     def producer(self) -> AIOKafkaProducer:

@@ -15,6 +15,7 @@ from ringfaust.client.errors import ClientError, Refused
 from ringfaust.client.outgoing import Outgoing, SendOptions
 from ringfaust.client.resource import AsyncResource
 from ringfaust.client.transactions import Transactions
+from ringfaust.protocol.names import client_transactional_id
 from ringfaust.protocol.records import Role
 
 _REMEMBERED = 100_000
@@ -47,7 +48,8 @@ class RingProducer(AsyncResource):
         self._replies: AIOKafkaConsumer | None = None
         self._sent: dict[str, None] = {}
         self._transactions = Transactions(
-            self._connection.kafka, f"{self._connection.application}-{self._connection.name}"
+            self._connection.kafka,
+            client_transactional_id(self._connection.application, self._connection.name),
         )
         self._open: list[Outgoing] | None = None
         self._made = 0

@@ -21,6 +21,7 @@ from ringfaust.client.options import AttachOptions
 from ringfaust.client.outgoing import Outgoing, SendOptions
 from ringfaust.client.resource import AsyncResource
 from ringfaust.client.transactions import Transactions
+from ringfaust.protocol.names import client_transactional_id
 from ringfaust.protocol.records import Role
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class Session(AsyncResource):
         self.connection = Connection(options)
         self.name = self.connection.name
         self._transactions = Transactions(
-            self.connection.kafka, f"{self.connection.application}-{self.name}"
+            self.connection.kafka, client_transactional_id(self.connection.application, self.name)
         )
         self._consumers: list[RingConsumer] = []
         self._pending: list[Outgoing | _Settle] = []

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ringfaust.config.documents import Settings, refuse, shown
 from ringfaust.config.security import Security
+from ringfaust.kafka.names import topic_name
 
 _LONGEST_ROLE = len(".dispatched")
 
@@ -123,4 +124,4 @@ class WorkerConfig(Settings):
 
     def topic(self, role: str) -> str:
         """Name of our topic of this role, such as `ringfaust.control`."""
-        return f"{self.application}.{role}"
+        return topic_name(self.application, role)

@@ -10,6 +10,8 @@ from itertools import count
 from aiokafka import AIOKafkaConsumer
 
 from ringfaust.demo.control_client import ControlClient, Delivery
+from ringfaust.kafka.names import topic_name
+from ringfaust.protocol.records import Role
 
 HEARTBEAT_SECONDS = 5.0
 
@@ -107,7 +109,7 @@ class EvictedReader:
     def __init__(self, servers: str, application: str) -> None:
         self.by_queue: Counter[str] = Counter()
         self._consumer = AIOKafkaConsumer(
-            f"{application}.evicted",
+            topic_name(application, Role.EVICTED),
             bootstrap_servers=servers,
             isolation_level="read_committed",
             auto_offset_reset="earliest",

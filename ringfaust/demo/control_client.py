@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from ringfaust.errors import RingfaustError
+from ringfaust.kafka.names import topic_name
+from ringfaust.protocol.records import Role
 
 ANSWER_SECONDS = 60.0
 
@@ -36,8 +38,8 @@ class ControlClient:
         self._application = application
         self._producer = producer
         self._consumer = AIOKafkaConsumer(
-            f"{application}.replies",
-            f"{application}.dispatched",
+            topic_name(application, Role.REPLIES),
+            topic_name(application, Role.DISPATCHED),
             bootstrap_servers=servers,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
@@ -76,7 +78,7 @@ class ControlClient:
         command = {"type": kind, "queue": queue, **fields}
         # The key is what the queue's records have, so the command comes to the queue's partition.
         key = queue.rpartition(".")[2].encode()
-        topic = f"{self._application}.control"
+        topic = topic_name(self._application, Role.CONTROL)
         await self._producer.send(topic, json.dumps(command).encode(), key)
 
     async def ask(self, kind: str, queue: str, **fields: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from ringfaust.demo.dashboard import RING_SIZE, Dashboard, Scene
 from ringfaust.demo.flights import Record, extra_records, partition_of, replay
 from ringfaust.demo.report import Outcome
 from ringfaust.errors import RingfaustError
+from ringfaust.kafka.names import worker_group
 from ringfaust.protocol.records import Role
 from ringfaust.testing.accounts.proof import Proof
 from ringfaust.testing.accounts.prove import prove
@@ -211,7 +212,9 @@ async def watch_through(config: WorkerConfig, topic: str, scene: Scene) -> None:
     try:
         await admin.start()
         while True:
-            found = await admin.list_consumer_group_offsets(config.application, partitions=tps)
+            found = await admin.list_consumer_group_offsets(
+                worker_group(config.application), partitions=tps
+            )
             for tp, entry in found.items():
                 scene.positions[tp.partition] = max(entry.offset, 0)
             await asyncio.sleep(_POLL_SECONDS)

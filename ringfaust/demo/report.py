@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from ringfaust.demo.dashboard import COLUMNS, RING_SIZE, add_counts, count_table
+from ringfaust.kafka.names import topic_name
+from ringfaust.protocol.records import Role
 from ringfaust.testing.accounts.proof import Proof
 from ringfaust.testing.accounts.prove import counter_differences
 
@@ -80,14 +82,15 @@ def _print_words(console: Console, outcome: Outcome, seconds: float) -> None:
         sum(getattr(row, name) for row in rows) for name in ("evicted", "acked", "dead", "expired")
     )
     held = sum(row.ready + row.delivering + row.scheduled for row in rows)
-    topic = f"{outcome.application}.evicted"
+    topic = topic_name(outcome.application, Role.EVICTED)
+    dead_topic = topic_name(outcome.application, Role.DEAD)
     console.print(
         f"[bold green]{outcome.flights:,} flights accounted for[/], and {outcome.extras} "
         f"announcements that the demo added, in {seconds:.0f} s.\n"
         f"{evicted:,} were overwritten by newer ones; each has a record on {topic}, whole and in "
         "order: 0 lost, 0 doubled, 0 altered.\n"
         f"{acked:,} were acknowledged by the gates, {dead:,} rejected and {expired:,} expired "
-        f"(see {outcome.application}.dead). {held:,} are held: the last {RING_SIZE} departures of "
+        f"(see {dead_topic}). {held:,} are held: the last {RING_SIZE} departures of "
         "each carrier, and what the gates had in hand.\n"
         "The worker's own counters agree, and so does a plain Kafka consumer that read "
         f"{topic} all along.",

@@ -14,6 +14,7 @@ from aiokafka.errors import KafkaError, NodeNotReadyError, TopicAlreadyExistsErr
 
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
+from ringfaust.kafka.names import admin_client_id
 
 CONNECT_SECONDS = 5.0
 """How long brokers may take to answer at all."""
@@ -135,7 +136,7 @@ async def open_admin(config: WorkerConfig) -> AsyncIterator[Admin]:
         ConfigError: a certificate or the password is not there.
     """
     client = kafka.AIOKafkaAdminClient(
-        client_id=f"{config.application}-topics",
+        client_id=admin_client_id(config.application),
         request_timeout_ms=int(REQUEST_SECONDS * 1000),
         **config.client_options(),
     )

@@ -20,6 +20,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Message
 from ringfaust.core.selector import Selector, compile_selector
 from ringfaust.errors import ProtocolError, RingfaustError
+from ringfaust.kafka.names import redrive_transactional_id
 from ringfaust.kafka.reader import read_whole
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers, InRecord, Payload, Role
@@ -125,7 +126,7 @@ async def send(worker: WorkerConfig, messages: Sequence[RedriveMessage]) -> None
     """
     producer = AIOKafkaProducer(
         **worker.client_options(),
-        transactional_id=f"{worker.application}-redrive",
+        transactional_id=redrive_transactional_id(worker.application),
         acks="all",
         max_request_size=2 * worker.max_record_bytes,
     )

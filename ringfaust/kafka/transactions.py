@@ -12,6 +12,7 @@ from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata
 
+from ringfaust.kafka.names import worker_group
 from ringfaust.processor.processor import Outputs
 from ringfaust.protocol.records import OutRecord, Role
 
@@ -97,7 +98,7 @@ class Committer:
             client: options of any Kafka client.
             transactional_id: whoever starts with it fences an earlier owner.
         """
-        self._group = application
+        self._group = worker_group(application)
         self._partition = partition
         self._topics = topics
         self._producer = AIOKafkaProducer(

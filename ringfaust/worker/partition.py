@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from faust.types import TP
 
 from ringfaust.core.state import State
+from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import POSITIONS_KEY, Outputs, Processor, Writes, read_positions
 from ringfaust.processor.row_store import ByteStore
@@ -40,7 +41,9 @@ class Partition(Loop):
     """See the head of this file."""
 
     def __init__(self, number: int, input_topics: frozenset[str], shared: WorkerContext) -> None:
-        super().__init__(number, input_topics, f"{shared.application}-{number}", shared)
+        super().__init__(
+            number, input_topics, partition_transactional_id(shared.application, number), shared
+        )
         self._ends: Mapping[str, int] | None = None
         """By topic: end of the log that was there at the assignment; None once it has been read."""
         self._begins: Mapping[str, int] = {}

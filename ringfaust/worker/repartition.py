@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ringfaust.kafka.names import repartition_transactional_id
 from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Outputs
 from ringfaust.processor.repartition import Repartitioner
@@ -23,8 +24,7 @@ class RepartitionTask(Loop):
     """See the head of this file."""
 
     def __init__(self, route: Route, number: int, shared: WorkerContext) -> None:
-        # With a character that no name may have, so that it is never another application's.
-        transactional_id = f"{shared.application}-hop/{route.topic}/{number}"
+        transactional_id = repartition_transactional_id(shared.application, route.topic, number)
         super().__init__(number, frozenset({route.topic}), transactional_id, shared)
         self._route = route
         self._begin = 0

@@ -23,6 +23,7 @@ from typing import Any
 from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
 from faust.types import TP
 
+from ringfaust.kafka.names import worker_group
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.transactions import Committer
 from ringfaust.protocol.records import InRecord
@@ -116,7 +117,7 @@ class Loop(ABC):
         try:
             await self._committer.start()
             # Read before the changelog's end, so that they are never newer than the state.
-            told = await group_offsets(shared.client, shared.application, self.tps)
+            told = await group_offsets(shared.client, worker_group(shared.application), self.tps)
             committed = {topic: found.offset for (topic, _), found in told.items()}
             await self._resume(committed)
         except BaseException:

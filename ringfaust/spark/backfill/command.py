@@ -18,6 +18,7 @@ from rich.console import Console
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.documents import suggestion
+from ringfaust.kafka.names import backfill_group
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill
 from ringfaust.spark.backfill.estimate import estimate
@@ -245,7 +246,7 @@ def _job(worker: WorkerConfig, asked: Backfill, target: Target, found: Survey) -
     name = job_name(asked.name, asked.default_name)
     return Job(
         name=name,
-        group=f"{worker.application}-backfill-{name}",
+        group=backfill_group(worker.application, name),
         marks_topic=target.topic,
         fingerprint=found.fingerprint(target.topic, target.partitions),
         about=(

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ringfaust.config import WorkerConfig
+from ringfaust.kafka.names import slice_transactional_id
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.spark.backfill.errors import CannotBackfill, OtherJob
 
@@ -36,7 +37,7 @@ class Job:
 
     def transactional_id(self, part: int) -> str:
         """Of a slice: whoever starts a producer with it fences an earlier one."""
-        return f"{self.group}/{part}"
+        return slice_transactional_id(self.group, part)
 
 
 def job_name(given: str | None, default: str) -> str:

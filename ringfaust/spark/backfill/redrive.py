@@ -23,6 +23,7 @@ from rich.table import Table
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.documents import suggestion
+from ringfaust.kafka.names import lake_redrive_group
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import PART
@@ -194,7 +195,7 @@ def job_of(worker: WorkerConfig, asked: Redrive) -> Job:
     name = job_name(asked.name, asked.fingerprint)
     return Job(
         name=name,
-        group=f"{worker.application}-redrive-{name}",
+        group=lake_redrive_group(worker.application, name),
         marks_topic=worker.topic(Role(asked.role)),
         fingerprint=asked.fingerprint,
         about=asked.about,

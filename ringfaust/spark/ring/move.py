@@ -19,6 +19,11 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import RingfaustError
+from ringfaust.kafka.names import (
+    partition_transactional_id,
+    repartition_transactional_id,
+    worker_group,
+)
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.transactions import Committer
 from ringfaust.processor.processor import POSITIONS_KEY, read_positions
@@ -85,7 +90,7 @@ async def _forwarded(
             )
     parts = await log_ends(client, topics)
     tps = [(topic, partition) for topic, of in parts.items() for partition in of]
-    told = await group_offsets(client, worker.application, tps)
+    told = await group_offsets(client, worker_group(worker.application), tps)
     committed = {tp: found.offset for tp, found in told.items()}
     return {
         topic: {str(partition): committed.get((topic, partition), _EARLIEST) for partition in of}
@@ -100,7 +105,7 @@ async def refuse_if_running(worker: WorkerConfig) -> None:
         CannotMove: one does, or the brokers cannot tell.
     """
     client = AIOKafkaClient(**worker.client_options())
-    group = worker.application
+    group = worker_group(worker.application)
     try:
         await client.bootstrap()
         coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
@@ -217,7 +222,7 @@ async def _write(
         gone = known.get(partition, set()) - {key for key, _ in kept}
         writes: list[tuple[bytes, bytes | None]] = [(key, None) for key in gone]
         positions = read_positions(dict(kept).get(POSITIONS_KEY))
-        name = f"{worker.application}-{partition}"
+        name = partition_transactional_id(worker.application, partition)
         committer = Committer(worker.application, partition, topics, worker.client_options(), name)
         await committer.start()
         try:
@@ -228,7 +233,7 @@ async def _write(
 
 async def _commit_forwarded(worker: WorkerConfig, offsets: Mapping[str, Mapping[str, int]]) -> None:
     for topic, partition, at in _flat(offsets):
-        name = f"{worker.application}-hop/{topic}/{partition}"
+        name = repartition_transactional_id(worker.application, topic, partition)
         committer = Committer(worker.application, partition, {}, worker.client_options(), name)
         await committer.start()
         try:

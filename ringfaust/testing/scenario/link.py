@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from ringfaust.kafka.names import session_transactional_id, topic_name
 from ringfaust.processor.processor import START
 from ringfaust.protocol.headers import ID
 from ringfaust.protocol.records import Headers, Role
@@ -82,14 +83,14 @@ class Link:
         self._answer_seconds = answer_seconds
         self._known: set[Any] | None = set() if drops_repeats else None
         self._worker = worker
-        self._control_topic = f"{application}.{Role.CONTROL}"
-        self._roles = {f"{application}.{role}": role for role in _OUTPUTS}
+        self._control_topic = topic_name(application, Role.CONTROL)
+        self._roles = {topic_name(application, role): role for role in _OUTPUTS}
         self._producer = AIOKafkaProducer(
             bootstrap_servers=bootstrap_servers, acks="all", enable_idempotence=True
         )
         self._transactions = AIOKafkaProducer(
             bootstrap_servers=bootstrap_servers,
-            transactional_id=f"{application}-sessions-{partition}",
+            transactional_id=session_transactional_id(application, partition),
         )
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap_servers,

@@ -1,0 +1,73 @@
+"""Every name that ringfaust uses on a Kafka cluster: topics, consumer groups, transactional ids.
+
+No name may change: state, progress and fencing are found by it. Names of producers' topics come
+from `queues.yaml`. The two rules that clients share are in `protocol.names`; `topic_name` is
+re-exported from there.
+
+A Kafka producer that starts with a transactional id fences the earlier producer with the same id.
+"""
+
+from __future__ import annotations
+
+from ringfaust.protocol.names import topic_name
+
+__all__ = [
+    "admin_client_id",
+    "backfill_group",
+    "lake_redrive_group",
+    "partition_transactional_id",
+    "redrive_transactional_id",
+    "repartition_transactional_id",
+    "session_transactional_id",
+    "slice_transactional_id",
+    "topic_name",
+    "worker_group",
+]
+
+
+def worker_group(application: str) -> str:
+    """Return the consumer group of an application's workers."""
+    return application
+
+
+def partition_transactional_id(application: str, partition: int) -> str:
+    """Return the id of the producer that commits the batches of one partition."""
+    return f"{application}-{partition}"
+
+
+def repartition_transactional_id(application: str, topic: str, partition: int) -> str:
+    """Return the id of the producer that repartitions one partition of a producer's topic.
+
+    It contains a slash, which no application name may, so it belongs to no other application.
+    """
+    return f"{application}-hop/{topic}/{partition}"
+
+
+def redrive_transactional_id(application: str) -> str:
+    """Return the id of the producer behind `ringfaust redrive`."""
+    return f"{application}-redrive"
+
+
+def session_transactional_id(application: str, partition: int) -> str:
+    """Return the id of the producer that the scenario runner uses for sessions."""
+    return f"{application}-sessions-{partition}"
+
+
+def backfill_group(application: str, job: str) -> str:
+    """Return the consumer group that holds the progress of a `ringfaust spark backfill` job."""
+    return f"{application}-backfill-{job}"
+
+
+def lake_redrive_group(application: str, job: str) -> str:
+    """Return the consumer group that holds the progress of a `ringfaust spark redrive` job."""
+    return f"{application}-redrive-{job}"
+
+
+def slice_transactional_id(group: str, number: int) -> str:
+    """Return the id of the producer that writes one slice of a backfill or redrive job."""
+    return f"{group}/{number}"
+
+
+def admin_client_id(application: str) -> str:
+    """Return the client id that `ringfaust topics` shows in broker logs and quotas."""
+    return f"{application}-topics"
