@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ringfaust.client.connection import Connection
 from ringfaust.client.errors import Refused
-from ringfaust.protocol.partitioner import partition_of_queue
+from ringfaust.protocol.partitioner import partition_of
 
 UNKNOWN_QUEUE = "unknown_queue"
 
@@ -45,13 +45,13 @@ async def find_place(
     if partition is not None:
         return Place(partition, True)
     if key is not None:
-        return Place(partition_of_queue(key, count), True)
+        return Place(partition_of(key, count), True)
     if count == 1:
         return Place(0, True)
     if (found := await locate(connection, queue)) is not None:
         return found
     if address:
-        return Place(partition_of_queue(address, count), True)
+        return Place(partition_of(address, count), True)
     raise Refused(UNKNOWN_QUEUE, queue, "no partition has it: declare it in queues.yaml")
 
 
@@ -70,7 +70,7 @@ async def locate(connection: Connection, queue: str) -> Place | None:
     known = {partition: count for partition, count in added.items() if count is not None}
     if not known:
         return None
-    home = partition_of_queue(queue, len(partitions))
+    home = partition_of(queue, len(partitions))
     most = max(known, key=lambda partition: (known[partition], partition == home))
     return Place(most, known[most] > 0 or len(known) == 1)
 

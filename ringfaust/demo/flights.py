@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.partitioner import murmur2
 
 from ringfaust.errors import RingfaustError
+from ringfaust.protocol.partitioner import partition_of
 
 _TEXTS = ("carrier", "tailnum", "origin", "dest", "time_hour")
 
@@ -88,11 +88,6 @@ def _call(carrier: str, text: str, **times: int) -> Record:
         (f"ringfaust-{name.replace('_', '-')}", str(ms).encode()) for name, ms in times.items()
     )
     return Record(carrier.encode(), json.dumps(value).encode(), headers)
-
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """Where every Kafka client sends records of this key."""
-    return int(murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 async def replay(

@@ -19,10 +19,11 @@ from ringfaust.demo.background import Start, background
 from ringfaust.demo.consumers import ClosingConsumer, DemoConsumer, EvictedReader, WaveringConsumer
 from ringfaust.demo.control_client import ControlClient
 from ringfaust.demo.dashboard import RING_SIZE, Dashboard, Scene
-from ringfaust.demo.flights import Record, extra_records, partition_of, replay
+from ringfaust.demo.flights import Record, extra_records, replay
 from ringfaust.demo.report import Outcome
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import worker_group
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
 from ringfaust.testing.accounts.proof import Proof
 from ringfaust.testing.accounts.prove import prove

@@ -12,7 +12,7 @@ from typing import Generic
 from ringfaust.errors import ProtocolError
 from ringfaust.processor.processor import G, Outputs
 from ringfaust.protocol.outputs import undecodable_record
-from ringfaust.protocol.partitioner import partition_of_queue
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import InRecord, OutRecord, Role
 from ringfaust.protocol.routes import LOG_APPEND_TIME, Route, hop_headers, queue_namer
 from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
@@ -54,7 +54,7 @@ class Repartitioner(Generic[G]):
         queue = self._queue_of(record)
         is_broker_time = record.timestamp_type == LOG_APPEND_TIME
         headers = hop_headers(record, queue, record.timestamp if is_broker_time else wall_ms)
-        home = partition_of_queue(queue, self._partitions)
+        home = partition_of(queue, self._partitions)
         self._put(Role.HOP, home, (record.key, record.value, headers))
 
     def _unreadable(self, record: InRecord, error: ProtocolError, wall_ms: int) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
-from aiokafka.partitioner import murmur2
 
 from ringfaust.config import WorkerConfig, load
 from ringfaust.config.topics import create_topics
+from ringfaust.protocol.partitioner import murmur2
 from ringfaust.testing.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.kafka

@@ -12,7 +12,7 @@ from typing import Any
 from ringfaust.client import Message, RingConsumer, RingProducer
 from ringfaust.client.connection import Connection
 from ringfaust.client.outgoing import SendOptions
-from ringfaust.protocol.partitioner import partition_of_queue
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.rig import Application
 
@@ -105,13 +105,13 @@ class Rig:
 
     async def _listing(self, connection: Connection, queue: str, key: str) -> dict[str, Any]:
         name = queue or (f"ring.{key}" if key else self.queue)
-        home = partition_of_queue(key or name, len(connection.partitions))
+        home = partition_of(key or name, len(connection.partitions))
         return dict((await connection.ask(home, {"type": "list", "queue": name}))["answer"])
 
     def queues_apart(self) -> list[str]:
         """Two queues in two partitions."""
         names = [self.a_queue(f"apart{number}") for number in range(64)]
-        by_home = {partition_of_queue(name, PARTITIONS): name for name in names}
+        by_home = {partition_of(name, PARTITIONS): name for name in names}
         assert len(by_home) == PARTITIONS
         return list(by_home.values())
 
@@ -121,7 +121,7 @@ class Rig:
         return next(
             key
             for key in keys
-            if partition_of_queue(key, PARTITIONS) != partition_of_queue(f"ring.{key}", PARTITIONS)
+            if partition_of(key, PARTITIONS) != partition_of(f"ring.{key}", PARTITIONS)
         )
 
     @asynccontextmanager

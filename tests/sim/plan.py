@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.processor.processor import ProcessorConfig
-from ringfaust.protocol.partitioner import partition_of_queue
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import Route
 
@@ -32,7 +32,7 @@ SELECTORS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
 
 def home(name: str) -> int:
     """In which partition the queue or address lives."""
-    return partition_of_queue(name.partition("::")[0], PARTITIONS)
+    return partition_of(name.partition("::")[0], PARTITIONS)
 
 
 class Plan(NamedTuple):

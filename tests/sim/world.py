@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ringfaust.protocol.partitioner import partition_of_queue
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import OutRecord
 from tests.sim.bookkeeper import Bookkeeper
 from tests.sim.broker import Broker, Transaction
@@ -80,7 +80,7 @@ class World:
             number = self._sent % self.plan.far_partitions
             fields = {**fields, "queue": target}
         else:
-            number = partition_of_queue(queue, PARTITIONS) if "::" not in queue else home(queue)
+            number = partition_of(queue, PARTITIONS) if "::" not in queue else home(queue)
         clock = self.broker.now_ms + _JITTERS[self._sent % 3]
         record = _record(topic, queue, fields, self._sent)
         is_broker_time = topic == "timed"

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from ringfaust.config import load
 from ringfaust.config.topics import create_topics
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.partitioner import partition_of_queue
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
 from ringfaust.testing.process import Process
 
@@ -84,7 +84,7 @@ class Rig:
 
     def home(self, queue: str) -> int:
         """Where it lives: its records are partitioned by their key, or take the hop."""
-        return partition_of_queue(queue if self._hops else queue.removeprefix("r."), PARTITIONS)
+        return partition_of(queue if self._hops else queue.removeprefix("r."), PARTITIONS)
 
     def send(self, first: int, count: int) -> None:
         """So many records to each ring; each is its number."""

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, Route, WorkerConfig
-from ringfaust.demo.flights import partition_of
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.spark.backfill.command import Backfill, backfill, plan
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.backfill.mapping import RowMapping

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from ringfaust.config import QueuesConfig
-from ringfaust.demo.flights import partition_of
 from ringfaust.errors import ProtocolError
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Headers, InRecord
 from ringfaust.protocol.routes import queue_namer, read_send
 from ringfaust.protocol.undecodable import refuse_oversized

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.processor.processor import ProcessorConfig
-from ringfaust.protocol.partitioner import partition_of_queue
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import PART, Route
 from ringfaust.spark.columns import HEADER_COLUMNS, LAYOUTS
@@ -199,7 +199,7 @@ def _home(routes: list[Route], partitions: int) -> Column:
 
     @pandas_udf("int")  # type: ignore[call-overload, untyped-decorator]
     def home(names: pd.Series) -> pd.Series:
-        return names.map(cache(lambda name: partition_of_queue(name, partitions)))
+        return names.map(cache(lambda name: partition_of(name, partitions)))
 
     queue = F.coalesce(*(F.when(F.col("topic") == r.topic, _queue_name(r)) for r in routes))
     own = F.col("partition") % partitions
