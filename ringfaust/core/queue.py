@@ -150,7 +150,7 @@ class Queue:
         self.level()
         self._begin_turns_anew()
         after = None
-        while rows := self.groups.scan(after, limits.REFILL):
+        while rows := self.groups.scan(after, self.book.refill):
             for group, order in rows:
                 if order == consumer.order:
                     self.groups.delete(group)

@@ -145,7 +145,7 @@ class SettlementHistory:
         """Delete all rows: the queue ends."""
         self.save()
         after = None
-        while rows := self._past.scan(after, limits.REFILL):
+        while rows := self._past.scan(after, self._book.refill):
             for name, _ in rows:
                 self._erase_consumer(name)
             after = rows[-1][0]

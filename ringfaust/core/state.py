@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ringfaust.core import limits
 from ringfaust.core.address import Address, AddressRow, address_of
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.queue import Queue, QueueRow
@@ -25,8 +26,9 @@ class Clock(NamedTuple):
 class State:
     """What the engine reads and writes. The host drains `writes` and calls `settle`."""
 
-    def __init__(self, store: Store, catalog: Catalog) -> None:
-        self.book = WriteSet(store)
+    def __init__(self, store: Store, catalog: Catalog, *, refill: int = limits.REFILL) -> None:
+        """`refill`: rows read from the store at a time."""
+        self.book = WriteSet(store, refill)
         self.catalog = catalog
         self.queues: dict[str, Queue] = {}
         """Decoded queues, by name."""

@@ -78,10 +78,12 @@ class Store(Protocol):
 class WriteSet:
     """What the tables of one partition share: the store, and which of them a batch changed."""
 
-    __slots__ = ("cached_bytes", "dirty", "flying", "store")
+    __slots__ = ("cached_bytes", "dirty", "flying", "refill", "store")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, refill: int = limits.REFILL) -> None:
+        """`refill`: rows read from the store at a time."""
         self.store = store
+        self.refill = refill
         self.dirty: list[Rows] = []
         self.flying: list[Rows] = []
         self.cached_bytes = 0
@@ -331,11 +333,12 @@ class Ordered(Rows):
         return bool(self._keys)
 
     def _extend(self) -> None:
-        """Move the edge on by up to REFILL rows."""
-        rows = self.scan(self._edge, limits.REFILL)
+        """Read up to `refill` more rows into the window."""
+        refill = self.book.refill
+        rows = self.scan(self._edge, refill)
         for key, value in rows:
             self._insert(key, value)
-        if len(rows) < limits.REFILL:
+        if len(rows) < refill:
             self._whole = True
         else:
             self._edge = rows[-1][0]

@@ -17,7 +17,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ringfaust.core import limits
 from ringfaust.core.table import ROW_BYTES, Kind, Ordered, Row, Rows, WriteSet
 from tests.model.harness import DictStore
 
@@ -39,17 +38,12 @@ class Windows(RuleBasedStateMachine):
         rows=st.dictionaries(KEYS, VALUES, max_size=12), refill=st.sampled_from([1, 2, 3, 1_000])
     )
     def begin(self, rows: dict[int, Value], refill: int) -> None:
-        self.usual_refill, limits.REFILL = limits.REFILL, refill
         self.store = DictStore()
         self.store.apply(((Kind.RING, "q", 0, key), value) for key, value in rows.items())
-        self.book = WriteSet(self.store)
+        self.book = WriteSet(self.store, refill)
         self.truth = dict(rows)
         self.flying: dict[Row, Value | None] = {}
         self.table = Ordered(self.book, Kind.RING, "q", fresh=not rows, weighs=True)
-
-    def teardown(self) -> None:
-        if hasattr(self, "usual_refill"):
-            limits.REFILL = self.usual_refill
 
     @rule(key=KEYS, value=VALUES)
     def put_new(self, key: int, value: Value) -> None:

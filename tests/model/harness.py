@@ -114,18 +114,20 @@ class Partition:
         queues: dict[str, Any],
         cache_bytes: int = 1 << 30,
         *,
+        refill: int = limits.REFILL,
         addresses: dict[str, Any] | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
         self.store = store
         self.catalog = Catalog(queues, settings or {}, addresses or {})
         self.cache_bytes = cache_bytes
+        self.refill = refill
         self.start()
 
     def start(self) -> None:
         """Begin with what is durable; all else is lost."""
         self.flying: list[tuple[Row, Any | None]] | None = None
-        self.state = State(self.store, self.catalog)
+        self.state = State(self.store, self.catalog, refill=self.refill)
         self.engine = Engine(self.state)
 
     def step(self, command: Command, now_ms: int) -> list[e.Effect]:

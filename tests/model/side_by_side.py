@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
-from ringfaust.core import limits
 from ringfaust.core.table import Kind
 from tests.model import strategies as s
 from tests.model.harness import (
@@ -60,7 +59,6 @@ class SideBySide(RuleBasedStateMachine):
         cache_bytes: int,
         attaches: list[c.Attach],
     ) -> None:
-        self.usual_refill, limits.REFILL = limits.REFILL, refill
         for each in addresses.values():
             each["compat"] = self.compat
         for each in (*queues.values(), addresses["p"]["subscriptions"]["one"]):
@@ -68,7 +66,9 @@ class SideBySide(RuleBasedStateMachine):
                 del each["when_full"]
         like: dict[str, Any] = {name: {"compat": self.compat} for name in (*s.QUEUES, "r")}
         declared = {"addresses": addresses, "settings": {**like, "p": {**of_p, **like["r"]}}}
-        self.partition = Partition(self.store_type(), queues, cache_bytes, **declared)
+        self.partition = Partition(
+            self.store_type(), queues, cache_bytes, refill=refill, **declared
+        )
         self.model = Model(queues, **declared)
         self.untouched = Model(queues, **declared)
         self.each_step_commits = each_step_commits
@@ -76,10 +76,6 @@ class SideBySide(RuleBasedStateMachine):
         self.sent = 0
         for attach in attaches:
             self.both(attach)
-
-    def teardown(self) -> None:
-        if hasattr(self, "usual_refill"):
-            limits.REFILL = self.usual_refill
 
     # --- both sides -------------------------------------------------------------------------------
 

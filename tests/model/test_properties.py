@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
-from ringfaust.core import limits
 from ringfaust.core.table import Kind
 from tests.model.harness import BytesStore, DictStore, Partition, queue_names
 from tests.model.histories import DECLARED, HISTORY, History
@@ -51,22 +50,17 @@ def test_neither_batches_nor_memory_nor_looks_change_effects_or_state(
     cache_bytes: int,
 ) -> None:
     """R102: each step a batch, all one, or many that fly over each other: the same bytes."""
-    usual = limits.REFILL
     plain = Partition(store_type(), **declared)
-    other = Partition(store_type(), **declared, cache_bytes=cache_bytes)
+    other = Partition(store_type(), **declared, cache_bytes=cache_bytes, refill=refill)
     for index, (command, now) in enumerate(history):
         expected = plain.step(command, now)
         plain.commit()
-        limits.REFILL = refill
-        try:
-            if index in looks and isinstance(command, c.Send):
-                other.engine.blocker(command)
-            assert other.step(command, now) == expected
-            if index in commits:
-                other.land()
-                other.take_off()
-        finally:
-            limits.REFILL = usual
+        if index in looks and isinstance(command, c.Send):
+            other.engine.blocker(command)
+        assert other.step(command, now) == expected
+        if index in commits:
+            other.land()
+            other.take_off()
     other.commit()
     assert rows_of(other) == rows_of(plain)
 
