@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.documents import Settings, read, refuse, shipped
+from ringfaust.errors import RingfaustError
 from ringfaust.kafka.admin import Admin, Existing, NewTopic, open_admin
 from ringfaust.protocol.records import Role
 
@@ -92,6 +93,17 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return self.text
+
+
+class WrongTopics(RingfaustError):
+    """The topics are not as the rings need them.
+
+    What to do: `ringfaust topics create` makes what is missing; the text explains the rest.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        text = "\n".join(f"- {problem.text}" for problem in problems)
+        super().__init__(f"the worker cannot start with these topics:\n{text}")
 
 
 class Finding(NamedTuple):

@@ -30,7 +30,7 @@ HEADER_COLUMNS = tuple(f"header_{number}" for number in range(max(map(len, LAYOU
 Outputs = Mapping[tuple[Role, int | None], list[OutRecord]]
 
 
-class Record(NamedTuple):
+class ConsumedRecord(NamedTuple):
     """A consumed record; an `InRecord` of the wire."""
 
     topic: str
@@ -55,8 +55,8 @@ def read_records(frames: Iterable[pd.DataFrame]) -> list[InRecord]:
     order = _order(*columns[:4])
     *fields, flat = (column[order].tolist() for column in columns)
     headers = [_headers(pairs) if pairs is not None else () for pairs in flat]
-    # What `Record` itself does, without a call of Python for each.
-    make: Any = partial(tuple.__new__, Record)
+    # What `ConsumedRecord` itself does, without a call of Python for each.
+    make: Any = partial(tuple.__new__, ConsumedRecord)
     return list(map(make, zip(*fields, headers, strict=True)))
 
 

@@ -10,31 +10,35 @@ from types import FrameType
 
 
 @contextmanager
-def stop_asked(*, interrupt: bool = False) -> Iterator[Callable[[], bool]]:
-    """Gives what tells whether SIGTERM or SIGINT came; a second one acts as ever.
+def stop_requested(*, interrupt: bool = False) -> Iterator[Callable[[], bool]]:
+    """Catch the first SIGTERM or SIGINT. The second one has its usual effect.
 
-    Python's own way, a KeyboardInterrupt, may come in a call to the JVM and get lost there: py4j
-    takes some for the end of an iteration. So whoever works in rounds asks between two of them.
+    Python's default, a KeyboardInterrupt, can be raised inside a call to the JVM and get lost
+    there: Py4J takes some of them for the end of an iteration. Code that works in rounds therefore
+    asks between two rounds whether it should stop.
 
     Args:
-        interrupt: raise KeyboardInterrupt too, for a round may take long.
+        interrupt: also raise KeyboardInterrupt, for code whose rounds take long.
+
+    Yields:
+        A function that says whether a stop was requested.
     """
-    asked = Event()
+    requested = Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        asked.set()
+    def request(_number: int, _frame: FrameType | None) -> None:
+        requested.set()
         restore()
         if interrupt:
             raise KeyboardInterrupt
 
     for number in before:
-        signal.signal(number, ask)
+        signal.signal(number, request)
     try:
-        yield asked.is_set
+        yield requested.is_set
     finally:
         restore()

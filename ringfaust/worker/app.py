@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Sequence
 from typing import Any
 
 import faust
@@ -12,8 +11,7 @@ from faust.types import StreamT
 from rocksdict import Cache
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.topics import Problem, check_topics, declarations
-from ringfaust.errors import RingfaustError
+from ringfaust.config.topics import WrongTopics, check_topics, declarations
 from ringfaust.processor.processor import ProcessorConfig
 from ringfaust.protocol.records import Role
 from ringfaust.worker.assignment import Assignment
@@ -29,17 +27,6 @@ _OUR_ROLES = (
 _GC_THRESHOLDS = (100_000, 50, 100)
 """Most garbage of the hot path is freed by reference counts; the default looks through the decoded
 rings a hundred times a second and finds nothing."""
-
-
-class WrongTopics(RingfaustError):
-    """The topics are not as a worker needs them.
-
-    What to do: `ringfaust topics create` makes what is missing; the rest is said in words.
-    """
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        text = "\n".join(f"- {problem.text}" for problem in problems)
-        super().__init__(f"the worker cannot start with these topics:\n{text}")
 
 
 def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:

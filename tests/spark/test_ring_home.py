@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ringfaust.protocol.routes import Route, queue_namer
-from ringfaust.spark.columns import Record
+from ringfaust.spark.columns import ConsumedRecord
 from ringfaust.spark.ring.job import _queue_name
 
 SCHEMA = "topic string, key binary, headers array<struct<key:string, value:binary>>"
@@ -19,7 +19,7 @@ HEADERS = [("kind", b"old"), ("other", b"x"), ("kind", b"new")]
 )
 def test_job_and_road_name_the_same_queue(spark: SparkSession, template: str) -> None:
     route = Route("orders", template)
-    record = Record("orders", 0, 0, 0, 0, b"k", b"", HEADERS)
+    record = ConsumedRecord("orders", 0, 0, 0, 0, b"k", b"", HEADERS)
     rows = spark.createDataFrame([("orders", b"k", HEADERS)], SCHEMA)
     found = rows.select(_queue_name(route).alias("queue")).first()
     assert found is not None

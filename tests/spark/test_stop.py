@@ -6,13 +6,13 @@ import signal
 
 import pytest
 
-from ringfaust.spark.stop import stop_asked
+from ringfaust.spark.stop import stop_requested
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_is_noted_and_interrupts_nothing(number: signal.Signals) -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with stop_asked() as asked:
+    with stop_requested() as asked:
         assert not asked()
         signal.raise_signal(number)
         assert asked()
@@ -22,7 +22,7 @@ def test_it_is_noted_and_interrupts_nothing(number: signal.Signals) -> None:
 
 
 def test_what_takes_long_is_interrupted_and_it_is_noted_also_if_that_is_lost() -> None:
-    with stop_asked(interrupt=True) as asked:
+    with stop_requested(interrupt=True) as asked:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         assert asked()

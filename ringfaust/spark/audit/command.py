@@ -22,7 +22,7 @@ from ringfaust.spark.audit.sources import Material, from_lake, from_topics, topi
 from ringfaust.spark.audit.verdict import Question, Verdict, look
 from ringfaust.spark.report.page import write_report
 from ringfaust.spark.session import open_session
-from ringfaust.spark.stop import stop_asked
+from ringfaust.spark.stop import stop_requested
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -60,7 +60,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: AuditSettings) -> 
     spark = open_session("ringfaust audit", settings.master)
     balanced = True
     try:
-        with stop_asked(interrupt=True) as asked:
+        with stop_requested(interrupt=True) as asked:
             while not asked():
                 began = time.monotonic()
                 verdict = audit(spark, question, settings.lake)

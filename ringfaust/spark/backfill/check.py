@@ -17,7 +17,7 @@ from ringfaust.protocol.records import Headers, InRecord
 from ringfaust.protocol.routes import queue_namer, read_send
 from ringfaust.protocol.undecodable import refuse_oversized
 from ringfaust.spark.backfill.target import Target
-from ringfaust.spark.columns import Record
+from ringfaust.spark.columns import ConsumedRecord
 
 MAPPED = (
     "slice int, position long, topic string, partition int, key binary, value binary, "
@@ -82,7 +82,7 @@ def as_record(
     pairs: list[dict[str, Any]] | None,
 ) -> InRecord:
     """A row as a worker will read it at that time."""
-    record = Record(topic, 0, 0, now_ms, _CREATE_TIME, key, value, read_headers(pairs))
+    record = ConsumedRecord(topic, 0, 0, now_ms, _CREATE_TIME, key, value, read_headers(pairs))
     return record  # type: ignore[return-value]  # it is only read
 
 

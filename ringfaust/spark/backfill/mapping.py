@@ -14,6 +14,7 @@ from ringfaust.config.documents import suggestion
 from ringfaust.protocol import headers as h
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.source import CORRUPT, first_line
+from ringfaust.spark.vendor import is_deterministic
 
 PRODUCER_HEADERS = (
     h.ID,
@@ -89,7 +90,7 @@ def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
         F.coalesce(no_row, no_time).alias("fault"),
     )
     # By Spark's own word; current_timestamp() and the like pass, and the fingerprint finds them.
-    if not mapped._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001
+    if not is_deterministic(mapped):
         raise CannotBackfill(
             "mapping",
             "an expression gives other values each time it is asked (rand, uuid, "

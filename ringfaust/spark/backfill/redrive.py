@@ -39,6 +39,7 @@ from ringfaust.spark.backfill.target import Target, survey_targets
 from ringfaust.spark.backfill.write import Writing, by_lane
 from ringfaust.spark.lake.tables import RECORDS, read
 from ringfaust.spark.session import open_session
+from ringfaust.spark.vendor import is_deterministic
 
 REDRIVEN_FROM = "x-ringfaust-redriven-from"
 """topic/partition/offset of the dead or evicted record that was sent again."""
@@ -256,7 +257,7 @@ def _messages(spark: SparkSession, asked: Redrive) -> DataFrame:
     known = records.where((F.col("role") == asked.role.value) & F.col("sequence").isNotNull())
     try:
         fitting = known.where(asked.where)
-        deterministic = fitting._jdf.queryExecution().analyzed().deterministic()  # noqa: SLF001
+        deterministic = is_deterministic(fitting)
     except SPARK_ERRORS as error:
         names = ", ".join(known.columns)
         text = f"{asked.where!r} is no condition: {first_line(error)} Columns: {names}"

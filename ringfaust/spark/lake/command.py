@@ -10,11 +10,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.admin import open_admin
-from ringfaust.spark.failed import told
+from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.lake.store import LakeError
 from ringfaust.spark.lake.stream import lake_session, start, streams
 from ringfaust.spark.session import open_session
-from ringfaust.spark.stop import stop_asked
+from ringfaust.spark.stop import stop_requested
 
 _POLL_SECONDS = 1
 
@@ -38,7 +38,7 @@ def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> N
     spark = open_session(f"{worker.application} lake", master)
     queries: list[StreamingQuery] = []
     try:
-        with told(), stop_asked() as asked:
+        with brief_errors(), stop_requested() as asked:
             session = lake_session(spark, root, worker)
             queries += [start(session, root, worker, stream, once=once) for stream in both]
             _await_all(queries, asked)

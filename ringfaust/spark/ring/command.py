@@ -14,15 +14,14 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.topics import check_topics
+from ringfaust.config.topics import WrongTopics, check_topics
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.failed import told
+from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.ring import move
 from ringfaust.spark.ring.job import STATE, JobSettings, hopping_routes, start_job, topics_at_home
 from ringfaust.spark.ring.starts import Identity, log_ends, note_start, numbers_in, settle_identity
 from ringfaust.spark.session import open_session
-from ringfaust.spark.stop import stop_asked
-from ringfaust.worker.app import WrongTopics
+from ringfaust.spark.stop import stop_requested
 
 _LEAST_SPARK = (4, 0, 2)
 _POLL_SECONDS = 1
@@ -89,7 +88,7 @@ def run(
     spark = open_session(f"{worker.application} rings", master, STATE)
     refuse_old_spark(spark.version)
     client = worker.client_options()
-    with told(), stop_asked() as asked:
+    with brief_errors(), stop_requested() as asked:
         begin: dict[str, Any] = {}
         if from_worker:
             if numbers_in(spark, settings.checkpoint, "offsets"):
@@ -130,7 +129,7 @@ def run_move_to_worker(
     """
     asyncio.run(move.refuse_if_running(worker))  # before Spark's start, which takes a while
     spark = open_session(f"{worker.application} move", master, STATE)
-    with told():
+    with brief_errors():
         rows = move.move_to_worker(spark, worker, queues, checkpoint)
     spark.stop()
     return rows

@@ -12,7 +12,7 @@ from ringfaust.processor.processor import POSITIONS_KEY, Processor, ProcessorCon
 from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import InRecord, OutRecord
 from ringfaust.protocol.stored_rows import read_record, write_record
-from ringfaust.spark.columns import Outputs, Record
+from ringfaust.spark.columns import ConsumedRecord, Outputs
 from ringfaust.spark.ring.pages import Leaves, Pages
 
 _WAITING_KEY = b"\0waiting"
@@ -162,7 +162,7 @@ class Turn:
                 key = _waiting_key(topic, number)
                 raw = self._leaves.get(key)
                 assert raw is not None
-                record: InRecord = Record(*read_record(raw))  # type: ignore[assignment]
+                record: InRecord = ConsumedRecord(*read_record(raw))  # type: ignore[assignment]
                 if road.take([record], self._now_ms):
                     self._waiting[topic] = [number, end]
                     break

@@ -1,4 +1,4 @@
-"""What goes wrong in Spark, told in a few lines."""
+"""Spark's own errors, shortened to what a person needs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from pyspark.errors.exceptions.base import PySparkException
 
 from ringfaust.errors import RingfaustError
 
-_MOST_CHARS = 3_000
+_MAX_CHARS = 3_000
 
 
 class JobFailed(RingfaustError):
-    """The job ended by an error. What was committed stays; start it again when it is mended."""
+    """Spark ended the job with an error.
+
+    What was committed stays. Fix the cause and start the job again.
+    """
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Spark's errors without their hundreds of lines of where.
+def brief_errors() -> Iterator[None]:
+    """Replace a Spark error by one without its hundreds of stack trace lines.
 
     Raises:
-        JobFailed: in place of them.
+        JobFailed: the body raised a Spark error, which is this error's cause.
     """
     try:
         yield
     except PySparkException as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         text = "\n".join(line for line in lines if not line.lstrip().startswith("at "))
-        raise JobFailed(f"Spark ended the job: {text[:_MOST_CHARS]}") from error
+        raise JobFailed(f"Spark ended the job: {text[:_MAX_CHARS]}") from error

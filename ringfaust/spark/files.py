@@ -1,0 +1,78 @@
+"""Small text files in a folder on any file system that Spark can reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ringfaust.spark.vendor import hadoop_configuration, java_array, jvm
+
+
+class HadoopFolder:
+    """A folder on a local disk, HDFS or an object store.
+
+    Args:
+        spark: the session.
+        path: a path or a URI.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self._hadoop = jvm(spark).org.apache.hadoop.fs
+        self._path = self._hadoop.Path(path)
+        self._files = self._path.getFileSystem(hadoop_configuration(spark))
+
+    def exists(self) -> bool:
+        """Whether there is such a folder."""
+        return bool(self._files.exists(self._path))
+
+    def local_path(self) -> str | None:
+        """The folder's path, or None if it is not on a local file system."""
+        if self._files.getScheme() != "file":
+            return None
+        return str(self._files.makeQualified(self._path).toUri().getPath())
+
+    def numbers(self, subfolder: str = "") -> list[int]:
+        """The files whose names are numbers: their numbers, in no order."""
+        path = self._at(subfolder) if subfolder else self._path
+        if not self._files.exists(path):
+            return []
+        names = [status.getPath().getName() for status in self._files.listStatus(path)]
+        return [int(name) for name in names if name.isdecimal()]
+
+    def read_text(self, name: str) -> str | None:
+        """A file's contents, or None if there is no such file."""
+        path = self._at(name)
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            return str(jvm(self._spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file completely or not at all; replace one that exists."""
+        path = self._at(name)
+        draft = self._hadoop.Path(path.getParent(), f".new-{path.getName()}")
+        stream = self._files.create(draft, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        if not self._files.exists(path):
+            self._files.rename(draft, path)
+            return
+        # FileSystem.rename does not replace a file. FileContext does, atomically, but not every
+        # file system has it.
+        options = getattr(self._hadoop, "Options$Rename")
+        overwrite = java_array(self._spark, options, options.OVERWRITE)
+        self._hadoop.FileContext.getFileContext(path.toUri()).rename(draft, path, overwrite)
+
+    def delete(self, name: str) -> None:
+        """Delete a file."""
+        self._files.delete(self._at(name), False)
+
+    def _at(self, name: str) -> Any:
+        return self._hadoop.Path(self._path, name)
