@@ -1,14 +1,14 @@
-"""Pages lead somewhere: links in them resolve, and rules that are cited exist."""
+"""Links in the pages resolve, and every rule that is cited anywhere exists."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.pages import ROOT, anchors, pages, without_code
+
 CODE = sorted((ROOT / "ringfaust").rglob("*.py"))
 SCENARIOS = sorted((ROOT / "tests" / "scenarios").glob("*.yaml"))
 DECLARED = {
@@ -17,34 +17,14 @@ DECLARED = {
 }
 
 
-def pages() -> list[Path]:
-    """All pages of the project, committed or about to be."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
-    try:
-        told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    except (OSError, subprocess.CalledProcessError):  # not a checkout
-        return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-    return [ROOT / line for line in told.splitlines() if (ROOT / line).exists()]
-
-
-def anchors(page: Path) -> set[str]:
-    """The names that a page's headings can be linked by."""
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {
-        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
-    }
-
-
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_relative_links_resolve(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
         if re.match(r"[a-z]+:", link):
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path) if path else page
-        assert target.exists(), f"{link} leads nowhere"
+        assert target.exists(), f"{link} does not exist"
         if anchor:
             assert anchor in anchors(target), f"{link}: no such heading"
 
