@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test check rules demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants clean
+.PHONY: help setup lint test test-quick test-all check rules demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,17 @@ lint: $(READY) ## style, format and types
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
 
-test: $(READY) ## all tests but the slow ones (starts real brokers)
-	@$(BIN)/pytest -m "not slow"
+PROCESSES ?= 2
+PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadgroup
+
+test-quick: $(READY) ## the tests that need no broker and no Java, within 90 s
+	@$(PYTEST) -m "not java and not slow"
+
+test: $(READY) ## all tests but the slow ones (starts real brokers and Spark), within 15 minutes
+	@$(PYTEST) -m "not slow"
+
+test-all: $(READY) ## all tests, also the slow ones
+	@$(PYTEST)
 
 check: lint test ## what CI runs
 

@@ -1,24 +1,24 @@
-"""What all tests share."""
+"""What all tests share: one broker for each pytest process, and which test needs what."""
 
 import gc
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from ringfaust.testing.broker import EmbeddedBroker
 
-# A shell that starts the tests in the background has them ignore Ctrl-C, and with them all that
-# they start: some of that is tested with it.
+# A shell that starts the tests in the background makes them ignore Ctrl-C, and so does every
+# process that they start. Some tests send Ctrl-C to such a process.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# Told to end, it ends as by Ctrl-C. Else the workers that a test has started would stay.
+# SIGTERM ends the tests like Ctrl-C. Otherwise the workers that a test started would keep running.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 
-
-# What a change is judged by is the same each time; to look for more is another matter.
+# Every run of CI tries the same examples. RINGFAUST_HYPOTHESIS=deep looks for new ones.
 settings.register_profile("same", derandomize=True)
 if os.environ.get("RINGFAUST_HYPOTHESIS") != "deep":
     settings.load_profile("same")
@@ -26,18 +26,45 @@ if os.environ.get("RINGFAUST_HYPOTHESIS") != "deep":
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedBroker]:
-    """One real broker for all tests; each test takes topics of its own."""
+    """One real broker for all tests of this process; each test uses topics of its own."""
     with EmbeddedBroker() as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
 def _collected(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let what aiokafka drops unasked complain here, at the end of its own test.
+    """Collect garbage at the end of each test that uses Kafka.
 
-    Left to chance its traceback is printed in the middle of some later compile, on which CPython
-    3.11 trips ("AST constructor recursion depth mismatch").
+    aiokafka drops futures whose exceptions nobody retrieved. Collected at a random moment, their
+    traceback may be printed during a later compile, on which CPython 3.11 fails ("AST constructor
+    recursion depth mismatch").
     """
     yield
     if request.node.get_closest_marker("kafka"):
         gc.collect()
+
+
+HERE = Path(__file__).parent
+NEEDS_JAVA = {"broker", "spark"}
+"""Fixtures that start a Java process."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start Java, and keep the tests of a file in one process.
+
+    Module fixtures are expensive here (topics, a worker, a lake), so pytest-xdist must not build
+    them once per process. It starts with the folders that take longest.
+    """
+    for item in items:
+        if NEEDS_JAVA & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("kafka"):
+            item.add_marker(pytest.mark.java)
+        item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(HERE))))
+    items.sort(key=lambda item: _rank(item.path))
+
+
+def _rank(path: Path) -> int:
+    folder = path.relative_to(HERE).parts[0]
+    return _SLOW_FOLDERS.index(folder) if folder in _SLOW_FOLDERS else len(_SLOW_FOLDERS)
+
+
+_SLOW_FOLDERS = ("spark", "chaos", "broker", "client", "oracle", "fuzz", "model", "sim")
