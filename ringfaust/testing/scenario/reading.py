@@ -146,29 +146,68 @@ def _check_times(steps: Sequence[Step]) -> None:
 
 
 def _check_sessions(steps: Sequence[Step]) -> None:
-    """What would have no order on Kafka: sends and acks of one queue, or a close before an ack."""
-    queue_of: dict[str, str] = {}
-    sent: dict[str, set[str]] = {}
-    acked: dict[str, set[str]] = {}
+    """Refuse sessions that Kafka cannot put in order; see `_SessionCheck`."""
+    check = _SessionCheck()
     for index, step in enumerate(steps):
+        if reason := check.take(step):
+            raise _Fault(("steps", index), reason)
+
+
+class _SessionCheck:
+    """Follows the sessions of a file as the player and its client do.
+
+    A session writes its sends and settles to different topics, between which Kafka keeps no order.
+    So one session may not both send to a queue and settle on it. A settle takes effect at the
+    commit, so its consumer must still hold the delivery by then: it may not detach or recover.
+    """
+
+    def __init__(self) -> None:
+        self._queue_of: dict[str, str] = {}
+        """By consumer: the queue of its last attach, which is where it settles."""
+        self._sent: dict[str, set[str]] = {}
+        """By open session: the queues and addresses it has sent to."""
+        self._settled: dict[str, set[tuple[str, str, str]]] = {}
+        """By open session: the queue, consumer and message id of each pending settle."""
+
+    def take(self, step: Step) -> str:
+        """Take the next step; the reason why it is not valid, or an empty string."""
         what, session = step.what, getattr(step.what, "session", None) or ""
         if step.kind == "attach":
-            queue_of.setdefault(what.consumer, what.queue)
-        elif step.kind in ("begin", "commit", "rollback"):
-            sent[session], acked[session] = set(), set()
-        elif step.kind == "send" and session:
-            sent.setdefault(session, set()).add(what.queue or what.address)
-        elif step.kind == "ack" and session:
-            acked.setdefault(session, set()).add(what.consumer)
-        elif step.kind in ("detach", "recover"):
-            if what.consumer in set().union(*acked.values()):
-                reason = f"{what.consumer} has an ack pending in a session: it cannot {step.kind}"
-                raise _Fault(("steps", index), reason)
-        settled = {queue_of.get(consumer) for consumer in acked.get(session, ())}
-        settled |= {address_of(queue) for queue in settled if queue}
-        if session and (both := sent.get(session, set()) & settled):
-            reason = f"session {session} both sends to {both.pop()} and settles on it"
-            raise _Fault(("steps", index), reason)
+            if step.expect.refused:
+                self._queue_of.setdefault(what.consumer, what.queue)
+            else:
+                self._queue_of[what.consumer] = what.queue
+        elif step.kind == "begin" and session:
+            self._sent.setdefault(session, set())
+            self._settled.setdefault(session, set())
+        elif step.kind in ("commit", "rollback"):
+            self._sent.pop(session, None)
+            self._settled.pop(session, None)
+        elif step.kind == "send" and session in self._sent:
+            self._sent[session].add(what.queue or what.address)
+            return self._mixed_up(session)
+        elif step.kind == "ack" and session in self._settled:
+            self._settle(session, what.consumer, what.ids)
+            return self._mixed_up(session)
+        elif step.kind in ("detach", "recover") and self._is_pending(what.consumer):
+            return f"{what.consumer} has an ack pending in a session: it cannot {step.kind}"
+        return ""
+
+    def _settle(self, session: str, consumer: str, ids: Sequence[str]) -> None:
+        queue = self._queue_of.get(consumer, "")
+        if queue:  # else the consumer never attached, and the settle is refused
+            settles = {(queue, consumer, message_id) for message_id in ids}
+            # The client refuses a second settle of a delivery (R103).
+            self._settled[session] |= settles.difference(*self._settled.values())
+
+    def _is_pending(self, consumer: str) -> bool:
+        attached = (self._queue_of.get(consumer, ""), consumer)
+        return any(settle[:2] == attached for settle in set().union(*self._settled.values()))
+
+    def _mixed_up(self, session: str) -> str:
+        settled = {queue for queue, _, _ in self._settled[session]}
+        both = self._sent[session] & (settled | {address_of(queue) for queue in settled})
+        return f"session {session} both sends to {min(both)} and settles on it" if both else ""
 
 
 def _line_of(tree: Any, place: _Place) -> int:
