@@ -1,4 +1,4 @@
-"""A history of tests/app/test_accounts.py as DataFrames, as if Spark had read it from Kafka."""
+"""A history of tests/testing/test_accounts.py as DataFrames, as if Spark had read it from Kafka."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.sources import (
-    Material,
+    AuditData,
     read_commands,
     read_events,
-    read_hop,
     read_inputs,
     read_outputs,
+    read_repartition,
 )
-from ringfaust.spark.audit.verdict import Question, Verdict, look
+from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
 from tests.testing.test_accounts import History
 
 SCHEMA = (
@@ -30,7 +30,7 @@ QUEUES = QueuesConfig.model_validate(
 
 
 def records(spark: SparkSession, history: History, *roles: str) -> DataFrame:
-    """What a topic holds; offsets are by where a record stands, so that tampering moves them."""
+    """The records of topics; offsets follow from their places, so a removed record shifts them."""
     rows = [
         (
             record.topic if record.topic == "in" else WORKER.topic(record.topic),
@@ -43,19 +43,19 @@ def records(spark: SparkSession, history: History, *roles: str) -> DataFrame:
     return spark.createDataFrame(rows, SCHEMA)
 
 
-def material(spark: SparkSession, history: History) -> Material:
-    """All of it."""
+def audit_data(spark: SparkSession, history: History) -> AuditData:
+    """All data of an audit."""
     outputs = records(spark, history, Role.EVICTED, Role.DEAD, Role.DISPATCHED)
-    return Material(
+    return AuditData(
         inputs=read_inputs(records(spark, history, "in")),
         commands=read_commands(records(spark, history, "control")),
-        hop=read_hop(records(spark, history, "hop")),
+        repartition=read_repartition(records(spark, history, "hop")),
         lines=read_events(records(spark, history, Role.EVENTS)),
         outputs=read_outputs(outputs, WORKER),
     )
 
 
 def audit(spark: SparkSession, history: History, **options: Any) -> Verdict:
-    """An audit of a history."""
-    question = Question(WORKER, options.pop("queues", QUEUES), **options)
-    return look(question, material(spark, history), {})
+    """Audit a history."""
+    request = AuditRequest(WORKER, options.pop("queues", QUEUES), **options)
+    return reconcile(request, audit_data(spark, history), {})

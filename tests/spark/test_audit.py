@@ -1,4 +1,4 @@
-"""The audit by Spark: a right history balances, and each wrong one is named exactly."""
+"""The Spark audit on small histories: a correct one balances, each fault is reported exactly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def named(verdict: Verdict) -> set[tuple[Any, ...]]:
     return {tuple(row[name] for name in fields) for row in verdict.findings.collect()}
 
 
-def told(verdict: Verdict) -> list[dict[str, Any]]:
+def json_report(verdict: Verdict) -> list[dict[str, Any]]:
     return [json.loads(line) for line in json_lines(verdict, 1.0)]
 
 
@@ -37,13 +37,13 @@ def printed(verdict: Verdict) -> str:
     return out.getvalue()
 
 
-def test_an_all_right_history_balances(spark: SparkSession, history: History) -> None:
+def test_a_correct_history_balances(spark: SparkSession, history: History) -> None:
     history.put("in", b"a", b"not read yet", ())
     verdict = audit(spark, history, window="1 second")
     assert named(verdict) == set()
     assert verdict.balanced
     assert (verdict.inputs, verdict.waiting, verdict.repeats) == (16, 1, 0)
-    lines = told(verdict)
+    lines = json_report(verdict)
     assert [line["type"] for line in lines] == ["verdict", *["queue"] * 3, *["window"] * 3]
     proof = history.proof()
     for line in lines[1:4]:
@@ -56,11 +56,11 @@ def test_an_all_right_history_balances(spark: SparkSession, history: History) ->
     assert (b["dispatched"], b["returned"], b["dead"]) == (7, 2, 2)
     text = printed(verdict)
     assert "15 messages accounted for: 0 missing, 0 doubled, 0 altered." in text
-    assert "1 records wait" in text
+    assert "1 records in the producers' topics have not been read" in text
 
 
-def test_each_fault_is_named_and_nothing_else(spark: SparkSession, history: History) -> None:
-    # A delivery that no event tells of: its record has no cause, its ack nothing to end.
+def test_each_fault_is_reported_and_nothing_else(spark: SparkSession, history: History) -> None:
+    # A delivery without an event: its record has no cause, its ack has no delivery to end.
     history.change_line("dispatched", lambda line: line.update(event="none"))
     history.drop(Role.EVICTED, 1)
     history.double(Role.DEAD, 0)
@@ -94,12 +94,12 @@ def test_each_fault_is_named_and_nothing_else(spark: SparkSession, history: Hist
         ("damaged", None, None, None),
     }  # fmt: skip
     assert not verdict.balanced
-    lines = told(verdict)
+    lines = json_report(verdict)
     assert lines[0]["balanced"] is False
     findings = [line for line in lines if line["type"] == "finding"]
     assert [line["kind"] for line in findings][0] == "evicted_while_held"
     (missing,) = [line for line in findings if line["kind"] == "missing"]
-    assert "app.evicted/0 that is not there" in missing["text"]
+    assert "is missing from app.evicted/0" in missing["text"]
     (altered,) = [line for line in findings if line["kind"] == "altered"]
     assert altered["record"] == "app.dispatched/0/6"
     text = printed(verdict)
@@ -107,7 +107,9 @@ def test_each_fault_is_named_and_nothing_else(spark: SparkSession, history: Hist
     assert "missing: message 2 of q.a, source in/0/1" in text
 
 
-def test_repeats_of_a_sink_may_be_only_counted(spark: SparkSession, history: History) -> None:
+def test_exact_copies_can_be_counted_instead_of_reported(
+    spark: SparkSession, history: History
+) -> None:
     for role in (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD):
         records = history.topics[role]
         # A prefix of a micro-batch, then all of it again.
@@ -117,10 +119,12 @@ def test_repeats_of_a_sink_may_be_only_counted(spark: SparkSession, history: His
     assert verdict.balanced
     assert verdict.repeats == 4
     assert verdict.lines == 44
-    assert "4 records stand somewhere twice" in printed(verdict)
+    assert "4 records are exact copies of earlier ones" in printed(verdict)
 
 
-def test_queues_come_again_move_and_may_evict_without_payload(spark: SparkSession) -> None:
+def test_recreated_queues_moves_and_evictions_without_payload_are_no_faults(
+    spark: SparkSession,
+) -> None:
     history = History()
     history.ask("create_queue", "other", settings={})
     history.ask("configure", "q.a", settings={})
@@ -129,7 +133,7 @@ def test_queues_come_again_move_and_may_evict_without_payload(spark: SparkSessio
     history.ask("move", "q.a", message="in/0/4", to="other")
     history.ask("delete_queue", "q.a")
     for _ in range(4):
-        history.send("a", b"its second life")
+        history.send("a", b"recreated")
     history.ask("list", "q.a")
     history.ask("configure", "q.b", settings={"evicted_payload": "reference"})
     for _ in range(3):
@@ -150,7 +154,7 @@ def test_queues_come_again_move_and_may_evict_without_payload(spark: SparkSessio
     assert named(audit(spark, history)) == {("altered", "q.a", 1, "in/0/0")}
 
 
-def test_what_retention_took_cannot_be_audited() -> None:
+def test_topics_cut_by_retention_cannot_be_audited() -> None:
     found = {("app.events", 0): (0, 9), ("app.events", 1): (5, 9), ("in", 0): (3, 9)}
     require_whole(found, ["app.evicted"])
     with pytest.raises(CannotAudit, match="partition 1, begins at offset 5.*--lake"):

@@ -1,4 +1,4 @@
-"""The audit where one record has several fates, or none yet: addresses, limits, transactions."""
+"""The audit of records with several outcomes, or none yet: addresses, limits, transactions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from ringfaust.config import QueuesConfig
 from ringfaust.protocol.records import Role
 from tests.spark.audit_history import audit
-from tests.spark.test_audit import named, told
+from tests.spark.test_audit import json_report, named
 from tests.testing.test_accounts import History
 from tests.testing.test_accounts_of_addresses import CATALOG
 
@@ -20,8 +20,8 @@ QUEUES = QueuesConfig.model_validate(
 )
 
 
-def told_of() -> History:
-    """Copies, some refused; one sent to nobody; transactions of each kind."""
+def busy_history() -> History:
+    """Copies, some refused; a message to an address without queues; all kinds of transactions."""
     history = History(CATALOG)
     for key in ("all", "all", "all", "a", "a", "nobody"):
         history.send(key, b"x")
@@ -36,14 +36,14 @@ def told_of() -> History:
     return history
 
 
-def test_it_adds_up(spark: SparkSession) -> None:
-    history = told_of()
+def test_copies_and_transactions_balance(spark: SparkSession) -> None:
+    history = busy_history()
     verdict = audit(spark, history, queues=QUEUES, window="1 second")
     assert named(verdict) == set()
     assert verdict.balanced
     proof = history.proof()
     assert proof.words() == []
-    rows = [line for line in told(verdict) if line["type"] == "queue"]
+    rows = [line for line in json_report(verdict) if line["type"] == "queue"]
     assert {row["queue"] for row in rows} == {
         "q.a",
         "q.b",
@@ -56,8 +56,8 @@ def test_it_adds_up(spark: SparkSession) -> None:
         assert (row["added"], row["dead"], row["ready"]) == (found.added, found.dead, found.ready)
 
 
-def test_a_copy_that_is_missing_and_a_commit_that_forgets_are_found(spark: SparkSession) -> None:
-    history = told_of()
+def test_a_missing_copy_and_an_incomplete_commit_are_reported(spark: SparkSession) -> None:
+    history = busy_history()
     history.drop(Role.EVICTED, 0)
     history.change_line("added", lambda line: line.update(event="forgotten"))
     found = {(kind, queue) for kind, queue, _, _ in named(audit(spark, history, queues=QUEUES))}

@@ -21,7 +21,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.command import audit
 from ringfaust.spark.audit.show import headline
 from ringfaust.spark.audit.sources import from_topics, read_events, read_outputs
-from ringfaust.spark.audit.verdict import Question, Verdict, look
+from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
 from ringfaust.spark.kafka import client_options, read_topics
 from ringfaust.spark.lake.tables import path
 from ringfaust.spark.report.page import write_report
@@ -157,12 +157,12 @@ def in_copy(spark: SparkSession, app: Application, copy: WorkerConfig) -> Verdic
     """Audit the copy of the outputs against the inputs as they are."""
     worker = app.worker_config
     outputs = [copy.topic(role) for role in COPIED if role is not Role.EVENTS]
-    material = replace(
+    data = replace(
         from_topics(spark, worker, app.queues_config),
         lines=read_events(read_topics(spark, copy, [copy.topic(Role.EVENTS)])),
         outputs=read_outputs(read_topics(spark, copy, outputs), copy),
     )
-    return look(Question(worker, app.queues_config, WINDOW), material, {})
+    return reconcile(AuditRequest(worker, app.queues_config, WINDOW), data, {})
 
 
 def make_copy(app: Application, folder: Path) -> WorkerConfig:
@@ -211,9 +211,9 @@ def check_report(page: Path, verdict: Verdict) -> None:
 
 def test_a_real_history_balances(spark: SparkSession, app: Application, tmp_path: Path) -> None:
     """No false alarm, and every fate was there to be found."""
-    question = Question(app.worker_config, app.queues_config, WINDOW)
+    request = AuditRequest(app.worker_config, app.queues_config, WINDOW)
     began = time.monotonic()
-    verdict = audit(spark, question)
+    verdict = audit(spark, request)
     print(f"{verdict.inputs:,} messages in {time.monotonic() - began:.0f} s")
     assert named(verdict) == []
     assert verdict.balanced
@@ -308,7 +308,7 @@ def test_the_lake_tells_the_same(spark: SparkSession, app: Application, tmp_path
     worker = app.worker_config
     records = read_topics(spark, worker, [worker.topic(role) for role in COPIED])
     records.write.format("delta").partitionBy("topic").save(path(str(tmp_path), "bronze"))
-    verdict = audit(spark, Question(worker, app.queues_config), lake=str(tmp_path))
+    verdict = audit(spark, AuditRequest(worker, app.queues_config), lake=str(tmp_path))
     assert verdict.balanced
     assert verdict.totals["evicted"] > 10_000
 

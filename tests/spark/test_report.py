@@ -1,4 +1,4 @@
-"""The report: it says what was computed, shows every chart, and trusts no name."""
+"""The report: it states the results, shows every chart and escapes every name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def size(picture: bytes) -> tuple[int, int]:
     return struct.unpack(">II", picture[16:24])  # type: ignore[return-value]
 
 
-def test_the_page_tells_what_was_found(
+def test_the_page_shows_the_findings_and_every_chart(
     spark: SparkSession, history: History, tmp_path: Path
 ) -> None:
     for number in range(9):
@@ -40,7 +40,7 @@ def test_the_page_tells_what_was_found(
         history.now_ms += 400
     history.drop(Role.EVICTED, 0)
     verdict = audit(spark, history, window="1 second")
-    page = write_report(tmp_path / "made", "app & co", verdict)
+    page = write_report(tmp_path / "new", "app & co", verdict)
     text = page.read_text(encoding="utf-8")
     assert not verdict.balanced
     assert "The accounts do not balance: 1 missing" in text
@@ -64,7 +64,7 @@ def test_the_page_tells_what_was_found(
     assert (drawn.evictions * drawn.step_ms / 1000).to_numpy().sum() == verdict.totals["evicted"]
     assert list(drawn.evictions.columns) == [f"q.{NASTY}", None]
     assert drawn.ages["count"].sum() == verdict.totals["evicted"]
-    assert list(drawn.lives["count"]) == [7, 2]
+    assert list(drawn.lifetimes["count"]) == [7, 2]
     assert (drawn.deliveries, drawn.redeliveries) == (7, 2)
 
 
@@ -78,11 +78,11 @@ def test_a_history_without_evictions_has_fewer_charts() -> None:
         evictions=pd.DataFrame(index=[0, 100]),
         ages=pd.DataFrame({"low_ms": [], "count": []}),
         age_ms=(0, 0, 0),
-        lives=none,
+        lifetimes=none,
         handovers=pd.DataFrame({"number": [], "count": []}),
     )
     (only,) = charts(drawn)
-    assert only.caption == "Messages held in all queues, by state. At most 1, at the end 1."
+    assert only.caption == "Messages held in all queues, by state. Maximum 1, at the end 1."
     assert size(png(only, LIGHT)) == (1232, 792)
     assert png(only, LIGHT) != png(only, DARK)
 
@@ -92,5 +92,5 @@ def test_a_history_without_evictions_has_fewer_charts() -> None:
     [(0, "0 ms"), (999, "999 ms"), (1_500, "1.5 s"), (90_000, "1.5 min"), (36e5, "1 h"),
      (2 * 864e5, "2 d")],
 )  # fmt: skip
-def test_lengths_of_time_are_told_in_the_unit_that_suits(ms: float, text: str) -> None:
+def test_durations_use_the_largest_unit_that_fits(ms: float, text: str) -> None:
     assert duration(ms) == text

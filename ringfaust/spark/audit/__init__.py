@@ -1,5 +1,5 @@
-"""Prove the accounts (R100) by Spark, from the topics or the lake: see docs/audit.md.
+"""Check the accounts (R100) with Spark, from the topics or the lake: see docs/audit.md.
 
-A second opinion, from the protocol alone: no rule of the engine is in here, only the bookkeeping of
-what the topics tell. `app/account_book.py` is the same for what fits into one process.
+The audit is a second opinion: it uses none of the engine's rules, only the bookkeeping that follows
+from the protocol. `ringfaust.testing.accounts` does the same for what fits into one process.
 """

@@ -1,4 +1,4 @@
-"""`ringfaust spark audit`: once, or every so often."""
+"""`ringfaust spark audit`: once, or at an interval."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rich.console import Console
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
 from ringfaust.protocol.records import Role
-from ringfaust.spark.audit.offsets import CannotAudit, extents, require_whole
+from ringfaust.spark.audit.offsets import CannotAudit, require_whole, topic_offsets
 from ringfaust.spark.audit.show import json_lines, print_verdict
-from ringfaust.spark.audit.sources import Material, from_lake, from_topics, topics_of
-from ringfaust.spark.audit.verdict import Question, Verdict, look
+from ringfaust.spark.audit.sources import AuditData, from_lake, from_topics, topics_of
+from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
 from ringfaust.spark.report.page import write_report
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
@@ -30,41 +30,45 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """What the command line says."""
+    """The options of the command line."""
 
     lake: str | None = None
-    """The lake's folder or URI; without it all is read from the topics."""
+    """Folder or URI of the lake; None reads everything from the topics."""
     window: str | None = None
-    """Such as `1h`."""
+    """Length of a time window, such as `1h`; None counts no windows."""
     every: str | None = None
-    """Such as `5m`; without it the audit is made once."""
+    """Time between the starts of two rounds, such as `5m`; None audits once."""
     report: Path | None = None
+    """Folder for the report; None writes no report."""
     repeats_are_faults: bool = True
+    """Exact repeats of a record are faults; otherwise they are only counted."""
     as_json: bool = False
+    """Print lines of JSON instead of a table."""
     master: str | None = None
+    """Spark's --master."""
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, settings: AuditSettings) -> int:
-    """Audit, and tell.
+    """Audit and print the result.
 
     Returns:
-        The exit status: 0 balanced, 1 not; of many rounds the worst.
+        The exit status: 0 if every round balanced, else 1.
 
     Raises:
-        CannotAudit: what is needed cannot be read.
-        BadSetting: a length of time makes no sense.
+        CannotAudit: the topics or the lake cannot be read.
+        BadSetting: a duration is invalid.
     """
     window = _interval("window", settings.window) if settings.window else None
     every_s = _length("every", settings.every) if settings.every else None
-    question = Question(worker, queues, window, settings.repeats_are_faults)
+    request = AuditRequest(worker, queues, window, settings.repeats_are_faults)
     spark = open_session("ringfaust audit", settings.master)
     balanced = True
     try:
         with stop_requested(interrupt=True) as asked:
             while not asked():
                 began = time.monotonic()
-                verdict = audit(spark, question, settings.lake)
-                tell(verdict, question, settings, time.monotonic() - began)
+                verdict = audit(spark, request, settings.lake)
+                print_results(verdict, request, settings, time.monotonic() - began)
                 balanced &= verdict.balanced
                 if every_s is None:
                     break
@@ -76,55 +80,58 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: AuditSettings) -> 
     return 0 if balanced else 1
 
 
-def tell(verdict: Verdict, question: Question, settings: AuditSettings, seconds: float) -> None:
-    """Print the verdict, and write the report if one is wanted."""
+def print_results(
+    verdict: Verdict, request: AuditRequest, settings: AuditSettings, seconds: float
+) -> None:
+    """Print the verdict, and write the report if the settings ask for one."""
     if settings.as_json:
         for line in json_lines(verdict, seconds):
             print(line, flush=True)
     else:
         print_verdict(Console(), verdict, seconds)
     if settings.report:
-        page = write_report(settings.report, question.worker.application, verdict)
+        page = write_report(settings.report, request.worker.application, verdict)
         print(f"report: {page}", file=sys.stderr)
 
 
-def audit(spark: SparkSession, question: Question, lake: str | None = None) -> Verdict:
-    """Audit what there is now.
+def audit(spark: SparkSession, request: AuditRequest, lake: str | None = None) -> Verdict:
+    """Audit what the topics, or the lake, contain now.
 
-    Topics are read one after the other. Where records came meanwhile, what looks wrong may only not
-    have been read yet: then all is looked at again, and what is still wrong is told.
+    Topics are read one after the other. If records arrive in the meantime, a fault may only be a
+    record that was not read yet. In that case everything is read a second time, and only the faults
+    that both passes found are reported.
 
     Raises:
-        CannotAudit: what is needed cannot be read.
+        CannotAudit: the topics or the lake cannot be read.
     """
-    worker, queues = question.worker, question.queues
+    worker, queues = request.worker, request.queues
     topics = topics_of(worker, queues)
     every = [*topics["inputs"], *topics["ours"]]
-    before = asyncio.run(extents(worker, every))
+    before = asyncio.run(topic_offsets(worker, every))
     if lake is None:
         require_whole(before, [worker.topic(role) for role in _WHOLE])
 
-    def read() -> Material:
+    def read() -> AuditData:
         if lake is None:
             return from_topics(spark, worker, queues)
         return from_lake(spark, worker, queues, lake)
 
     try:
-        verdict = look(question, read(), before)
+        verdict = reconcile(request, read(), before)
         if not verdict.balanced:
-            after = asyncio.run(extents(worker, every))
-            if _ends(after) != _ends(before):
-                verdict = look(question, read(), after, confirmed_by=verdict.findings)
+            after = asyncio.run(topic_offsets(worker, every))
+            if _end_offsets(after) != _end_offsets(before):
+                verdict = reconcile(request, read(), after, confirmed_by=verdict.findings)
     except PySparkException as error:
-        raise CannotAudit(f"Spark could not do it: {_first_line(error)}") from error
+        raise CannotAudit(f"the Spark job failed: {_first_line(error)}") from error
     return verdict
 
 
 _WHOLE = (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 
 
-def _ends(found: dict[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
-    return {where: end for where, (_, end) in found.items()}
+def _end_offsets(offsets: dict[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
+    return {where: end for where, (_, end) in offsets.items()}
 
 
 def _first_line(error: Exception) -> str:
@@ -132,10 +139,10 @@ def _first_line(error: Exception) -> str:
 
 
 def _split(field: str, text: str) -> tuple[int, str]:
-    found = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text)
-    if not found:
-        raise BadSetting(field, text, "write a number and s, m, h or d, such as 30s, 5m, 1h or 1d")
-    return int(found[1]), found[2]
+    offsets = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text)
+    if not offsets:
+        raise BadSetting(field, text, "use a number and s, m, h or d, such as 30s, 5m, 1h or 1d")
+    return int(offsets[1]), offsets[2]
 
 
 def _interval(field: str, text: str) -> str:

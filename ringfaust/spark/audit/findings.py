@@ -1,4 +1,4 @@
-"""What is wrong: one row for each message or record that is, with all that speaks against it."""
+"""Findings: one row per faulty message or record, with everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-HELD = "evicted_while_held"
+EVICTED_WHILE_HELD = "evicted_while_held"
 MISSING = "missing"
 DOUBLED = "doubled"
 ALTERED = "altered"
@@ -18,35 +18,35 @@ DISORDERED = "disordered"
 DAMAGED = "damaged"
 
 KINDS = {
-    HELD: "evicted while a consumer held it",
+    EVICTED_WHILE_HELD: "evicted while a consumer held it",
     MISSING: "missing",
     DOUBLED: "doubled",
     ALTERED: "altered",
-    UNEXPLAINED: "told by no event, or from nowhere",
-    ILLEGAL: "a transition that cannot be",
+    UNEXPLAINED: "without an event or a source",
+    ILLEGAL: "illegal transition",
     DISORDERED: "out of order",
-    DAMAGED: "cannot be read",
+    DAMAGED: "unreadable",
 }
-"""All kinds, the gravest first."""
+"""All kinds with their descriptions, the most severe first."""
 
 _SHAPE = {
     "kind": "string", "partition": "int", "queue": "string", "sequence": "long", "id": "string",
     "source": "string", "record": "string", "text": "string",
 }  # fmt: skip
-KEY = ("kind", "partition", "queue", "sequence", "source", "record")
-"""What makes two findings of two audits the same."""
+IDENTITY = ("kind", "partition", "queue", "sequence", "source", "record")
+"""Two findings with the same values in these columns are the same finding."""
 
 
 def finding(
     frame: DataFrame, kind: str | Column, text: Column, *, record: Column | None = None
 ) -> DataFrame:
-    """Rows of a frame as findings.
+    """Turn the rows of a frame into findings.
 
     Args:
-        frame: one row for each finding; of partition, queue, sequence, id and source what it has.
+        frame: one row per finding, with any of partition, queue, sequence, id and source.
         kind: one of KINDS.
-        text: what is wrong, for people.
-        record: position of the record that shows it, topic/partition/offset.
+        text: a description of the fault.
+        record: position of the record that shows the fault, topic/partition/offset.
     """
     none = F.lit(None)
     given = {"kind": F.lit(kind), "text": text, "record": none if record is None else record}
@@ -57,10 +57,10 @@ def finding(
 
 
 def gather(parts: Sequence[DataFrame]) -> DataFrame:
-    """All findings, those of one message in one row under the gravest kind.
+    """Merge the findings of each message into one row, under the most severe kind.
 
-    What names a message by its source alone, and what names it by queue and sequence alone, are
-    brought together where a third names it by both.
+    Some findings identify a message only by its source, others only by queue and sequence. They are
+    merged where a third finding has both.
     """
     found = reduce(DataFrame.unionByName, parts)
     by_number = Window.partitionBy("partition", "queue", "sequence")
@@ -77,7 +77,7 @@ def gather(parts: Sequence[DataFrame]) -> DataFrame:
     names = ("partition", "queue", "sequence", "id")
     found = found.drop(*names).withColumnsRenamed({f"{name}_": name for name in names})
     rank = F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind"))
-    # What names neither a message nor a source stands for itself.
+    # A finding without message and source is merged with no other.
     alone = F.when(F.col("source").isNull() & F.col("sequence").isNull(), F.col("record"))
     merged = found.groupBy("partition", "queue", "sequence", "source", alone.alias("alone")).agg(
         F.min_by("kind", rank).alias("kind"),
@@ -91,6 +91,6 @@ def gather(parts: Sequence[DataFrame]) -> DataFrame:
     return merged.select(*_SHAPE)
 
 
-def shown(record: Column) -> Column:
-    """Nothing where there is no value, so that a text is one in any case."""
+def or_none(record: Column) -> Column:
+    """The value as text, `none` for null: a null would make the whole text null."""
     return F.coalesce(record.cast("string"), F.lit("none"))

@@ -1,4 +1,4 @@
-"""Records and events tell the same: each told record is there, once, in order, unaltered."""
+"""Compare output records with events: each recorded output exists once, in order, unaltered."""
 
 from __future__ import annotations
 
@@ -14,153 +14,159 @@ from ringfaust.spark.audit.findings import (
     MISSING,
     UNEXPLAINED,
     finding,
-    shown,
+    or_none,
 )
-from ringfaust.spark.audit.lifecycles import once
-from ringfaust.spark.audit.sources import UNREADABLE, position
+from ringfaust.spark.audit.lifecycles import message_events
+from ringfaust.spark.audit.sources import UNDECODABLE, position
 from ringfaust.spark.lines import is_refusal
 
-_SAID = {
+_COMPARED_FIELDS = {
     Role.DISPATCHED: ("queue", "sequence", "id", "source", "consumer", "attempt", "handovers"),
     Role.EVICTED: (
         "id", "reason", "cause", "ready", "ring_size", "age_ms", "handovers", "time_ms",
     ),
     Role.DEAD: ("id", "reason", "consumer", "text", "time_ms"),
-    UNREADABLE: ("reason", "text", "time_ms"),
+    UNDECODABLE: ("reason", "text", "time_ms"),
 }  # fmt: skip
-"""What both tell of a record, beside what they are matched by."""
+"""The fields that record and event have in common, besides those that they are matched by."""
 _BUCKET = 100_000
-"""Offsets whose order is looked at together."""
+"""Number of offsets whose order is checked in one piece."""
 
 
 def records(outputs: DataFrame) -> DataFrame:
-    """The output records with what they are matched by.
+    """Prepare the output records for matching.
 
     Returns:
-        All columns; `key`; `said`; `copy`, more than 1 where the very same record stands before.
+        All columns, and `key`, which a record is matched by; `summary`, which is compared; `copy`,
+        more than 1 if the identical record occurred before.
     """
-    frame = outputs.withColumns({"key": _key(), "said": _said()})
+    frame = outputs.withColumns({"key": _key(), "summary": _summary()})
     same = Window.partitionBy("role", "partition", "key", "content").orderBy("offset")
-    # One shuffle for this window and the join on the same columns.
+    # One shuffle serves this window and the join on the same columns.
     frame = frame.repartition("role", "partition", "key")
     return frame.withColumn("copy", F.row_number().over(same))
 
 
 def _key() -> Column:
-    """What names a record within its topic and partition, in records and events alike."""
+    """The value that identifies a record within its topic and partition, for both sides."""
     role = F.col("role")
     of_message = F.concat_ws("\0", "queue", F.col("sequence").cast("string"), "source")
     return (
         F.when(role == str(Role.DISPATCHED), F.col("delivery").cast("string"))
-        .when(role == UNREADABLE, F.col("source"))
+        .when(role == UNDECODABLE, F.col("source"))
         .otherwise(of_message)
     )
 
 
-def _said() -> Column:
-    said = F.lit("")
-    for role, fields in _SAID.items():
+def _summary() -> Column:
+    summary = F.lit("")
+    for role, fields in _COMPARED_FIELDS.items():
         texts = [F.coalesce(F.col(name).cast("string"), F.lit("")) for name in fields]
-        said = F.when(F.col("role") == str(role), F.concat_ws(" \u00b7 ", *texts)).otherwise(said)
-    return said
+        summary = F.when(F.col("role") == str(role), F.concat_ws(" \u00b7 ", *texts)).otherwise(
+            summary
+        )
+    return summary
 
 
-def _told(told: DataFrame) -> DataFrame:
-    """The records that there should be."""
+def _events(events: DataFrame) -> DataFrame:
+    """The output records that the events require."""
     event = F.col("event")
-    refused = told.filter(is_refusal() & (F.col("nth") == 1)).withColumn("sequence", F.lit(0))
-    of_messages = once(told).filter(event.isin("dispatched", "evicted", "expired", "dead"))
+    refused = events.filter(is_refusal() & (F.col("nth") == 1)).withColumn("sequence", F.lit(0))
+    of_messages = message_events(events).filter(
+        event.isin("dispatched", "evicted", "expired", "dead")
+    )
     of_messages = of_messages.unionByName(refused)
     of_messages = of_messages.withColumns({
         "role": F.when(event == "expired", "dead").otherwise(event),
         "reason": F.when(event == "expired", "expired").otherwise(F.col("reason")),
-        # Where it entered is not told, its id often is its source.
+        # If the event of its entry is missing, its id is often its source.
         "source": F.coalesce("source", "id"),
     })  # fmt: skip
-    unreadable = told.filter("nth = 1 and event = 'unreadable'")
-    unreadable = unreadable.withColumns({"role": F.lit(UNREADABLE), "source": F.col("by")})
-    both = of_messages.unionByName(unreadable).withColumns({"key": _key(), "said": _said()})
+    unreadable = events.filter("nth = 1 and event = 'unreadable'")
+    unreadable = unreadable.withColumns({"role": F.lit(UNDECODABLE), "source": F.col("by")})
+    both = of_messages.unionByName(unreadable).withColumns({"key": _key(), "summary": _summary()})
     return both.select(
         "role", "partition", "key",
         *[
-            F.col(name).alias(f"told_{name}")
-            for name in ("said", "queue", "sequence", "id", "source", "step", "offset", "line")
+            F.col(name).alias(f"event_{name}")
+            for name in ("summary", "queue", "sequence", "id", "source", "step", "offset", "line")
         ],
     )  # fmt: skip
 
 
-def matched(told: DataFrame, seen: DataFrame) -> DataFrame:
-    """Events and records side by side; either may be missing.
+def matched(events: DataFrame, outputs: DataFrame) -> DataFrame:
+    """Join events and records; either side may be missing.
 
     Args:
-        told: as of `lives.tell`.
-        seen: as of `records`.
+        events: result of `lifecycles.trace`.
+        outputs: result of `records`.
     """
-    first = seen.filter("copy = 1")
-    twin = Window.partitionBy("role", "partition", "key").orderBy("offset")
-    first = first.withColumn("twin", F.row_number().over(twin))
-    return _told(told).join(first, ["role", "partition", "key"], "full_outer")
+    first = outputs.filter("copy = 1")
+    duplicate = Window.partitionBy("role", "partition", "key").orderBy("offset")
+    first = first.withColumn("duplicate", F.row_number().over(duplicate))
+    return _events(events).join(first, ["role", "partition", "key"], "full_outer")
 
 
 def differences(pairs: DataFrame, worker: WorkerConfig) -> DataFrame:
-    """Findings: records without event, events without record, and those that tell otherwise."""
-    is_there, is_told = F.col("topic").isNotNull(), F.col("told_said").isNotNull()
+    """Findings: records without an event, events without a record, and pairs that differ."""
+    has_record, has_event = F.col("topic").isNotNull(), F.col("event_summary").isNotNull()
     topic = F.concat_ws(
         "/",
         F.create_map(*[
             F.lit(text)
-            for role in _SAID
+            for role in _COMPARED_FIELDS
             for text in (
-                str(role), worker.topic(Role.DEAD if role == UNREADABLE else Role(role)),
+                str(role), worker.topic(Role.DEAD if role == UNDECODABLE else Role(role)),
             )
         ])[F.col("role")], F.col("partition").cast("string"),
     )  # fmt: skip
-    # One that stands twice, but not word for word: the first is taken for the right one.
+    # Of two records that are not identical, the first is taken as the right one.
     kind = (
-        F.when(~is_there, MISSING)
-        .when(~is_told, UNEXPLAINED)
-        .when(F.col("twin") > 1, DOUBLED)
-        .when(F.col("said") != F.col("told_said"), ALTERED)
+        F.when(~has_record, MISSING)
+        .when(~has_event, UNEXPLAINED)
+        .when(F.col("duplicate") > 1, DOUBLED)
+        .when(F.col("summary") != F.col("event_summary"), ALTERED)
     )
     text = (
-        F.when(~is_there, F.concat(
-            F.lit("step "), shown(F.col("told_step")), F.lit(" tells of a record on "), topic,
-            F.lit(" that is not there"),
+        F.when(~has_record, F.concat(
+            F.lit("the record of step "), or_none(F.col("event_step")),
+            F.lit(" is missing from "), topic,
         ))
-        .when(~is_told, "no event tells of this record")
-        .when(F.col("twin") > 1, "another record of the same, and not a copy of it")
+        .when(~has_event, "there is no event for this record")
+        .when(F.col("duplicate") > 1, "a second, different record of the same transition")
         .otherwise(F.concat(
-            F.lit("its headers say \u201c"), "said", F.lit("\u201d, the event \u201c"),
-            "told_said", F.lit("\u201d"),
+            F.lit("its headers say \u201c"), "summary", F.lit("\u201d, the event \u201c"),
+            "event_summary", F.lit("\u201d"),
         ))
     )  # fmt: skip
     names = {
-        name: F.coalesce(f"told_{name}", name) for name in ("queue", "sequence", "id", "source")
+        name: F.coalesce(f"event_{name}", name) for name in ("queue", "sequence", "id", "source")
     }
     wrong = pairs.withColumn("kind", kind).filter("kind is not null").withColumns(names)
-    record = F.when(is_there, position())
+    record = F.when(has_record, position())
     return finding(wrong, F.col("kind"), text, record=record)
 
 
-def copies(seen: DataFrame) -> DataFrame:
-    """Findings: records that stand there a second time, word for word."""
-    again = seen.filter("copy > 1")
-    return finding(again, DOUBLED, F.lit("the same record stands there before"), record=position())
+def copies(outputs: DataFrame) -> DataFrame:
+    """Findings: exact copies of earlier records."""
+    again = outputs.filter("copy > 1")
+    return finding(again, DOUBLED, F.lit("an exact copy of an earlier record"), record=position())
 
 
 def order(pairs: DataFrame) -> DataFrame:
     """Findings: records that are not in the order of the events (R6).
 
-    Looked at in pieces of a partition, so that no one has to sort all of it, and then from piece to
-    piece.
+    A partition is checked in pieces, and then from piece to piece, so that no task has to sort a
+    whole partition.
     """
-    both = pairs.filter("topic is not null and told_said is not null and twin = 1")
-    # Who forwards unreadable records and who owns the partition write side by side.
-    both = both.filter(F.col("role") != UNREADABLE).select(
-        F.col("topic"), "partition", "offset", F.struct("told_step", "told_offset", "told_line")
+    both = pairs.filter("topic is not null and event_summary is not null and duplicate = 1")
+    # Undecodable records may come from a forwarding task, which writes independently of the
+    # partition's owner.
+    both = both.filter(F.col("role") != UNDECODABLE).select(
+        F.col("topic"), "partition", "offset", F.struct("event_step", "event_offset", "event_line")
         .alias("place"), F.floor(F.col("offset") / _BUCKET).alias("piece"),
-        F.col("told_queue").alias("queue"), F.col("told_sequence").alias("sequence"),
-        F.col("told_id").alias("id"), F.col("told_source").alias("source"),
+        F.col("event_queue").alias("queue"), F.col("event_sequence").alias("sequence"),
+        F.col("event_id").alias("id"), F.col("event_source").alias("source"),
     )  # fmt: skip
     within = Window.partitionBy("topic", "partition", "piece").orderBy("offset")
     inside = both.withColumn("before", F.lag("place").over(within)).filter("place < before")
@@ -170,7 +176,7 @@ def order(pairs: DataFrame) -> DataFrame:
     pieces = pieces.withColumn(
         "before", F.lag("high").over(Window.partitionBy("topic", "partition").orderBy("piece"))
     ).filter("low < before")
-    text = F.lit("it stands behind one that the events tell of later")
+    text = F.lit("it comes after a record of a later event")
     return finding(inside, DISORDERED, text, record=position()).unionByName(
         finding(
             pieces.drop("partition"), DISORDERED, text,

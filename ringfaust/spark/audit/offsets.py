@@ -1,4 +1,4 @@
-"""Where topics begin and end: what can be read at all, and whether anything moves."""
+"""First and end offsets of topics: what can be read, and whether records arrived meanwhile."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.admin import open_admin
 
-Extents = dict[tuple[str, int], tuple[int, int]]
+TopicOffsets = dict[tuple[str, int], tuple[int, int]]
 """(first offset, end) by topic and partition."""
 
 
 class CannotAudit(RingfaustError):
-    """What the audit needs cannot be read; nothing was judged. The text says what to do."""
+    """The audit's data cannot be read, so there is no verdict. The text says what to do."""
 
 
-async def extents(worker: WorkerConfig, topics: Collection[str]) -> Extents:
-    """Where each partition of the topics begins and ends now.
+async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicOffsets:
+    """The first offset and the end of each partition of the topics, as of now.
 
     Raises:
         CannotAudit: a topic is missing.
@@ -30,8 +30,8 @@ async def extents(worker: WorkerConfig, topics: Collection[str]) -> Extents:
         missing = sorted(set(topics) - set(await admin.existing(topics)))
     if missing:
         raise CannotAudit(
-            f"these topics are not there: {', '.join(missing)}; `ringfaust topics plan` tells "
-            "which an application needs"
+            f"these topics do not exist: {', '.join(missing)}; `ringfaust topics plan` lists the "
+            "topics an application needs"
         )
     consumer = AIOKafkaConsumer(*topics, **worker.client_options())
     try:
@@ -40,21 +40,21 @@ async def extents(worker: WorkerConfig, topics: Collection[str]) -> Extents:
         begins = await consumer.beginning_offsets(tps)
         ends = await consumer.end_offsets(tps)
     except KafkaError as error:
-        raise CannotAudit(f"the brokers could not tell where topics end: {error}") from error
+        raise CannotAudit(f"the brokers did not return the topics' offsets: {error}") from error
     finally:
         await consumer.stop()
     return {(tp.topic, tp.partition): (begins[tp], ends[tp]) for tp in tps}
 
 
-def require_whole(found: Extents, topics: Collection[str]) -> None:
-    """See that the topics still have their first records.
+def require_whole(offsets: TopicOffsets, topics: Collection[str]) -> None:
+    """Check that the topics still contain their first records.
 
     Raises:
-        CannotAudit: retention took some, and with them what could be proved.
+        CannotAudit: retention removed some, so nothing can be proved.
     """
-    for (topic, partition), (begin, _) in sorted(found.items()):
+    for (topic, partition), (begin, _) in sorted(offsets.items()):
         if begin and topic in topics:
             raise CannotAudit(
-                f"topic {topic}, partition {partition}, begins at offset {begin}: its first "
-                "records are gone (retention). Audit from the lake, which keeps them: --lake PATH"
+                f"topic {topic}, partition {partition}, begins at offset {begin}: retention "
+                "removed its first records. Audit from the lake, which keeps them: --lake PATH"
             )

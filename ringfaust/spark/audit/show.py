@@ -1,4 +1,4 @@
-"""A verdict for people, as a short table, and for machines, as lines of JSON."""
+"""Print a verdict as a short table, or as lines of JSON."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ringfaust.spark.audit.accounts import COUNTS
 from ringfaust.spark.audit.findings import KINDS
 from ringfaust.spark.audit.verdict import Verdict
 
-_MOST_QUEUES = 20
-_MOST_FINDINGS = 20
+_MAX_QUEUES = 20
+_MAX_FINDINGS = 20
 
 
 def headline(verdict: Verdict) -> str:
@@ -28,24 +28,24 @@ def headline(verdict: Verdict) -> str:
         )
     found = [f"{count:,} {KINDS[kind]}" for kind, count in verdict.kinds.items()]
     if verdict.unbalanced:
-        found.append(f"{verdict.unbalanced:,} of {verdict.totals['queues']:,} queues not right")
+        found.append(f"{verdict.unbalanced:,} of {verdict.totals['queues']:,} queues unbalanced")
     return f"The accounts do not balance: {', '.join(found)}."
 
 
 def remarks(verdict: Verdict) -> list[str]:
-    """What is no fault, but should be known."""
+    """Things that are no fault, but worth knowing."""
     found = []
     if verdict.waiting:
-        found.append(f"{verdict.waiting:,} records wait in the producers' topics, not read yet.")
+        found.append(f"{verdict.waiting:,} records in the producers' topics have not been read.")
     if verdict.repeats:
-        found.append(f"{verdict.repeats:,} records stand somewhere twice, word for word.")
+        found.append(f"{verdict.repeats:,} records are exact copies of earlier ones.")
     return found
 
 
-def top_queues(verdict: Verdict, most: int = _MOST_QUEUES) -> list[dict[str, Any]]:
-    """Rows of queues: what is not right first, then by evictions; the rest summed in one row."""
+def top_queues(verdict: Verdict, most: int = _MAX_QUEUES) -> list[dict[str, Any]]:
+    """Rows of queues: unbalanced ones first, then by evictions; the rest is summed in one row."""
     order = [F.col("balanced"), F.desc("evicted"), F.desc("added"), F.col("queue")]
-    rows = [row.asDict() for row in verdict.rows.orderBy(*order).limit(most).collect()]
+    rows = [row.asDict() for row in verdict.queues.orderBy(*order).limit(most).collect()]
     left = verdict.totals["queues"] - len(rows)
     if left:
         rest = {name: verdict.totals[name] - sum(row[name] for row in rows) for name in COUNTS}
@@ -55,7 +55,7 @@ def top_queues(verdict: Verdict, most: int = _MOST_QUEUES) -> list[dict[str, Any
 
 
 def print_verdict(console: Console, verdict: Verdict, seconds: float) -> None:
-    """The table of queues, the verdict, and the first findings."""
+    """Print the table of queues, the verdict and the first findings."""
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("queue", overflow="fold")
     for name in COUNTS:
@@ -76,21 +76,21 @@ def print_verdict(console: Console, verdict: Verdict, seconds: float) -> None:
         f"{verdict.lines:,} events and {verdict.records:,} records compared in {seconds:.0f} s.",
         highlight=False,
     )
-    for found in by_gravity(verdict).limit(_MOST_FINDINGS).collect():
-        console.print(f"  {in_words(found.asDict())}", markup=False, highlight=False)
-    left = sum(verdict.kinds.values()) - _MOST_FINDINGS
+    for found in by_severity(verdict).limit(_MAX_FINDINGS).collect():
+        console.print(f"  {describe(found.asDict())}", markup=False, highlight=False)
+    left = sum(verdict.kinds.values()) - _MAX_FINDINGS
     if left > 0:
-        console.print(f"  \u2026 and {left:,} more; --json names all of them")
+        console.print(f"  \u2026 and {left:,} more; --json lists all of them")
 
 
 def _add(table: Table, row: dict[str, Any]) -> None:
-    said = "[green]yes[/]" if row["balanced"] else "[bold red]NO[/]"
+    summary = "[green]yes[/]" if row["balanced"] else "[bold red]NO[/]"
     queue = row["queue"].replace("[", "\\[")
-    table.add_row(queue, *[f"{row[name]:,}" for name in COUNTS], said)
+    table.add_row(queue, *[f"{row[name]:,}" for name in COUNTS], summary)
 
 
-def in_words(finding: dict[str, Any]) -> str:
-    """One finding, in a line."""
+def describe(finding: dict[str, Any]) -> str:
+    """One finding as a line of text."""
     where = []
     if finding["queue"] is not None and finding["sequence"] is not None:
         where.append(f"message {finding['sequence']} of {finding['queue']}")
@@ -104,7 +104,7 @@ def in_words(finding: dict[str, Any]) -> str:
 
 
 def json_lines(verdict: Verdict, seconds: float) -> Iterator[str]:
-    """One object a line, each with `type`: the verdict, the queues, the windows, the findings."""
+    """One JSON object per line, each with `type`: verdict, queues, windows, findings."""
     yield _line(
         "verdict",
         balanced=verdict.balanced, seconds=round(seconds, 1), inputs=verdict.inputs,
@@ -112,19 +112,19 @@ def json_lines(verdict: Verdict, seconds: float) -> Iterator[str]:
         repeats=verdict.repeats, findings=verdict.kinds, unbalanced_queues=verdict.unbalanced,
         unbalanced_windows=verdict.unbalanced_windows, **verdict.totals,
     )  # fmt: skip
-    for row in verdict.rows.orderBy("queue").toLocalIterator():
+    for row in verdict.queues.orderBy("queue").toLocalIterator():
         yield _line("queue", **row.asDict())
     if verdict.windows is not None:
         start = F.date_format("start", "yyyy-MM-dd'T'HH:mm:ss'Z'")
         windows = verdict.windows.withColumn("start", start).orderBy("queue", "start")
         for row in windows.toLocalIterator():
             yield _line("window", **row.asDict())
-    for row in by_gravity(verdict).toLocalIterator():
+    for row in by_severity(verdict).toLocalIterator():
         yield _line("finding", **row.asDict())
 
 
-def by_gravity(verdict: Verdict) -> DataFrame:
-    """The findings, the gravest first."""
+def by_severity(verdict: Verdict) -> DataFrame:
+    """The findings, the most severe first."""
     gravity = F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind"))
     return verdict.findings.orderBy(gravity, "queue", "sequence", "source")
 

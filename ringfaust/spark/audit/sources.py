@@ -1,6 +1,6 @@
-"""What an audit reads, brought into one shape: inputs, commands, hop, lines and outputs.
+"""The data of an audit, in one shape: inputs, commands, repartition, lines and outputs.
 
-Payloads are read once and become digests (xxhash64, 64 bits: it finds damage, not a forger).
+Payloads are read once and become digests (xxhash64, 64 bits: they detect damage, not forgery).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ringfaust.spark.lake.tables import read
 from ringfaust.spark.lines import read_lines
 
 OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
-UNREADABLE = "unreadable"
-"""What stands in for a role where a record of the dead topic is no message of any queue."""
+UNDECODABLE = "undecodable"
+"""Used as a role for records of the dead topic that are no message of any queue."""
 
 _FIELDS = {
     "queue": h.QUEUE, "sequence": h.SEQUENCE, "id": h.ID, "source": h.SOURCE,
@@ -30,26 +30,27 @@ _FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """What there is to judge."""
+class AuditData:
+    """The records to compare."""
 
     inputs: DataFrame
     """topic, partition, offset, source, digest, reference (the digest of the key alone)."""
     commands: DataFrame
-    """Of the control topic, but for `list`, which leaves no event: topic, partition, offset,
+    """Records of the control topic, except `list`, which leaves no event: topic, partition, offset,
     source, command."""
-    hop: DataFrame
-    """by (the hop's own position), topic, partition, offset, source (the producer's)."""
+    repartition: DataFrame
+    """Records of the repartition topic: by (their own position), topic, partition, offset, source
+    (the producer's position)."""
     lines: DataFrame
-    """See `spark/lines.py`; `xid` and `committed` of a distributed transaction; and `content`, the
-    hash of `raw`."""
+    """Result of `read_lines`, with `xid` and `committed` of distributed transactions, and
+    `content`, the hash of `raw`."""
     outputs: DataFrame
     """role, topic, partition, offset, digest, content (hash of the whole record), stand_in, and
-    our headers."""
+    the ringfaust headers."""
 
 
 def topics_of(worker: WorkerConfig, queues: QueuesConfig) -> dict[str, list[str]]:
-    """The topics that an audit reads: `inputs`, the producers'; `ours`, all others."""
+    """The topics that an audit reads: `inputs`, the producers' topics, and `ours`, all others."""
     roles = (Role.CONTROL, Role.HOP, Role.EVENTS, *OUTPUTS)
     return {
         "inputs": sorted({route.topic for route in queues.routes}),
@@ -57,13 +58,13 @@ def topics_of(worker: WorkerConfig, queues: QueuesConfig) -> dict[str, list[str]
     }
 
 
-def from_topics(spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig) -> Material:
-    """All that the topics hold now."""
+def from_topics(spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig) -> AuditData:
+    """Everything the topics contain now."""
     inputs = topics_of(worker, queues)["inputs"]
-    return Material(
+    return AuditData(
         inputs=read_inputs(read_topics(spark, worker, inputs)),
         commands=read_commands(read_topics(spark, worker, [worker.topic(Role.CONTROL)])),
-        hop=read_hop(read_topics(spark, worker, [worker.topic(Role.HOP)])),
+        repartition=read_repartition(read_topics(spark, worker, [worker.topic(Role.HOP)])),
         lines=read_events(read_topics(spark, worker, [worker.topic(Role.EVENTS)])),
         outputs=read_outputs(
             read_topics(spark, worker, [worker.topic(role) for role in OUTPUTS]), worker
@@ -73,8 +74,8 @@ def from_topics(spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig)
 
 def from_lake(
     spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, lake: str
-) -> Material:
-    """Events and outputs of the lake `lake` (a folder or URI); all that came in, of the topics."""
+) -> AuditData:
+    """Events and outputs from a lake (a folder or URI), everything else from the topics."""
     bronze = read(spark, lake, "bronze")
 
     def of(*roles: Role) -> DataFrame:
@@ -88,7 +89,7 @@ def from_lake(
 
 
 def read_inputs(records: DataFrame) -> DataFrame:
-    """Records of the producers' topics."""
+    """Read records of the producers' topics."""
     return records.select(
         "topic", "partition", "offset", position().alias("source"),
         _digest(F.col("key"), F.col("value"), _foreign()).alias("digest"),
@@ -97,7 +98,7 @@ def read_inputs(records: DataFrame) -> DataFrame:
 
 
 def read_commands(records: DataFrame) -> DataFrame:
-    """Records of the control topic that leave a line among the events."""
+    """Read the records of the control topic that leave a line in the events topic."""
     kind = F.get_json_object(F.col("value").cast("string"), "$.type")
     found = records.select(
         "topic", "partition", "offset", position().alias("source"), kind.alias("command")
@@ -105,8 +106,8 @@ def read_commands(records: DataFrame) -> DataFrame:
     return found.filter(~F.col("command").eqNullSafe(F.lit("list")))
 
 
-def read_hop(records: DataFrame) -> DataFrame:
-    """Records of the hop topic: where each came from."""
+def read_repartition(records: DataFrame) -> DataFrame:
+    """Read records of the repartition topic, with the position each came from."""
     named = F.filter(_headers(), lambda header: header["key"] == h.SOURCE)
     return records.select(
         "topic", "partition", "offset", position().alias("by"),
@@ -115,7 +116,7 @@ def read_hop(records: DataFrame) -> DataFrame:
 
 
 def read_events(records: DataFrame) -> DataFrame:
-    """Records of the events topic."""
+    """Read records of the events topic."""
     lines = read_lines(records)
     of_xids = F.col("event").isin("pending", "decided")
     lines = lines.withColumns({
@@ -126,9 +127,9 @@ def read_events(records: DataFrame) -> DataFrame:
 
 
 def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
-    """Records of dispatched, evicted and dead topic."""
+    """Read records of the dispatched, evicted and dead topics."""
     ours = F.filter(_headers(), lambda header: header["key"].startswith(h.PREFIX))
-    # A header that stands twice counts as the last says: a producer's own stand before ours.
+    # The last header of a name counts: those of the producer come before ours.
     by_name = F.map_from_entries(ours)
     records.sparkSession.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
     found = records.select(
@@ -136,7 +137,7 @@ def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
         by_name.alias("ours"), F.try_element_at(ours, F.lit(-1))["key"].alias("last"),
     )  # fmt: skip
     role = F.create_map(*[F.lit(part) for r in OUTPUTS for part in (worker.topic(r), str(r))])
-    # Of a record that makes no sense the producer's headers stay, so only their end can tell.
+    # An undecodable record keeps the producer's headers, so only the last header identifies it.
     is_unreadable = (role[F.col("topic")] == str(Role.DEAD)) & (F.col("last") == h.TIME_MS)
     digest = _digest(F.col("key"), F.col("value"), F.col("foreign"))
     texts = [F.col("ours")[name].cast("string").alias(field) for field, name in _FIELDS.items()]
@@ -144,7 +145,7 @@ def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
         F.map_entries("ours"), lambda e: F.concat(e["key"], F.lit("="), F.hex(e["value"]))
     )
     return found.select(
-        F.when(is_unreadable, UNREADABLE).otherwise(role[F.col("topic")]).alias("role"),
+        F.when(is_unreadable, UNDECODABLE).otherwise(role[F.col("topic")]).alias("role"),
         "topic", "partition", "offset", digest.alias("digest"),
         F.xxhash64(digest, F.array_sort(ours_text)).alias("content"),
         (F.col("ours")[h.UNREADABLE].isNotNull() & (digest == empty_digest())).alias("stand_in"),
@@ -153,7 +154,7 @@ def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
 
 
 def position() -> Column:
-    """topic/partition/offset."""
+    """The position of a record as text: topic/partition/offset."""
     return F.concat_ws("/", "topic", "partition", "offset")
 
 
@@ -162,7 +163,7 @@ def _headers() -> Column:
 
 
 def _foreign() -> Column:
-    """The headers that are passed on, as text that says where each part ends."""
+    """The headers that are passed on, as unambiguous text."""
     foreign = F.filter(
         _headers(),
         lambda header: ~header["key"].startswith(h.PREFIX) | header["key"].isin(*h.KEPT),
@@ -179,7 +180,7 @@ def _foreign() -> Column:
 
 
 def _digest(key: Column | None, value: Column | None, foreign: Column | None) -> Column:
-    """What a payload is compared by. Hashes pass over nulls, so nulls are told beside."""
+    """The digest of a payload. Spark's hash ignores nulls, so they are hashed as flags."""
     none = F.lit(None).cast("binary")
     key, value = none if key is None else key, none if value is None else value
     foreign = F.array().cast("array<string>") if foreign is None else foreign
@@ -187,5 +188,5 @@ def _digest(key: Column | None, value: Column | None, foreign: Column | None) ->
 
 
 def empty_digest() -> Column:
-    """The digest of a record with neither key, value nor headers."""
+    """The digest of a record without key, value and headers."""
     return _digest(None, None, None)

@@ -1,4 +1,4 @@
-"""One look at everything: what is read, judged and counted."""
+"""One pass of the audit: read, compare and count."""
 
 from __future__ import annotations
 
@@ -11,147 +11,152 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol.records import Role
-from ringfaust.spark.audit import accounts, match
-from ringfaust.spark.audit import lifecycles as lives
-from ringfaust.spark.audit.findings import KEY, KINDS, gather
-from ringfaust.spark.audit.offsets import Extents
-from ringfaust.spark.audit.outcomes import Judge
-from ringfaust.spark.audit.sources import Material
+from ringfaust.spark.audit import accounts, lifecycles, match
+from ringfaust.spark.audit.findings import IDENTITY, KINDS, gather
+from ringfaust.spark.audit.offsets import TopicOffsets
+from ringfaust.spark.audit.outcomes import OutcomeChecker
+from ringfaust.spark.audit.sources import AuditData
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an audit found."""
+    """The result of an audit."""
 
     inputs: int
-    """Records of the producers' topics."""
+    """Number of records in the producers' topics."""
     waiting: int
-    """Of these: not read yet."""
+    """Number of those that no worker has read yet."""
     lines: int
-    """Lines of the events topic, repeats not counted."""
+    """Number of lines in the events topic, without repeats."""
     records: int
-    """Records of dispatched, evicted and dead topic, repeats not counted."""
+    """Number of records in the dispatched, evicted and dead topics, without repeats."""
     repeats: int
-    """Records that stand somewhere a second time, word for word."""
+    """Number of records that are exact copies of earlier ones."""
     kinds: dict[str, int]
-    """How many findings of each kind, the gravest first."""
+    """Number of findings per kind, the most severe first."""
     unbalanced: int
-    """How many queues do not add up, or have something wrong."""
+    """Number of queues that do not add up or have a finding."""
     unbalanced_windows: int
+    """Number of windows that do not add up."""
     totals: dict[str, int]
-    """`accounts.COUNTS` over all queues, and `queues`."""
-    told: DataFrame
-    """See `lives.tell`."""
-    rows: DataFrame
-    """See `accounts.rows`."""
+    """The sums of `accounts.COUNTS` over all queues, and `queues`, their number."""
+    events: DataFrame
+    """Result of `lifecycles.trace`."""
+    queues: DataFrame
+    """Result of `accounts.queue_rows`."""
     windows: DataFrame | None
-    """See `accounts.windows`."""
+    """Result of `accounts.window_rows`; None if no windows were requested."""
     findings: DataFrame
-    """See `findings.gather`."""
+    """Result of `findings.gather`."""
 
     @property
     def balanced(self) -> bool:
-        """Is every record accounted for, exactly once and unaltered?"""
+        """Whether every record is accounted for exactly once and unaltered."""
         return not (self.kinds or self.unbalanced or self.unbalanced_windows)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked of an audit."""
+class AuditRequest:
+    """What to audit, and how."""
 
     worker: WorkerConfig
     queues: QueuesConfig
     window: str | None = None
-    """Length of a window of time, as Spark reads it; None: none are counted."""
+    """Length of a time window, as a Spark interval; None counts no windows."""
     repeats_are_faults: bool = True
-    """A record that stands twice word for word is a fault; else it is counted and told."""
+    """Exact copies of records are faults; otherwise they are only counted."""
 
 
-def look(
-    question: Question,
-    material: Material,
-    extents: Extents,
+def reconcile(
+    request: AuditRequest,
+    data: AuditData,
+    offsets: TopicOffsets,
     confirmed_by: DataFrame | None = None,
 ) -> Verdict:
-    """Judge what was read.
+    """Compare and count everything that was read.
 
     Args:
-        question: what is asked.
-        material: what was read.
-        extents: where the producers' topics begin.
-        confirmed_by: findings of an earlier look; only what that found too is told.
+        request: what to audit.
+        data: what was read.
+        offsets: where the producers' topics begin.
+        confirmed_by: findings of an earlier pass; only faults that it found too are reported.
     """
-    worker, queues, keep = question.worker, question.queues, _keep
-    events = worker.topic(Role.EVENTS)
-    told = keep(lives.tell(material.lines))
-    seen = keep(match.records(material.outputs))
-    # Last, so that what was told is there; records that came since wait.
-    material = replace(material, inputs=keep(material.inputs), hop=keep(material.hop))
-    pairs = keep(match.matched(told, seen))
-    judge = Judge(material, told, worker=worker, queues=queues, extents=extents, keep=keep)
-    fates = judge.fates()
-    again = [keep(part) for part in (lives.repeated(told, events), match.copies(seen))]
-    repeats = sum(part.count() for part in again)
+    worker, queues, checkpoint = request.worker, request.queues, _checkpoint
+    events_topic = worker.topic(Role.EVENTS)
+    events = checkpoint(lifecycles.trace(data.lines))
+    outputs = checkpoint(match.records(data.outputs))
+    # Read last, so that the source of every event is there; later records count as waiting.
+    data = replace(data, inputs=checkpoint(data.inputs), repartition=checkpoint(data.repartition))
+    pairs = checkpoint(match.matched(events, outputs))
+    checker = OutcomeChecker(
+        data, events, worker=worker, queues=queues, offsets=offsets, checkpoint=checkpoint
+    )
+    outcomes = checker.outcomes()
+    repeated_findings = [
+        checkpoint(part)
+        for part in (lifecycles.repeated(events, events_topic), match.copies(outputs))
+    ]
+    repeats = sum(part.count() for part in repeated_findings)
     light = [
-        lives.transitions(told, events),
+        lifecycles.transitions(events, events_topic),
         match.differences(pairs, worker),
-        *fates.findings,
-        *judge.payloads(seen),
-        *(again if question.repeats_are_faults else ()),
+        *outcomes.findings,
+        *checker.payloads(outputs),
+        *(repeated_findings if request.repeats_are_faults else ()),
     ]
     heavy = [
-        lives.damaged(told, events),
-        lives.steps(told, events),
-        lives.sequence_gaps(told),
-        lives.delivery_gaps(told, seen),
-        judge.commands(),
+        lifecycles.damaged(events, events_topic),
+        lifecycles.steps(events, events_topic),
+        lifecycles.sequence_gaps(events),
+        lifecycles.delivery_gaps(events, outputs),
+        checker.commands(),
         match.order(pairs),
     ]
-    # What shuffles goes one by one: as one plan all of it takes Spark a minute to plan.
-    parts = [keep(reduce(DataFrame.unionByName, light)), *map(keep, heavy)]
+    # The heavy parts run one by one: a single plan of all of them takes Spark a minute to plan.
+    parts = [checkpoint(reduce(DataFrame.unionByName, light)), *map(checkpoint, heavy)]
     found = gather([part for part in parts if not part.isEmpty()] or parts[:1])
     if confirmed_by is not None:
-        found = _also_in(found, confirmed_by)
-    findings = keep(found)
+        found = _confirmed(found, confirmed_by)
+    findings = checkpoint(found)
     by_kind = {row["kind"]: row["count"] for row in findings.groupBy("kind").count().collect()}
-    rows = keep(accounts.rows(told, findings))
-    windows = keep(accounts.windows(told, question.window)) if question.window else None
-    totals = rows.agg(
+    queue_rows = checkpoint(accounts.queue_rows(events, findings))
+    windows = checkpoint(accounts.window_rows(events, request.window)) if request.window else None
+    totals = queue_rows.agg(
         F.count("*").alias("queues"),
         F.sum((~F.col("balanced")).cast("int")).alias("unbalanced"),
         *[F.sum(name).alias(name) for name in accounts.COUNTS],
     ).first()
-    assert totals is not None  # there is one row, whatever is summed
+    assert totals is not None  # an aggregate without groups always has one row
     counted = {name: value or 0 for name, value in totals.asDict().items()}
     return Verdict(
-        inputs=material.inputs.count(),
-        waiting=fates.waiting.count(),
-        lines=told.filter("nth = 1").count(),
-        records=seen.filter("copy = 1").count(),
+        inputs=data.inputs.count(),
+        waiting=outcomes.waiting.count(),
+        lines=events.filter("nth = 1").count(),
+        records=outputs.filter("copy = 1").count(),
         repeats=repeats,
         kinds={kind: by_kind[kind] for kind in KINDS if kind in by_kind},
         unbalanced=counted.pop("unbalanced"),
         unbalanced_windows=windows.filter("not balanced").count() if windows else 0,
         totals=counted,
-        told=told,
-        rows=rows,
+        events=events,
+        queues=queue_rows,
         windows=windows,
         findings=findings,
     )
 
 
-def _keep(frame: DataFrame) -> DataFrame:
-    """Computed now, and kept: topics grow, and all has to be judged by what was read once.
+def _checkpoint(frame: DataFrame) -> DataFrame:
+    """Compute a frame now and keep it: topics grow, and all checks must see the same records.
 
-    A checkpoint rather than `persist`, whose plans grow with every step until Spark plans longer
-    than it computes. An executor that is lost takes its part with it: the audit fails, and is to be
-    asked again. On disk, for memory is wanted for sorting.
+    This is a checkpoint and not `persist`, whose plans grow with every step until planning takes
+    longer than computing. If an executor is lost, its part is lost too: the audit fails and has to
+    be run again. The data goes to disk, because sorting needs the memory.
     """
     return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
-def _also_in(found: DataFrame, earlier: DataFrame) -> DataFrame:
-    """Those findings that an earlier look had too."""
-    one, other = found.alias("one"), earlier.select(*KEY).alias("other")
-    same = [F.col(f"one.{name}").eqNullSafe(F.col(f"other.{name}")) for name in KEY]
+def _confirmed(found: DataFrame, earlier: DataFrame) -> DataFrame:
+    """The findings that an earlier pass had too."""
+    one, other = found.alias("one"), earlier.select(*IDENTITY).alias("other")
+    same = [F.col(f"one.{name}").eqNullSafe(F.col(f"other.{name}")) for name in IDENTITY]
     return one.join(other, reduce(Column.__and__, same), "left_semi")

@@ -1,1 +1,1 @@
-"""The report of an audit: a page with charts, see `page.write_report`."""
+"""The report of an audit: an HTML page with charts, see `page.write_report`."""

@@ -1,4 +1,4 @@
-"""The charts, each drawn for light and for dark pages."""
+"""The charts of the report, each for light and dark pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import Formatter, FuncFormatter, MaxNLocator, NullLocator
 
-from ringfaust.spark.report.figures import BINS_A_DECADE, MOST_HANDOVERS, Figures
+from ringfaust.spark.report.figures import BINS_A_DECADE, MAX_HANDOVERS, Figures
 
 DPI = 220
 _INCHES = (5.6, 3.6)
@@ -29,21 +29,21 @@ _AGES_MS = (
     *(step * 3_600_000 for step in (1, 2, 3, 6, 12)),
     *(step * 86_400_000 for step in (1, 2, 4, 7, 14, 30, 100, 365)),
 )
-"""Ages that an axis may have a mark at."""
-_MOST_AGES = 6
+"""Ages at which an axis may have a tick."""
+_MAX_AGE_TICKS = 6
 _CLOCKS = (
     (300_000, "%H:%M:%S"), (43_200_000, "%H:%M"), (5 * 86_400_000, "%d %b %H:%M"),
     (math.inf, "%d %b"),
 )  # fmt: skip
-"""How a time is written, by the span of the axis in ms."""
+"""Format of a time, by the longest span of the axis in ms that it is used for."""
 _SHORT_MS = 4_000
-"""A span whose marks may stand less than a second apart: they are written with milliseconds."""
+"""Up to this span, ticks may be less than a second apart and are printed with milliseconds."""
 _NAME_CHARS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours of a page."""
+    """The colours of a page."""
 
     name: str
     paper: str
@@ -65,18 +65,18 @@ DARK = Theme(
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One picture of the report."""
+    """One chart of the report."""
 
     name: str
-    """Of its file, without ending."""
+    """File name without extension."""
     title: str
     caption: str
-    """What it says, in words and figures: its text for those who do not see it."""
+    """The content in words and figures; also the alternative text."""
     draw: Callable[[Axes, Theme], None]
 
 
 def charts(figures: Figures) -> list[Chart]:
-    """The charts that there is something to draw for."""
+    """All charts that have data."""
     low, middle, high = map(duration, figures.age_ms)
     held = int(figures.depth.iloc[-1].sum())
     most = int(figures.depth.sum(axis=1).max())
@@ -84,7 +84,7 @@ def charts(figures: Figures) -> list[Chart]:
     found = [
         Chart(
             "depth", "Depth",
-            f"Messages held in all queues, by state. At most {most:,}, at the end {held:,}.",
+            f"Messages held in all queues, by state. Maximum {most:,}, at the end {held:,}.",
             lambda axes, theme: _depth(axes, theme, figures),
         ),
     ]  # fmt: skip
@@ -92,37 +92,37 @@ def charts(figures: Figures) -> list[Chart]:
         found += [
             Chart(
                 "eviction-rate", "Eviction rate",
-                f"Evictions a second, in steps of {duration(figures.step_ms)}. At most "
-                f"{total.max():,.0f} a second.",
+                f"Evictions per second, in steps of {duration(figures.step_ms)}. Maximum "
+                f"{total.max():,.0f} per second.",
                 lambda axes, theme: _evictions(axes, theme, figures),
             ),
             Chart(
                 "age-at-eviction", "Age at eviction",
-                f"How old messages were when they were evicted. Half of them were at most {low} "
-                f"old, 95 % at most {middle}, 99 % at most {high}.",
+                f"Age of messages when they were evicted. Median {low}, 95th percentile {middle}, "
+                f"99th percentile {high}.",
                 lambda axes, theme: _ages(axes, theme, figures),
             ),
         ]  # fmt: skip
-    if len(figures.lives):
+    if len(figures.lifetimes):
         found.append(Chart(
             "time-to-overwrite", "Time to overwrite",
-            "How long a message lives until a newer one pushes it out: the middle one, and the "
-            "span of 80 % of them. The queues with most evictions.",
-            lambda axes, theme: _lives(axes, theme, figures),
+            "Time until a newer message evicts an older one: the median, and the range of the "
+            "middle 80 %, for the queues with the most evictions.",
+            lambda axes, theme: _lifetimes(axes, theme, figures),
         ))  # fmt: skip
     if figures.deliveries:
         share = figures.redeliveries / figures.deliveries
         found.append(Chart(
             "redeliveries", "Redeliveries",
-            f"{figures.deliveries:,} deliveries, {figures.redeliveries:,} of them ({share:.1%}) of "
-            "messages that had been handed over before.",
+            f"{figures.deliveries:,} deliveries, {figures.redeliveries:,} of them ({share:.1%}) "
+            "redeliveries.",
             lambda axes, theme: _handovers(axes, theme, figures),
         ))  # fmt: skip
     return found
 
 
 def png(chart: Chart, theme: Theme) -> bytes:
-    """The chart as a picture."""
+    """Draw the chart as a PNG image."""
     figure = Figure(figsize=_INCHES, dpi=DPI, facecolor=theme.paper, layout="constrained")
     axes = figure.add_subplot(facecolor=theme.paper)
     axes.tick_params(colors=theme.ink, labelsize=10, length=0)
@@ -140,14 +140,14 @@ def png(chart: Chart, theme: Theme) -> bytes:
     return out.getvalue()
 
 
-# --- one function a chart -----------------------------------------------------------------------
+# --- one function per chart ---------------------------------------------------------------------
 
 
 def _depth(axes: Axes, theme: Theme, figures: Figures) -> None:
     depth = figures.depth
-    shown = [name for name in depth.columns if depth[name].any()] or ["ready"]
+    or_none = [name for name in depth.columns if depth[name].any()] or ["ready"]
     axes.stackplot(
-        _times(depth.index), [_to_end(depth[name]) for name in shown], labels=shown,
+        _times(depth.index), [_to_end(depth[name]) for name in or_none], labels=or_none,
         colors=theme.series, linewidth=0, step="post",
     )  # fmt: skip
     _over_time(axes, figures)
@@ -158,16 +158,16 @@ def _depth(axes: Axes, theme: Theme, figures: Figures) -> None:
 
 def _evictions(axes: Axes, theme: Theme, figures: Figures) -> None:
     rates = figures.evictions
-    shown = [index for index in range(rates.shape[1]) if rates.iloc[:, index].any()]
-    labels = [_name(rates.columns[index]) for index in shown]
+    or_none = [index for index in range(rates.shape[1]) if rates.iloc[:, index].any()]
+    labels = [_name(rates.columns[index]) for index in or_none]
     colours = [theme.others if label == _OTHERS else theme.series[i % len(theme.series)]
                for i, label in enumerate(labels)]  # fmt: skip
     axes.stackplot(
-        _times(rates.index), [_to_end(rates.iloc[:, index]) for index in shown], labels=labels,
+        _times(rates.index), [_to_end(rates.iloc[:, index]) for index in or_none], labels=labels,
         colors=colours, linewidth=0, step="post",
     )  # fmt: skip
     _over_time(axes, figures)
-    axes.set_ylabel("evictions a second")
+    axes.set_ylabel("evictions per second")
     _legend(axes, theme)
 
 
@@ -180,7 +180,7 @@ def _ages(axes: Axes, theme: Theme, figures: Figures) -> None:
     )  # fmt: skip
     top = float(ages["count"].max())
     for row, (share, age) in enumerate(zip(("half", "95 %", "99 %"), figures.age_ms, strict=True)):
-        # Each a little higher than the one before: they may stand close together.
+        # Each line is a little higher than the one before, because they may be close together.
         height = top * (1.1 + 0.1 * row)
         axes.vlines(max(age, 1), 0, height, color=theme.ink, linewidth=1)
         axes.annotate(
@@ -191,27 +191,27 @@ def _ages(axes: Axes, theme: Theme, figures: Figures) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
     _age_axis(axes)
     axes.set_ylabel("evicted messages")
-    axes.set_xlabel("age when evicted (log scale)")
+    axes.set_xlabel("age at eviction (log scale)")
 
 
-def _lives(axes: Axes, theme: Theme, figures: Figures) -> None:
-    lives = figures.lives.iloc[::-1]
-    rows = np.arange(len(lives))
-    colours = [theme.others if pd.isna(name) else theme.series[0] for name in lives["queue"]]
-    low, high = lives["p10"].clip(lower=1), lives["p90"].clip(lower=1)
+def _lifetimes(axes: Axes, theme: Theme, figures: Figures) -> None:
+    lifetimes = figures.lifetimes.iloc[::-1]
+    rows = np.arange(len(lifetimes))
+    colours = [theme.others if pd.isna(name) else theme.series[0] for name in lifetimes["queue"]]
+    low, high = lifetimes["p10"].clip(lower=1), lifetimes["p90"].clip(lower=1)
     axes.hlines(rows, low, high, color=colours, linewidth=7, alpha=0.45)
-    axes.scatter(lives["p50"].clip(lower=1), rows, color=colours, s=60, zorder=3)
-    for row, middle in zip(rows, lives["p50"], strict=True):
+    axes.scatter(lifetimes["p50"].clip(lower=1), rows, color=colours, s=60, zorder=3)
+    for row, middle in zip(rows, lifetimes["p50"], strict=True):
         axes.annotate(
             duration(middle), (max(middle, 1), row), textcoords="offset points", xytext=(0, 8),
             ha="center", fontsize=9, color=theme.ink,
         )  # fmt: skip
-    axes.set_yticks(rows, [_name(name) for name in lives["queue"]])
-    axes.set_ylim(-0.6, len(lives) - 0.3)
+    axes.set_yticks(rows, [_name(name) for name in lifetimes["queue"]])
+    axes.set_ylim(-0.6, len(lifetimes) - 0.3)
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", color=theme.faint, linewidth=0.8)
     _age_axis(axes)
-    axes.set_xlabel("from the send until pushed out (log scale)")
+    axes.set_xlabel("from send to eviction (log scale)")
 
 
 def _handovers(axes: Axes, theme: Theme, figures: Figures) -> None:
@@ -221,16 +221,16 @@ def _handovers(axes: Axes, theme: Theme, figures: Figures) -> None:
     colours = [theme.others, *[theme.series[1]] * (len(numbers) - 1)]
     bars = axes.bar(range(len(numbers)), values, color=colours, width=0.7)
     axes.bar_label(bars, [f"{value:,}" for value in values], fontsize=9, color=theme.ink, padding=2)
-    last = f"{MOST_HANDOVERS} or later"
-    labels = [_ordinal(n) if n < MOST_HANDOVERS else last for n in numbers]
+    last = f"{MAX_HANDOVERS} or later"
+    labels = [_ordinal(n) if n < MAX_HANDOVERS else last for n in numbers]
     axes.set_xticks(range(len(numbers)), labels)
     axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.set_ylabel("deliveries")
-    axes.set_xlabel("hand-over of the same message")
+    axes.set_xlabel("delivery of the same message")
     axes.set_ylim(0, max(values) * 1.12)
 
 
-# --- what they share ----------------------------------------------------------------------------
+# --- shared parts -------------------------------------------------------------------------------
 
 
 def _times(index: pd.Index) -> Any:
@@ -239,7 +239,7 @@ def _times(index: pd.Index) -> Any:
 
 
 def _to_end(values: pd.Series) -> Any:
-    """The values, the last one once more: a step has a width, the last one too."""
+    """Repeat the last value, so that the last step is drawn with its width."""
     return [*values, values.iloc[-1]]
 
 
@@ -261,7 +261,7 @@ def _clock(span_ms: int) -> Formatter:
 
 
 def _with_ms(days: float, _: object) -> str:
-    """Of matplotlib's days since 1970."""
+    """Format matplotlib's days since 1970."""
     return datetime.fromtimestamp(days * 86_400, UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
@@ -269,7 +269,7 @@ def _age_axis(axes: Axes) -> None:
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     within = [ms for ms in _AGES_MS if low <= ms <= high]
-    every = math.ceil(len(within) / _MOST_AGES) or 1
+    every = math.ceil(len(within) / _MAX_AGE_TICKS) or 1
     axes.set_xticks(within[::every], [duration(ms) for ms in within[::every]])
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -282,7 +282,7 @@ def _legend(axes: Axes, theme: Theme) -> None:
 
 
 def _name(queue: object) -> str:
-    """A queue's name as plain text, cut where it is long: matplotlib reads formulas between $."""
+    """A queue's name, shortened and escaped: matplotlib reads text between $ as a formula."""
     if not isinstance(queue, str):
         return _OTHERS
     text = queue if len(queue) <= _NAME_CHARS else queue[: _NAME_CHARS - 1] + "\u2026"
@@ -304,7 +304,7 @@ def _thousands(value: float, _: object) -> str:
 
 
 def duration(ms: float) -> str:
-    """A length of time, in the unit that suits it."""
+    """A duration in the largest unit that fits."""
     for unit, length in _UNITS_MS:
         if ms >= length:
             return f"{ms / length:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""The figures behind the charts: summed up by Spark, so that what comes here is small."""
+"""The data of the charts, aggregated by Spark so that little of it comes to the driver."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.spark.audit.accounts import STATES
-from ringfaust.spark.audit.lifecycles import once
+from ringfaust.spark.audit.lifecycles import message_events
 from ringfaust.spark.audit.verdict import Verdict
 
 TOP = 6
-"""So many queues are named, those with most evictions; the others are one."""
-MOST_HANDOVERS = 8
-"""The last bar takes what was handed over this often or more."""
+"""Number of queues that are named, those with the most evictions; the rest is one group."""
+MAX_HANDOVERS = 8
+"""The last bar counts this delivery of a message and all later ones."""
 BINS_A_DECADE = 12
 _POINTS = 120
 _DAY_MS = 86_400_000
@@ -28,66 +28,66 @@ _STEPS_MS = (
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All that is drawn."""
+    """The data of all charts."""
 
     begin_ms: int
     end_ms: int
     step_ms: int
-    """Width of a point in time."""
+    """Width of one step on the time axis."""
     depth: pd.DataFrame
-    """By time in ms: how many messages are in each state, at the end of the step."""
+    """By time in ms: messages in each state at the end of the step."""
     evictions: pd.DataFrame
-    """By time in ms: evictions a second of each named queue, and of the others."""
+    """By time in ms: evictions per second of each named queue and of the rest."""
     ages: pd.DataFrame
-    """low_ms (of a bin, log scale), count."""
+    """low_ms (lower end of a bin, log scale), count."""
     age_ms: tuple[float, float, float]
-    """50, 95 and 99 of a hundred evicted messages were not older."""
-    lives: pd.DataFrame
-    """queue, count, p10, p50, p90: ms from the send until a newer one pushed it out."""
+    """50th, 95th and 99th percentile of the age at eviction."""
+    lifetimes: pd.DataFrame
+    """queue, count, p10, p50, p90: ms from the send until a newer message evicted it."""
     handovers: pd.DataFrame
-    """number, count: deliveries that were the number-th of their message."""
+    """number, count: how many deliveries were the first, second … of their message."""
 
     @property
     def redeliveries(self) -> int:
-        """Deliveries that were not the first of their message."""
+        """Number of deliveries that were not the first of their message."""
         later = self.handovers[self.handovers["number"] > 1]
         return int(later["count"].sum())
 
     @property
     def deliveries(self) -> int:
-        """All of them."""
+        """Number of all deliveries."""
         return int(self.handovers["count"].sum())
 
 
 def figures(verdict: Verdict, top: int = TOP) -> Figures:
-    """Sum up what the charts need.
+    """Aggregate the data of the charts.
 
     Args:
-        verdict: of an audit.
-        top: how many queues are named.
+        verdict: the audit's result.
+        top: number of queues to name.
     """
-    told = once(verdict.told)
-    span = told.agg(F.min("time_ms"), F.max("time_ms")).first()
+    events = message_events(verdict.events)
+    span = events.agg(F.min("time_ms"), F.max("time_ms")).first()
     begin_ms, end_ms = (span[0], span[1]) if span and span[0] is not None else (0, 0)
     step_ms = _step(begin_ms, end_ms)
     names = [
         row["queue"]
-        for row in verdict.rows.filter("evicted > 0")
+        for row in verdict.queues.filter("evicted > 0")
         .orderBy(F.desc("evicted"), "queue").limit(top).collect()
     ]  # fmt: skip
-    evicted = told.filter("event = 'evicted'").withColumn("group", _group(names))
+    evicted = events.filter("event = 'evicted'").withColumn("group", _group(names))
     at = (F.floor(F.col("time_ms") / step_ms) * step_ms).alias("at")
     times = pd.RangeIndex(begin_ms // step_ms * step_ms, end_ms + 1, step_ms, name="at")
     return Figures(
         begin_ms=begin_ms,
         end_ms=end_ms,
         step_ms=step_ms,
-        depth=_depth(told, at, times),
+        depth=_depth(events, at, times),
         evictions=_rates(evicted, at, times, step_ms, names),
         ages=_ages(evicted),
         age_ms=_percentiles(evicted),
-        lives=_lives(evicted.filter("reason = 'overflow'"), names),
-        handovers=_handovers(told),
+        lifetimes=_lifetimes(evicted.filter("reason = 'overflow'"), names),
+        handovers=_handovers(events),
     )
 
 
@@ -98,21 +98,21 @@ def _step(begin_ms: int, end_ms: int) -> int:
 
 
 def _group(names: list[str]) -> Column:
-    """The number of a named queue, or -1: a queue may have any name."""
+    """The index of a named queue, else -1; an index, because a queue may have any name."""
     if not names:
         return F.lit(-1)
     index = F.array_position(F.array(*map(F.lit, names)), F.col("queue"))
     return (index - 1).cast("int")
 
 
-def _depth(told: DataFrame, at: Column, times: pd.Index) -> pd.DataFrame:
-    """Each transition takes a message from one state to another."""
+def _depth(events: DataFrame, at: Column, times: pd.Index) -> pd.DataFrame:
+    """Cumulate the transitions: each one moves a message from one state to another."""
     moves = [
         F.sum((F.col("state") == name).cast("int") - F.coalesce(F.col("was") == name, F.lit(False))
               .cast("int")).alias(name)
         for name in STATES
     ]  # fmt: skip
-    found = told.groupBy(at).agg(*moves).toPandas().set_index("at")
+    found = events.groupBy(at).agg(*moves).toPandas().set_index("at")
     return found.reindex(times, fill_value=0).sort_index().cumsum()
 
 
@@ -129,7 +129,7 @@ def _rates(
 
 
 def _ages(evicted: DataFrame) -> pd.DataFrame:
-    # What is younger than a millisecond shares the first bin.
+    # Ages below a millisecond go to the first bin.
     age = F.greatest(F.col("age_ms"), F.lit(1))
     number = F.floor(F.log10(age) * BINS_A_DECADE).alias("bin")
     found = evicted.groupBy(number).count().orderBy("bin").toPandas()
@@ -143,7 +143,7 @@ def _percentiles(evicted: DataFrame) -> tuple[float, float, float]:
     return low, middle, high
 
 
-def _lives(evicted: DataFrame, names: list[str]) -> pd.DataFrame:
+def _lifetimes(evicted: DataFrame, names: list[str]) -> pd.DataFrame:
     found = evicted.groupBy("group").agg(
         F.count("*").alias("count"),
         F.percentile_approx("age_ms", [0.1, 0.5, 0.9]).alias("parts"),
@@ -152,14 +152,14 @@ def _lives(evicted: DataFrame, names: list[str]) -> pd.DataFrame:
         "group", "count", *[F.col("parts")[i].alias(p) for i, p in enumerate(("p10", "p50", "p90"))]
     )
     frame = found.toPandas()
-    # Named ones by their number of evictions, the others last.
+    # Named queues by number of evictions, then the rest.
     frame["order"] = frame["group"].where(frame["group"] >= 0, len(names))
     frame = frame.sort_values("order")
     frame["queue"] = [names[group] if group >= 0 else None for group in frame["group"]]
     return frame[["queue", "count", "p10", "p50", "p90"]].reset_index(drop=True)
 
 
-def _handovers(told: DataFrame) -> pd.DataFrame:
-    number = F.least(F.col("handovers"), F.lit(MOST_HANDOVERS)).alias("number")
-    dispatched = told.filter("event = 'dispatched'")
+def _handovers(events: DataFrame) -> pd.DataFrame:
+    number = F.least(F.col("handovers"), F.lit(MAX_HANDOVERS)).alias("number")
+    dispatched = events.filter("event = 'dispatched'")
     return dispatched.groupBy(number).count().orderBy("number").toPandas()

@@ -1,4 +1,4 @@
-"""The report: one page that holds everything, and its pictures beside it."""
+"""The report: one self-contained page, and its charts as separate files."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pyspark.sql import functions as F
 
 from ringfaust import __version__
 from ringfaust.spark.audit.accounts import COUNTS
-from ringfaust.spark.audit.show import by_gravity, headline, in_words, remarks, top_queues
+from ringfaust.spark.audit.show import by_severity, describe, headline, remarks, top_queues
 from ringfaust.spark.audit.verdict import Verdict
 from ringfaust.spark.report.charts import DARK, LIGHT, charts, png
 from ringfaust.spark.report.figures import figures
 
-_MOST_QUEUES = 12
-_MOST_WINDOWS = 24
-_MOST_FINDINGS = 50
+_MAX_QUEUES = 12
+_MAX_WINDOWS = 24
+_MAX_FINDINGS = 50
 
 
 def write_report(folder: Path, application: str, verdict: Verdict) -> Path:
-    """Write report.html, and each chart as PNG for light and dark pages.
+    """Write report.html and each chart as PNG for light and dark pages.
 
     Args:
-        folder: made if it is not there; what is in it under these names is replaced.
-        application: whose accounts they are.
-        verdict: of the audit.
+        folder: created if missing; existing files of these names are replaced.
+        application: the name of the audited application.
+        verdict: the audit's result.
 
     Returns:
         The path of the page.
@@ -42,7 +42,7 @@ def write_report(folder: Path, application: str, verdict: Verdict) -> Path:
             (folder / f"{chart.name}-{theme.name}.png").write_bytes(picture)
             sources[theme.name] = "data:image/png;base64," + b64encode(picture).decode()
         pictures.append({"title": chart.title, "caption": chart.caption, **sources})
-    # Names of queues and ids are whatever producers wrote: all of it is escaped.
+    # Producers choose queue names and ids, so everything is escaped.
     environment = Environment(
         loader=PackageLoader("ringfaust.spark.report", "."),
         autoescape=True,
@@ -53,18 +53,18 @@ def write_report(folder: Path, application: str, verdict: Verdict) -> Path:
     page = environment.get_template("report.html.jinja").render(
         application=application,
         version=__version__,
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         begin=_time(drawn.begin_ms),
         end=_time(drawn.end_ms),
         verdict=verdict,
         headline=headline(verdict),
         remarks=remarks(verdict),
         counts=COUNTS,
-        queues=top_queues(verdict, _MOST_QUEUES),
+        queues=top_queues(verdict, _MAX_QUEUES),
         pictures=pictures,
         windows=_windows(verdict),
         findings=_findings(verdict),
-        more_findings=max(0, sum(verdict.kinds.values()) - _MOST_FINDINGS),
+        more_findings=max(0, sum(verdict.kinds.values()) - _MAX_FINDINGS),
     )
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")
@@ -76,18 +76,18 @@ def _time(ms: int) -> str:
 
 
 def _findings(verdict: Verdict) -> list[str]:
-    return [in_words(row.asDict()) for row in by_gravity(verdict).limit(_MOST_FINDINGS).collect()]
+    return [describe(row.asDict()) for row in by_severity(verdict).limit(_MAX_FINDINGS).collect()]
 
 
 def _windows(verdict: Verdict) -> list[dict[str, object]]:
-    """The last windows of time, all queues together."""
+    """The last time windows, summed over all queues."""
     if verdict.windows is None:
         return []
     names = ("added", "acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
     last = verdict.windows.groupBy("start").agg(
         *[F.sum(name).alias(name) for name in names], F.bool_and("balanced").alias("balanced")
     )
-    last = last.orderBy(F.desc("start")).limit(_MOST_WINDOWS)
+    last = last.orderBy(F.desc("start")).limit(_MAX_WINDOWS)
     return [
         row.asDict() | {"start": row["start"].strftime("%Y-%m-%d %H:%M:%S")}
         for row in last.collect()
