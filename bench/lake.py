@@ -67,7 +67,7 @@ def _lines(partition: int) -> Iterator[str]:
 
 async def _fill(worker: WorkerConfig, lines: int) -> None:
     topic = worker.topic(Role.EVENTS)
-    async with open_admin(worker) as admin:
+    async with open_admin(worker.brokers()) as admin:
         await admin.create([NewTopic(topic, PARTITIONS, 1, {})])
     producer = AIOKafkaProducer(
         bootstrap_servers=worker.bootstrap_servers, max_batch_size=500_000, linger_ms=5

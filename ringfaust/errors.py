@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class RingfaustError(Exception):
     """Root of all errors that ringfaust raises on purpose."""
@@ -73,3 +76,10 @@ class ProtocolError(RingfaustError):
     def __init__(self, text: str, reason: str = "undecodable") -> None:
         super().__init__(text)
         self.reason = reason
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return half a sentence that names the known word most like this one, or all known words."""
+    words = list(known)
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(words)

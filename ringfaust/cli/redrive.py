@@ -1,4 +1,4 @@
-"""`ringfaust redrive`: what is read from the command line, what is printed, and the exit status."""
+"""`ringfaust redrive`: parse a time, print the plan or the result, and return the exit status."""
 
 from __future__ import annotations
 
@@ -11,74 +11,71 @@ from rich.markup import escape
 from rich.table import Table
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.kafka.redrive import (
-    CannotRedrive,
-    RedriveMessage,
-    RedrivePlan,
-    RedriveRequest,
-    find,
-    send,
-)
+from ringfaust.config.redrive import redrive_context
+from ringfaust.kafka.redrive import CannotRedrive, RedrivePlan, RedriveRequest, find, send
 
-_SHOWN = 20
-"""Messages that a dry run lists."""
+_SHOWN_MESSAGES = 20
+"""The most messages that a dry run lists."""
 
 
-def run(worker: WorkerConfig, queues: QueuesConfig, asked: RedriveRequest, *, dry_run: bool) -> int:
-    """Do it, or tell what would be done. 1 if a message that was named cannot be sent again.
+def run(
+    worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, *, dry_run: bool
+) -> int:
+    """Redrive the messages, or show which would be redriven.
+
+    Returns:
+        0, or 1 if a message that was named cannot be redriven.
 
     Raises:
-        CannotRedrive: it cannot be done, or the brokers did not take it.
-        BadSelector: the selector is none.
-        CannotRead: the topic is not there.
+        CannotRedrive: the request is impossible, or the brokers did not accept the messages.
+        BadSelector: the selector is not valid.
+        CannotRead: the topic does not exist.
     """
-    if not (asked.ids or asked.reason or asked.since_ms or asked.selector):
+    if not (request.ids or request.reason or request.since_ms or request.selector):
         raise CannotRedrive("--id", "which messages? Give --id, --reason, --since or --selector")
     out = Console(highlight=False, soft_wrap=True)
-    found = asyncio.run(find(worker, queues, asked))
+    context = redrive_context(worker, queues)
+    plan = asyncio.run(find(context, request))
     if dry_run:
-        _tell_plan(out, found)
-    elif found.messages:
+        _print_plan(out, plan)
+    elif plan.messages:
         try:
-            asyncio.run(send(worker, found.messages))
+            asyncio.run(send(context, plan.messages))
         except KafkaError as error:
-            raise CannotRedrive("--to", f"the brokers did not take them: {error!r}") from error
+            raise CannotRedrive("--to", f"the brokers did not accept them: {error!r}") from error
+    count = "1 message" if len(plan.messages) == 1 else f"{len(plan.messages):,} messages"
     done = "would be sent" if dry_run else "sent"
-    out.print(f"{_count(found.messages)} {done} again to queue {escape(asked.to)}")
-    for message_id, why in found.refused:
-        out.print(f"[red]refused[/] {escape(message_id)}: bad_command: {escape(why)}")
-    return 1 if found.refused else 0
+    out.print(f"{count} {done} again to queue {escape(request.to)}")
+    for message_id, reason in plan.refused:
+        out.print(f"[red]refused[/] {escape(message_id)}: bad_command: {escape(reason)}")
+    return 1 if plan.refused else 0
 
 
 def read_time(text: str) -> int:
-    """A time of the command line, in ms since 1970; without a zone it is UTC.
+    """Parse a time from the command line into ms since 1970. A time without a zone is UTC.
 
     Raises:
-        CannotRedrive: it is none.
+        CannotRedrive: the text is not a time.
     """
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        advice = "such as 2026-01-31T17:05:00Z, or ms since 1970"
-        raise CannotRedrive("--since", f"{text!r} is no time; {advice}") from None
+        advice = "write it like 2026-01-31T17:05:00Z, or as ms since 1970"
+        raise CannotRedrive("--since", f"{text!r} is not a time; {advice}") from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _tell_plan(out: Console, found: RedrivePlan) -> None:
-    if not found.messages:
+def _print_plan(out: Console, plan: RedrivePlan) -> None:
+    if not plan.messages:
         return
-    table = Table("id", "queue", "sequence", "reason", "at", "by topic")
-    for each in found.messages[:_SHOWN]:
-        gone = each.gone
-        at = datetime.fromtimestamp(gone.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        row = (gone.id, gone.queue, str(gone.sequence), gone.reason, at, each.topic)
+    table = Table("id", "queue", "sequence", "reason", "at", "to topic")
+    for each in plan.messages[:_SHOWN_MESSAGES]:
+        dead = each.dead
+        at = datetime.fromtimestamp(dead.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        row = (dead.id, dead.queue, str(dead.sequence), dead.reason, at, each.topic)
         table.add_row(*map(escape, row))
     out.print(table)
-    if len(found.messages) > _SHOWN:
-        out.print(f"… and {len(found.messages) - _SHOWN:,} more")
-
-
-def _count(messages: list[RedriveMessage]) -> str:
-    return "1 message" if len(messages) == 1 else f"{len(messages):,} messages"
+    if len(plan.messages) > _SHOWN_MESSAGES:
+        out.print(f"… and {len(plan.messages) - _SHOWN_MESSAGES:,} more")

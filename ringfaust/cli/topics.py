@@ -9,12 +9,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.topics import Finding, check_topics, create_topics, survey
+from ringfaust.config.topics import TopicFinding, check_topics, compare_topics, create_topics
 
 
 def plan(worker: WorkerConfig, queues: QueuesConfig) -> int:
     """Print a table of what is there, missing and different. Always 0."""
-    findings = asyncio.run(survey(worker, queues))
+    findings = asyncio.run(compare_topics(worker, queues))
     out = _console()
     table = Table(title=f"topics of {worker.application} at {worker.bootstrap_servers}")
     for heading in ("topic", "partitions", "cleanup", "timestamps", "state"):
@@ -33,7 +33,7 @@ def plan(worker: WorkerConfig, queues: QueuesConfig) -> int:
     return 0
 
 
-def _row(finding: Finding) -> list[str]:
+def _row(finding: TopicFinding) -> list[str]:
     declared = finding.wanted.declaration
     wanted = str(finding.wanted.partitions) if finding.wanted.exact else "any"
     if finding.existing is None:

@@ -3,17 +3,17 @@
 from ringfaust.config.documents import ConfigError, Fault
 from ringfaust.config.load import load, load_queues, load_worker
 from ringfaust.config.queues import QueuesConfig
-from ringfaust.config.routes import Route
-from ringfaust.config.security import Security
-from ringfaust.config.worker import Web, WorkerConfig
+from ringfaust.config.routes import RouteConfig
+from ringfaust.config.security import SecurityConfig
+from ringfaust.config.worker import WebConfig, WorkerConfig
 
 __all__ = [
     "ConfigError",
     "Fault",
     "QueuesConfig",
-    "Route",
-    "Security",
-    "Web",
+    "RouteConfig",
+    "SecurityConfig",
+    "WebConfig",
     "WorkerConfig",
     "load",
     "load_queues",

@@ -6,7 +6,6 @@ is how a setting that one believes in comes to be ignored. What is wrong is told
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 import ringfaust
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import RingfaustError, suggestion
 
 FILE_BYTES = 1 << 20
 """Largest file that is read: what is longer is not a configuration, or not of a person."""
@@ -28,7 +27,7 @@ _CONSEQUENCE = "default_factory_not_called"  # pydantic's, when another setting 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class Settings(BaseModel):
+class ConfigModel(BaseModel):
     """Frozen; an unknown key is an error; text is text and a number is a number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -157,13 +156,6 @@ def read(path: Path) -> Document:
         what = "is empty" if data is None else "has no keys at its top level"
         raise _unreadable(path, f"{what}; {_example()}")
     return Document(path, data, root)
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """A half-sentence that names the likeliest of the known words, or all of them."""
-    words = list(known)
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(words)
 
 
 def shown(value: object) -> str:

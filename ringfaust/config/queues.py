@@ -9,14 +9,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from ringfaust.config.documents import Settings, refuse, shown, suggestion
-from ringfaust.config.routes import Route
+from ringfaust.config.documents import ConfigModel, refuse, shown
+from ringfaust.config.routes import RouteConfig
 from ringfaust.core import limits
 from ringfaust.core.address import SEPARATOR, queue_name
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import FIELD_NAMES, QueueSpec
-from ringfaust.errors import BadSetting
-from ringfaust.protocol.routes import Route as ProtocolRoute
+from ringfaust.errors import BadSetting, suggestion
+from ringfaust.protocol.routes import Route
 
 
 def _pattern(name: str) -> str:
@@ -69,7 +69,7 @@ _Subscriptions = Annotated[
 ]
 
 
-class Address(Settings):
+class AddressConfig(ConfigModel):
     """One of `addresses`: what is sent to it is copied to each of its queues (R70)."""
 
     routing: Literal["multicast", "anycast"] = "multicast"
@@ -86,14 +86,14 @@ class Address(Settings):
         return self
 
 
-_Address = Annotated[Address, BeforeValidator(_nothing_is_empty)]
+_Address = Annotated[AddressConfig, BeforeValidator(_nothing_is_empty)]
 _Addresses = Annotated[dict[_Pattern, _Address], BeforeValidator(_nothing_is_empty)]
 
 
-class QueuesConfig(Settings):
+class QueuesConfig(ConfigModel):
     """`queues.yaml`: which queues there are, what they are set to, and what feeds them."""
 
-    routes: Annotated[tuple[Route, ...], Field(strict=False)] = ()
+    routes: Annotated[tuple[RouteConfig, ...], Field(strict=False)] = ()
     queues: _Table = {}
     """Fields by queue name; a pattern declares all queues that match."""
     addresses: _Addresses = {}
@@ -153,17 +153,17 @@ class QueuesConfig(Settings):
                 )
         return self
 
-    def split_routes(self, partitions: int) -> tuple[list[ProtocolRoute], list[ProtocolRoute]]:
+    def split_routes(self, partitions: int) -> tuple[list[Route], list[Route]]:
         """Those whose records are at home already, and those whose records take the hop.
 
         Args:
             partitions: of the application's topics.
         """
-        direct: list[ProtocolRoute] = []
-        hopping: list[ProtocolRoute] = []
+        direct: list[Route] = []
+        hopping: list[Route] = []
         for route in self.routes:
             ours = hopping if route.needs_hop(partitions) else direct
-            ours.append(ProtocolRoute(route.topic, route.queue))
+            ours.append(Route(route.topic, route.queue))
         return direct, hopping
 
     def catalog(self) -> Catalog:

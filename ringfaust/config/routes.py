@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, field_validator
 
-from ringfaust.config.documents import Settings, refuse, shown, suggestion
+from ringfaust.config.documents import ConfigModel, refuse, shown
 from ringfaust.core.catalog import Catalog
+from ringfaust.errors import suggestion
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -28,7 +29,7 @@ def _topic_name(name: str) -> str:
     return name
 
 
-class Route(Settings):
+class RouteConfig(ConfigModel):
     """Which queue the records of a producer's topic go to."""
 
     topic: Annotated[str, AfterValidator(_topic_name)]
@@ -87,7 +88,7 @@ class Route(Settings):
         return self.queue.replace("{topic}", self.topic)
 
 
-def conflict(one: Route, other: Route, partitions: int) -> bool:
+def conflict(one: RouteConfig, other: RouteConfig, partitions: int) -> bool:
     """Could the two put records of one queue into different partitions?
 
     Both through the hop is well: the queue's name decides. Both without is well where the same
@@ -99,7 +100,7 @@ def conflict(one: Route, other: Route, partitions: int) -> bool:
     return not all(hops) and (any(hops) or one.name_template != other.name_template)
 
 
-def _may_agree(one: Route, other: Route) -> bool:
+def _may_agree(one: RouteConfig, other: RouteConfig) -> bool:
     """Could the two make one name? Where both vary, only their beginnings and ends are compared."""
     mine, theirs = _texts(one), _texts(other)
     if len(mine) == 1 or len(theirs) == 1:
@@ -109,6 +110,6 @@ def _may_agree(one: Route, other: Route) -> bool:
     return heads and (mine[-1].endswith(theirs[-1]) or theirs[-1].endswith(mine[-1]))
 
 
-def _texts(route: Route) -> list[str]:
+def _texts(route: RouteConfig) -> list[str]:
     """What stands before, between and after the placeholders."""
     return _PLACEHOLDER.split(route.name_template)[::2]

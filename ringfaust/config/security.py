@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from ringfaust.config.documents import ConfigError, Fault, Settings, refuse
+from ringfaust.config.documents import ConfigError, ConfigModel, Fault, refuse
 
 
 class _Secret(str):
@@ -29,7 +29,7 @@ def _home(path: Path | None) -> Path | None:
 _OptionalPath = Annotated[Path | None, Field(strict=False), AfterValidator(_home)]
 
 
-class Security(Settings):
+class SecurityConfig(ConfigModel):
     """How this process proves itself to the brokers. No secret is in here, only where it is."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -68,6 +68,16 @@ class Security(Settings):
         if bool(self.cert_file) != bool(self.key_file):
             raise refuse("cert_file and key_file belong together: set both or none")
         return self
+
+    @property
+    def description(self) -> str:
+        """What a broker that refuses the connection might object to, for people; no secret."""
+        parts = [f"protocol {self.protocol}"]
+        if self.protocol.startswith("SASL"):
+            parts.append("this user and password")
+        if self.protocol.endswith("SSL"):
+            parts.append("this certificate" if self.cert_file else "no client certificate")
+        return " and ".join(parts)
 
     def client_options(self) -> dict[str, object]:
         """Keyword arguments for any aiokafka client; printing them does not show the password.

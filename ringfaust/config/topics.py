@@ -13,9 +13,9 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.documents import Settings, read, refuse, shipped
+from ringfaust.config.documents import ConfigModel, read, refuse, shipped
 from ringfaust.errors import RingfaustError
-from ringfaust.kafka.admin import Admin, Existing, NewTopic, open_admin
+from ringfaust.kafka.admin import Admin, ExistingTopic, NewTopic, open_admin
 from ringfaust.protocol.records import Role
 
 _PRODUCER_NAME = "{topic}"
@@ -24,7 +24,7 @@ _TIMESTAMPS = {"append": "LogAppendTime", "create": "CreateTime"}
 _Ms = Annotated[int, Field(ge=1)]
 
 
-class Declaration(Settings):
+class TopicDeclaration(ConfigModel):
     """One file of `topics/`: what a topic of this role is."""
 
     role: Annotated[Role, Field(strict=False)]
@@ -67,11 +67,11 @@ class Declaration(Settings):
         return {name: str(value) for name, value in given.items() if value is not None}
 
 
-class Wanted(NamedTuple):
+class WantedTopic(NamedTuple):
     """One topic that the application needs."""
 
     name: str
-    declaration: Declaration
+    declaration: TopicDeclaration
     partitions: int
     """What it is made with."""
     exact: bool
@@ -81,7 +81,7 @@ class Wanted(NamedTuple):
 What = Literal["missing", "partitions", "cleanup", "timestamps", "max_message_bytes", "tombstones"]
 
 
-class Problem(NamedTuple):
+class TopicProblem(NamedTuple):
     """One thing that is wrong with a topic."""
 
     topic: str
@@ -101,40 +101,40 @@ class WrongTopics(RingfaustError):
     What to do: `ringfaust topics create` makes what is missing; the text explains the rest.
     """
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[TopicProblem]) -> None:
         text = "\n".join(f"- {problem.text}" for problem in problems)
         super().__init__(f"the worker cannot start with these topics:\n{text}")
 
 
-class Finding(NamedTuple):
+class TopicFinding(NamedTuple):
     """A wanted topic, beside what is there of it."""
 
-    wanted: Wanted
-    existing: Existing | None
-    problems: tuple[Problem, ...]
+    wanted: WantedTopic
+    existing: ExistingTopic | None
+    problems: tuple[TopicProblem, ...]
 
 
 @cache
-def declarations() -> dict[Role, Declaration]:
+def declarations() -> dict[Role, TopicDeclaration]:
     """The shipped declarations.
 
     Raises:
         ConfigError: a file is missing or wrong.
     """
     folder = shipped("topics")
-    return {role: read(folder / f"{role}.yaml").model(Declaration) for role in Role}
+    return {role: read(folder / f"{role}.yaml").model(TopicDeclaration) for role in Role}
 
 
-def wanted_topics(config: WorkerConfig, queues: QueuesConfig) -> list[Wanted]:
+def wanted_topics(config: WorkerConfig, queues: QueuesConfig) -> list[WantedTopic]:
     """All topics of the application: its own, then those its routes read."""
     known = declarations()
     own = [
-        Wanted(config.topic(role), known[role], config.partitions, exact=True)
+        WantedTopic(config.topic(role), known[role], config.partitions, exact=True)
         for role in Role
         if role is not Role.PRODUCER
     ]
     read_ones = [
-        Wanted(
+        WantedTopic(
             route.topic,
             known[Role.PRODUCER],
             config.partitions,
@@ -145,25 +145,27 @@ def wanted_topics(config: WorkerConfig, queues: QueuesConfig) -> list[Wanted]:
     return own + read_ones
 
 
-async def survey(config: WorkerConfig, queues: QueuesConfig) -> list[Finding]:
+async def compare_topics(config: WorkerConfig, queues: QueuesConfig) -> list[TopicFinding]:
     """Compare the topics that are needed with those that are there.
 
     Raises:
         BrokerUnreachable: no broker answers, or what answers is none.
         BrokerRefused: one does, but does not tell.
     """
-    async with open_admin(config) as admin:
-        return await _survey(admin, wanted_topics(config, queues))
+    async with open_admin(config.brokers()) as admin:
+        return await _compare(admin, wanted_topics(config, queues))
 
 
-async def check_topics(config: WorkerConfig, queues: QueuesConfig) -> list[Problem]:
+async def check_topics(config: WorkerConfig, queues: QueuesConfig) -> list[TopicProblem]:
     """What is wrong with the topics; empty: nothing. Only errors forbid a worker to start.
 
     Raises:
         BrokerUnreachable: no broker answers, or what answers is none.
         BrokerRefused: one does, but does not tell.
     """
-    return [problem for finding in await survey(config, queues) for problem in finding.problems]
+    return [
+        problem for finding in await compare_topics(config, queues) for problem in finding.problems
+    ]
 
 
 async def create_topics(config: WorkerConfig, queues: QueuesConfig) -> list[str]:
@@ -175,8 +177,8 @@ async def create_topics(config: WorkerConfig, queues: QueuesConfig) -> list[str]
         BrokerUnreachable: no broker answers, or what answers is none.
         BrokerRefused: the brokers refuse to make one.
     """
-    async with open_admin(config) as admin:
-        findings = await _survey(admin, wanted_topics(config, queues))
+    async with open_admin(config.brokers()) as admin:
+        findings = await _compare(admin, wanted_topics(config, queues))
         missing = [finding.wanted for finding in findings if finding.existing is None]
         return await admin.create(
             [
@@ -191,15 +193,15 @@ async def create_topics(config: WorkerConfig, queues: QueuesConfig) -> list[str]
         )
 
 
-async def _survey(admin: Admin, topics: Sequence[Wanted]) -> list[Finding]:
+async def _compare(admin: Admin, topics: Sequence[WantedTopic]) -> list[TopicFinding]:
     there = await admin.existing([topic.name for topic in topics])
     return [
-        Finding(topic, there.get(topic.name), tuple(problems(topic, there.get(topic.name))))
+        TopicFinding(topic, there.get(topic.name), tuple(problems(topic, there.get(topic.name))))
         for topic in topics
     ]
 
 
-def problems(topic: Wanted, existing: Existing | None) -> Iterator[Problem]:
+def problems(topic: WantedTopic, existing: ExistingTopic | None) -> Iterator[TopicProblem]:
     """Judge one topic by what the brokers have of it."""
     if existing is None:
         yield _problem(topic, "missing", _missing(topic))
@@ -222,17 +224,17 @@ def problems(topic: Wanted, existing: Existing | None) -> Iterator[Problem]:
 
 
 def _problem(
-    topic: Wanted,
+    topic: WantedTopic,
     what: What,
     text: str,
-) -> Problem:
+) -> TopicProblem:
     role = topic.declaration.role
     # A producer's topic is its owner's: we work with it as far as it can be worked with.
     yours = role is Role.PRODUCER and what not in ("missing", "partitions")
-    return Problem(topic.name, role, what, "warning" if yours else "error", text)
+    return TopicProblem(topic.name, role, what, "warning" if yours else "error", text)
 
 
-def _missing(topic: Wanted) -> str:
+def _missing(topic: WantedTopic) -> str:
     if topic.declaration.role is Role.PRODUCER:
         return (
             f"Topic {topic.name}, which a route of queues.yaml reads, is missing: "
@@ -241,7 +243,7 @@ def _missing(topic: Wanted) -> str:
     return f"Topic {topic.name} is missing: `ringfaust topics create` makes it."
 
 
-def _wrong_partitions(topic: Wanted, there: int) -> str:
+def _wrong_partitions(topic: WantedTopic, there: int) -> str:
     if topic.declaration.role is Role.PRODUCER:
         return (
             f"Topic {topic.name} has {_count(there)}, but a topic that is read without a hop needs "
@@ -255,7 +257,7 @@ def _wrong_partitions(topic: Wanted, there: int) -> str:
     )
 
 
-def _wrong_cleanup(topic: Wanted, there: str) -> str:
+def _wrong_cleanup(topic: WantedTopic, there: str) -> str:
     if topic.declaration.cleanup == "compact":
         follows = "Kafka would throw away state for its age, and rings with it"
     else:
@@ -264,7 +266,7 @@ def _wrong_cleanup(topic: Wanted, there: str) -> str:
     return f"Topic {topic.name} has cleanup.policy={there}: {follows}. {mend}"
 
 
-def _wrong_timestamps(topic: Wanted, right: str) -> str:
+def _wrong_timestamps(topic: WantedTopic, right: str) -> str:
     match topic.declaration.role:
         case Role.PRODUCER:
             follows = (
@@ -280,7 +282,7 @@ def _wrong_timestamps(topic: Wanted, right: str) -> str:
     return f"Topic {topic.name} carries {whose}, {follows}. {mend}"
 
 
-def _too_small(topic: Wanted, there: int) -> str:
+def _too_small(topic: WantedTopic, there: int) -> str:
     return (
         f"Topic {topic.name} takes records of up to {there:,} bytes only, but needs "
         f"{topic.declaration.max_message_bytes:,}: a larger record would stop the worker. "
@@ -288,7 +290,7 @@ def _too_small(topic: Wanted, there: int) -> str:
     )
 
 
-def _forgets_removals(topic: Wanted, there: int) -> str:
+def _forgets_removals(topic: WantedTopic, there: int) -> str:
     return (
         f"Topic {topic.name} tells only for {there:,} ms that a row was removed "
         "(delete.retention.ms), but a worker trusts local state that is up to "
@@ -297,7 +299,7 @@ def _forgets_removals(topic: Wanted, there: int) -> str:
     )
 
 
-def _mend(topic: Wanted, setting: str) -> str:
+def _mend(topic: WantedTopic, setting: str) -> str:
     """The command that puts a setting right; it is the owner's to give."""
     return (
         f"To mend it: kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} "

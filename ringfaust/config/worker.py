@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from ringfaust.config.documents import Settings, refuse, shown
-from ringfaust.config.security import Security
+from ringfaust.config.documents import ConfigModel, refuse, shown
+from ringfaust.config.security import SecurityConfig
+from ringfaust.kafka.admin import Brokers
 from ringfaust.kafka.names import topic_name
 
 _LONGEST_ROLE = len(".dispatched")
@@ -59,7 +60,7 @@ def _absolute(path: Path) -> Path:
 _Folder = Annotated[Path, Field(strict=False), AfterValidator(_absolute)]
 
 
-class Web(Settings):
+class WebConfig(ConfigModel):
     """The worker's own web page and metrics."""
 
     enabled: bool = False
@@ -67,7 +68,7 @@ class Web(Settings):
     port: Annotated[int, Field(ge=1, le=65_535)] = 6066
 
 
-class WorkerConfig(Settings):
+class WorkerConfig(ConfigModel):
     """`worker.yaml`: what one worker process needs to know. Workers may differ in it.
 
     Only `application` and `partitions` are the same for all, for they name and size the topics
@@ -96,8 +97,8 @@ class WorkerConfig(Settings):
     """Largest record taken in; a larger one goes to the dead topic."""
     session_timeout_ms: Annotated[int, Field(ge=1_000, le=1_800_000)] = 10_000
     """A worker that is silent for so long loses its partitions to the others."""
-    security: Security = Security()
-    web: Web = Web()
+    security: SecurityConfig = SecurityConfig()
+    web: WebConfig = WebConfig()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @model_validator(mode="before")
@@ -118,9 +119,22 @@ class WorkerConfig(Settings):
         """Keyword arguments for any aiokafka client: where the brokers are, and security.
 
         Raises:
-            ConfigError: see `Security.client_options`.
+            ConfigError: see `SecurityConfig.client_options`.
         """
         return {"bootstrap_servers": self.bootstrap_servers, **self.security.client_options()}
+
+    def brokers(self) -> Brokers:
+        """Return what `kafka.admin` needs to connect.
+
+        Raises:
+            ConfigError: see `SecurityConfig.client_options`.
+        """
+        return Brokers(
+            application=self.application,
+            servers=self.bootstrap_servers,
+            security=self.security.description,
+            client_options=self.client_options(),
+        )
 
     def topic(self, role: str) -> str:
         """Name of our topic of this role, such as `ringfaust.control`."""

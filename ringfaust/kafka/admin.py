@@ -1,4 +1,4 @@
-"""Ask the brokers about topics, and have topics made. Failures become one clear error each."""
+"""Query and create topics. Every failure becomes one clear error."""
 
 from __future__ import annotations
 
@@ -6,73 +6,92 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from aiokafka import admin as kafka
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, NodeNotReadyError, TopicAlreadyExistsError, for_code
 
-from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import admin_client_id
 
-CONNECT_SECONDS = 5.0
-"""How long brokers may take to answer at all."""
-REQUEST_SECONDS = 20.0
-"""How long a broker that answers may take for one request; making topics takes it a while."""
-_PROBE_SECONDS = 1.0
-_RETRY_SECONDS = 0.1
+CONNECT_TIMEOUT_S = 5.0
+"""How long the brokers may take to answer the first request."""
+REQUEST_TIMEOUT_S = 20.0
+"""How long a broker may take for one later request; creating topics is slow."""
+_PROBE_TIMEOUT_S = 1.0
+_RETRY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brokers:
+    """Where the brokers are, and how a client authenticates."""
+
+    application: str
+    """The application that connects; part of the client id."""
+    servers: str
+    """`host:port`, separated by commas."""
+    security: str
+    """What a broker that refuses the connection might object to, for the error message."""
+    client_options: Mapping[str, Any] = field(repr=False)
+    """Keyword arguments for any aiokafka client. May contain a password."""
 
 
 class BrokerUnreachable(RingfaustError):
-    """No broker answers where one should be. Nothing was done; mend what the text names.
+    """No broker answers. Nothing was changed. The message says which setting to check.
 
     Attributes:
-        servers: where brokers were looked for, as `host:port,…`.
+        servers: the addresses that were tried, as `host:port,…`.
     """
 
     def __init__(self, servers: str, reason: str) -> None:
         super().__init__(
-            f"No Kafka broker answers at {servers}: {reason}. See bootstrap_servers of "
-            "worker.yaml or --bootstrap-servers; `ringfaust broker` starts one to try things out."
+            f"No Kafka broker answers at {servers}: {reason}. Check bootstrap_servers in "
+            "worker.yaml or --bootstrap-servers. To start a broker for trying things out, run "
+            "`ringfaust broker`."
         )
         self.servers = servers
 
 
 class BrokerRefused(RingfaustError):
-    """A broker answered, but did not do what it was asked; what it did before stays done."""
+    """A broker answered but did not do what was requested. Earlier changes remain."""
 
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(f"The Kafka broker was asked {what} and failed: {reason}.")
+    def __init__(self, action: str, reason: str) -> None:
+        super().__init__(f"The Kafka broker could not {action}: {reason}.")
 
 
-class Existing(NamedTuple):
-    """What the brokers have of a topic."""
+class ExistingTopic(NamedTuple):
+    """A topic as the brokers describe it."""
 
     partitions: int
     settings: Mapping[str, str]
-    """Kafka's names and values, defaults too."""
+    """Kafka's names and values, including defaults."""
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made."""
+    """A topic to create."""
 
     name: str
     partitions: int
     replication_factor: int
-    """-1: what the brokers are set to."""
+    """-1: the brokers' default."""
     settings: Mapping[str, str]
 
 
 class Admin:
-    """An open connection to the brokers; see `open_admin`."""
+    """An open connection to the brokers. Use `open_admin` to get one."""
 
     def __init__(self, client: kafka.AIOKafkaAdminClient) -> None:
         self._client = client
 
-    async def existing(self, names: Collection[str]) -> dict[str, Existing]:
-        """Those of the named topics that there are."""
-        # All topics are asked for: brokers may make a topic that is asked for by name.
+    async def existing(self, names: Collection[str]) -> dict[str, ExistingTopic]:
+        """Return those of the named topics that exist.
+
+        Raises:
+            KafkaError: a request failed; `open_admin` translates it.
+        """
+        # Ask for all topics: brokers may create a topic that a client asks for by name.
         found: list[dict[str, Any]] = await self._client.describe_topics()
         counts = {
             topic["topic"]: len(topic["partitions"])
@@ -80,7 +99,7 @@ class Admin:
             if topic["topic"] in names and topic["error_code"] == 0
         }
         settings = await self._settings(list(counts))
-        return {name: Existing(count, settings[name]) for name, count in counts.items()}
+        return {name: ExistingTopic(count, settings[name]) for name, count in counts.items()}
 
     async def _settings(self, names: list[str]) -> dict[str, dict[str, str]]:
         if not names:
@@ -95,17 +114,20 @@ class Admin:
         return settings
 
     async def create(self, topics: Sequence[NewTopic]) -> list[str]:
-        """Make topics, and return the names of those once the brokers know them.
+        """Create topics and wait until the brokers list them all.
 
-        One that is there already, perhaps not known to all brokers yet, is left as it is.
+        Topics that already exist stay as they are, even if not every broker knows them yet.
+
+        Returns:
+            The names of the topics that this call created.
 
         Raises:
-            BrokerRefused: the brokers refuse to make one.
+            BrokerRefused: the brokers refuse to create one.
         """
         if not topics:
             return []
-        wishes = [
-            # An empty assignment, for without it the client takes no -1.
+        requests = [
+            # The client accepts -1 only together with an assignment, so pass an empty one.
             kafka.NewTopic(
                 each.name,
                 each.partitions,
@@ -115,72 +137,72 @@ class Admin:
             )
             for each in topics
         ]
-        answer = await self._client.create_topics(wishes)
+        answer = await self._client.create_topics(requests)
         for name, code, text in answer.topic_errors:
             if code not in (0, TopicAlreadyExistsError.errno):
                 reason = text or for_code(code).description
-                raise BrokerRefused(f"to make topic {name}", reason.rstrip("."))
+                raise BrokerRefused(f"create topic {name}", reason.rstrip("."))
         names = {each.name for each in topics}
         while names - (await self.existing(names)).keys():
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(_RETRY_S)
         return [name for name, code, _ in answer.topic_errors if code == 0]
 
 
 @asynccontextmanager
-async def open_admin(config: WorkerConfig) -> AsyncIterator[Admin]:
-    """Connect to the brokers of the configuration.
+async def open_admin(
+    brokers: Brokers, *, connect_timeout_s: float = CONNECT_TIMEOUT_S
+) -> AsyncIterator[Admin]:
+    """Connect to the brokers.
+
+    Args:
+        brokers: where they are.
+        connect_timeout_s: how long they may take to answer the first request.
 
     Raises:
-        BrokerUnreachable: no broker answers, or what answers is none.
-        BrokerRefused: one does, but not to what it is asked later.
-        ConfigError: a certificate or the password is not there.
+        BrokerUnreachable: nothing answers, or what answers is not a Kafka broker.
+        BrokerRefused: a broker answers, but a later request fails.
     """
     client = kafka.AIOKafkaAdminClient(
-        client_id=admin_client_id(config.application),
-        request_timeout_ms=int(REQUEST_SECONDS * 1000),
-        **config.client_options(),
+        client_id=admin_client_id(brokers.application),
+        request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+        **brokers.client_options,
     )
     try:
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(connect_timeout_s):
                 await client.start()
         except (KafkaError, OSError, TimeoutError, ValueError) as error:
-            raise BrokerUnreachable(config.bootstrap_servers, await _reason(config)) from error
+            raise BrokerUnreachable(brokers.servers, await _reason(brokers)) from error
         try:
-            async with asyncio.timeout(2 * REQUEST_SECONDS):
+            async with asyncio.timeout(2 * REQUEST_TIMEOUT_S):
                 yield Admin(client)
         except NodeNotReadyError as error:
             raise BrokerUnreachable(
-                config.bootstrap_servers,
-                "one did, but the address it gives of itself (its advertised.listeners) cannot be "
-                "reached from here",
+                brokers.servers,
+                "one did, but the address it advertises (advertised.listeners) cannot be reached "
+                "from here",
             ) from error
         except (KafkaError, OSError, TimeoutError) as error:
             reason = f"{type(error).__name__} {error}".rstrip(" .")
-            raise BrokerRefused("about topics", reason) from error
+            raise BrokerRefused("answer a request about topics", reason) from error
     finally:
         await client.close()
 
 
-async def _reason(config: WorkerConfig) -> str:
-    """Why there was no answer, as far as a bare connection to the first server can tell."""
-    host, _, port = config.bootstrap_servers.split(",")[0].rpartition(":")
+async def _reason(brokers: Brokers) -> str:
+    """Return why nothing answered, judging by a plain TCP connection to the first server."""
+    host, _, port = brokers.servers.split(",")[0].rpartition(":")
     try:
-        async with asyncio.timeout(_PROBE_SECONDS):
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except TimeoutError:
-        return f"{host} gives no sign of life"
+        return f"{host} does not respond"
     except OSError as error:
-        # The system's own words where it has some; asyncio's have addresses in them.
+        # Prefer the system's message: asyncio's contains addresses.
         number = error.errno or 0
         return os.strerror(number) if number > 0 else error.strerror or str(error)
     writer.close()
-    security, what = config.security, ""
-    if security.protocol.startswith("SASL"):
-        what = " and this user and password"
-    if security.protocol.endswith("SSL"):
-        what += " and this certificate" if security.cert_file else " and no client certificate"
     return (
-        "something listens there, but does not answer as a Kafka broker with protocol "
-        f"{security.protocol}{what} (see `security`)"
+        "something listens on that port, but it does not answer as a Kafka broker with "
+        f"{brokers.security} (check `security`)"
     )

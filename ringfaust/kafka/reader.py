@@ -1,8 +1,8 @@
-"""Read whole topics as a plain Kafka client does: committed records only, up to their end now."""
+"""Read topics up to their present end, as a plain Kafka client: committed records only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -14,34 +14,68 @@ from ringfaust.protocol.records import InRecord
 _FETCH_BYTES = 4 * 1024 * 1024
 _POLL_MS = 500
 
-Take = Callable[[Sequence[InRecord]], None]
-"""Takes records of one partition, in order."""
+RecordHandler = Callable[[Sequence[InRecord]], None]
+"""Called with records of one partition, in order."""
 
 
 class CannotRead(RingfaustError):
-    """A topic that has to be read whole cannot be: it is not there, or lost its oldest records."""
+    """A topic cannot be read in full: it does not exist, or its oldest records are gone."""
+
+
+async def read_to_end(
+    consumer: AIOKafkaConsumer,
+    ends: Mapping[TopicPartition, int],
+    max_records: int | None = None,
+) -> AsyncIterator[Sequence[Any]]:
+    """Yield records of the assigned partitions until each is read up to its end.
+
+    The position decides, not the last record: a log often ends in transaction markers, which
+    consumers never see. A batch may contain records beyond the end.
+
+    Args:
+        consumer: positioned at the first record to read. Partitions that are done are paused.
+        ends: the end offset of each partition.
+        max_records: the most records in one batch, over all partitions.
+
+    Yields:
+        Records of one partition, in order.
+
+    Raises:
+        KafkaError: a request failed.
+    """
+    left = set(ends)
+    while True:
+        done = {tp for tp in left if await consumer.position(tp) >= ends[tp]}
+        left -= done
+        if not left:
+            return
+        if done:
+            consumer.pause(*done)
+        fetched = await consumer.getmany(*left, timeout_ms=_POLL_MS, max_records=max_records)
+        for records in fetched.values():
+            yield records
 
 
 async def read_whole(
     client: Mapping[str, Any],
     topics: Collection[str],
-    take: Take,
+    take: RecordHandler,
     progress: Callable[[int], None] = lambda records: None,
     *,
     from_first: bool = True,
 ) -> None:
-    """Give all records of the topics to `take`; those of a partition in order.
+    """Pass every record of the topics to `take`, in order within each partition.
 
     Args:
-        client: options of any Kafka client, with `bootstrap_servers`.
-        topics: their names.
-        take: called with as many records of one partition as came together.
+        client: options for any Kafka client, including `bootstrap_servers`.
+        topics: names of the topics.
+        take: called with each batch of records of one partition.
         progress: called with the number of records read since the last call.
         from_first: refuse a topic that has lost its first records.
 
     Raises:
         CannotRead: a topic is missing, or (`from_first`) its first records are gone.
-        KafkaError: the brokers do not answer as they should.
+        KafkaError: a request failed.
     """
     if not topics:
         return
@@ -55,17 +89,10 @@ async def read_whole(
     )
     try:
         await _start(consumer, topics)
-        ends = await _ends(consumer, from_first)
-        # The end is reached when the position is there, not when a record is: what stands last
-        # are transaction markers, which are never handed out.
-        while ends:
-            fetched = await consumer.getmany(*ends, timeout_ms=_POLL_MS)
-            for records in fetched.values():
-                take(records)
-                progress(len(records))
-            for tp in [tp for tp, end in ends.items() if await consumer.position(tp) >= end]:
-                del ends[tp]
-                consumer.pause(tp)
+        ends = await _seek_to_first(consumer, from_first)
+        async for records in read_to_end(consumer, ends):
+            take(records)
+            progress(len(records))
     finally:
         await consumer.stop()
 
@@ -74,21 +101,21 @@ async def _start(consumer: AIOKafkaConsumer, topics: Collection[str]) -> None:
     try:
         await consumer.start()
     except UnknownTopicOrPartitionError as error:
-        raise CannotRead(f"one of these topics is not there: {', '.join(topics)}") from error
+        raise CannotRead(f"one of these topics does not exist: {', '.join(topics)}") from error
     except KafkaError as error:
         raise CannotRead(f"the brokers do not answer: {error}") from error
 
 
-async def _ends(consumer: AIOKafkaConsumer, from_first: bool) -> dict[TopicPartition, int]:
-    """Where each partition ends now, empty ones left out. Sets positions to the beginning."""
+async def _seek_to_first(consumer: AIOKafkaConsumer, from_first: bool) -> dict[TopicPartition, int]:
+    """Seek every partition to its first record. Returns the ends, without empty partitions."""
     tps = sorted(consumer.assignment())
     begins = await consumer.beginning_offsets(tps)
     for tp, begin in begins.items():
         if begin and from_first:
             raise CannotRead(
-                f"topic {tp.topic}, partition {tp.partition}, begins at offset {begin}: its first "
-                "records are gone (retention), and with them what could be proved"
+                f"topic {tp.topic}, partition {tp.partition}, begins at offset {begin}: retention "
+                "removed its first records, so the accounts cannot be proved"
             )
         consumer.seek(tp, begin)
-    found = await consumer.end_offsets(tps)
-    return {tp: end for tp, end in found.items() if end > begins[tp]}
+    ends = await consumer.end_offsets(tps)
+    return {tp: end for tp, end in ends.items() if end > begins[tp]}

@@ -1,40 +1,41 @@
-"""Dead and evicted messages are sent again (R43), by plain Kafka clients.
+"""Find dead or evicted messages in their topic and send them again (R43).
 
-A message goes back by a producers' topic whose route leads to the queue. It is the producer's
-record as it was, with the old id, priority, group and properties, no times, and a count of how
-often it was sent again: a queue refuses what went round more often than its `max_redrives`.
+A message is sent to a producers' topic whose route leads to the queue. `protocol.redrive` says what
+the new record looks like.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer
 
-from ringfaust.config import QueuesConfig, Route, WorkerConfig
-from ringfaust.config.documents import suggestion
 from ringfaust.core.address import address_of
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Message
 from ringfaust.core.selector import Selector, compile_selector
-from ringfaust.errors import ProtocolError, RingfaustError
-from ringfaust.kafka.names import redrive_transactional_id
+from ringfaust.errors import RingfaustError, suggestion
+from ringfaust.kafka.admin import Brokers
+from ringfaust.kafka.names import redrive_transactional_id, topic_name
 from ringfaust.kafka.reader import read_whole
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers, InRecord, Payload, Role
-from ringfaust.protocol.routes import queue_namer
-
-_MARK = "\0"
-"""Stands for what a template takes from the header that names the queue."""
+from ringfaust.protocol.redrive import (
+    message_headers,
+    missing_payload,
+    queue_header_for,
+    redriven_headers,
+)
+from ringfaust.protocol.routes import Route
 
 
 class CannotRedrive(RingfaustError):
-    """What was asked for cannot be done; nothing was sent.
+    """The redrive is impossible as requested; nothing was sent.
 
     Attributes:
-        option: of the command line, which it is about.
+        option: the command-line option to change.
     """
 
     def __init__(self, option: str, text: str) -> None:
@@ -43,98 +44,112 @@ class CannotRedrive(RingfaustError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveContext:
+    """The application whose messages are redriven."""
+
+    brokers: Brokers
+    routes: Sequence[Route]
+    """All routes, in the order of `queues.yaml`."""
+    direct_topics: frozenset[str]
+    """Topics of those routes that workers read without repartitioning."""
+    partitions: int
+    catalog: Catalog
+    max_record_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveRequest:
-    """Which messages, and where to. What is empty or 0 excludes nothing."""
+    """Which messages to redrive, and to which queue. A filter that is empty or 0 is off."""
 
     role: Role
     """DEAD or EVICTED."""
     to: str
-    """The queue."""
+    """The queue to send them to."""
     ids: Sequence[str] = ()
     reason: str = ""
     since_ms: int = 0
-    """Those that were given up or evicted at that time or later, ms since 1970."""
+    """Messages that died or were evicted at or after this time, ms since 1970."""
     selector: str = ""
     queue: str = ""
-    """The queue that it was in, or a pattern; of an address' queues the address'."""
+    """The queue they were in, or a pattern. An address stands for all of its queues."""
     partition: int | None = None
-    """Where `to` lives; None: to be found out."""
+    """The partition of `to`. None: determine it from the route."""
 
 
 class DeadMessage(NamedTuple):
-    """A message as its dead or evicted record tells of it."""
+    """A message as its dead or evicted record describes it."""
 
     id: str
     queue: str
     sequence: int
     reason: str
     time_ms: int
-    """When it was given up or evicted."""
+    """When it died or was evicted, ms since 1970."""
     record: InRecord
 
 
 class RedriveMessage(NamedTuple):
-    """A message that is to be sent again."""
+    """A message to send again."""
 
-    gone: DeadMessage
+    dead: DeadMessage
     topic: str
     partition: int | None
-    """None: the record's key decides."""
+    """None: the producer chooses it by the record's key."""
     headers: Headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedrivePlan:
-    """What can be sent again, in the order it was given up or evicted, and what cannot."""
+    """What can be redriven, in the order it died or was evicted, and what cannot."""
 
     messages: list[RedriveMessage] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
-    """Id and reason; R103: `bad_command`."""
+    """Message ids with the reason for each; R103: `bad_command`."""
 
 
-async def find(worker: WorkerConfig, queues: QueuesConfig, asked: RedriveRequest) -> RedrivePlan:
-    """Look for the messages in their topic, up to its end now. Sends nothing.
+async def find(context: RedriveContext, request: RedriveRequest) -> RedrivePlan:
+    """Read the dead or evicted topic to its end and plan the redrive. Sends nothing.
 
     Raises:
         CannotRedrive: no route leads to the queue.
-        BadSelector: the selector is none.
-        CannotRead: the topic is not there.
+        BadSelector: the selector is not valid.
+        CannotRead: the topic does not exist.
     """
-    picker = _Picker(asked)
-    client = worker.client_options()
-    await read_whole(client, [worker.topic(asked.role)], picker.take, from_first=False)
-    ways = _Ways(worker, queues, asked)
-    found = RedrivePlan()
-    for gone in picker.picked():
-        if why := _lacks_payload(gone, queues, asked.role):
-            found.refused.append((gone.id, why))
+    matcher = _Matcher(request)
+    topic = topic_name(context.brokers.application, request.role)
+    await read_whole(context.brokers.client_options, [topic], matcher.take, from_first=False)
+    plan = RedrivePlan()
+    matched = matcher.matched()
+    for dead in matched:
+        if reason := _lacks_payload(dead, context.catalog, request.role):
+            plan.refused.append((dead.id, reason))
         else:
-            found.messages.append(ways.again(gone))
-    known = {gone.id for gone in picker.picked()}
-    text = f"no record of the {asked.role} topic has that id"
-    if asked.reason or asked.since_ms or asked.selector or asked.queue:
-        text += " and is as asked for"
-    found.refused.extend((each, text) for each in asked.ids if each not in known)
-    return found
+            plan.messages.append(_route(dead, context, request))
+    known = {dead.id for dead in matched}
+    reason = f"no record of the {request.role} topic has that id"
+    if request.reason or request.since_ms or request.selector or request.queue:
+        reason += " and matches the other options"
+    plan.refused.extend((each, reason) for each in request.ids if each not in known)
+    return plan
 
 
-async def send(worker: WorkerConfig, messages: Sequence[RedriveMessage]) -> None:
-    """Send them again, all or none.
+async def send(context: RedriveContext, messages: Sequence[RedriveMessage]) -> None:
+    """Send the messages in one transaction.
 
     Raises:
-        KafkaError: the brokers did not take them.
+        KafkaError: the brokers did not accept them; none was sent.
     """
     producer = AIOKafkaProducer(
-        **worker.client_options(),
-        transactional_id=redrive_transactional_id(worker.application),
+        **context.brokers.client_options,
+        transactional_id=redrive_transactional_id(context.brokers.application),
         acks="all",
-        max_request_size=2 * worker.max_record_bytes,
+        max_request_size=2 * context.max_record_bytes,
     )
     await producer.start()
     try:
         async with producer.transaction():
             for each in messages:
-                record = each.gone.record
+                record = each.dead.record
                 await producer.send(
                     each.topic,
                     record.value,
@@ -146,170 +161,117 @@ async def send(worker: WorkerConfig, messages: Sequence[RedriveMessage]) -> None
         await producer.stop()
 
 
-# --- which ----------------------------------------------------------------------------------------
+# --- which messages -------------------------------------------------------------------------------
 
 
-class _Picker:
-    """Of each id in each queue the last record; kept whole only if it is as asked for."""
+class _Matcher:
+    """Keeps the last record of each id in each queue, and its content only if it matches."""
 
-    def __init__(self, asked: RedriveRequest) -> None:
-        self._asked = asked
-        self._ids = frozenset(asked.ids)
+    def __init__(self, request: RedriveRequest) -> None:
+        self._request = request
+        self._ids = frozenset(request.ids)
         self._selector: Selector | None = None
-        if asked.selector:
-            self._selector = compile_selector(asked.selector)
+        if request.selector:
+            self._selector = compile_selector(request.selector)
         self._last: dict[tuple[str, str], DeadMessage | None] = {}
 
     def take(self, records: Sequence[InRecord]) -> None:
-        """Records of one partition."""
+        """Match records of one partition."""
         for record in records:
-            said = dict(record.headers)
-            if h.SEQUENCE not in said:
-                continue  # it could not be read, and is no message
-            gone = DeadMessage(
-                said[h.ID].decode(),
-                said[h.QUEUE].decode(),
-                int(said[h.SEQUENCE]),
-                said[h.REASON].decode(),
-                int(said[h.TIME_MS]),
+            headers = dict(record.headers)
+            if h.SEQUENCE not in headers:
+                continue  # undecodable, so it never became a message
+            dead = DeadMessage(
+                headers[h.ID].decode(),
+                headers[h.QUEUE].decode(),
+                int(headers[h.SEQUENCE]),
+                headers[h.REASON].decode(),
+                int(headers[h.TIME_MS]),
                 record,
             )
-            if not self._ids or gone.id in self._ids:
-                key = (gone.queue, gone.id)
+            if not self._ids or dead.id in self._ids:
+                key = (dead.queue, dead.id)
                 self._last.pop(key, None)
-                self._last[key] = gone if self._fits(gone, said) else None
+                self._last[key] = dead if self._matches(dead, headers) else None
 
-    def _fits(self, gone: DeadMessage, said: dict[str, bytes]) -> bool:
-        asked = self._asked
-        if gone.time_ms < asked.since_ms or (asked.queue and not _is_of(gone.queue, asked.queue)):
+    def _matches(self, dead: DeadMessage, headers: dict[str, bytes]) -> bool:
+        request = self._request
+        if dead.time_ms < request.since_ms:
             return False
-        if asked.reason and gone.reason != asked.reason:
+        if request.queue and not _is_in(dead.queue, request.queue):
             return False
-        return self._selector is None or self._selector.matches(_message(gone, said))
+        if request.reason and dead.reason != request.reason:
+            return False
+        return self._selector is None or self._selector.matches(_message(dead, headers))
 
-    def picked(self) -> list[DeadMessage]:
-        """In the order they were given up; of an id that was named, the last of all queues."""
-        picked = sorted(filter(None, self._last.values()), key=lambda gone: gone.time_ms)
-        return list({gone.id: gone for gone in picked}.values()) if self._ids else picked
+    def matched(self) -> list[DeadMessage]:
+        """Return the matches in the order they died. An id that was named occurs once: the last."""
+        matched = sorted(filter(None, self._last.values()), key=lambda dead: dead.time_ms)
+        return list({dead.id: dead for dead in matched}.values()) if self._ids else matched
 
 
-def _is_of(queue: str, pattern: str) -> bool:
+def _is_in(queue: str, pattern: str) -> bool:
     return queue == pattern or Catalog({pattern: {}}, {}).declares(address_of(queue) or queue)
 
 
-def _message(gone: DeadMessage, said: dict[str, bytes]) -> Message:
-    """What a selector is asked about."""
-    record = gone.record
-    headers = tuple(_own(record))
-    payload = Payload(record.key, record.value, headers, said[h.SOURCE].decode())
+def _message(dead: DeadMessage, headers: dict[str, bytes]) -> Message:
+    """Rebuild the message that the selector tests."""
+    record = dead.record
+    own_headers = tuple(message_headers(record.headers))
+    payload = Payload(record.key, record.value, own_headers, headers[h.SOURCE].decode())
     return Message(
-        gone.id, gone.sequence, 0, int(said[h.PRIORITY]), int(said[h.ENQUEUED_MS]), 0, 0,
-        said.get(h.GROUP, b"").decode(), int(said.get(h.ATTEMPT, b"0")), int(said[h.HANDOVERS]),
-        (), 0, payload,
+        dead.id, dead.sequence, 0, int(headers[h.PRIORITY]), int(headers[h.ENQUEUED_MS]), 0, 0,
+        headers.get(h.GROUP, b"").decode(), int(headers.get(h.ATTEMPT, b"0")),
+        int(headers[h.HANDOVERS]), (), 0, payload,
     )  # fmt: skip
 
 
-def _own(record: InRecord) -> Iterator[tuple[str, bytes]]:
-    """The producer's headers, and of ours those that are the message's own."""
-    for name, value in record.headers:
-        if not name.startswith(h.PREFIX) or name in h.KEPT:
-            yield name, value
-
-
-def _lacks_payload(gone: DeadMessage, queues: QueuesConfig, role: Role) -> str:
-    """Why an evicted record is not the whole message; empty: it is."""
-    if role is not Role.EVICTED or gone.record.value is not None:
+def _lacks_payload(dead: DeadMessage, catalog: Catalog, role: Role) -> str:
+    """Return why an evicted record is not the whole message; empty if it is."""
+    if role is not Role.EVICTED or dead.record.value is not None:
         return ""
-    form = queues.catalog().spec(gone.queue, {}).evicted_payload
-    source = dict(gone.record.headers)[h.SOURCE].decode()
-    return "" if form == "full" else f"evicted_payload is {form}: the message is at {source}"
+    form = missing_payload(catalog, dead.queue)
+    source = dict(dead.record.headers)[h.SOURCE].decode()
+    return f"evicted_payload is {form}: the message is at {source}" if form else ""
 
 
 # --- where to -------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, kw_only=True)
-class _Record:
-    """A record as a route would read it."""
+def _route(dead: DeadMessage, context: RedriveContext, request: RedriveRequest) -> RedriveMessage:
+    """Send the message to its own topic if that leads to the queue, else to any topic that does.
 
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    partition: int = 0
-    offset: int = 0
-    timestamp: int = 0
-    timestamp_type: int = 0
-
-
-class _Ways:
-    """The routes that lead to a queue."""
-
-    def __init__(self, worker: WorkerConfig, queues: QueuesConfig, asked: RedriveRequest) -> None:
-        self._partitions = worker.partitions
-        self._routes = queues.routes
-        self._asked = asked
-
-    def again(self, gone: DeadMessage) -> RedriveMessage:
-        """The message on its way: by its own topic, if that leads there, else by any that does.
-
-        Raises:
-            CannotRedrive: none does.
-        """
-        said = dict(gone.record.headers)
-        own_topic = said[h.SOURCE].decode().rsplit("/", 2)[0]
-        for route in sorted(self._routes, key=lambda route: route.topic != own_topic):
-            name = self._named_by(route, gone.record)
-            if name is not None:
-                partition = self._partition(route, gone)
-                return RedriveMessage(gone, route.topic, partition, _headers(gone, said, name))
-        text = f"no route of queues.yaml leads message {gone.id!r} to queue {self._asked.to!r}"
-        known = suggestion(self._asked.to, [route.queue for route in self._routes])
-        raise CannotRedrive("--to", f"{text}: {known}")
-
-    def _named_by(self, route: Route, record: InRecord) -> str | None:
-        """What the header that names the queue must say; empty: it is not asked for. None: no way.
-
-        It is one of ours, and not passed on. But all else that the name is made of is known.
-        """
-        headers = [*_own(record), (h.QUEUE, _MARK.encode())]
-        told = _Record(topic=route.topic, key=record.key, value=record.value, headers=headers)
-        try:
-            name = queue_namer(route.queue)(told)
-        except ProtocolError:
-            return None
-        to = self._asked.to
-        before, mark, after = name.partition(_MARK)
-        if not mark:
-            return "" if name == to else None
-        fits = to.startswith(before) and to.endswith(after) and len(to) > len(before) + len(after)
-        return to[len(before) : len(to) - len(after)] if fits and _MARK not in after else None
-
-    def _partition(self, route: Route, gone: DeadMessage) -> int | None:
-        """Where the queue lives, if the route takes its records there directly."""
-        asked = self._asked
-        if route.needs_hop(self._partitions):
-            return None
-        if asked.partition is not None:
-            return asked.partition
-        if gone.queue == asked.to:
-            return gone.record.partition
-        if self._partitions == 1:
-            return 0
-        raise CannotRedrive(
-            "--to",
-            f"topic {route.topic} is read without a hop, so the partition of queue {asked.to!r} is "
-            "not known: give it by --partition",
-        )
+    Raises:
+        CannotRedrive: no topic does.
+    """
+    headers = dict(dead.record.headers)
+    own_topic = headers[h.SOURCE].decode().rsplit("/", 2)[0]
+    for route in sorted(context.routes, key=lambda route: route.topic != own_topic):
+        queue_header = queue_header_for(route.topic, route.queue, dead.record, request.to)
+        if queue_header is not None:
+            partition = _partition(route, dead, context, request)
+            return RedriveMessage(
+                dead, route.topic, partition, redriven_headers(dead.record.headers, queue_header)
+            )
+    text = f"no route of queues.yaml leads message {dead.id!r} to queue {request.to!r}"
+    known = suggestion(request.to, [route.queue for route in context.routes])
+    raise CannotRedrive("--to", f"{text}: {known}")
 
 
-def _headers(gone: DeadMessage, said: dict[str, bytes], name: str) -> Headers:
-    """R43: priority, group and properties are the old ones, the times are not."""
-    headers = [pair for pair in _own(gone.record) if pair[0] != h.REDRIVES]
-    headers += [(h.ID, gone.id.encode()), (h.PRIORITY, said[h.PRIORITY])]
-    if h.GROUP in said:
-        headers.append((h.GROUP, said[h.GROUP]))
-    if name:
-        headers.append((h.QUEUE, name.encode()))
-    headers.append((h.REDRIVES, b"%d" % (int(said.get(h.REDRIVES, b"0")) + 1)))
-    return headers
+def _partition(
+    route: Route, dead: DeadMessage, context: RedriveContext, request: RedriveRequest
+) -> int | None:
+    """Return the queue's partition if the route's topic is read directly, else None."""
+    if route.topic not in context.direct_topics:
+        return None
+    if request.partition is not None:
+        return request.partition
+    if dead.queue == request.to:
+        return dead.record.partition
+    if context.partitions == 1:
+        return 0
+    raise CannotRedrive(
+        "--to",
+        f"topic {route.topic} is read without a hop, so the partition of queue {request.to!r} is "
+        "not known: name it with --partition",
+    )

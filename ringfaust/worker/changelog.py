@@ -8,9 +8,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ringfaust.errors import RingfaustError
+from ringfaust.kafka.reader import read_to_end
 from ringfaust.worker.store import RocksStore
 
-_POLL_MS = 500
 _AT_ONCE = 20_000
 
 
@@ -61,14 +61,9 @@ async def replay(
         if start and end - start > 1 and now_ms - applied_ms > tombstone_ms:
             return False
         consumer.seek(tp, start)
-        # The end is reached when the position is there, not when a record is: what stands last
-        # are transaction markers, which are never handed out.
-        while await consumer.position(tp) < end:
-            fetched = await consumer.getmany(tp, timeout_ms=_POLL_MS, max_records=_AT_ONCE)
-            records = fetched.get(tp)
-            if records:
-                writes = [(record.key, record.value) for record in records]
-                store.apply(writes, records[-1].offset + 1, applied_ms)
+        async for records in read_to_end(consumer, {tp: end}, max_records=_AT_ONCE):
+            writes = [(record.key, record.value) for record in records]
+            store.apply(writes, records[-1].offset + 1, applied_ms)
         store.apply([], end, now_ms)
         return True
     finally:

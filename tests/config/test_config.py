@@ -12,8 +12,8 @@ import yaml
 from ringfaust.config import (
     ConfigError,
     QueuesConfig,
-    Route,
-    Security,
+    RouteConfig,
+    SecurityConfig,
     WorkerConfig,
     load,
     load_queues,
@@ -42,7 +42,7 @@ def write(tmp_path: Path):
 
 def test_the_shipped_queues_work_as_they_are():
     worker, queues = load()
-    assert queues.routes == (Route(topic="orders", queue="orders"),)
+    assert queues.routes == (RouteConfig(topic="orders", queue="orders"),)
     catalog = queues.catalog()
     assert catalog.declares("orders")
     assert catalog.spec("orders", {}) == QueueSpec(ring_size=1000)
@@ -121,7 +121,7 @@ def test_a_folder_needs_no_worker_file(write, tmp_path):
     ],
 )
 def test_a_hop_is_taken_only_where_it_is_needed(queue, hop, partitions, needs):
-    assert Route(topic="t", queue=queue, hop=hop).needs_hop(partitions) is needs
+    assert RouteConfig(topic="t", queue=queue, hop=hop).needs_hop(partitions) is needs
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_hop_is_taken_only_where_it_is_needed(queue, hop, partitions, needs):
     ],
 )
 def test_two_routes_must_not_split_a_queue(one, other, clash):
-    routes = Route(topic="a", queue=one), Route(topic="b", queue=other)
+    routes = RouteConfig(topic="a", queue=one), RouteConfig(topic="b", queue=other)
     assert conflict(*routes, partitions=4) is clash
     assert conflict(*reversed(routes), partitions=4) is clash
     assert not conflict(*routes, partitions=1)
@@ -165,7 +165,7 @@ def test_an_application_does_not_read_its_own_topics(write, tmp_path):
 
 @pytest.mark.parametrize("queue", ["departures.{key}", "dep{key}", "{key}", "departures.UA"])
 def test_a_route_may_lead_to_queues_of_a_pattern(queue):
-    QueuesConfig(routes=[Route(topic="t", queue=queue)], queues={"departures.*": None})
+    QueuesConfig(routes=[RouteConfig(topic="t", queue=queue)], queues={"departures.*": None})
 
 
 @pytest.mark.parametrize("queue", ["departure.{key}", "departures", "departures.UA.late"])
@@ -347,7 +347,9 @@ def test_a_misplaced_password_is_not_shown(text, write):
 
 
 def test_the_password_comes_from_the_environment_and_hides(monkeypatch):
-    security = Security(protocol="SASL_PLAINTEXT", username="u", password_env="KAFKA_PASSWORD")
+    security = SecurityConfig(
+        protocol="SASL_PLAINTEXT", username="u", password_env="KAFKA_PASSWORD"
+    )
     monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
     options = security.client_options()
     assert options["sasl_plain_password"] == SECRET
@@ -359,8 +361,8 @@ def test_the_password_comes_from_the_environment_and_hides(monkeypatch):
 
 
 def test_plaintext_needs_nothing_and_tls_gets_a_context():
-    assert Security().client_options() == {"security_protocol": "PLAINTEXT"}
-    options = Security(protocol="SSL").client_options()
+    assert SecurityConfig().client_options() == {"security_protocol": "PLAINTEXT"}
+    options = SecurityConfig(protocol="SSL").client_options()
     context = options["ssl_context"]
     assert isinstance(context, ssl.SSLContext)
     assert context.verify_mode is ssl.CERT_REQUIRED
@@ -369,21 +371,21 @@ def test_plaintext_needs_nothing_and_tls_gets_a_context():
 
 def test_a_certificate_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"security\.ca_file: .*gone\.pem: No such file"):
-        Security(protocol="SSL", ca_file=tmp_path / "gone.pem").client_options()
+        SecurityConfig(protocol="SSL", ca_file=tmp_path / "gone.pem").client_options()
     pem = tmp_path / "bad.pem"
     pem.write_text("no certificate")
     with pytest.raises(ConfigError, match=r"security\.cert_file"):
-        Security(protocol="SSL", cert_file=pem, key_file=pem).client_options()
+        SecurityConfig(protocol="SSL", cert_file=pem, key_file=pem).client_options()
     with pytest.raises(
         ConfigError, match=r"security\.cert_file: .*bad\.pem: has no line -----BEGIN"
     ):
-        Security(protocol="SSL", cert_file=pem, key_file=pem).java_options("")
+        SecurityConfig(protocol="SSL", cert_file=pem, key_file=pem).java_options("")
 
 
 def test_a_key_that_java_cannot_read_is_told_with_a_remedy(tmp_path):
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     cert.write_text("-----BEGIN CERTIFICATE-----")
-    security = Security(protocol="SSL", cert_file=cert, key_file=key)
+    security = SecurityConfig(protocol="SSL", cert_file=cert, key_file=key)
     with pytest.raises(ConfigError, match=r"security\.key_file: .*key\.pem: No such file"):
         security.java_options("")
     key.write_text("-----BEGIN RSA PRIVATE KEY-----")

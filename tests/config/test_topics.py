@@ -8,42 +8,45 @@ import pytest
 import yaml
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from ringfaust.config import QueuesConfig, Route, WorkerConfig
+from ringfaust.config import QueuesConfig, RouteConfig, WorkerConfig
 from ringfaust.config.documents import ConfigError, read, shipped
 from ringfaust.config.topics import (
-    Declaration,
-    Problem,
-    Wanted,
+    TopicDeclaration,
+    TopicProblem,
+    WantedTopic,
     check_topics,
+    compare_topics,
     create_topics,
     declarations,
     problems,
-    survey,
     wanted_topics,
 )
-from ringfaust.kafka.admin import BrokerRefused, BrokerUnreachable, Existing
+from ringfaust.kafka.admin import BrokerRefused, BrokerUnreachable, ExistingTopic
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
 
 QUEUES = QueuesConfig(
-    routes=[Route(topic="orders", queue="orders"), Route(topic="flights", queue="by.{key}")],
+    routes=[
+        RouteConfig(topic="orders", queue="orders"),
+        RouteConfig(topic="flights", queue="by.{key}"),
+    ],
     queues={"orders": {}, "by.*": {}},
 )
 OWN = set(Role) - {Role.PRODUCER}
 
 
-def wanted(role: Role) -> Wanted:
+def wanted(role: Role) -> WantedTopic:
     return next(t for t in wanted_topics(WorkerConfig(), QUEUES) if t.declaration.role is role)
 
 
-def as_declared(topic: Wanted) -> Existing:
-    return Existing(topic.partitions, topic.declaration.kafka_settings())
+def as_declared(topic: WantedTopic) -> ExistingTopic:
+    return ExistingTopic(topic.partitions, topic.declaration.kafka_settings())
 
 
-def judge(topic: Wanted, partitions: int = 4, **settings: str) -> list[Problem]:
+def judge(topic: WantedTopic, partitions: int = 4, **settings: str) -> list[TopicProblem]:
     there = {name.replace("_", "."): value for name, value in settings.items()}
     right = topic.declaration.kafka_settings()
-    return list(problems(topic, Existing(partitions, right | there)))
+    return list(problems(topic, ExistingTopic(partitions, right | there)))
 
 
 # --- declarations -------------------------------------------------------------------------------
@@ -89,7 +92,7 @@ def test_a_wrong_declaration_is_refused(change, words, tmp_path):
     given = yaml.safe_load((shipped("topics") / "dead.yaml").read_text())
     path.write_text(yaml.safe_dump(given | change))
     with pytest.raises(ConfigError, match=words):
-        read(path).model(Declaration)
+        read(path).model(TopicDeclaration)
 
 
 # --- judgement ----------------------------------------------------------------------------------
@@ -219,7 +222,7 @@ async def test_topics_are_made_once_and_verified(broker: EmbeddedBroker):
     assert not {*one} & {*other}
     assert await check_topics(config, queues) == []
     assert await create_topics(config, queues) == []
-    for finding in await survey(config, queues):
+    for finding in await compare_topics(config, queues):
         declared = finding.wanted.declaration.kafka_settings()
         assert finding.existing is not None
         assert declared.items() <= finding.existing.settings.items()
@@ -259,4 +262,4 @@ async def test_a_refusal_of_the_broker_is_told(broker: EmbeddedBroker):
 
 
 def _queues(topic: str) -> QueuesConfig:
-    return QueuesConfig(routes=[Route(topic=topic, queue="by.{key}")], queues={"by.*": {}})
+    return QueuesConfig(routes=[RouteConfig(topic=topic, queue="by.{key}")], queues={"by.*": {}})

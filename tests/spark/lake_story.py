@@ -132,7 +132,7 @@ def told(lines: Sequence[str]) -> list[dict[str, Any]]:
 
 async def make_topics(worker: WorkerConfig) -> None:
     """The four that the lake reads."""
-    async with open_admin(worker) as admin:
+    async with open_admin(worker.brokers()) as admin:
         names = [worker.topic(role) for role in ROLES]
         await admin.create([NewTopic(name, worker.partitions, 1, {}) for name in names])
 

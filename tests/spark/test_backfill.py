@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.config import QueuesConfig, Route, WorkerConfig
+from ringfaust.config import QueuesConfig, RouteConfig, WorkerConfig
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.spark.backfill.command import Backfill, backfill, plan
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
@@ -41,7 +41,7 @@ class Bench:
 
     def routed(self, queue: str = "by.{key}", **fields: object) -> QueuesConfig:
         fields = fields or {"ring_size": 10}
-        routes = [Route(topic=self.topic, queue=queue)]
+        routes = [RouteConfig(topic=self.topic, queue=queue)]
         return QueuesConfig(routes=routes, queues={"by.*": fields})
 
     def rows(self, count: int = ROWS) -> DataFrame:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from ringfaust.config import QueuesConfig, Route, WorkerConfig
+from ringfaust.config import QueuesConfig, RouteConfig, WorkerConfig
 from ringfaust.core.state import State
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Role
-from ringfaust.protocol.routes import Route as ProtocolRoute
+from ringfaust.protocol.routes import Route
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.backfill.redrive import REDRIVEN_FROM, From, Redrive, plan, redrive
 from ringfaust.spark.lake.tables import RECORDS, path
@@ -48,8 +48,8 @@ class Bench:
         self.orders, self.named = f"orders-{name}", f"named-{name}"
         self.queues = QueuesConfig(
             routes=[
-                Route(topic=self.orders, queue="orders"),
-                Route(topic=self.named, queue="q.{header:ringfaust-queue}.{key}"),
+                RouteConfig(topic=self.orders, queue="orders"),
+                RouteConfig(topic=self.named, queue="q.{header:ringfaust-queue}.{key}"),
             ],
             queues={"orders": {}, "q.*.*": {}, "thin": {"evicted_payload": "reference"}},
         )
@@ -145,7 +145,7 @@ def test_what_went_round_too_often_goes_when_told(bench: Bench) -> None:
 
 def test_the_count_passes_through_a_worker() -> None:
     shared = ProcessorConfig(
-        control_topic="c", hop_topic="h", routes=[ProtocolRoute("t", "orders")],
+        control_topic="c", hop_topic="h", routes=[Route("t", "orders")],
         max_record_bytes=9_000, log_is_clock=False,
     )  # fmt: skip
     catalog = QueuesConfig(queues={"orders": {"ring_size": 1}}).catalog()

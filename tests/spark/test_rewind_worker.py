@@ -87,7 +87,7 @@ def played(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
 async def _play(
     worker: WorkerConfig, queues: QueuesConfig, process: WorkerProcess, sent: str
 ) -> list[Listed]:
-    async with open_admin(worker) as admin:
+    async with open_admin(worker.brokers()) as admin:
         by_ticks = {"message.timestamp.type": "CreateTime"}
         await admin.create([NewTopic(sent, 1, -1, by_ticks)])
     await create_topics(worker, queues)

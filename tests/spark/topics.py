@@ -19,7 +19,7 @@ def make_topic(
     worker: WorkerConfig, name: str, partitions: int = 4, settings: dict[str, str] | None = None
 ) -> None:
     async def make() -> None:
-        async with open_admin(worker) as admin:
+        async with open_admin(worker.brokers()) as admin:
             wanted = NewTopic(name, partitions, -1, KEPT if settings is None else settings)
             await admin.create([wanted])
 

@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from ringfaust.config import WorkerConfig, load
 from ringfaust.demo.dashboard import RING_SIZE
 from ringfaust.demo.flights import Record
+from ringfaust.kafka.reader import read_to_end
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
 
@@ -90,9 +91,8 @@ async def _read(consumer: AIOKafkaConsumer, config: WorkerConfig, partition: int
     await consumer.seek_to_beginning(place)
     end = (await consumer.end_offsets([place]))[place]
     found: list[Evicted] = []
-    while await consumer.position(place) < end:
-        fetched = await consumer.getmany(place, timeout_ms=500)
-        found += map(_without_times, fetched.get(place, ()))
+    async for records in read_to_end(consumer, {place: end}):
+        found += map(_without_times, records)
     return found
 
 

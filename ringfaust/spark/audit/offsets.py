@@ -26,7 +26,7 @@ async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicO
         CannotAudit: a topic is missing.
         BrokerUnreachable: no broker answers.
     """
-    async with open_admin(worker) as admin:
+    async with open_admin(worker.brokers()) as admin:
         missing = sorted(set(topics) - set(await admin.existing(topics)))
     if missing:
         raise CannotAudit(

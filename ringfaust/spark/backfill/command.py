@@ -17,7 +17,7 @@ from pyspark.storagelevel import StorageLevel
 from rich.console import Console
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.documents import suggestion
+from ringfaust.errors import suggestion
 from ringfaust.kafka.names import backfill_group
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ringfaust.config.documents import suggestion
+from ringfaust.errors import suggestion
 from ringfaust.protocol import headers as h
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.source import CORRUPT, first_line

@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.documents import suggestion
+from ringfaust.errors import suggestion
 from ringfaust.kafka.names import lake_redrive_group
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.documents import suggestion
-from ringfaust.kafka.admin import Existing, open_admin
+from ringfaust.errors import suggestion
+from ringfaust.kafka.admin import ExistingTopic, open_admin
 from ringfaust.spark.backfill.errors import CannotBackfill
 
 _BATCH_BYTES = 1_000_000
@@ -59,7 +59,7 @@ async def survey_targets(
             raise CannotBackfill(
                 option, f"no route of queues.yaml reads {topic!r}, so no queue would: {known}"
             )
-    async with open_admin(worker) as admin:
+    async with open_admin(worker.brokers()) as admin:
         existing = await admin.existing(topics)
     if missing := sorted(set(topics) - existing.keys()):
         raise CannotBackfill(
@@ -91,7 +91,7 @@ def _number(settings: Mapping[str, str], name: str) -> int:
     return int(text) if text.lstrip("-").isdigit() else _FOREVER
 
 
-def _kept_from(topic: Existing, now_ms: int) -> int:
+def _kept_from(topic: ExistingTopic, now_ms: int) -> int:
     if "delete" not in topic.settings.get("cleanup.policy", "delete"):
         return 0
     retention_ms = _number(topic.settings, "retention.ms")

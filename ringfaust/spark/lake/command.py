@@ -49,7 +49,7 @@ def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> N
 
 
 async def _check_topics(worker: WorkerConfig, root: str, topics: list[str]) -> None:
-    async with open_admin(worker) as admin:
+    async with open_admin(worker.brokers()) as admin:
         existing = await admin.existing(topics)
     if missing := sorted(set(topics) - set(existing)):
         raise LakeError(

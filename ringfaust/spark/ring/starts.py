@@ -18,6 +18,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from ringfaust.errors import RingfaustError
+from ringfaust.kafka.reader import read_to_end
 from ringfaust.spark.ring.micro_batch import Start
 
 _FILE = "ringfaust/starts.json"
@@ -25,7 +26,6 @@ _IDENTITY = "ringfaust/job.json"
 _KEPT = 5
 _STEP_BACK = 32
 """Offsets at first; behind the last record there may be any number of transaction markers."""
-_POLL_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +137,9 @@ async def _record_end(
         at = max(begin, upper - back)
         consumer.seek(tp, at)
         last = None
-        while await consumer.position(tp) < upper:
-            for record in (await consumer.getmany(tp, timeout_ms=_POLL_MS)).get(tp, []):
-                if record.offset < upper:
-                    last = record.offset
+        async for records in read_to_end(consumer, {tp: upper}):
+            before = [record.offset for record in records if record.offset < upper]
+            last = before[-1] if before else last
         if last is not None:
             return int(last) + 1
         upper, back = at, back * 8

@@ -132,7 +132,7 @@ class KafkaScenarioHost:
         if found.refused:
             return [Seen("refused", message_id, reason=Refusal.BAD_COMMAND)]
         (again,) = found.messages
-        record = again.gone.record
+        record = again.dead.record
         return self._step(self._to_queue(queue, record.key, record.value or b"", again.headers))
 
     def listing(self, queue: str) -> Listing:

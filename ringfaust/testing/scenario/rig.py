@@ -18,6 +18,7 @@ import yaml
 from aiokafka.admin import AIOKafkaAdminClient
 
 from ringfaust.config import QueuesConfig, WorkerConfig, load
+from ringfaust.config.redrive import redrive_context
 from ringfaust.config.topics import create_topics, wanted_topics
 from ringfaust.kafka.admin import NewTopic, open_admin
 from ringfaust.kafka.redrive import RedrivePlan, RedriveRequest, find
@@ -99,7 +100,7 @@ class Rig:
         asked = RedriveRequest(
             role=role, to=to, ids=[message_id], queue=within, partition=self._link.partition
         )
-        return self._loop.run(find(self._config, self._queues, asked))
+        return self._loop.run(find(redrive_context(self._config, self._queues), asked))
 
     def abort(self, records: Sequence[Record]) -> None:
         """Write records that nobody may act on."""
@@ -187,7 +188,7 @@ def _write_config(folder: Path, application: str, servers: str, partitions: int)
 
 async def _make_topics(config: WorkerConfig, names: Sequence[str]) -> None:
     """The producers' topics, without the brokers' time: here all time comes from ticks."""
-    async with open_admin(config) as admin:
+    async with open_admin(config.brokers()) as admin:
         timestamps = {"message.timestamp.type": "CreateTime"}
         await admin.create([NewTopic(name, config.partitions, -1, timestamps) for name in names])
 

@@ -1,0 +1,106 @@
+"""How a dead or evicted message becomes a producer's record again (R43).
+
+The record keeps its key, value and headers, and its old id, priority and group. It loses its times:
+ttl and delay do not apply a second time. A counter says how often it was redriven, and a queue
+refuses a message that exceeds its `max_redrives`. `ringfaust redrive` and `ringfaust spark redrive`
+both follow these rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringfaust.core.catalog import Catalog
+from ringfaust.errors import ProtocolError
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Headers, InRecord, Role
+from ringfaust.protocol.routes import queue_namer
+
+REDRIVABLE = (Role.DEAD, Role.EVICTED)
+"""Roles of the topics whose messages can be redriven."""
+
+_QUEUE_PART = f"{{header:{h.QUEUE}}}"
+
+
+@dataclass(slots=True, kw_only=True)
+class _RouteInput:
+    """A record as the route of another topic would read it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    partition: int = 0
+    offset: int = 0
+    timestamp: int = 0
+    timestamp_type: int = 0
+
+
+def message_headers(headers: Headers) -> list[tuple[str, bytes]]:
+    """Return the headers that belong to the message: the producer's, and of ours `headers.KEPT`."""
+    return [pair for pair in headers if not pair[0].startswith(h.PREFIX) or pair[0] in h.KEPT]
+
+
+def redriven_headers(headers: Headers, queue_header: str) -> Headers:
+    """Return the headers of the redriven record.
+
+    Args:
+        headers: of the dead or evicted record.
+        queue_header: value of the header that names the queue; empty if the route reads none.
+    """
+    ours = dict(headers)
+    redriven = [pair for pair in message_headers(headers) if pair[0] != h.REDRIVES]
+    redriven += [(h.ID, ours[h.ID]), (h.PRIORITY, ours[h.PRIORITY])]
+    if h.GROUP in ours:
+        redriven.append((h.GROUP, ours[h.GROUP]))
+    if queue_header:
+        redriven.append((h.QUEUE, queue_header.encode()))
+    redriven.append((h.REDRIVES, b"%d" % (int(ours.get(h.REDRIVES, b"0")) + 1)))
+    return redriven
+
+
+def split_at_queue_header(template: str) -> tuple[str, str] | None:
+    """Return what precedes and follows `{header:ringfaust-queue}` in a route's template.
+
+    None: the template contains it not exactly once, so the header cannot be rebuilt.
+    """
+    before, _, after = template.partition(_QUEUE_PART)
+    return (before, after) if template.count(_QUEUE_PART) == 1 else None
+
+
+def queue_header_for(topic: str, template: str, record: InRecord, queue: str) -> str | None:
+    """Return the value that `ringfaust-queue` needs for the route to lead the record to the queue.
+
+    A dead or evicted record has lost that header, but everything else in the template is known.
+
+    Args:
+        topic: the route's topic.
+        template: the route's template of the queue's name.
+        record: the dead or evicted record.
+        queue: the queue that the record has to reach.
+
+    Returns:
+        Empty if the route leads there without the header; None if it cannot lead there.
+    """
+    headers = message_headers(record.headers)
+    read = _RouteInput(topic=topic, key=record.key, value=record.value, headers=headers)
+    parts = split_at_queue_header(template)
+    try:
+        if parts is None:
+            return "" if queue_namer(template)(read) == queue else None
+        before, after = (queue_namer(part)(read) for part in parts)
+    except ProtocolError:
+        return None
+    fits = queue.startswith(before) and queue.endswith(after)
+    if not fits or len(queue) <= len(before) + len(after):
+        return None
+    return queue[len(before) : len(queue) - len(after)]
+
+
+def missing_payload(catalog: Catalog, queue: str) -> str:
+    """Return the queue's `evicted_payload` if its evicted records lack the payload, else empty.
+
+    The setting is the one declared now. A record that has a value is whole in any case.
+    """
+    form = catalog.spec(queue, {}).evicted_payload
+    return "" if form == "full" else form
