@@ -96,7 +96,7 @@ async def test_what_cannot_be_is_told(app: Application) -> None:
     assert "refused nobody: bad_command: no record of the evicted topic has that id" in done.stdout
     for wrong, told in {
         ("--to", "q"): "--id: which messages?",
-        ("--to", "q", "--since", "noon"): "--since: 'noon' is no time",
+        ("--to", "q", "--since", "noon"): "--since: 'noon' is not a time",
         ("--to", "q", "--selector", "a = = 1"): "a = = 1",
     }.items():
         done = redrive(app, "--from", "dead", *wrong)
