@@ -1,13 +1,13 @@
 """The state machine of one partition: which command goes where, and what time brings.
 
-What becomes of a message is decided in `ring`. A refusal is an effect of `step`, never an
-exception; it leaves before anything is changed (R103).
+What becomes of a message is decided in `ring`. A handler refuses its command before
+it changes anything, and `step` returns the refusal (R103).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
@@ -22,6 +22,20 @@ from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import Idle, Refused
 from ringfaust.core.state import State
 from ringfaust.core.transitions import Transitions
+
+
+class Step(NamedTuple):
+    """The result of one command."""
+
+    effects: list[e.Effect]
+    """What happened, in order. A `Refused` among them concerns one send of several (R80, R81)."""
+    refusal: e.Refused | None
+    """Why the command as a whole was refused; it has changed nothing then (R103)."""
+
+    @property
+    def all_effects(self) -> list[e.Effect]:
+        """The effects, followed by the refusal if there is one."""
+        return self.effects if self.refusal is None else [*self.effects, self.refusal]
 
 
 class Engine:
@@ -65,14 +79,18 @@ class Engine:
             c.Sweep: self._sweep,
         }
 
-    def step(self, command: c.Command, now_ms: int) -> list[e.Effect]:
-        """Do one command at a time that never goes back; what happened, in order (R102)."""
+    def step(self, command: c.Command, now_ms: int) -> Step:
+        """Execute one command at the given time; a time before the last one counts as that (R102).
+
+        A refusal is part of the result and never raised (R103).
+        """
         state, ring = self.state, self._ring
         ring.before_ms = state.now_ms
         state.now_ms = ring.now = max(now_ms, state.now_ms)
         state.step += 1
         out: list[e.Effect] = []
         ring.out = out
+        refusal = None
         try:
             self._handlers[type(command)](command)
         except (Refused, Idle) as no:
@@ -81,10 +99,10 @@ class Engine:
             state.now_ms = ring.before_ms
             if isinstance(no, Refused):
                 name = getattr(command, "queue", "")
-                out.append(e.Refused(name, no.reason, no.about, no.text))
+                refusal = e.Refused(name, no.reason, no.about, no.text)
         if self._consumers.left_alone:
             self._addresses.end_left_alone()
-        return out
+        return Step(out, refusal)
 
     def blocker(self, send: c.Send) -> str | None:
         """The queue for which this send is not to be pulled now, or None (R60, R61, R90)."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.commands import Command, Start
-from ringfaust.core.effects import Effect
-from ringfaust.core.engine import Engine
+from ringfaust.core.engine import Engine, Step
 from ringfaust.core.state import State
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue, encode_writes, without_bodies
 
@@ -20,19 +19,19 @@ class MemoryHost:
         self._catalog = catalog
         self.crash()
 
-    def crash(self) -> list[Effect]:
-        """Lose all but the changelog, and start again from that; what the start brought."""
+    def crash(self) -> Step:
+        """Lose everything except the changelog, and start again from it."""
         self._store = MemoryKeyValue()
         self._store.apply(self._changelog.items_from(b""))
         self.state = State(ByteStore(self._store), self._catalog)
         self.engine = Engine(self.state)
         return self.step(Start(), self.state.now_ms)
 
-    def step(self, command: Command, now_ms: int) -> list[Effect]:
-        """Do one command; what happened, in order."""
-        effects = self.engine.step(command, now_ms)
+    def step(self, command: Command, now_ms: int) -> Step:
+        """Execute one command and commit it."""
+        step = self.engine.step(command, now_ms)
         writes = encode_writes(self.state.writes())
         self._store.apply(writes)
         self._changelog.apply(without_bodies(writes))
         self.state.settle(CACHE_BYTES)
-        return effects
+        return step

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ringfaust.core import effects as e
 from ringfaust.core.commands import Start, Sweep
-from ringfaust.core.engine import Engine
+from ringfaust.core.engine import Engine, Step
 from ringfaust.core.model import Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import ProtocolError
@@ -166,8 +166,7 @@ class Processor(Generic[G]):
 
     def tick(self, wall_ms: int) -> None:
         """Do what time has brought."""
-        effects = self._engine.step(Sweep(), wall_ms)
-        self._tell(effects, TICK)
+        self._tell(self._engine.step(Sweep(), wall_ms), TICK)
 
     def is_pulled(self, queue: str) -> bool:
         """Are its records taken (R60, R90)? Also those for one that is not there: to be refused."""
@@ -202,22 +201,20 @@ class Processor(Generic[G]):
         if isinstance(asked, control.List):
             self._answer_list(asked)
             return now_ms
-        effects: list[e.Effect]
         if isinstance(asked, control.Tick) and not self._map.log_is_clock:
             text = "this worker's clock is the wall clock; it ticks by itself"
-            effects = [e.Refused("", Refusal.BAD_COMMAND, "tick", text)]
+            step = Step([], e.Refused("", Refusal.BAD_COMMAND, "tick", text))
         else:
             if isinstance(asked, control.Tick):
                 now_ms = max(asked.now_ms, now_ms)
                 self.state.advance(now_ms)
-            effects = self._engine.step(asked.command(), now_ms)
-        self._tell(effects, by)
-        refused = _refusal(effects)
-        if refused is None:
+            step = self._engine.step(asked.command(), now_ms)
+        self._tell(step, by)
+        if step.refusal is None:
             tail = events.event_tail(self.state.now_ms, by)
             self._lines.append(events.done_line(self.state.step, asked.type, tail))
         if asked.reply:
-            self._out.replies.append(output.reply_record(asked.reply, refused))
+            self._out.replies.append(output.reply_record(asked.reply, step.refusal))
         return now_ms
 
     def _answer_list(self, asked: control.List) -> None:
@@ -237,11 +234,15 @@ class Processor(Generic[G]):
 
     # --- out -------------------------------------------------------------------------------------
 
-    def _tell(self, effects: Sequence[e.Effect], by: str, sent: str = "") -> None:
-        """Write what happened. Who sent a message that was refused is told by its id (R62).
+    def _tell(self, result: Step, by: str, sent: str = "") -> None:
+        """Write the records of one step. The sender of a refused message gets a reply (R62).
 
-        `sent`: the id, where it was a producer's record that did all this.
+        Args:
+            result: what the engine returned.
+            by: what caused the step: the position of a record, `TICK` or `START`.
+            sent: the message id, if a producer's record caused the step.
         """
+        effects, refusal = result
         state = self.state
         step = state.step
         tail = events.event_tail(state.now_ms, by)
@@ -255,12 +256,18 @@ class Processor(Generic[G]):
                 out.dispatched.append(output.dispatched_record(effect))  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:
                 out.dead.append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
-            elif isinstance(effect, e.Refused) and (sent or effect is not effects[-1]):
-                # Of a send; that of a command itself stands last (see `_refusal`).
-                # A full queue refuses by id: it may be a copy of another that is kept (R71).
-                is_of_queue = effect.reason in (Refusal.QUEUE_FULL, Refusal.TOO_LARGE)
-                about = effect.about if is_of_queue else sent or effect.about
-                out.replies.append(output.refused_send_record(about, effect, by))
+            elif isinstance(effect, e.Refused):
+                self._reply_to_sender(effect, by, sent)
+        if refusal is not None:
+            lines.append(events.WRITERS[e.Refused](refusal, step) + tail)
+            if sent:
+                self._reply_to_sender(refusal, by, sent)
+
+    def _reply_to_sender(self, refused: e.Refused, by: str, sent: str) -> None:
+        # A full queue names the message itself: it may refuse a kept copy, not what was sent (R71).
+        is_of_queue = refused.reason in (Refusal.QUEUE_FULL, Refusal.TOO_LARGE)
+        about = refused.about if is_of_queue else sent or refused.about
+        self._out.replies.append(output.refused_send_record(about, refused, by))
 
     def _unreadable(self, record: InRecord, error: ProtocolError, now_ms: int) -> None:
         self._out.dead.append(output.undecodable_record(record, error, now_ms))
@@ -285,15 +292,6 @@ class Processor(Generic[G]):
         positions = json.dumps(self.positions, separators=(",", ":")).encode()
         writes.append((POSITIONS_KEY, positions))
         return Writes(writes, without_bodies(writes) if is_fragile else writes)
-
-
-def _refusal(effects: Sequence[e.Effect]) -> e.Refused | None:
-    """Why the command itself was refused: that is its last effect, and it has no other.
-
-    Sends that are refused alone, of a command that takes effect, have a dead record each.
-    """
-    last = effects[-1] if effects else None
-    return last if isinstance(last, e.Refused) else None
 
 
 def read_positions(raw: bytes | None) -> dict[str, int]:

@@ -28,7 +28,9 @@ def test_a_look_at_a_subscription_makes_nothing() -> None:
         assert it.engine.is_pulled(look)
     assert it.state.queue("p::one") is not None
     assert it.commit() == []
-    added = [one.queue for one in it.step(send("p", "m"), 0) if isinstance(one, e.Added)]
+    added = [
+        one.queue for one in it.step(send("p", "m"), 0).all_effects if isinstance(one, e.Added)
+    ]
     assert added == ["p::one", "p::two"]
 
 
@@ -42,7 +44,9 @@ def test_a_deleted_subscription_is_made_again_by_the_next_that_needs_it(cache_by
     it.step(c.Purge("p::two"), 0)
     it.commit()
     assert queue_names(it.store) == ["p::two"]
-    copied = [one.queue for one in it.step(send("p", "n"), 0) if isinstance(one, e.Added)]
+    copied = [
+        one.queue for one in it.step(send("p", "n"), 0).all_effects if isinstance(one, e.Added)
+    ]
     assert sorted(copied) == ["p::one", "p::one", "p::two"]
 
 
@@ -51,7 +55,7 @@ def test_a_declared_subscription_has_its_window_from_the_start() -> None:
     it.step(c.ConfigureAddress("p", {}), 0)
     it.commit()
     it.start()
-    effects = it.step(send("p", "m"), 0)
+    effects = it.step(send("p", "m"), 0).all_effects
     assert [one.delivery.consumer for one in effects if isinstance(one, e.Dispatched)] == [
         "@window"
     ]
@@ -61,7 +65,7 @@ def test_a_durable_subscription_is_not_made_of_a_queue_that_ends() -> None:
     """R70: consumer k has a queue of its own name, and that is no subscription to keep."""
     it = partition()
     it.step(c.Subscribe("p", "k", 1, shared=True), 0)
-    effects = it.step(c.Subscribe("p", "other", 1, subscription="k"), 0)
+    effects = it.step(c.Subscribe("p", "other", 1, subscription="k"), 0).all_effects
     assert [one.reason for one in effects if isinstance(one, e.Refused)] == ["bad_command"]
 
 
@@ -80,4 +84,4 @@ def test_what_does_not_stay_is_not_refused_for_a_full_queue(
     it.step(send("a", "later", due_ms=99), 0)
     if attached:
         it.step(c.Attach("a", "k", 1, ack_mode=AckMode.NONE), 0)
-    assert not [one for one in it.step(message, 9) if isinstance(one, e.Refused)]
+    assert not [one for one in it.step(message, 9).all_effects if isinstance(one, e.Refused)]

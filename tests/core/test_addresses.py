@@ -17,7 +17,7 @@ def host(**address: object) -> MemoryHost:
 
 
 def send(it: MemoryHost, message_id: str, now: int = 0, **fields: object) -> list[e.Effect]:
-    return it.step(c.Send("prices", message_id, now, payload=BODY, **fields), now)  # type: ignore[arg-type]
+    return it.step(c.Send("prices", message_id, now, payload=BODY, **fields), now).all_effects  # type: ignore[arg-type]
 
 
 def ready(it: MemoryHost, queue: str) -> list[str]:
@@ -42,11 +42,15 @@ def test_nobody_wants_it() -> None:
 
 def test_an_address_is_no_queue() -> None:
     it = host(subscriptions={"ann": {}})
-    assert refusals(it.step(c.Attach("prices", "k", 1), 0)) == [Refusal.UNKNOWN_QUEUE]
-    assert refusals(it.step(c.CreateQueue("prices", {}), 0)) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.CreateQueue("nowhere::q", {}), 0)) == [Refusal.UNKNOWN_QUEUE]
-    assert refusals(it.step(c.CreateQueue("prices::", {}), 0)) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.CreateQueue("prices::ann", {}), 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.Attach("prices", "k", 1), 0).all_effects) == [Refusal.UNKNOWN_QUEUE]
+    assert refusals(it.step(c.CreateQueue("prices", {}), 0).all_effects) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.CreateQueue("nowhere::q", {}), 0).all_effects) == [
+        Refusal.UNKNOWN_QUEUE
+    ]
+    assert refusals(it.step(c.CreateQueue("prices::", {}), 0).all_effects) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.CreateQueue("prices::ann", {}), 0).all_effects) == [
+        Refusal.BAD_COMMAND
+    ]
 
 
 def test_a_durable_subscription_keeps_its_queue() -> None:
@@ -65,18 +69,20 @@ def test_a_durable_subscription_keeps_its_queue() -> None:
 def test_one_client_at_a_time_unless_shared() -> None:
     it = host()
     it.step(subscribe("k1", subscription="one"), 0)
-    taken = it.step(subscribe("k2", subscription="one"), 0)
+    taken = it.step(subscribe("k2", subscription="one"), 0).all_effects
     assert refusals(taken) == [Refusal.CONSUMER_LIMIT]
     it.step(subscribe("k3", subscription="many", shared=True), 0)
-    assert refusals(it.step(subscribe("k4", subscription="many", shared=True), 0)) == []
+    assert refusals(it.step(subscribe("k4", subscription="many", shared=True), 0).all_effects) == []
 
 
 def test_the_selector_of_a_subscription_cannot_change() -> None:
     it = host()
     it.step(subscribe("k1", subscription="one", selector="JMSPriority > 5"), 0)
     it.step(c.Detach("prices::one", "k1"), 0)
-    assert refusals(it.step(subscribe("k1", subscription="one"), 0)) == [Refusal.BAD_COMMAND]
-    bad = it.step(subscribe("k1", subscription="two", selector="= ="), 0)
+    assert refusals(it.step(subscribe("k1", subscription="one"), 0).all_effects) == [
+        Refusal.BAD_COMMAND
+    ]
+    bad = it.step(subscribe("k1", subscription="two", selector="= ="), 0).all_effects
     assert refusals(bad) == [Refusal.BAD_SELECTOR]
     assert it.state.queue("prices::two") is None
 
@@ -93,7 +99,7 @@ def test_one_that_is_not_durable_ends_with_its_consumer() -> None:
     it.step(subscribe("k1"), 0)
     send(it, "a")
     send(it, "b")
-    effects = it.step(c.Detach("prices::k1", "k1"), 0)
+    effects = it.step(c.Detach("prices::k1", "k1"), 0).all_effects
     gone = [effect.message.id for effect in effects if isinstance(effect, e.Evicted)]
     assert gone == ["a", "b"]
     assert isinstance(effects[-1], e.Deleted)
@@ -104,7 +110,7 @@ def test_one_that_is_not_durable_ends_with_its_consumer() -> None:
 def test_a_timeout_ends_it_too() -> None:
     it = MemoryHost(Catalog({}, {"prices": {"consumer_timeout": 100}}, {"prices": {}}))
     it.step(subscribe("k1"), 0)
-    assert isinstance(it.step(c.Sweep(), 100)[-1], e.Deleted)
+    assert isinstance(it.step(c.Sweep(), 100).all_effects[-1], e.Deleted)
 
 
 def test_a_later_queue_gets_what_is_kept_and_not_expired() -> None:
@@ -143,12 +149,14 @@ def test_a_subscription_declared_later_gets_what_was_kept() -> None:
 def test_anycast_has_one_queue() -> None:
     it = host(routing="anycast")
     it.step(c.CreateQueue("prices::one", {}), 0)
-    assert refusals(it.step(c.CreateQueue("prices::two", {}), 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.CreateQueue("prices::two", {}), 0).all_effects) == [
+        Refusal.BAD_COMMAND
+    ]
     send(it, "a")
     assert ready(it, "prices::one") == ["a"]
-    assert refusals(it.step(subscribe("k"), 0)) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.Attach("prices::one", "k1", 0), 0)) == []
-    assert refusals(it.step(c.Attach("prices::one", "k2", 0), 0)) == []
+    assert refusals(it.step(subscribe("k"), 0).all_effects) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.Attach("prices::one", "k1", 0), 0).all_effects) == []
+    assert refusals(it.step(c.Attach("prices::one", "k2", 0), 0).all_effects) == []
 
 
 def test_settings_of_an_address() -> None:
@@ -156,9 +164,11 @@ def test_settings_of_an_address() -> None:
     it.step(c.CreateQueue("prices::one", {}), 0)
     it.step(c.CreateQueue("prices::two", {}), 0)
     for settings in ({"retroactive_count": -1}, {"nonsense": 1}, {"routing": "anycast"}):
-        refused = it.step(c.ConfigureAddress("prices", settings), 0)
+        refused = it.step(c.ConfigureAddress("prices", settings), 0).all_effects
         assert refusals(refused) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.ConfigureAddress("nowhere", {}), 0)) == [Refusal.UNKNOWN_QUEUE]
+    assert refusals(it.step(c.ConfigureAddress("nowhere", {}), 0).all_effects) == [
+        Refusal.UNKNOWN_QUEUE
+    ]
 
 
 def test_redriven_too_often_is_refused_by_the_queue_that_minds() -> None:

@@ -87,7 +87,7 @@ def test_a_refused_command_changes_nothing(
     if not in_one_batch:
         it.commit()
     before = it.would_be_durable().rows
-    effects = it.step(command, 50)
+    effects = it.step(command, 50).all_effects
     assert refusals(effects) == [reason]
     assert len(effects) == 1
     assert it.would_be_durable().rows == before
@@ -109,7 +109,7 @@ def test_a_refused_or_idle_step_takes_no_number_and_no_time() -> None:
 def test_no_more_consumers_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONSUMERS", 2)
     it = partition()
-    answers = [refusals(it.step(c.Attach("q", name, 1), 0)) for name in ("a", "b", "c")]
+    answers = [refusals(it.step(c.Attach("q", name, 1), 0).all_effects) for name in ("a", "b", "c")]
     assert answers == [[], [], [Refusal.CONSUMER_LIMIT]]
 
 
@@ -120,7 +120,11 @@ def test_a_sweep_does_a_bounded_part_and_the_next_goes_on(monkeypatch: pytest.Mo
         it.step(send("q", f"m{number}", due_ms=100 + number), 0)
     done = []
     for _ in range(9):
-        done += [one.message.id for one in it.step(c.Sweep(), 1_000) if isinstance(one, e.Due)]
+        done += [
+            one.message.id
+            for one in it.step(c.Sweep(), 1_000).all_effects
+            if isinstance(one, e.Due)
+        ]
         assert len(done) < 10 or done == [f"m{number}" for number in range(10)]
     assert len(done) == 10
     assert it.state.next_wake_ms() is None
@@ -131,12 +135,12 @@ def test_more_expired_than_one_step_takes_are_neither_delivered_nor_evicted() ->
     it = partition(ring_size=limits.SWEEP_AT_ONCE + 2)
     for number in range(limits.SWEEP_AT_ONCE + 2):
         it.step(send("q", f"m{number}", expires_at_ms=5), 0)
-    effects = it.step(c.Attach("q", "k", 9), 10)
+    effects = it.step(c.Attach("q", "k", 9), 10).all_effects
     assert {type(one) for one in effects} == {e.Attached, e.Expired}
     assert it.state.queues["q"].counts.ready == 0
     for number in range(limits.SWEEP_AT_ONCE + 2):
         it.step(send("other", f"n{number}", 10, expires_at_ms=15), 10)
-    effects = it.step(c.Purge("other"), 20)
+    effects = it.step(c.Purge("other"), 20).all_effects
     assert {type(one) for one in effects} == {e.Expired}
     assert len(effects) == limits.SWEEP_AT_ONCE + 2
 
@@ -145,7 +149,7 @@ def test_a_scheduled_message_that_is_made_due_too_late_expires() -> None:
     """R50, R34."""
     it = partition()
     it.step(send("q", "m", due_ms=1_000, expires_at_ms=20), 0)
-    effects = it.step(c.DeliverNow("q", "m"), 20)
+    effects = it.step(c.DeliverNow("q", "m"), 20).all_effects
     assert [type(one) for one in effects] == [e.Expired]
     it.commit()
 
@@ -157,7 +161,7 @@ def test_a_settle_hands_no_expired_message_over(settle: type[c.Ack]) -> None:
     it.step(c.Attach("q", "k", 1), 0)
     it.step(send("q", "held"), 0)
     it.step(send("q", "late", expires_at_ms=20), 0)
-    effects = it.step(settle("q", "k", "held"), 20)
+    effects = it.step(settle("q", "k", "held"), 20).all_effects
     assert [type(one) for one in effects if isinstance(one, e.Expired | e.Dispatched)] == [
         e.Expired
     ]
@@ -167,7 +171,7 @@ def test_deleting_a_queue_evicts_nothing_that_is_expired() -> None:
     """R3, R50."""
     it = partition()
     it.step(send("q", "m", expires_at_ms=20), 0)
-    effects = it.step(c.DeleteQueue("q"), 20)
+    effects = it.step(c.DeleteQueue("q"), 20).all_effects
     assert [type(one) for one in effects] == [e.Expired, e.Deleted]
 
 
@@ -179,9 +183,9 @@ def test_a_send_that_is_taken_at_once_evicts_nobody() -> None:
         it.step(send("q", name, group="G"), 0)
     it.step(c.Attach("q", "other", 1), 0)
     it.step(c.Configure("q", {"ring_size": 1}), 0)
-    effects = it.step(send("q", "taken"), 0)
+    effects = it.step(send("q", "taken"), 0).all_effects
     assert [type(one) for one in effects] == [e.Added, e.Dispatched]
-    effects = it.step(send("q", "stays"), 0)
+    effects = it.step(send("q", "stays"), 0).all_effects
     assert [one.message.id for one in effects if isinstance(one, e.Evicted)] == ["g1"]
 
 
@@ -196,7 +200,7 @@ def test_a_message_that_many_held_can_still_be_stored() -> None:
         it.commit()
     it.start()
     it.step(c.Purge("q"), 0)
-    assert refusals(it.step(c.Ack("q", name, "m"), 0)) == [Refusal.EVICTED]
+    assert refusals(it.step(c.Ack("q", name, "m"), 0).all_effects) == [Refusal.EVICTED]
 
 
 # --- redelivery delay (R40) ---------------------------------------------------------------------
@@ -210,7 +214,7 @@ def waits(message: str, releases: int, **fields: object) -> list[int]:
     found = []
     now = 0
     for _ in range(releases):
-        effects = it.step(c.Release("q", "k", message), now)
+        effects = it.step(c.Release("q", "k", message), now).all_effects
         due_ms = next(one.due_ms for one in effects if isinstance(one, e.Returned))
         found.append(due_ms - now if due_ms else 0)
         now = max(now, due_ms)
@@ -279,7 +283,7 @@ def test_a_delay_that_a_release_names_is_not_capped() -> None:
     it = partition(redelivery_delay_max=5)
     it.step(c.Attach("q", "k", 1), 0)
     it.step(send("q", "m"), 0)
-    (returned,) = it.step(c.Release("q", "k", "m", 0, 77), 0)
+    (returned,) = it.step(c.Release("q", "k", "m", 0, 77), 0).all_effects
     assert isinstance(returned, e.Returned)
     assert returned.due_ms == 77
 
@@ -315,13 +319,13 @@ def test_counts_that_balance_but_lie_about_deliveries_stop_the_queue() -> None:
 
 def test_a_window_is_served_without_anybody_attaching() -> None:
     it = partition(window=2)
-    sent = [one for n in range(3) for one in it.step(send("q", f"m{n}"), 0)]
+    sent = [one for n in range(3) for one in it.step(send("q", f"m{n}"), 0).all_effects]
     assert [d.delivery.message.id for d in sent if isinstance(d, e.Dispatched)] == ["m0", "m1"]
     it.commit()
     it.start()
-    acked = it.step(c.Ack("q", "@window", "m0"), 0)
+    acked = it.step(c.Ack("q", "@window", "m0"), 0).all_effects
     assert [d.delivery.message.id for d in acked if isinstance(d, e.Dispatched)] == ["m2"]
-    closed = it.step(c.Configure("q", {"window": 0}), 0)
+    closed = it.step(c.Configure("q", {"window": 0}), 0).all_effects
     assert [r.message.id for r in closed if isinstance(r, e.Returned)] == ["m2", "m1"]
 
 
@@ -337,10 +341,10 @@ def test_a_client_ack_reaches_over_the_queues_of_its_session_and_no_further() ->
     for queue, message in (("q", "a"), ("other", "b"), ("q", "c")):
         it.step(send(queue, message), 0)
     it.step(c.Detach("other", "k2"), 0)  # b goes to k1, after c
-    acked = it.step(c.Ack("q", "k1", "c"), 0)
+    acked = it.step(c.Ack("q", "k1", "c"), 0).all_effects
     assert [one.delivery.message.id for one in acked if isinstance(one, e.Acked)] == ["a", "c"]
     it.step(send("q", "d"), 0)
-    acked = it.step(c.Ack("q", "k1", "d"), 0)
+    acked = it.step(c.Ack("q", "k1", "d"), 0).all_effects
     assert [one.delivery.message.id for one in acked if isinstance(one, e.Acked)] == ["b", "d"]
 
 
@@ -350,7 +354,7 @@ def test_a_client_ack_reaches_over_the_queues_of_its_session_and_no_further() ->
 def test_a_window_opens_with_the_first_send_even_after_a_look() -> None:
     rig = partition(window=1)
     assert rig.state.queue("q") is not None  # as `list` does
-    effects = rig.engine.step(send("q", "m"), 0)
+    effects = rig.engine.step(send("q", "m"), 0).all_effects
     kinds = [type(one) for one in effects]
     assert kinds == [e.Attached, e.Added, e.Dispatched]
 
@@ -359,7 +363,7 @@ def test_a_window_opens_with_the_first_send_even_after_a_look() -> None:
 def test_a_window_is_changed_by_its_setting_alone(command: c.Command) -> None:
     rig = partition(window=1)
     rig.engine.step(send("q", "m"), 0)
-    assert refusals(rig.engine.step(command, 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(rig.engine.step(command, 0).all_effects) == [Refusal.BAD_COMMAND]
     queue = rig.state.queue("q")
     assert queue is not None
     assert queue.consumers["@window"].credit == 1
@@ -367,12 +371,15 @@ def test_a_window_is_changed_by_its_setting_alone(command: c.Command) -> None:
 
 def test_a_window_that_a_refused_command_met_stays_open_and_durable() -> None:
     rig = partition(window=1)
-    effects = rig.engine.step(c.Ack("q", "k", "m"), 5)
+    effects = rig.engine.step(c.Ack("q", "k", "m"), 5).all_effects
     assert [type(one) for one in effects] == [e.Attached, e.Refused]
     rig.commit()
     rig.start()
     assert rig.state.step == 1
-    assert [type(one) for one in rig.engine.step(send("q", "m"), 5)] == [e.Added, e.Dispatched]
+    assert [type(one) for one in rig.engine.step(send("q", "m"), 5).all_effects] == [
+        e.Added,
+        e.Dispatched,
+    ]
 
 
 def test_new_configuration_is_applied_when_its_queue_is_next_met() -> None:
@@ -384,7 +391,7 @@ def test_new_configuration_is_applied_when_its_queue_is_next_met() -> None:
         {"q": {"consumer_timeout": 0, "ring_size": 1, "shrink": "eager"}, "other": {}}, {}
     )
     rig.start()
-    effects = rig.engine.step(c.Heartbeat("q", "nobody"), 1)
+    effects = rig.engine.step(c.Heartbeat("q", "nobody"), 1).all_effects
     evicted = [one.message.id for one in effects if isinstance(one, e.Evicted)]
     assert evicted == ["a", "b"]
     assert isinstance(effects[0], e.Configured)
@@ -392,7 +399,10 @@ def test_new_configuration_is_applied_when_its_queue_is_next_met() -> None:
     assert refusals(effects) == [Refusal.BAD_COMMAND]
     rig.commit()
     rig.start()
-    assert [type(one) for one in rig.engine.step(send("q", "d"), 2)] == [e.Added, e.Evicted]
+    assert [type(one) for one in rig.engine.step(send("q", "d"), 2).all_effects] == [
+        e.Added,
+        e.Evicted,
+    ]
 
 
 def test_who_held_it_last_is_told_of_an_expired_message() -> None:
@@ -401,6 +411,6 @@ def test_who_held_it_last_is_told_of_an_expired_message() -> None:
     for name in ("k1", "k2", "k1"):
         rig.engine.step(c.Attach("q", name, 1), 0)
         rig.engine.step(c.Detach("q", name), 0)
-    (effect,) = rig.engine.step(c.Sweep(), 10)
+    (effect,) = rig.engine.step(c.Sweep(), 10).all_effects
     assert isinstance(effect, e.Expired)
     assert effect.consumer == "k1"

@@ -22,7 +22,7 @@ def send(it: MemoryHost, *ids: str, size: int = 1, **fields: object) -> list[e.E
     effects: list[e.Effect] = []
     for message_id in ids:
         message = c.Send("q", message_id, 0, payload=BODY, size_bytes=size, **fields)  # type: ignore[arg-type]
-        effects += it.step(message, 0)
+        effects += it.step(message, 0).all_effects
     return effects
 
 
@@ -88,7 +88,7 @@ def test_too_large_is_refused_whatever_the_policy() -> None:
 def test_lowering_a_limit_waits_for_the_next_send() -> None:
     it = host()
     send(it, "A", "B", "C")
-    assert shown(it.step(c.Configure("q", {"max_messages": 1}), 0)) == []
+    assert shown(it.step(c.Configure("q", {"max_messages": 1}), 0).all_effects) == []
     assert shown(send(it, "D")) == [f"{each} evicted limit" for each in "ABC"]
 
 
@@ -125,7 +125,7 @@ def test_one_full_queue_blocks_its_address() -> None:
 def test_a_move_into_a_full_queue_changes_nothing() -> None:
     it = MemoryHost(Catalog({"q": {}, "to": {"max_messages": 0, "when_full": "reject_newest"}}, {}))
     send(it, "A")
-    assert shown(it.step(c.Move("q", "A", "to"), 0)) == ["A refused queue_full"]
+    assert shown(it.step(c.Move("q", "A", "to"), 0).all_effects) == ["A refused queue_full"]
     assert contents(it) == ["A"]
 
 
@@ -134,7 +134,7 @@ def test_bytes_in_hand_bound_what_is_handed_over() -> None:
     it.step(c.Attach("q", "k", 9, credit_bytes=5), 0)
     assert shown(send(it, "A", "B", "C", size=3)) == ["A dispatched", "B dispatched"]
     it.crash()
-    assert shown(it.step(c.Ack("q", "k", "A"), 0)) == ["C dispatched"]
+    assert shown(it.step(c.Ack("q", "k", "A"), 0).all_effects) == ["C dispatched"]
 
 
 def test_what_lost_its_body_is_lost() -> None:
@@ -148,7 +148,7 @@ def test_what_lost_its_body_is_lost() -> None:
     assert [type(effect).__name__ for effect in effects] == ["Lost", "Added"]
     queue = it.state.queues["q"]
     assert (queue.counts.lost, queue.fragile) == (1, 1)
-    effects = it.step(c.Recover("q", "k"), 0)  # it had it; nobody else can be given it
+    effects = it.step(c.Recover("q", "k"), 0).all_effects  # it had it; nobody else can be given it
     assert [type(effect).__name__ for effect in effects] == ["Lost", "Dispatched"]
     queue.check()
 
@@ -156,7 +156,7 @@ def test_what_lost_its_body_is_lost() -> None:
 def test_refusals_of_a_send_that_went_round_too_often() -> None:
     it = host(max_redrives=2)
     assert shown(send(it, "A", redrives=2)) == []
-    refused = it.step(c.Send("q", "A", 0, redrives=3), 0)
+    refused = it.step(c.Send("q", "A", 0, redrives=3), 0).all_effects
     assert [effect.reason for effect in refused if isinstance(effect, e.Refused)] == [
         Refusal.BAD_COMMAND
     ]

@@ -21,7 +21,7 @@ def it() -> MemoryHost:
 
 
 def send(it: MemoryHost, message_id: str, queue: str = "q", xid: str = "") -> list[e.Effect]:
-    return it.step(c.Send(queue, message_id, 0, payload=BODY, xid=xid), 0)
+    return it.step(c.Send(queue, message_id, 0, payload=BODY, xid=xid), 0).all_effects
 
 
 def refusals(effects: list[e.Effect]) -> list[Refusal]:
@@ -57,7 +57,7 @@ def test_it_takes_effect_at_the_commit_in_order(it: MemoryHost) -> None:
     send(it, "now")
     assert ready(it) == ["now"]
     it.step(c.Prepare("x"), 0)
-    assert kinds(it.step(c.Commit("x"), 0)) == ["Added", "Added", "Evicted", "Decided"]
+    assert kinds(it.step(c.Commit("x"), 0).all_effects) == ["Added", "Added", "Evicted", "Decided"]
     assert ready(it) == ["A", "B"]
     assert [message.sequence for message in queue(it).in_order()] == [2, 3]
 
@@ -68,12 +68,12 @@ def test_what_is_no_order_is_refused(it: MemoryHost) -> None:
         c.Begin("x"), c.Begin(""), c.Commit("x"), c.Commit("y"), c.Prepare("y"),
         c.RollbackXid("y"), c.Send("q", "m", 0, xid="y"),
     ):  # fmt: skip
-        assert refusals(it.step(command, 0)) == [Refusal.BAD_COMMAND], command
+        assert refusals(it.step(command, 0).all_effects) == [Refusal.BAD_COMMAND], command
     it.step(c.Prepare("x"), 0)
-    assert refusals(it.step(c.Prepare("x"), 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.Prepare("x"), 0).all_effects) == [Refusal.BAD_COMMAND]
     assert refusals(send(it, "late", xid="x")) == [Refusal.BAD_COMMAND]
     it.step(c.Commit("x"), 0)
-    assert refusals(it.step(c.Commit("x"), 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.Commit("x"), 0).all_effects) == [Refusal.BAD_COMMAND]
 
 
 @pytest.mark.parametrize("leave", [c.Detach("q", "k"), c.Recover("q", "k"), c.Purge("q")], ids=str)
@@ -88,7 +88,7 @@ def test_what_is_acked_in_it_is_neither_evicted_nor_delivered(
     it.step(c.Attach("q", "other", 9), 0)
     held = [delivery.message.id for _, delivery in queue(it).deliveries]
     assert held == ["A", "B1", "B2"]
-    effects = it.step(c.Commit("x"), 0)
+    effects = it.step(c.Commit("x"), 0).all_effects
     acked = [effect.delivery.message.id for effect in effects if isinstance(effect, e.Acked)]
     assert acked == ["A"]
     assert queue(it).counts.acked == 1
@@ -97,16 +97,16 @@ def test_what_is_acked_in_it_is_neither_evicted_nor_delivered(
 
 def test_it_is_settled_already(it: MemoryHost) -> None:
     prepared_ack(it)
-    assert refusals(it.step(c.Ack("q", "k", "A"), 0)) == [Refusal.STALE_DELIVERY]
-    assert refusals(it.step(c.Release("q", "k", "A"), 0)) == [Refusal.STALE_DELIVERY]
+    assert refusals(it.step(c.Ack("q", "k", "A"), 0).all_effects) == [Refusal.STALE_DELIVERY]
+    assert refusals(it.step(c.Release("q", "k", "A"), 0).all_effects) == [Refusal.STALE_DELIVERY]
     it.step(c.Detach("q", "k"), 0)
-    assert refusals(it.step(c.DeleteQueue("q"), 0)) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.Ack("q", "k", "A"), 0)) == [Refusal.STALE_DELIVERY]
-    assert refusals(it.step(c.Ack("q", "other", "A"), 0)) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.DeleteQueue("q"), 0).all_effects) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.Ack("q", "k", "A"), 0).all_effects) == [Refusal.STALE_DELIVERY]
+    assert refusals(it.step(c.Ack("q", "other", "A"), 0).all_effects) == [Refusal.BAD_COMMAND]
     it.step(c.Attach("q", "k", 1), 0)
     it.crash()
-    assert refusals(it.step(c.Ack("q", "k", "A"), 0)) == [Refusal.STALE_DELIVERY]
-    assert refusals(it.step(c.Ack("q", "k", "B"), 0)) == [Refusal.UNKNOWN_DELIVERY]
+    assert refusals(it.step(c.Ack("q", "k", "A"), 0).all_effects) == [Refusal.STALE_DELIVERY]
+    assert refusals(it.step(c.Ack("q", "k", "B"), 0).all_effects) == [Refusal.UNKNOWN_DELIVERY]
 
 
 def test_a_consumer_of_the_same_name_does_not_inherit_it(it: MemoryHost) -> None:
@@ -134,7 +134,7 @@ def test_rollback_returns_one_set_for_each_queue(it: MemoryHost) -> None:
     send(it, "never", xid="x")
     for name in ("k1", "k2"):
         it.step(c.Detach("q", name), 0)
-    effects = it.step(c.RollbackXid("x"), 0)
+    effects = it.step(c.RollbackXid("x"), 0).all_effects
     assert kinds(effects) == ["Returned", "Evicted", "Decided"]
     assert ready(it) == ["B", "C"]
 
@@ -144,9 +144,12 @@ def test_a_restart_rolls_back_what_was_not_prepared(it: MemoryHost) -> None:
     it.step(c.Begin("y"), 0)
     send(it, "never", xid="y")
     it.crash()
-    assert kinds(it.step(c.Start(), 0)) in ([], ["Decided"])  # the host may have done it already
-    assert refusals(it.step(c.Prepare("y"), 0)) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.Commit("x"), 0)) == []
+    assert kinds(it.step(c.Start(), 0).all_effects) in (
+        [],
+        ["Decided"],
+    )  # the host may have done it already
+    assert refusals(it.step(c.Prepare("y"), 0).all_effects) == [Refusal.BAD_COMMAND]
+    assert refusals(it.step(c.Commit("x"), 0).all_effects) == []
 
 
 def test_client_mode_settles_all_before_it(it: MemoryHost) -> None:
@@ -167,7 +170,7 @@ def test_a_send_that_is_refused_is_refused_alone(it: MemoryHost) -> None:
     send(it, "lost", queue="nowhere", xid="x")
     send(it, "A", xid="x")
     it.step(c.Prepare("x"), 0)
-    assert kinds(it.step(c.Commit("x"), 0)) == ["Refused", "Added", "Decided"]
+    assert kinds(it.step(c.Commit("x"), 0).all_effects) == ["Refused", "Added", "Decided"]
 
 
 def test_how_often_it_was_sent_again_counts_in_a_transaction_too(it: MemoryHost) -> None:
@@ -176,7 +179,7 @@ def test_how_often_it_was_sent_again_counts_in_a_transaction_too(it: MemoryHost)
     it.step(c.Send("q", "A", 0, payload=BODY, xid="x", redrives=6), 0)
     it.step(c.Prepare("x"), 0)
     it.crash()
-    assert kinds(it.step(c.Commit("x"), 0)) == ["Refused", "Decided"]
+    assert kinds(it.step(c.Commit("x"), 0).all_effects) == ["Refused", "Decided"]
 
 
 def test_a_queue_that_ends_within_a_commit_gets_nothing_that_follows() -> None:
@@ -189,7 +192,7 @@ def test_a_queue_that_ends_within_a_commit_gets_nothing_that_follows() -> None:
     send(it, "B", "p", "x")
     it.step(c.Detach("p::k", "k"), 0)
     it.step(c.Prepare("x"), 0)
-    effects = it.step(c.Commit("x"), 0)
+    effects = it.step(c.Commit("x"), 0).all_effects
     assert kinds(effects) == ["Acked", "Deleted", "Unrouted", "Decided"]
 
 
@@ -200,6 +203,6 @@ def test_a_client_ack_that_is_rolled_back_covers_other_queues_too() -> None:
         it.step(c.Attach(name, "k", 1, ack_mode=AckMode.CLIENT, session="s"), 0)
         send(it, "A", name)
         send(it, "B", name)
-    effects = it.step(c.Rollback("s", (c.Ack("other", "k", "A"),)), 0)
+    effects = it.step(c.Rollback("s", (c.Ack("other", "k", "A"),)), 0).all_effects
     returned = [one.message for one in effects if isinstance(one, e.Returned)]
     assert [(message.id, message.attempts) for message in returned] == [("A", 1), ("A", 1)]

@@ -12,7 +12,7 @@ from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.commands import Command, Send
-from ringfaust.core.engine import Engine
+from ringfaust.core.engine import Engine, Step
 from ringfaust.core.model import AddressSpec, Consumer, Delivery, Message, QueueSpec, time_of
 from ringfaust.core.selector import Selector
 from ringfaust.core.state import State
@@ -130,7 +130,7 @@ class Partition:
         self.state = State(self.store, self.catalog, refill=self.refill)
         self.engine = Engine(self.state)
 
-    def step(self, command: Command, now_ms: int) -> list[e.Effect]:
+    def step(self, command: Command, now_ms: int) -> Step:
         return self.engine.step(command, now_ms)
 
     def commit(self) -> list[tuple[Row, Any | None]]:

@@ -89,7 +89,7 @@ class SideBySide(RuleBasedStateMachine):
             if blocker is not None:
                 return
         now = self.now if now is None else now
-        effects = self.partition.step(command, now)
+        effects = self.partition.step(command, now).all_effects
         losing = {one.queue: None for one in effects if isinstance(one, e.Lost)}
         facts = self.model.step(command, now, losing)
         done, expected = by_queue(map(fact, effects)), by_queue(facts)

@@ -53,11 +53,11 @@ def test_neither_batches_nor_memory_nor_looks_change_effects_or_state(
     plain = Partition(store_type(), **declared)
     other = Partition(store_type(), **declared, cache_bytes=cache_bytes, refill=refill)
     for index, (command, now) in enumerate(history):
-        expected = plain.step(command, now)
+        expected = plain.step(command, now).all_effects
         plain.commit()
         if index in looks and isinstance(command, c.Send):
             other.engine.blocker(command)
-        assert other.step(command, now) == expected
+        assert other.step(command, now).all_effects == expected
         if index in commits:
             other.land()
             other.take_off()
@@ -82,7 +82,7 @@ def test_a_crash_at_any_point_is_no_more_than_a_start(
         crashing.start()
         start: History = [(c.Start(), plain.state.now_ms)]
         for command, now in start + history[done:commit_at]:
-            assert crashing.step(command, now) == plain.step(command, now)
+            assert crashing.step(command, now).all_effects == plain.step(command, now).all_effects
         crashing.commit()
         plain.commit()
         done = commit_at
@@ -100,12 +100,12 @@ def test_a_cold_crash_loses_only_what_was_not_persistent_and_hands_out_no_more(
     gone: set[tuple[str, int, int]] = set()
     lives = dict.fromkeys(declared["queues"], 0)
     for index, (command, now) in enumerate(history):
-        effects = partition.step(command, now)
+        effects = partition.step(command, now).all_effects
         if index in crashes:
             partition.commit()
             partition.store.lose_bodies()
             partition.start()
-            effects += partition.step(c.Start(), now)
+            effects += partition.step(c.Start(), now).all_effects
         for one in effects:
             life = lives.setdefault(one.queue, 0)
             if isinstance(one, e.Deleted):
@@ -134,7 +134,7 @@ def test_a_refusal_changes_nothing(
     partition = Partition(DictStore(), **declared)
     for command, now in history:
         before = partition.would_be_durable().rows
-        effects = partition.step(command, now)
+        effects = partition.step(command, now).all_effects
         is_to_address = isinstance(command, c.Send) and command.queue in declared["addresses"]
         # Whatever names an address makes those of its declared queues that are not there.
         is_whole = (Kind.QUEUE, "", 0, "p::one") in before

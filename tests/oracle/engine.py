@@ -77,7 +77,9 @@ class Engine:
 
     def play(self, commands: list[c.Command], now_ms: int) -> Seen:
         """Do commands at one time."""
-        effects = [effect for command in commands for effect in self.host.step(command, now_ms)]
+        effects = [
+            effect for command in commands for effect in self.host.step(command, now_ms).all_effects
+        ]
         seen = Seen()
         for effect in effects:
             match effect:

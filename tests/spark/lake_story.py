@@ -43,7 +43,7 @@ class Story:
     def do(self, command: Any) -> list[e.Effect]:
         """One command; time goes on a little."""
         self.now_ms += 137
-        effects = self.host.step(command, self.now_ms)
+        effects = self.host.step(command, self.now_ms).all_effects
         self._sent += 1
         tail = event_tail(self.now_ms, f"in/{self.partition}/{self._sent}")
         for effect in effects:

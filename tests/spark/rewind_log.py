@@ -52,7 +52,7 @@ class History:
         """The next command, at `now_ms`, and its effects."""
         kind = self._random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
         command = self._command(kind)
-        return command, self.partition.step(command, self.now_ms)
+        return command, self.partition.step(command, self.now_ms).all_effects
 
     def _command(self, kind: str) -> c.Command:  # noqa: PLR0912 - a list of cases
         pick = self._random.choice

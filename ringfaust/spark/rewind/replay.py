@@ -276,7 +276,7 @@ class Replay:
 
     def _send_command(self, command: c.Command) -> None:
         """Do it, and note who was handed what and who left."""
-        for effect in self._engine.step(command, self._now):
+        for effect in self._engine.step(command, self._now).effects:
             match effect:
                 case e.Dispatched(_, delivery):
                     number = self._free[delivery.consumer[1:]].popleft()

@@ -70,7 +70,7 @@ class MemoryScenarioHost:
 
     def crash(self) -> list[Seen]:
         """Lose all that is not durable and start again."""
-        return self._seen(self._host.crash())
+        return self._seen(self._host.crash().all_effects)
 
     def listing(self, queue: str) -> Listing:
         """What a queue holds."""
@@ -100,11 +100,11 @@ class MemoryScenarioHost:
     def _step(self, command: c.Command) -> list[Seen]:
         if isinstance(command, c.Send) and not command.xid:
             self._lagging.setdefault(command.queue, []).append(command)
-            effects = []
+            effects: list[e.Effect] = []
         else:
-            effects = self._host.step(command, self._now_ms)
+            effects = self._host.step(command, self._now_ms).all_effects
         while (send := self._next_pulled()) is not None:
-            effects += self._host.step(send, self._now_ms)
+            effects += self._host.step(send, self._now_ms).all_effects
         return self._seen(effects)
 
     def _next_pulled(self) -> c.Send | None:
