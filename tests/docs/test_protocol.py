@@ -106,7 +106,7 @@ def test_topics_are_the_roles() -> None:
 def test_reasons_are_those_of_the_code() -> None:
     assert table("Refusals", "reason").keys() == set(Refusal)
     assert table("Evicted", "reason").keys() == set(EvictReason)
-    assert table("Dead and unreadable", "reason").keys() == {*DeadReason, *UNREADABLE}
+    assert table("Dead and undecodable", "reason").keys() == {*DeadReason, *UNREADABLE}
 
 
 # --- outputs ------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_a_refused_sends_line_says_where_it_came_from() -> None:
     ],
 )
 def test_limits_are_those_of_the_code(what: str, most: int) -> None:
-    assert f"{most:,}" in table("At most", "what")[what][0]
+    assert f"{most:,}" in table("Limits", "what")[what][0]
 
 
 # --- Java ---------------------------------------------------------------------------------------
