@@ -1,4 +1,4 @@
-"""`python -m ringfaust` is the same as `ringfaust`."""
+"""`python -m ringfaust` does the same as `ringfaust`."""
 
 from ringfaust.cli.main import main
 

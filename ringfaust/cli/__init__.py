@@ -1,1 +1,1 @@
-"""The command line. It sits on top: nothing imports it."""
+"""The command line. Nothing imports this package."""

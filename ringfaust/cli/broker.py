@@ -1,4 +1,4 @@
-"""`ringfaust broker`: the embedded broker in the foreground."""
+"""`ringfaust broker`: run the embedded broker in the foreground."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ringfaust.errors import RingfaustError
 from ringfaust.testing.broker import EmbeddedBroker
 
 
-class PortTaken(RingfaustError):
-    """Something listens where the broker should: stop it, or choose another port.
+class PortInUse(RingfaustError):
+    """Something already listens on the broker's port. Stop it or choose another port.
 
     Attributes:
         port: the port on 127.0.0.1.
@@ -21,7 +21,7 @@ class PortTaken(RingfaustError):
 
     def __init__(self, port: int) -> None:
         super().__init__(
-            f"Port {port} of 127.0.0.1 is taken; is a broker running there already? Choose another "
+            f"Port {port} on 127.0.0.1 is in use, perhaps by another broker. Choose another port "
             "with --port."
         )
         self.port = port
@@ -31,25 +31,28 @@ def run(port: int, data_dir: Path | None) -> None:
     """Run a broker until SIGINT or SIGTERM.
 
     Raises:
-        PortTaken: something listens there.
-        BrokerFailed: it does not start; the end of its log is told.
+        PortInUse: something already listens on the port.
+        BrokerFailed: the broker does not start; the error ends with its log.
     """
-    _refuse_taken(port)
+    _check_port(port)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with EmbeddedBroker(data_dir, port) as broker:
-            kept = f"topics are kept in {data_dir}" if data_dir else "topics are lost at its end"
-            typer.echo(f"a Kafka broker runs at {broker.bootstrap_servers}; {kept}; Ctrl-C ends it")
+            kept = f"topics are kept in {data_dir}" if data_dir else "topics are deleted at exit"
+            typer.echo(
+                f"a Kafka broker is running at {broker.bootstrap_servers}; {kept}; "
+                "press Ctrl-C to stop it"
+            )
             while True:
                 signal.pause()
     except KeyboardInterrupt:
         typer.echo("stopped")
 
 
-def _refuse_taken(port: int) -> None:
+def _check_port(port: int) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
-            raise PortTaken(port) from None
+            raise PortInUse(port) from None

@@ -1,4 +1,4 @@
-"""The command line. Each command imports what it needs when it runs, so that help is quick."""
+"""The `ringfaust` command. Each subcommand imports what it needs when it runs, to start fast."""
 
 # ruff: noqa: PLC0415 - see above
 
@@ -12,32 +12,33 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfaust import __version__
-from ringfaust.cli.parts import Commands, ConfigFolder, OwnServers, Servers, group
+from ringfaust.cli.parts import ConfigFolder, ErrorReportingGroup, OwnServers, Servers, group
 from ringfaust.cli.spark import spark
 
 if TYPE_CHECKING:
     from ringfaust.config import QueuesConfig, WorkerConfig
 
 main = group(
-    "Ring queues on Apache Kafka: the newest N stay, the rest is accounted for.", cls=Commands
+    "Ring queues on Apache Kafka: keep the newest N messages, account for all others.",
+    cls=ErrorReportingGroup,
 )
-topics = group("Plan, make and verify the topics that an application needs.")
-config = group("Look at the configuration.")
+topics = group("Inspect, create and verify the topics of an application.")
+config = group("Check the configuration.")
 main.add_typer(topics, name="topics")
 main.add_typer(config, name="config")
 main.add_typer(spark, name="spark")
 
 
 class HostName(StrEnum):
-    """Where scenarios are played."""
+    """A host that can play scenarios."""
 
     MEMORY = "memory"
     FAUST = "faust"
     SPARK = "spark"
 
 
-class GoneTo(StrEnum):
-    """From where messages are sent again."""
+class RedriveSource(StrEnum):
+    """A topic whose messages can be redriven."""
 
     DEAD = "dead"
     EVICTED = "evicted"
@@ -45,7 +46,7 @@ class GoneTo(StrEnum):
 
 @main.callback()
 def _before() -> None:
-    # What aiokafka logs is told by our own errors, unless somebody sets logging up.
+    # Our own errors cover what aiokafka logs. Users who configure logging still get its log.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
 
@@ -63,7 +64,7 @@ def worker(
     bootstrap_servers: Servers = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where its state is kept; wins over worker.yaml."),
+        typer.Option(metavar="DIR", help="Folder for the worker's state. Overrides worker.yaml."),
     ] = None,
 ) -> None:
     """Run a worker until Ctrl-C or SIGTERM."""
@@ -75,7 +76,7 @@ def worker(
 
 @topics.command("plan")
 def topics_plan(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
-    """Show which topics are there, missing or different. Changes nothing."""
+    """Show which topics exist, are missing or differ. Changes nothing."""
     files = _load(folder, bootstrap_servers)
     from ringfaust.cli.topics import plan
 
@@ -84,7 +85,7 @@ def topics_plan(folder: ConfigFolder = None, bootstrap_servers: Servers = None) 
 
 @topics.command("create")
 def topics_create(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
-    """Make the topics that are missing. Never alters or removes one."""
+    """Create missing topics. Never alters or deletes a topic."""
     files = _load(folder, bootstrap_servers)
     from ringfaust.cli.topics import create
 
@@ -93,9 +94,9 @@ def topics_create(folder: ConfigFolder = None, bootstrap_servers: Servers = None
 
 @topics.command("verify")
 def topics_verify(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
-    """Say in words what is wrong with the topics.
+    """Explain what is wrong with the topics.
 
-    Exit status 1 if a worker could not run with them.
+    Exit status 1 if a worker cannot run with them.
     """
     files = _load(folder, bootstrap_servers)
     from ringfaust.cli.topics import verify
@@ -105,55 +106,67 @@ def topics_verify(folder: ConfigFolder = None, bootstrap_servers: Servers = None
 
 @config.command("check")
 def config_check(folder: ConfigFolder = None) -> None:
-    """Read both files and say what is wrong, with file, line and a suggestion."""
+    """Check queues.yaml and worker.yaml.
+
+    Reports every mistake with its file, its line and a suggestion.
+    """
     worker_config, queues = _load(folder, None)
     from ringfaust.config.documents import shipped
 
     where = folder or shipped("config")
     typer.echo(
-        f"{where / 'queues.yaml'} is right: routes {len(queues.routes)}, queues "
+        f"{where / 'queues.yaml'} is valid: routes {len(queues.routes)}, queues "
         f"{len(queues.queues)}, "
         f"addresses {len(queues.addresses)}, settings {len(queues.settings)}"
     )
     path = where / "worker.yaml"
-    said = "is right" if path.exists() else "is not there: all at its default"
-    typer.echo(f"{path} {said}: application {worker_config.application}")
+    state = "is valid" if path.exists() else "does not exist, so every setting has its default"
+    typer.echo(f"{path} {state}: application {worker_config.application}")
     for route in queues.routes:
-        hop = "by the hop" if route.needs_hop(worker_config.partitions) else "directly"
-        typer.echo(f"  {route.topic} -> {route.queue}, {hop}")
+        how = "through the hop" if route.needs_hop(worker_config.partitions) else "directly"
+        typer.echo(f"  {route.topic} -> {route.queue}, {how}")
 
 
 @main.command()
 def redrive(
     *,
-    source: Annotated[GoneTo, typer.Option("--from", help="Which topic has the messages.")],
+    source: Annotated[
+        RedriveSource, typer.Option("--from", help="The topic that has the messages.")
+    ],
     to: Annotated[str, typer.Option(metavar="QUEUE", help="The queue to send them to.")],
-    ids: Annotated[list[str] | None, typer.Option("--id", help="This message; repeatable.")] = None,
-    reason: Annotated[str, typer.Option(help="Those with this reason.")] = "",
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="The message with this id. Repeatable.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Messages with this reason.")] = "",
     since: Annotated[
-        str, typer.Option(metavar="TIME", help="Those since then: ISO 8601, or ms since 1970.")
+        str,
+        typer.Option(metavar="TIME", help="Messages since this time: ISO 8601, or ms since 1970."),
     ] = "",
-    selector: Annotated[str, typer.Option(help="Those that a message selector matches.")] = "",
-    queue: Annotated[str, typer.Option(help="Those that were in this queue.")] = "",
+    selector: Annotated[str, typer.Option(help="Messages that match this selector.")] = "",
+    queue: Annotated[
+        str, typer.Option(help="Messages that were in this queue, or match this pattern.")
+    ] = "",
     partition: Annotated[
-        int | None, typer.Option(min=0, help="Where the queue lives, if that cannot be known.")
+        int | None,
+        typer.Option(min=0, help="The partition of the queue, if it cannot be determined."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell only what would be sent.")
+        bool, typer.Option("--dry-run", help="Show what would be sent. Send nothing.")
     ] = False,
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
 ) -> None:
-    """Send dead or evicted messages again; of an id the last one.
+    """Send dead or evicted messages again.
 
-    Exit status 1 if one that was named cannot be sent again.
+    If several records have the same id, the last one is sent. Exit status 1 if a message named
+    by --id cannot be sent.
     """
     worker_config, queues_config = _load(folder, bootstrap_servers)
     from ringfaust.cli.redrive import read_time, run
     from ringfaust.kafka.redrive import RedriveRequest
     from ringfaust.protocol.records import Role
 
-    asked = RedriveRequest(
+    request = RedriveRequest(
         role=Role(source.value),
         to=to,
         ids=ids or (),
@@ -163,7 +176,7 @@ def redrive(
         queue=queue,
         partition=partition,
     )
-    raise typer.Exit(run(worker_config, queues_config, asked, dry_run=dry_run))
+    raise typer.Exit(run(worker_config, queues_config, request, dry_run=dry_run))
 
 
 @main.command()
@@ -171,24 +184,25 @@ def scenario(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE…", dir_okay=False, help="Scenario files.")
     ],
-    host: Annotated[HostName, typer.Option(help="Where to play them.")] = HostName.MEMORY,
+    host: Annotated[HostName, typer.Option(help="The host to play them on.")] = HostName.MEMORY,
     strict: Annotated[
-        bool, typer.Option("--strict", help="What the host cannot do fails, instead of a skip.")
+        bool,
+        typer.Option("--strict", help="Fail on files that the host does not support."),
     ] = False,
     bootstrap_servers: OwnServers = None,
 ) -> None:
-    """Play scenario files and tell which hold.
+    """Play scenario files and report which hold.
 
-    Exit status: 0 all hold, 1 one fails, 2 one is not valid.
+    Exit status: 0 if all hold, 1 if one fails, 2 if one is not valid.
     """
-    from ringfaust.testing.scenario.main import run
+    from ringfaust.cli.scenario import run
 
     raise typer.Exit(run(files, host.value, strict, bootstrap_servers))
 
 
 @main.command()
 def demo(bootstrap_servers: OwnServers = None) -> None:
-    """Send real flights through rings and account for each."""
+    """Send real flights through rings and account for every one."""
     from ringfaust.demo import run
 
     raise typer.Exit(run(bootstrap_servers))
@@ -196,13 +210,15 @@ def demo(bootstrap_servers: OwnServers = None) -> None:
 
 @main.command()
 def broker(
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Where it listens.")] = 9092,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 9092,
     data_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keeps its topics; else they are lost."),
+        typer.Option(
+            metavar="DIR", help="Folder for the topics. Default: delete them when it stops."
+        ),
     ] = None,
 ) -> None:
-    """Run a real Kafka broker here, to try things out.
+    """Run a real Kafka broker on this machine, to try things out.
 
     It listens on 127.0.0.1 until Ctrl-C or SIGTERM.
     """

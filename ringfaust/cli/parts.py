@@ -1,7 +1,8 @@
-"""What the command lines share: groups, and the options that many commands have."""
+"""What the commands share: error reporting, groups, and common options."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,21 +14,33 @@ from ringfaust.errors import RingfaustError
 _FAILED = 2
 
 
-class Commands(TyperGroup):
-    """Turns the errors that people meet into one message and exit status 2."""
+class ErrorReportingGroup(TyperGroup):
+    """A group that prints an expected error as one message and exits with status 2."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was named."""
+        """Run the command that the user named."""
         try:
             return super().invoke(ctx)
         except RingfaustError as error:
-            typer.secho(f"ringfaust: {error}", err=True)
-            raise typer.Exit(_FAILED) from None
+            text = str(error)
+        except OSError as error:
+            # An error about a file is the user's to solve; any other is a bug.
+            if error.filename is None:
+                raise
+            text = f"{error.filename}: {error.strerror}"
+        except Exception as error:
+            # Loaded only by commands that connect, and slow to import.
+            aiokafka = sys.modules.get("aiokafka.errors")
+            if aiokafka is None or not isinstance(error, aiokafka.KafkaError):
+                raise
+            text = f"the Kafka brokers failed: {type(error).__name__}; try again"
+        typer.secho(f"ringfaust: {text}", err=True)
+        raise typer.Exit(_FAILED) from None
 
 
 def group(about: str, **options: Any) -> typer.Typer:
-    """A command that has commands."""
-    # Without rich, whose import costs more than all the rest of a start.
+    """Create a command group with `about` as its help text."""
+    # Without rich, whose import takes longer than everything else at startup.
     return typer.Typer(
         help=about,
         no_args_is_help=True,
@@ -43,16 +56,16 @@ ConfigFolder = Annotated[
     typer.Option(
         "--config",
         metavar="DIR",
-        help="Folder with queues.yaml and worker.yaml; the shipped example if not given.",
+        help="Folder with queues.yaml and worker.yaml. Default: the shipped example.",
     ),
 ]
 Servers = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT,…", help="Brokers; wins over worker.yaml."),
+    typer.Option(metavar="HOST:PORT,…", help="Kafka brokers. Overrides worker.yaml."),
 ]
 OwnServers = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT,…", help="Brokers of your own; if not given, one is started for this."
+        metavar="HOST:PORT,…", help="Kafka brokers to use. Default: start one for this command."
     ),
 ]

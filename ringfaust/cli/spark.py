@@ -12,11 +12,11 @@ import typer
 
 from ringfaust.cli.parts import ConfigFolder, OwnServers, Servers, group
 
-spark = group("The data pipeline on Spark (needs the extra ringfaust[spark]).")
+spark = group("Run rings and analyses on Spark. Needs the extra ringfaust[spark].")
 
 
 def _location(value: str | None) -> str | None:
-    """A folder as Spark needs it, absolute; a URI stays."""
+    """Make a folder absolute, as Spark needs it. A URI stays as it is."""
     return value if value is None or "://" in value else str(Path(value).expanduser().absolute())
 
 
@@ -26,37 +26,38 @@ def _path(about: str) -> Any:
 
 Master = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="As of spark-submit; local[2] if not given."),
+    typer.Option(metavar="URL", help="Spark master, as for spark-submit. Default: local[2]."),
 ]
 
 
 @spark.command()
-def ring(  # noqa: PLR0917 - typer gives them by name
+def ring(  # noqa: PLR0917 - typer passes them by name
     checkpoint: Annotated[
         str,
-        _path("Folder or URI that keeps state and progress."),
+        _path("Folder or URI for state and progress."),
     ],
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
     master: Master = None,
     trigger_ms: Annotated[
-        int, typer.Option(min=0, help="Least time from one micro-batch to the next.")
+        int, typer.Option(min=0, help="Shortest time between the starts of two micro-batches.")
     ] = 200,
     batch_records: Annotated[
         int, typer.Option(min=1, help="Most records in one micro-batch, over all partitions.")
     ] = 200_000,
     tasks: Annotated[
         int,
-        typer.Option(min=1, help="Tasks of a micro-batch; a checkpoint keeps its first number."),
+        typer.Option(min=1, help="Tasks per micro-batch. An existing checkpoint keeps its number."),
     ] = 4,
     once: Annotated[
-        bool, typer.Option("--once", help="End when all that was there has been read.")
+        bool, typer.Option("--once", help="Stop after reading what the topics hold now.")
     ] = False,
     from_worker: Annotated[
-        bool, typer.Option("--from-worker", help="Begin with all that the worker's rings hold.")
+        bool,
+        typer.Option("--from-worker", help="Start with everything that the worker's rings hold."),
     ] = False,
 ) -> None:
-    """Run the rings as a Structured Streaming job, until Ctrl-C or SIGTERM."""
+    """Run the rings as a Structured Streaming job until Ctrl-C or SIGTERM."""
     from ringfaust.config import load
     from ringfaust.spark.ring.command import run
     from ringfaust.spark.ring.job import JobSettings
@@ -72,37 +73,37 @@ def ring(  # noqa: PLR0917 - typer gives them by name
 def move_to_worker(
     checkpoint: Annotated[
         str,
-        _path("Of a ring job that has been stopped."),
+        _path("Checkpoint of a ring job that has stopped."),
     ],
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
     master: Master = None,
 ) -> None:
-    """Give all that a ring job holds to the worker, which goes on with it at its next start."""
+    """Hand everything that a ring job holds to the worker, which continues when it next starts."""
     from ringfaust.config import load
     from ringfaust.spark.ring.command import run_move_to_worker
 
     files = load(folder, bootstrap_servers=bootstrap_servers)
     rows = run_move_to_worker(*files, checkpoint, master)
-    typer.echo(f"{rows:,} rows written to {files[0].topic('changelog')}: start the worker")
+    typer.echo(f"wrote {rows:,} rows to {files[0].topic('changelog')}; start the worker now")
 
 
 @spark.command()
 def lake(
     to: Annotated[
         str,
-        _path("Folder or URI of the lake; made if not there."),
+        _path("Folder or URI of the lake. Created if it does not exist."),
     ],
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
     once: Annotated[
-        bool, typer.Option("--once", help="End when all that was there has been read.")
+        bool, typer.Option("--once", help="Stop after reading what the topics hold now.")
     ] = False,
     master: Master = None,
 ) -> None:
-    """Keep what events, dispatched, evicted and dead tell as Delta tables.
+    """Copy events, dispatched, evicted and dead records into Delta tables.
 
-    Exactly once, from the beginning of the topics, until Ctrl-C or SIGTERM.
+    Each record is copied exactly once, from the beginning of the topics, until Ctrl-C or SIGTERM.
     """
     from ringfaust.config import load
     from ringfaust.spark.lake.command import run
@@ -112,14 +113,14 @@ def lake(
 
 
 class Repeats(StrEnum):
-    """What a record is that stands somewhere twice, word for word."""
+    """How the audit treats records that were written twice, byte for byte."""
 
     FAIL = "fail"
     COUNT = "count"
 
 
 @spark.command()
-def audit(  # noqa: PLR0917 - typer gives them by name
+def audit(  # noqa: PLR0917 - typer passes them by name
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
     lake: Annotated[
@@ -127,30 +128,32 @@ def audit(  # noqa: PLR0917 - typer gives them by name
         typer.Option(
             metavar="PATH",
             callback=_location,
-            help="Read events and outputs from this lake, not the topics.",
+            help="Read events and outputs from this lake instead of the topics.",
         ),
     ] = None,
     window: Annotated[
-        str | None, typer.Option(metavar="LENGTH", help="Count for each window too, such as 1h.")
+        str | None, typer.Option(metavar="LENGTH", help="Also count per time window, such as 1h.")
     ] = None,
     every: Annotated[
-        str | None, typer.Option(metavar="LENGTH", help="RedriveMessage and again, such as 5m.")
+        str | None,
+        typer.Option(metavar="LENGTH", help="Repeat the audit at this interval, such as 5m."),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write report.html and its pictures there.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write report.html and its charts to this folder."),
     ] = None,
     repeats: Annotated[
         Repeats,
-        typer.Option(help="Records that stand twice word for word: a fault, or only counted."),
+        typer.Option(help="Identical copies of a record: report as a fault, or only count."),
     ] = Repeats.FAIL,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Lines of JSON that name every finding.")
+        bool, typer.Option("--json", help="Print every finding as a line of JSON.")
     ] = False,
     master: Master = None,
 ) -> None:
-    """Prove that every record that came in has exactly one fate, or is held.
+    """Prove that every record has exactly one outcome or is still held.
 
-    Exit status: 0 balanced, 1 not, 2 it could not be done.
+    Exit status: 0 if the accounts balance, 1 if not, 2 if the audit could not run.
     """
     from ringfaust.config import load
     from ringfaust.spark.audit.command import AuditSettings, run
@@ -169,34 +172,42 @@ def audit(  # noqa: PLR0917 - typer gives them by name
 
 Name = Annotated[
     str | None,
-    typer.Option(metavar="JOB", help="What is written under one name is written once."),
+    typer.Option(metavar="JOB", help="Name of the job. A job writes each row once."),
 ]
 Rate = Annotated[
-    float | None, typer.Option(min=0.001, help="Most records a second, over all tasks.")
+    float | None, typer.Option(min=0.001, help="Most records per second, over all tasks.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be written and write nothing.")
+    bool, typer.Option("--dry-run", help="Show what would be written. Write nothing.")
 ]
 
 
 @spark.command()
-def backfill(  # noqa: PLR0917 - typer gives them by name
+def backfill(  # noqa: PLR0917 - typer passes them by name
     source: Annotated[
-        str, typer.Argument(help="File, folder, pattern or URI; Delta also PATH@v7.")
+        str, typer.Argument(help="File, folder, glob pattern or URI. For Delta also PATH@v7.")
     ],
     kind: Annotated[
-        str, typer.Option("--format", metavar="parquet|delta|json|csv", help="What it is.")
+        str,
+        typer.Option("--format", metavar="parquet|delta|json|csv", help="Format of the source."),
     ],
     topic: Annotated[str, typer.Option(help="A producers' topic that a route reads.")],
-    key: Annotated[str | None, typer.Option(metavar="EXPR", help="Column or SQL.")] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="EXPR", help="Record key: a column or SQL.")
+    ] = None,
     value: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="Column or SQL; else the row as JSON.")
+        str | None,
+        typer.Option(
+            metavar="EXPR", help="Record value: a column or SQL. Default: the row as JSON."
+        ),
     ] = None,
     timestamp: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="The records' time and order.")
+        str | None,
+        typer.Option(metavar="EXPR", help="Time and order of the records: a column or SQL."),
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=EXPR", help="RedriveMessage for each header.")
+        list[str] | None,
+        typer.Option(metavar="NAME=EXPR", help="A header: a column or SQL. Repeatable."),
     ] = None,
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
@@ -204,15 +215,15 @@ def backfill(  # noqa: PLR0917 - typer gives them by name
     rate: Rate = None,
     skip_bad: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Rows that make no sense go there and stop nothing."),
+        typer.Option(metavar="DIR", help="Write invalid rows to this folder and continue."),
     ] = None,
     broker_time: Annotated[
-        bool, typer.Option("--broker-time", help="Accept a topic that stamps records itself.")
+        bool, typer.Option("--broker-time", help="Accept a topic whose brokers set the timestamps.")
     ] = False,
     dry_run: DryRun = False,
     master: Master = None,
 ) -> None:
-    """Write rows of Parquet, Delta, JSON or CSV to a topic, each exactly once."""
+    """Write rows from Parquet, Delta, JSON or CSV to a topic, each exactly once."""
     from ringfaust.config import load
     from ringfaust.spark.backfill.command import read_options, run
 
@@ -234,24 +245,29 @@ def backfill(  # noqa: PLR0917 - typer gives them by name
 
 
 @spark.command()
-def redrive(  # noqa: PLR0917 - typer gives them by name
+def redrive(  # noqa: PLR0917 - typer passes them by name
     lake: Annotated[str, _path("Folder or URI of the lake.")],
-    role: Annotated[str, typer.Option("--from", metavar="dead|evicted", help="Which messages.")],
-    where: Annotated[str, typer.Option(metavar="SQL", help="Condition on the lake's records.")],
+    role: Annotated[
+        str, typer.Option("--from", metavar="dead|evicted", help="The topic that had the messages.")
+    ],
+    where: Annotated[
+        str, typer.Option(metavar="SQL", help="Condition on the columns of the lake's records.")
+    ],
     to_topic: Annotated[
-        str | None, typer.Option(help="Else each goes to the topic that it came from.")
+        str | None,
+        typer.Option(help="Topic to send to. Default: the topic each message came from."),
     ] = None,
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
     name: Name = None,
     rate: Rate = None,
     max_redrives: Annotated[
-        int, typer.Option(min=1, help="Messages that were sent again so often are left out.")
+        int, typer.Option(min=1, help="Skip messages that have been redriven this often.")
     ] = 5,
     dry_run: DryRun = False,
     master: Master = None,
 ) -> None:
-    """Send dead or evicted messages of the lake again, each exactly once."""
+    """Send dead or evicted messages from the lake again, each exactly once."""
     from ringfaust.config import load
     from ringfaust.spark.backfill.redrive import Redrive, read_role, run
 
@@ -269,8 +285,8 @@ def redrive(  # noqa: PLR0917 - typer gives them by name
 
 
 @spark.command()
-def rewind(  # noqa: PLR0917 - typer gives them by name
-    queue: Annotated[str, typer.Option(metavar="NAME", help="Whose past.")],
+def rewind(  # noqa: PLR0917 - typer passes them by name
+    queue: Annotated[str, typer.Option(metavar="NAME", help="The queue to look at.")],
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
     master: Master = None,
@@ -279,35 +295,37 @@ def rewind(  # noqa: PLR0917 - typer gives them by name
         typer.Option(
             metavar="PATH",
             callback=_location,
-            help="Folder or URI of a lake; else the events topic.",
+            help="Folder or URI of a lake to read. Default: the events topic.",
         ),
     ] = None,
     at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="What it held then: ISO 8601, or ms.")
+        str | None,
+        typer.Option(metavar="TIME", help="Show what it held at this time: ISO 8601, or ms."),
     ] = None,
     offset: Annotated[
         str | None,
-        typer.Option(metavar="TOPIC/P/O", help="What it held after the record at this offset."),
+        typer.Option(metavar="TOPIC/P/O", help="Show what it held after this record."),
     ] = None,
     step: Annotated[
-        str | None, typer.Option(metavar="P/N", help="What it held after step N of partition P.")
+        str | None,
+        typer.Option(metavar="P/N", help="Show what it held after step N of partition P."),
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option(metavar="MOMENT", help="What changed from there to this, in any such form."),
+        typer.Option(metavar="MOMENT", help="Show what changed up to this time, offset or step."),
     ] = None,
     ring_size: Annotated[
         str | None,
-        typer.Option(metavar="N,…", help="What would have been evicted with these ring sizes."),
+        typer.Option(metavar="N,…", help="Show what these ring sizes would have evicted."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="And with this setting."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Also apply this setting. Repeatable."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Most messages named in each list.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Most messages to name in each list.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Tell what a ring held, what changed, or what another ring size had evicted."""
+    """Show what a ring held, what changed, or what another ring size would have evicted."""
     from ringfaust.config import load
     from ringfaust.spark.rewind.command import read_question, run
 
@@ -328,16 +346,18 @@ def rewind(  # noqa: PLR0917 - typer gives them by name
 @spark.command()
 def demo(
     flights: Annotated[
-        str, typer.Option(metavar="N|all", help="How many of the year's first flights.")
+        str,
+        typer.Option(metavar="N|all", help="How many flights to send, from the start of the year."),
     ] = "60000",
     report: Annotated[
-        Path, typer.Option(metavar="DIR", help="Keeps the audit's report, and a log.")
+        Path, typer.Option(metavar="DIR", help="Folder for the audit report and a log.")
     ] = Path("ringfaust-report"),
     bootstrap_servers: OwnServers = None,
 ) -> None:
-    """Send real flights through worker and Spark job, audit and compare them.
+    """Send real flights through a worker and a Spark job, then audit and compare both.
 
-    Exit status: 0 all equal and accounted for, 1 not, 2 it could not be done.
+    Exit status: 0 if both agree and account for every flight, 1 if not, 2 if the demo could not
+    run.
     """
     from ringfaust.demo.spark import run
 

@@ -1,4 +1,4 @@
-"""`ringfaust topics plan|create|verify`: what is printed, and the exit status."""
+"""`ringfaust topics plan|create|verify`: print the result and return the exit status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from ringfaust.config.topics import TopicFinding, check_topics, compare_topics, 
 
 
 def plan(worker: WorkerConfig, queues: QueuesConfig) -> int:
-    """Print a table of what is there, missing and different. Always 0."""
+    """Print which topics exist, are missing or differ. Returns 0.
+
+    Raises:
+        BrokerUnreachable: no broker answers.
+        BrokerRefused: a broker answers but cannot describe its topics.
+    """
     findings = asyncio.run(compare_topics(worker, queues))
     out = _console()
     table = Table(title=f"topics of {worker.application} at {worker.bootstrap_servers}")
@@ -24,12 +29,12 @@ def plan(worker: WorkerConfig, queues: QueuesConfig) -> int:
     out.print(table)
     missing = sum(finding.existing is None for finding in findings)
     different = sum(bool(each.existing and each.problems) for each in findings)
-    there = len(findings) - missing - different
-    out.print(f"{there} as declared, {missing} missing, {different} different")
+    as_declared = len(findings) - missing - different
+    out.print(f"{as_declared} as declared, {missing} missing, {different} different")
     if missing:
-        out.print("`ringfaust topics create` makes what is missing")
+        out.print("run `ringfaust topics create` to create the missing topics")
     if different:
-        out.print("`ringfaust topics verify` says what the differences mean")
+        out.print("run `ringfaust topics verify` for what the differences mean")
     return 0
 
 
@@ -41,24 +46,37 @@ def _row(finding: TopicFinding) -> list[str]:
     elif finding.problems:
         state = "[yellow]different: " + ", ".join(each.what for each in finding.problems) + "[/]"
     else:
-        state = "[green]there[/]"
+        state = "[green]as declared[/]"
     name = escape(finding.wanted.name)
     return [name, wanted, declared.cleanup, declared.timestamps, state]
 
 
 def create(worker: WorkerConfig, queues: QueuesConfig) -> int:
-    """Make what is missing, and name it. 0."""
+    """Create the missing topics and print their names. Returns 0.
+
+    Raises:
+        BrokerUnreachable: no broker answers.
+        BrokerRefused: the brokers refuse to create one.
+    """
     out = _console()
-    made = asyncio.run(create_topics(worker, queues))
-    for name in made:
-        out.print(f"made {escape(name)}")
-    if not made:
-        out.print("all topics are there already")
+    created = asyncio.run(create_topics(worker, queues))
+    for name in created:
+        out.print(f"created {escape(name)}")
+    if not created:
+        out.print("all topics exist already")
     return 0
 
 
 def verify(worker: WorkerConfig, queues: QueuesConfig) -> int:
-    """Print one line for each problem. 1 if one of them is an error, else 0."""
+    """Print one line for each problem.
+
+    Returns:
+        1 if a problem is an error, so that no worker can start; else 0.
+
+    Raises:
+        BrokerUnreachable: no broker answers.
+        BrokerRefused: a broker answers but cannot describe its topics.
+    """
     out = _console()
     problems = asyncio.run(check_topics(worker, queues))
     for problem in problems:
@@ -66,7 +84,7 @@ def verify(worker: WorkerConfig, queues: QueuesConfig) -> int:
         out.print(f"[{colour}]{problem.severity}[/]  {escape(problem.text)}")
     errors = sum(problem.severity == "error" for problem in problems)
     if not problems:
-        out.print(f"all topics of {worker.application} can be worked with")
+        out.print(f"a worker of {worker.application} can run with these topics")
     return 1 if errors else 0
 
 

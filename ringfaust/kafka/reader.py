@@ -88,7 +88,7 @@ async def read_whole(
         max_partition_fetch_bytes=_FETCH_BYTES,
     )
     try:
-        await _start(consumer, topics)
+        await _start(consumer, topics, client["bootstrap_servers"])
         ends = await _seek_to_first(consumer, from_first)
         async for records in read_to_end(consumer, ends):
             take(records)
@@ -97,13 +97,14 @@ async def read_whole(
         await consumer.stop()
 
 
-async def _start(consumer: AIOKafkaConsumer, topics: Collection[str]) -> None:
+async def _start(consumer: AIOKafkaConsumer, topics: Collection[str], servers: str) -> None:
     try:
         await consumer.start()
     except UnknownTopicOrPartitionError as error:
         raise CannotRead(f"one of these topics does not exist: {', '.join(topics)}") from error
     except KafkaError as error:
-        raise CannotRead(f"the brokers do not answer: {error}") from error
+        reason = type(error).__name__
+        raise CannotRead(f"no Kafka broker answers at {servers} ({reason})") from error
 
 
 async def _seek_to_first(consumer: AIOKafkaConsumer, from_first: bool) -> dict[TopicPartition, int]:

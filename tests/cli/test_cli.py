@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 from typer.testing import CliRunner
 
 import ringfaust
@@ -81,7 +82,7 @@ def test_python_dash_m_is_the_same():
 def test_the_shipped_configuration_checks():
     checked = run("config", "check")
     assert checked.exit_code == 0
-    assert "orders -> orders, by the hop" in checked.stdout
+    assert "orders -> orders, through the hop" in checked.stdout
 
 
 @pytest.mark.parametrize("command", ["config check", "worker", "topics plan", "topics verify"])
@@ -142,8 +143,26 @@ def test_an_error_while_running_is_one_message(module):
     assert failed.stderr == "ringfaust: the sky fell; hold it up\n"
 
 
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
+        (KafkaConnectionError("a"), "the Kafka brokers failed: KafkaConnectionError; try again"),
+    ],
+)
+def test_a_failing_file_or_broker_is_one_message(module, error, text):
+    module("ringfaust.worker.app", error)
+    failed = run("worker")
+    assert (failed.exit_code, failed.stderr) == (2, f"ringfaust: {text}\n")
+
+
+def test_a_bug_keeps_its_traceback(module):
+    module("ringfaust.worker.app", ValueError("a bug"))
+    assert isinstance(run("worker").exception, ValueError)
+
+
 def test_scenario_and_demo_pass_their_options_on_and_their_status_back(module):
-    calls = module("ringfaust.testing.scenario.main", 1)
+    calls = module("ringfaust.cli.scenario", 1)
     assert run("scenario", "a.yaml", "b.yaml", "--host", "faust", "--strict", *DOWN).exit_code == 1
     assert run("scenario", "a.yaml").exit_code == 1
     files = [Path("a.yaml"), Path("b.yaml")]
@@ -158,7 +177,7 @@ def test_a_port_that_is_taken_is_told():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         failed = run("broker", "--port", str(taken.getsockname()[1]))
     assert failed.exit_code == 2
-    assert "is taken" in failed.stderr
+    assert "is in use" in failed.stderr
 
 
 @pytest.mark.kafka
@@ -176,10 +195,10 @@ def test_plan_create_verify(broker: EmbeddedBroker, tmp_path):
     assert verify.stdout.count("error  Topic") == 9
     create = run("topics", "create", *options)
     assert create.exit_code == 0
-    assert "made cli.changelog" in create.stdout
-    assert run("topics", "create", *options).stdout == "all topics are there already\n"
+    assert "created cli.changelog" in create.stdout
+    assert run("topics", "create", *options).stdout == "all topics exist already\n"
     verify = run("topics", "verify", *options)
-    assert (verify.exit_code, verify.stdout) == (0, "all topics of cli can be worked with\n")
+    assert (verify.exit_code, verify.stdout) == (0, "a worker of cli can run with these topics\n")
     (tmp_path / "worker.yaml").write_text("application: cli\npartitions: 3\n")
     assert "1 as declared, 0 missing, 8 different" in run("topics", "plan", *options).stdout
     assert run("topics", "verify", *options).exit_code == 1
@@ -192,7 +211,9 @@ def test_broker_runs_in_the_foreground_until_it_is_told_to_stop():
     command = [sys.executable, "-u", "-m", "ringfaust", "broker", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith(f"a Kafka broker runs at 127.0.0.1:{port}; ")
+        assert process.stdout.readline().startswith(
+            f"a Kafka broker is running at 127.0.0.1:{port}; "
+        )
         assert run("topics", "plan", "--bootstrap-servers", f"127.0.0.1:{port}").exit_code == 0
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(30) == 0

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from click.testing import Result
+from typer.testing import CliRunner
 
+from ringfaust.cli.main import main
+from ringfaust.cli.scenario import run
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.scenario.faust import FaustStage
-from ringfaust.testing.scenario.main import run
 from ringfaust.testing.scenario.memory import MemoryScenarioHost
 from ringfaust.testing.scenario.player import Difference, play
 from ringfaust.testing.scenario.reading import load
@@ -272,7 +275,7 @@ def of_a_later_version(folder: Path) -> Path:
     return changed(folder, "max_attempts: 1}", "max_attempts: 1, colour: red}")
 
 
-def test_the_command_tells_of_each_file(tmp_path: Path) -> None:
+def test_the_command_prints_a_line_for_each_file(tmp_path: Path) -> None:
     done = command(HERE / "ring-of-one.yaml", of_a_later_version(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
@@ -282,19 +285,24 @@ def test_the_command_tells_of_each_file(tmp_path: Path) -> None:
     ]
 
 
-def test_a_skip_fails_if_strict(tmp_path: Path) -> None:
-    done = command(HERE / "ring-of-one.yaml", of_a_later_version(tmp_path), "--strict")
-    assert done.returncode == 1
+def in_process(*arguments: object) -> Result:
+    """As `command`, without the start of a process."""
+    return CliRunner().invoke(main, ["scenario", *map(str, arguments)])
+
+
+def test_a_skipped_file_fails_a_strict_run(tmp_path: Path) -> None:
+    done = in_process(HERE / "ring-of-one.yaml", of_a_later_version(tmp_path), "--strict")
+    assert done.exit_code == 1
     assert "skipped  changed" in done.stdout
-    assert command("--strict", *FILES).returncode == 0
+    assert in_process("--strict", *FILES).exit_code == 0
 
 
-def test_the_exit_status_tells_what_kind_of_wrong(tmp_path: Path) -> None:
+def test_the_exit_status_says_what_went_wrong(tmp_path: Path) -> None:
     wrong = changed(tmp_path, "ready: [C, D]", "ready: [D, C]")
-    assert command(wrong).returncode == 1
+    assert in_process(wrong).exit_code == 1
     wrong.write_text("id: changed")
-    done = command(wrong)
-    assert (done.returncode, done.stdout) == (2, "")
+    done = in_process(wrong)
+    assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == f"{wrong}:1: a scenario is a map with a list of steps\n"
-    done = command(tmp_path / "nowhere.yaml")
-    assert (done.returncode, "No such file" in done.stderr) == (2, True)
+    done = in_process(tmp_path / "nowhere.yaml")
+    assert (done.exit_code, "No such file" in done.stderr) == (2, True)

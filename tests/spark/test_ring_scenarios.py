@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.testing.scenario.main import play_all
 from ringfaust.testing.scenario.reading import load
+from ringfaust.testing.scenario.runner import PlayedScenario, play_all
 from ringfaust.testing.scenario.spark import SparkStage
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
@@ -21,17 +21,15 @@ SOME = """
 """One for each lane; the rest is for `pytest -m slow`."""
 
 
-def play(servers: str, names: Sequence[str]) -> list[str]:
-    """What to tell of the files that do not hold, those aside that no host can play yet."""
+def play(servers: str, names: Sequence[str]) -> list[PlayedScenario]:
+    """The scenarios that do not hold, apart from those that no host supports yet."""
     stage = SparkStage(servers)
     stage.open()
     try:
         scenarios = [load(FOLDER / f"{name}.yaml") for name in names]
         played = [each for each in scenarios if not each.needs()]
         assert played
-        return [
-            line for verdict, told in play_all(played, stage) if verdict != "holds" for line in told
-        ]
+        return [each for each in play_all(played, stage) if each.verdict != "holds"]
     finally:
         stage.close()
 
