@@ -1,4 +1,4 @@
-"""A consumer group's offsets, once the brokers really tell them."""
+"""The committed offsets of a consumer group, read reliably."""
 
 from __future__ import annotations
 
@@ -12,47 +12,42 @@ from aiokafka import TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
 
-_TELL_SECONDS = 60
-_ASK_AGAIN_SECONDS = 0.1
-# NoError is how this client tells of an error that one partition alone has.
-_NOT_READY = (
-    errors.CoordinatorLoadInProgressError,
-    errors.CoordinatorNotAvailableError,
-    errors.GroupCoordinatorNotAvailableError,
-    errors.GroupLoadInProgressError,
-    errors.NoError,
-    errors.NotCoordinatorError,
-    errors.NotCoordinatorForGroupError,
-)
+from ringfaust.kafka.vendor import COORDINATOR_NOT_READY
+
+_TIMEOUT_S = 60
+_RETRY_S = 0.1
 
 
 async def group_offsets(
     client: Mapping[str, Any], group: str, tps: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], OffsetAndMetadata]:
-    """What the group has committed, by topic and partition, where it has.
+    """The offsets that a group has committed, by topic and partition. Others are left out.
 
-    A coordinator that is not ready gives fewer, and aiokafka passes that on as an answer. To take
-    it for "nothing yet" would do all of it twice; so it is asked until each partition is told of.
+    A coordinator that is not ready answers for some partitions only, and aiokafka returns that as
+    if nothing was committed for the others. Everything would then be processed twice, so this asks
+    again until the answer covers every partition.
 
     Raises:
-        KafkaError: the brokers do not tell, for a minute.
+        KafkaError: the brokers gave no complete answer within a minute.
     """
     wanted = [TopicPartition(*tp) for tp in tps]
-    deadline = time.monotonic() + _TELL_SECONDS
+    deadline = time.monotonic() + _TIMEOUT_S
     admin = AIOKafkaAdminClient(**client)
     await admin.start()
     try:
         while True:
-            with suppress(*_NOT_READY):
+            with suppress(*COORDINATOR_NOT_READY):
                 found = await admin.list_consumer_group_offsets(group, partitions=wanted)
                 if found.keys() >= set(wanted):
                     return {
-                        (tp.topic, tp.partition): told
-                        for tp, told in found.items()
-                        if told.offset >= 0
+                        (tp.topic, tp.partition): offset
+                        for tp, offset in found.items()
+                        if offset.offset >= 0
                     }
             if time.monotonic() > deadline:
-                raise errors.CoordinatorLoadInProgressError(f"no offsets of group {group} are told")
-            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+                raise errors.CoordinatorLoadInProgressError(
+                    f"the brokers do not answer for the offsets of group {group}"
+                )
+            await asyncio.sleep(_RETRY_S)
     finally:
         await admin.close()

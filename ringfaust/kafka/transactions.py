@@ -1,57 +1,33 @@
-"""One batch, one Kafka transaction: changelog, outputs and input offsets, all or nothing."""
+"""One batch is one Kafka transaction: changelog, outputs and input offsets, all or nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import IllegalOperation, ProducerFenced
+from aiokafka.errors import ProducerFenced
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata
 
 from ringfaust.kafka.names import worker_group
+from ringfaust.kafka.vendor import FENCED_BETWEEN_CALLS, use_backoff
 from ringfaust.processor.processor import Outputs
 from ringfaust.protocol.records import OutRecord, Role
 
 BATCH_BYTES = 1_000_000
-"""Size at which a record batch is closed; topics of ours take twice as much."""
+"""Size at which a record batch is closed. Ringfaust's topics accept twice as much."""
 
 _RETRY_MS = 5
-_AWAY_FIRST_S = 0.05
-_AWAY_MOST_S = 1.0
-
-
-class Backoff:
-    """Tries a broker that is away less and less often, up to once a second.
-
-    The client itself tries again after milliseconds, as suits a coordinator that is busy: with a
-    producer for each partition that is thousands of connections a second while a broker restarts.
-    """
-
-    def __init__(self, ready: Callable[..., Awaitable[bool]]) -> None:
-        """`ready`: the client's own, which connects to a broker if need be."""
-        self._ready = ready
-        self._wait_s: dict[int, float] = {}
-
-    async def ready(self, node_id: int, **options: Any) -> bool:
-        """Can the broker be reached? A no takes its time."""
-        if await self._ready(node_id, **options):
-            self._wait_s.pop(node_id, None)
-            return True
-        wait_s = self._wait_s.get(node_id, _AWAY_FIRST_S)
-        self._wait_s[node_id] = min(2 * wait_s, _AWAY_MOST_S)
-        await asyncio.sleep(wait_s)
-        return False
 
 
 class RecordBatches:
-    """Records on their way to one topic, packed into Kafka's record batches as they come.
+    """Records for one topic, packed into Kafka's record batches as they are added.
 
-    So no record is kept as Python objects until the commit: made and packed while it is in the
-    processor's cache, an evicted record costs half of what it costs to gather and pack later.
+    No record is kept as Python objects until the commit. Packed while it is still in the CPU cache,
+    an evicted record costs half of what it costs to collect and pack later.
     """
 
     __slots__ = ("_append", "_create", "_now_ms", "builders")
@@ -59,8 +35,8 @@ class RecordBatches:
     def __init__(self, create: Callable[[], BatchBuilder]) -> None:
         self._create = create
         self._now_ms = 0
-        """Time of the first record: the place for it was made when the last batch left, long ago
-        perhaps, and retention goes by this."""
+        """Time of the first record, which retention goes by. The builder may have been created long
+        before it."""
         self.builders = [create()]
         self._append = self.builders[0].append
 
@@ -68,7 +44,7 @@ class RecordBatches:
         return sum(builder.record_count() for builder in self.builders)
 
     def append(self, record: OutRecord, /) -> None:
-        """Pack one more."""
+        """Pack one more record."""
         key, value, headers = record
         if not self._now_ms:
             self._now_ms = time.time_ns() // 1_000_000
@@ -78,8 +54,8 @@ class RecordBatches:
             self._append(timestamp=self._now_ms, key=key, value=value, headers=headers)
 
 
-class Committer:
-    """The transactional producer of one partition; its id fences whoever had that before."""
+class TransactionalProducer:
+    """The transactional producer of one partition; starting it fences an earlier owner."""
 
     def __init__(
         self,
@@ -92,11 +68,11 @@ class Committer:
         """Connect to nothing yet.
 
         Args:
-            application: whose group the offsets are committed for.
+            application: the consumer group for which offsets are committed.
             partition: of the inputs, and of the outputs that name no other.
-            topics: ours, by role.
+            topics: names of ringfaust's topics by role.
             client: options of any Kafka client.
-            transactional_id: whoever starts with it fences an earlier owner.
+            transactional_id: starting with it fences an earlier owner.
         """
         self._group = worker_group(application)
         self._partition = partition
@@ -106,23 +82,22 @@ class Committer:
             transactional_id=transactional_id,
             acks="all",
             max_batch_size=BATCH_BYTES,
-            # A transaction that begins just after another finds the coordinator busy with it.
+            # A transaction that begins right after another finds the coordinator still busy.
             retry_backoff_ms=_RETRY_MS,
             max_request_size=2 * BATCH_BYTES,
         )
-        kafka: Any = self._producer.client
-        kafka.ready = Backoff(kafka.ready).ready
+        use_backoff(self._producer)
 
     async def start(self) -> None:
-        """Connect, and end whatever an earlier owner left open."""
+        """Connect, and abort the transaction that an earlier owner left open."""
         await self._producer.start()
 
     async def stop(self) -> None:
-        """Disconnect. A transaction that is open then is never committed."""
+        """Disconnect. An open transaction is never committed."""
         await self._producer.stop()
 
-    def gather(self) -> RecordBatches:
-        """An empty place for the records of one topic."""
+    def new_batches(self) -> RecordBatches:
+        """An empty container for the records of one topic."""
         return RecordBatches(self._producer.create_batch)
 
     async def commit(
@@ -131,21 +106,23 @@ class Committer:
         writes: Sequence[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
     ) -> int:
-        """Write all of it as one. Returns the changelog offset after the writes, if there are any.
+        """Commit everything in one transaction.
 
         Args:
-            outputs: what the road gave.
+            outputs: records of the processor.
             writes: rows for the changelog.
             offsets: by input topic: the next offset to read.
 
+        Returns:
+            The changelog offset after `writes`; 0 if there are none.
+
         Raises:
-            KafkaError: nothing is known of the outcome; open the partition anew.
+            KafkaError: the outcome is unknown; stop this producer and start another.
         """
         try:
             return await self._commit(outputs, writes, offsets)
-        except (AssertionError, IllegalOperation) as error:
-            # How aiokafka says that it was fenced between two calls.
-            raise ProducerFenced(f"the producer cannot go on: {error}") from error
+        except FENCED_BETWEEN_CALLS as error:
+            raise ProducerFenced(f"the producer cannot continue: {error}") from error
 
     async def _commit(
         self,
@@ -158,7 +135,7 @@ class Committer:
         sent = []
         for (role, partition), batches in outputs.items():
             sent += await self._send(role, partition, batches)
-        changelog = self.gather()
+        changelog = self.new_batches()
         for key, value in writes:
             changelog.append((key, value, []))
         if writes:
@@ -168,7 +145,7 @@ class Committer:
                 {TopicPartition(topic, self._partition): at for topic, at in offsets.items()},
                 self._group,
             )
-        # aiokafka would commit a transaction one of whose batches was refused, without that batch.
+        # If the broker has refused a batch, aiokafka would commit the rest without it.
         written = await asyncio.gather(*sent)
         await producer.commit_transaction()
         return int(written[-1].offset + changelog.builders[-1].record_count()) if writes else 0
@@ -181,12 +158,12 @@ class Committer:
         sent = []
         for builder in batches.builders:
             future = await self._producer.send_batch(builder, topic, partition=where)
-            future.add_done_callback(_look_at)
+            future.add_done_callback(_retrieve_error)
             sent.append(future)
         return sent
 
 
-def _look_at(future: asyncio.Future[RecordMetadata]) -> None:
-    """If the commit fails before it waits for this, nobody else asks how it ended."""
+def _retrieve_error(future: asyncio.Future[RecordMetadata]) -> None:
+    """Retrieve the error of a batch, which asyncio would log if the commit fails before it does."""
     if not future.cancelled():
         future.exception()

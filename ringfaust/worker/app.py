@@ -1,23 +1,35 @@
-"""The worker: a Faust app whose one agent iterates over batches and hands them to their owner."""
+"""The worker: a Faust app with one agent, which passes each batch to the task of its partition."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import faust
-from faust.types import StreamT
+from faust.types import TP, StreamT
 from rocksdict import Cache
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.topics import WrongTopics, check_topics, declarations
-from ringfaust.processor.processor import ProcessorConfig
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.state import State
+from ringfaust.kafka.names import worker_group
+from ringfaust.kafka.offsets import group_offsets
+from ringfaust.kafka.transactions import RecordBatches, TransactionalProducer
+from ringfaust.processor.processor import Processor, ProcessorConfig
+from ringfaust.processor.row_store import ByteStore, KeyValue
 from ringfaust.protocol.records import Role
 from ringfaust.worker.assignment import Assignment
+from ringfaust.worker.changelog import changelog_consumer
+from ringfaust.worker.clock import SystemClock
 from ringfaust.worker.consumer_thread import Batch
-from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.context import NewProcessor, WorkerContext
+from ringfaust.worker.input_positions import read_bounds
 from ringfaust.worker.logs import logging_config
+from ringfaust.worker.store import RocksStore
+from ringfaust.worker.task import BackgroundCommit, TaskSettings
 from ringfaust.worker.transport import BatchApp
 
 _OUR_ROLES = (
@@ -25,14 +37,13 @@ _OUR_ROLES = (
     Role.CHANGELOG,
 )  # fmt: skip
 _GC_THRESHOLDS = (100_000, 50, 100)
-"""Most garbage of the hot path is freed by reference counts; the default looks through the decoded
-rings a hundred times a second and finds nothing."""
+"""Reference counting frees most garbage of the hot path. With the default thresholds the collector
+scans the decoded rings a hundred times a second and finds nothing."""
+_FETCH_BYTES = 4 * 1024 * 1024
 
 
 def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
     """The Faust app of one worker."""
-    topics = {str(role): worker.topic(role) for role in _OUR_ROLES}
-    direct, hopping = queues.split_routes(worker.partitions)
     app = BatchApp(
         worker.application,
         broker=[f"kafka://{server}" for server in worker.bootstrap_servers.split(",")],
@@ -46,47 +57,86 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
         web_bind=worker.web.bind,
         web_port=worker.web.port,
     )
-    cache_part = worker.cache_bytes // 2
-    shared = WorkerContext(
-        application=worker.application,
-        partitions=worker.partitions,
-        topics=topics,
-        client=worker.client_options(),
-        data_dir=worker.data_dir,
-        cache=Cache(cache_part),
-        cache_bytes=cache_part // worker.partitions,
-        batch_records=worker.batch_records,
-        tick_ms=worker.tick_ms,
-        tombstone_ms=declarations()[Role.CHANGELOG].tombstone_retention_ms or 0,
-        fenced_wait_s=worker.session_timeout_ms / 1000,
-        processor_config=ProcessorConfig(
-            control_topic=topics["control"],
-            hop_topic=topics["hop"],
-            routes=direct,
-            max_record_bytes=worker.max_record_bytes,
-            log_is_clock=worker.clock == "log",
-        ),
-        catalog=queues.catalog(),
-        reader=lambda: app.reader,
-        crash=lambda error: app.add_future(app.crash(error)),
+    direct, repartitioned = queues.split_routes(worker.partitions)
+    topics = {str(role): worker.topic(role) for role in _OUR_ROLES}
+    processor_config = ProcessorConfig(
+        control_topic=topics[Role.CONTROL],
+        hop_topic=topics[Role.HOP],
+        routes=direct,
+        max_record_bytes=worker.max_record_bytes,
+        log_is_clock=worker.clock == "log",
     )
-    owner = Assignment(shared, hopping)
-    app.host = owner
+    context = _context(worker, topics, processor_config, queues.catalog(), app)
+    assignment = Assignment(context, repartitioned)
+    app.listener = assignment
 
-    @app.agent(app.topic(*sorted(owner.topics)), name="ringfaust")  # type: ignore[untyped-decorator]
-    async def ring(batches: StreamT[Batch]) -> None:
+    @app.agent(app.topic(*sorted(assignment.topics)), name="ringfaust")
+    async def ring(batches: StreamT) -> None:
         async for batch in batches:
-            owner.offer(batch)
+            assert isinstance(batch, Batch)
+            assignment.offer(batch)
 
     return app
 
 
-_FETCH_BYTES = 4 * 1024 * 1024
+def _context(
+    worker: WorkerConfig,
+    topics: Mapping[str, str],
+    processor_config: ProcessorConfig,
+    catalog: Catalog,
+    app: BatchApp,
+) -> WorkerContext:
+    """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
+    client = worker.client_options()
+    block_cache_bytes = worker.cache_bytes // 2
+    block_cache = Cache(block_cache_bytes)
+
+    async def committed(tps: Iterable[TP]) -> Mapping[TP, int]:
+        offsets = await group_offsets(client, worker_group(worker.application), tps)
+        return {TP(*tp): found.offset for tp, found in offsets.items()}
+
+    return WorkerContext(
+        application=worker.application,
+        partitions=worker.partitions,
+        topics=topics,
+        data_dir=worker.data_dir,
+        cache_bytes=block_cache_bytes // worker.partitions,
+        tick_ms=worker.tick_ms,
+        tombstone_ms=declarations()[Role.CHANGELOG].tombstone_retention_ms or 0,
+        processor_config=processor_config,
+        task_settings=TaskSettings(
+            batch_records=worker.batch_records,
+            fenced_wait_s=worker.session_timeout_ms / 1000,
+        ),
+        clock=SystemClock(),
+        open_store=lambda path: RocksStore(path, block_cache),
+        open_producer=lambda number, transactional_id: TransactionalProducer(
+            worker.application, number, topics, client, transactional_id
+        ),
+        open_changelog=lambda: changelog_consumer(client),
+        new_processor=new_processors(processor_config, catalog),
+        new_commit_slot=BackgroundCommit,
+        group_offsets=committed,
+        read_bounds=lambda tps: read_bounds(client, tps),
+        reader=lambda: app.reader,
+        crash=lambda error: app.add_future(app.crash(error)),
+    )
+
+
+def new_processors(config: ProcessorConfig, catalog: Catalog) -> NewProcessor:
+    """The function that creates the processor of a partition."""
+
+    def new_processor(
+        store: KeyValue, positions: Mapping[str, int], new_batches: Callable[[], RecordBatches], /
+    ) -> Processor[RecordBatches]:
+        return Processor(config, State(ByteStore(store), catalog), positions, new_batches)
+
+    return new_processor
 
 
 def _credentials(worker: WorkerConfig) -> Any:
-    """The security settings in Faust's words; None for plain text."""
-    options = worker.security.client_options()
+    """The security settings as Faust's credentials; None for plain text."""
+    options: Mapping[str, Any] = worker.security.client_options()
     context = options.get("ssl_context")
     if "sasl_mechanism" in options:
         return faust.SASLCredentials(
@@ -99,10 +149,10 @@ def _credentials(worker: WorkerConfig) -> Any:
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
-    """Run a worker until it is told to stop (SIGTERM, SIGINT).
+    """Run a worker until SIGTERM or SIGINT.
 
     Raises:
-        WrongTopics: it could not work with the topics that the brokers have.
+        WrongTopics: the worker cannot use the topics that the brokers have.
         BrokerUnreachable: no broker answers.
     """
     problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]

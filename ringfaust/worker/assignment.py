@@ -1,7 +1,8 @@
-"""Which partitions this worker owns: opened when assigned, closed when revoked.
+"""The partitions that are assigned to this worker: opened on assignment, closed on revocation.
 
-Of control, hop and the directly read topics the same number comes together, for one `Partition`.
-Each partition of a topic that takes the hop comes for itself, for a `RepartitionTask`.
+The topics that are read without repartition are assigned together: one `partition_task` reads the
+same partition of all of them, and of control and hop. Each partition of a repartitioned topic is
+assigned on its own, to a `repartition_task`.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from ringfaust.errors import RingfaustError
+from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.input_positions import read_bounds
-from ringfaust.worker.partition import Partition
-from ringfaust.worker.repartition import RepartitionTask
-from ringfaust.worker.task import RETRY_FIRST_S, RETRY_MOST_S, Loop
+from ringfaust.worker.partition import partition_task
+from ringfaust.worker.repartition import repartition_task
+from ringfaust.worker.task import RETRY_MAX_S, RETRY_MIN_S, Task
 
 log = logging.getLogger(__name__)
 
 
 class NotCopartitioned(RingfaustError):
-    """This worker was given a partition of one input topic and not of another.
+    """This worker was assigned a partition of one input topic and not of another.
 
     What to do: give all topics that are read without a hop the same number of partitions;
     `ringfaust topics verify` names the one that differs.
@@ -34,93 +35,95 @@ class NotCopartitioned(RingfaustError):
 
 
 class Assignment:
-    """The transport's host: it owns the offsets and the state behind the partitions."""
+    """Runs the tasks of the assigned partitions; a `RebalanceListener` of the transport."""
 
-    def __init__(self, shared: WorkerContext, hopping: Sequence[Route]) -> None:
-        """`hopping`: the routes whose records take the hop."""
-        self._shared = shared
-        ours = (shared.topics["control"], shared.topics["hop"])
-        self._together = frozenset(
-            {*ours, *(route.topic for route in shared.processor_config.routes)}
-        )
-        self._hopping = {route.topic: route for route in hopping}
-        self._loops: dict[TP, Loop] = {}
+    def __init__(self, context: WorkerContext, repartitioned: Sequence[Route]) -> None:
+        """`repartitioned`: the routes whose records take the hop."""
+        self._context = context
+        ours = (context.topics[Role.CONTROL], context.topics[Role.HOP])
+        direct = (route.topic for route in context.processor_config.routes)
+        self._copartitioned = frozenset({*ours, *direct})
+        self._repartitioned = {route.topic: route for route in repartitioned}
+        self._tasks: dict[TP, Task] = {}
 
     @property
     def topics(self) -> frozenset[str]:
-        """All topics that are read."""
-        return self._together | self._hopping.keys()
+        """All input topics."""
+        return self._copartitioned | self._repartitioned.keys()
 
     def offer(self, batch: Batch) -> None:
-        """Records for one of the partitions; a batch of one that is gone is stale anyway."""
-        loop = self._loops.get(batch.tp)
-        if loop is not None:
-            loop.offer(batch)
+        """Pass a fetched batch to its task. A batch of a revoked partition is dropped."""
+        task = self._tasks.get(batch.tp)
+        if task is not None:
+            task.offer(batch)
 
     async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
-        """Open what was assigned, and tell where to go on.
+        """Open the assigned partitions. Returns the offsets to start at.
 
         Raises:
-            NotCopartitioned: of some partition not all topics that belong together are ours.
-            StateLost: what a partition's rings held is gone.
+            NotCopartitioned: some topics that belong together are assigned to other workers.
+            StateLost: the state of a partition is missing.
         """
-        wait_s = RETRY_FIRST_S
+        wait_s = RETRY_MIN_S
         while True:
-            loops = self._loops_for(tps)
+            tasks = self._new_tasks(tps)
             try:
-                positions = await self._open(loops)
+                positions = await self._open(tasks)
                 break
             except (TimeoutError, KafkaError, OSError) as error:
-                log.warning("cannot take over yet (%r); next try in %.1f s", error, wait_s)
+                log.warning(
+                    "cannot open the assigned partitions (%r); retrying in %.1f s", error, wait_s
+                )
             await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, RETRY_MOST_S)
-        self._loops = {tp: loop for loop in loops for tp in loop.tps}
-        for loop in loops:
-            loop.start()
-        log.info("%s are ours", "; ".join(loop.name for loop in loops))
+            wait_s = min(wait_s * 2, RETRY_MAX_S)
+        self._tasks = {tp: task for task in tasks for tp in task.work.tps}
+        for task in tasks:
+            task.start()
+        log.info("assigned: %s", "; ".join(task.work.name for task in tasks))
         return positions
 
-    def _loops_for(self, tps: frozenset[TP]) -> list[Loop]:
-        """Who is to read them."""
+    def _new_tasks(self, tps: frozenset[TP]) -> list[Task]:
+        """The tasks that read these partitions, not open yet."""
         topics_of: dict[int, set[str]] = {}
-        loops: list[Loop] = []
+        tasks: list[Task] = []
         for tp in sorted(tps):
-            if tp.topic in self._together:
+            if tp.topic in self._copartitioned:
                 topics_of.setdefault(tp.partition, set()).add(tp.topic)
-            elif tp.topic in self._hopping:
-                loops.append(RepartitionTask(self._hopping[tp.topic], tp.partition, self._shared))
+            elif tp.topic in self._repartitioned:
+                route = self._repartitioned[tp.topic]
+                tasks.append(repartition_task(route, tp.partition, self._context))
         for number, topics in sorted(topics_of.items()):
-            if missing := self._together - topics:
+            if missing := self._copartitioned - topics:
                 raise NotCopartitioned(
-                    f"partition {number} of {sorted(missing)} is not assigned with the others: "
+                    f"partition {number} of {sorted(missing)} is assigned to another worker: "
                     "the topics have different numbers of partitions"
                 )
-            loops.append(Partition(number, self._together, self._shared))
-        return loops
+            tasks.append(partition_task(number, self._copartitioned, self._context))
+        return tasks
 
-    async def _open(self, loops: Sequence[Loop]) -> dict[TP, int]:
-        """Open all, or none."""
-        bounds = await read_bounds(self._shared.client, [tp for loop in loops for tp in loop.tps])
+    async def _open(self, tasks: Sequence[Task]) -> dict[TP, int]:
+        """Open all tasks, or none."""
+        bounds = await self._context.read_bounds([tp for task in tasks for tp in task.work.tps])
         opening = [
-            asyncio.ensure_future(loop.open({tp.topic: bounds[tp] for tp in loop.tps}))
-            for loop in loops
+            asyncio.ensure_future(task.open({tp.topic: bounds[tp] for tp in task.work.tps}))
+            for task in tasks
         ]
         try:
-            found = await asyncio.gather(*opening)
+            opened = await asyncio.gather(*opening)
         except BaseException:
-            # Who comes next finds none of them half open.
-            for task in opening:
-                task.cancel()
+            # Leave none half open for the next attempt, or for the next owner.
+            for attempt in opening:
+                attempt.cancel()
             await asyncio.wait(opening)
-            await asyncio.gather(*(loop.close() for loop in loops))
+            await asyncio.gather(*(task.close() for task in tasks))
             raise
         return {
-            TP(topic, loop.number): offset
-            for loop, positions in zip(loops, found, strict=True)
-            for topic, offset in positions.items()
+            tp: positions[tp.topic]
+            for task, positions in zip(tasks, opened, strict=True)
+            for tp in task.work.tps
         }
 
     async def on_revoked(self, tps: frozenset[TP]) -> None:
-        """Close everything: who is assigned it next must find it committed."""
-        loops, self._loops = {*self._loops.values()}, {}
-        await asyncio.gather(*(loop.close() for loop in loops))
+        """Close all tasks, so that the next owner finds everything committed."""
+        tasks, self._tasks = {*self._tasks.values()}, {}
+        await asyncio.gather(*(task.close() for task in tasks))

@@ -1,47 +1,35 @@
-"""Bring a partition's store up to the committed end of its changelog."""
+"""Open a partition's store and apply the committed changelog to it."""
 
 from __future__ import annotations
 
-import time
-from typing import Any
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from faust.types import TP
 
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.reader import read_to_end
-from ringfaust.worker.store import RocksStore
+from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore
 
-_AT_ONCE = 20_000
+log = logging.getLogger(__name__)
+
+_MAX_POLL_RECORDS = 20_000
 
 
 class StateLost(RingfaustError):
-    """What the rings held is not where it should be. Nothing was changed.
+    """State that the rings need is missing. Nothing was changed.
 
-    What to do: the text says what is missing, and how to begin anew where that is wanted.
+    What to do: the message names what is missing, and how to continue without it.
     """
 
 
-async def replay(
-    store: RocksStore, topic: str, partition: int, client: dict[str, Any], tombstone_ms: int
-) -> bool:
-    """Apply what was committed to the changelog since the store's offset.
-
-    Args:
-        store: to be brought up to date.
-        topic: the changelog.
-        partition: number of the partition.
-        client: options of any Kafka client.
-        tombstone_ms: how long the changelog tells that a row was removed.
-
-    Returns:
-        False if the store is so old that it may have missed that a row was removed: it has to be
-        rebuilt from nothing.
-
-    Raises:
-        StateLost: the changelog lacks its beginning, or what the store has of it.
-    """
-    tp = TopicPartition(topic, partition)
-    consumer = AIOKafkaConsumer(
+def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
+    """A consumer that replays a changelog; `client`: options of any Kafka client."""
+    return AIOKafkaConsumer(
         **client,
         isolation_level="read_committed",
         enable_auto_commit=False,
@@ -49,20 +37,76 @@ async def replay(
         fetch_max_wait_ms=100,
         max_partition_fetch_bytes=4 * 1024 * 1024,
     )
+
+
+async def open_store(path: Path, changelog: TP, context: WorkerContext) -> PartitionStore:
+    """Open the store of a partition, up to date with its changelog.
+
+    Raises:
+        StateLost: the changelog lacks its beginning, or records that the store has.
+    """
+    store = context.open_store(path)
+    if not await _replay_or_close(store, changelog, context):
+        log.warning("partition %d: %s is out of date; rebuilding it", changelog.partition, path)
+        store.wipe()
+        store = context.open_store(path)
+        await _replay_or_close(store, changelog, context)
+    return store
+
+
+async def _replay_or_close(store: PartitionStore, changelog: TP, context: WorkerContext) -> bool:
+    """Replay; close the store if that fails."""
+    try:
+        return await replay(
+            store,
+            changelog,
+            context.open_changelog(),
+            now_ms=context.clock.wall_ms(),
+            tombstone_ms=context.tombstone_ms,
+        )
+    except BaseException:
+        store.close()
+        raise
+
+
+async def replay(
+    store: PartitionStore,
+    changelog: TP,
+    consumer: ChangelogConsumer,
+    *,
+    now_ms: int,
+    tombstone_ms: int,
+) -> bool:
+    """Apply what was committed to the changelog after the store's offset.
+
+    Args:
+        store: to be brought up to date.
+        changelog: the partition of the changelog.
+        consumer: reads it; started and stopped here.
+        now_ms: the time now, in ms since 1970.
+        tombstone_ms: how long the changelog keeps tombstones.
+
+    Returns:
+        False if the store is so old that it may have missed a tombstone: it must be rebuilt from
+        nothing.
+
+    Raises:
+        StateLost: the changelog lacks its beginning, or records that the store has.
+    """
+    tp = TopicPartition(*changelog)
     await consumer.start()
     try:
         consumer.assign([tp])
-        now_ms = time.time_ns() // 1_000_000
         begin = (await consumer.beginning_offsets([tp]))[tp]
         end = (await consumer.end_offsets([tp]))[tp]
         start, applied_ms = store.applied
-        _check_bounds(tp, store, start, begin, end)
-        # Just behind what was applied stands the marker of its transaction, and is no news.
+        _check_bounds(changelog, store, start, begin, end)
+        # The marker of the last applied transaction follows it, and is no change.
         if start and end - start > 1 and now_ms - applied_ms > tombstone_ms:
             return False
         consumer.seek(tp, start)
-        async for records in read_to_end(consumer, {tp: end}, max_records=_AT_ONCE):
-            writes = [(record.key, record.value) for record in records]
+        async for records in read_to_end(consumer, {tp: end}, max_records=_MAX_POLL_RECORDS):
+            writes = [(cast(bytes, record.key), record.value) for record in records]
             store.apply(writes, records[-1].offset + 1, applied_ms)
         store.apply([], end, now_ms)
         return True
@@ -70,17 +114,17 @@ async def replay(
         await consumer.stop()
 
 
-def _check_bounds(tp: TopicPartition, store: RocksStore, start: int, begin: int, end: int) -> None:
-    name = f"{tp.topic}, partition {tp.partition},"
+def _check_bounds(changelog: TP, store: PartitionStore, start: int, begin: int, end: int) -> None:
+    name = f"{changelog.topic}, partition {changelog.partition},"
     if start > end:
         raise StateLost(
             f"{name} ends at offset {end}, but {store.path} has applied it up to {start}: the "
-            "topic was made anew, lost its end, or the folder is another application's or "
-            "cluster's. To go on with what the topic has, delete the folder"
+            "topic was recreated, lost its end, or the directory belongs to another application or "
+            "cluster. To continue with what the topic has, delete the directory"
         )
     if start < begin:
         raise StateLost(
-            f"{name} begins at offset {begin} and no longer at its first record, so rings cannot "
-            "be rebuilt from it. Use the data folder of the worker that had the partition, which "
-            "is newer"
+            f"{name} begins at offset {begin} and no longer at its first record, so the rings "
+            "cannot be rebuilt from it. Use the data directory of the worker that last had the "
+            "partition: it is newer"
         )

@@ -1,10 +1,7 @@
 """The consumer's thread: whole fetches of one partition, and seeks that no stale fetch survives.
 
-Kafka's client lives in Faust's consumer thread, so heartbeats go on while an agent computes.
+The Kafka client runs in Faust's consumer thread, so heartbeats continue while an agent computes.
 """
-
-# Faust is not followed by mypy, so its classes are Any there.
-# mypy: disallow-subclassing-any=False
 
 import asyncio
 import time
@@ -12,7 +9,6 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from traceback import walk_tb
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -21,6 +17,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from ringfaust.protocol.headers import UNREADABLE
+from ringfaust.worker.vendor import FaustConsumerThread, failed_fetch
 
 T = TypeVar("T")
 
@@ -28,7 +25,7 @@ T = TypeVar("T")
 #: broker, so this is also how long a busy partition can wait behind an idle one.
 FETCH_MAX_WAIT_MS = 20
 
-#: How long a fetch waits here before the consumer looks whether it should stop.
+#: How long a fetch waits here before the consumer checks whether it should stop.
 FETCH_TIMEOUT_MS = 1000
 
 
@@ -50,65 +47,70 @@ class Progress(NamedTuple):
 
     position: int
     """The next offset to fetch; it moves past transaction markers too."""
-    taken: int
-    """The offset after the last record that was taken from the client; 0 if none was."""
+    fetched: int
+    """The offset after the last record that the client has returned; 0 if there was none."""
 
 
-class BatchThread(driver.AIOKafkaConsumerThread):
-    """The consumer's thread: every fetch and every seek happens here, one after the other.
+class BatchThread(FaustConsumerThread):
+    """Runs the Kafka client: every fetch and every seek happens here, one after the other.
 
-    That order is what makes seeking safe: a fetch is stamped in the same step in which it takes
-    the records, so its generation tells for sure whether it was before or after a seek.
+    This order is what makes seeking safe: a fetch takes its records and its generation in the same
+    step, so the generation tells reliably whether the fetch came before or after a seek.
     """
 
     def __post_init__(self) -> None:
-        """Start without any partition."""
+        """Start without partitions."""
         super().__post_init__()
         self._generations: dict[TP, int] = {}
-        self._taken: dict[TP, int] = {}
+        self._fetched: dict[TP, int] = {}
         self._next_generation = count(1).__next__
         self._reassigning = False
-        self._changed = asyncio.Event()
+        self._wanted_changed = asyncio.Event()
 
     async def on_start(self) -> None:
         """Connect."""
         await super().on_start()
-        # Records fetched but not asked for, those of a held partition, keep the client from
-        # asking their broker for others, for 100 ms. Not at all would be too short: what is left
-        # of a fetch for a few milliseconds would let its partition wait behind the idle ones.
-        backoff = FETCH_MAX_WAIT_MS / 1000
-        self._ensure_consumer()._fetcher._prefetch_backoff = backoff  # noqa: SLF001
+        # Records that were fetched but not requested, such as those of a paused partition, keep
+        # the client from fetching others from their broker for 100 ms. Zero would be too short:
+        # the rest of a fetch that stays a few milliseconds would let its partition wait behind
+        # the idle ones.
+        self.set_prefetch_backoff(FETCH_MAX_WAIT_MS / 1000)
 
     async def on_thread_stop(self) -> None:
         """Leave the group and disconnect."""
-        # While the broker is away the client, stopping, lets out the cancellation of its own
-        # fetch; Faust would then wait a minute for the thread.
+        # If the broker is away, the stopping client raises the cancellation of its own fetch, and
+        # Faust would wait a minute for the thread.
         with suppress(asyncio.CancelledError):
             await super().on_thread_stop()
 
     def generation(self, tp: TP) -> int | None:
-        """Tell the generation `tp` is read in, None while it is not to be read."""
+        """The generation in which `tp` is read; None while it is not read. Any thread."""
         return self._generations.get(tp)
 
     def wake(self) -> None:
-        """End the current fetch early, for other partitions are wanted now. Any thread."""
+        """End the current fetch early because other partitions are wanted now. Any thread."""
         with suppress(RuntimeError):  # the loop is closed: nobody fetches any more
-            self.thread_loop.call_soon_threadsafe(self._changed.set)
+            self.thread_loop.call_soon_threadsafe(self._wanted_changed.set)
 
     async def fetch(self, tps: frozenset[TP]) -> list[Batch]:
         """Wait for records of `tps`, for `wake`, or for a second."""
-        return await self._run(self._fetch(tps))
+        return await self._in_thread(self._fetch(tps))
 
     async def seek_to(self, positions: Mapping[TP, int]) -> None:
-        """Read on at `positions`, in a new generation."""
-        await self._run(self._seek_to(positions))
+        """Continue at `positions`, in a new generation.
+
+        Raises:
+            aiokafka.errors.IllegalStateError: a rebalance is under way, or a partition is not
+                assigned.
+        """
+        await self._in_thread(self._seek_to(positions))
 
     async def seek_or_resume(self, tps: Iterable[TP], positions: Mapping[TP, int]) -> None:
-        """Read `tps` from their positions, or else from where the group left off."""
-        await self._run(self._seek_or_resume(tps, positions))
+        """Read `tps` from their positions, or else from the group's committed offsets."""
+        await self._in_thread(self._seek_or_resume(tps, positions))
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Let no fetch through until the next assignment has been sought."""
+        """Drop all fetches until the next assignment has been sought."""
         self._reassigning = True
         self._generations.clear()
         await super().on_partitions_revoked(revoked)
@@ -119,87 +121,83 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def progress(self, tp: TP) -> Progress | None:
-        """How far `tp` has been read; None while it is not ours to read."""
-        return await self._run(self._progress(tp))
+        """How far `tp` has been read; None while it is not assigned."""
+        return await self._in_thread(self._progress(tp))
 
     async def _progress(self, tp: TP) -> Progress | None:
         if tp not in self._generations or self._reassigning:
             return None
-        position = await self._ensure_consumer().position(driver.ensure_aiokafka_TP(tp))
-        return Progress(position, self._taken.get(tp, 0))
+        position = await self.kafka_consumer.position(driver.ensure_aiokafka_TP(tp))
+        return Progress(position, self._fetched.get(tp, 0))
 
-    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        # Unlike Faust's method queue this has no fixed number of workers that a fetch would
-        # occupy, and cancelling it cancels the work.
+    async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        # Faust's method queue has a fixed number of workers, which fetches would occupy. This has
+        # not, and cancelling it cancels the work.
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.thread_loop))
 
     async def _fetch(self, tps: frozenset[TP]) -> list[Batch]:
-        changed = asyncio.ensure_future(self._changed.wait())
-        taken = asyncio.ensure_future(self._take(tps)) if tps else None
-        waiting = {changed, taken} if taken else {changed}
+        changed = asyncio.ensure_future(self._wanted_changed.wait())
+        fetching = asyncio.ensure_future(self._getmany(tps)) if tps else None
+        waiting: set[asyncio.Future[Any]] = {changed, fetching} if fetching else {changed}
         try:
             await asyncio.wait(
                 waiting, timeout=FETCH_TIMEOUT_MS / 1000, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             changed.cancel()
-            if taken:
-                taken.cancel()
-        self._changed.clear()
-        if taken is None:
+            if fetching:
+                fetching.cancel()
+        self._wanted_changed.clear()
+        if fetching is None:
             return []
-        # `_take` takes records in its very last step, so a cancelled one took none.
-        await asyncio.wait({taken})
-        return [] if taken.cancelled() else taken.result()
+        # `_getmany` takes records in its very last step, so a cancelled one took none.
+        await asyncio.wait({fetching})
+        return [] if fetching.cancelled() else fetching.result()
 
-    async def _take(self, tps: frozenset[TP]) -> list[Batch]:
+    async def _getmany(self, tps: frozenset[TP]) -> list[Batch]:
         try:
-            fetched = await self._ensure_consumer().getmany(
+            fetched = await self.kafka_consumer.getmany(
                 *driver.ensure_aiokafka_TPset(tps), timeout_ms=2 * FETCH_TIMEOUT_MS
             )
         except UnicodeDecodeError as error:
-            fetched = self._rescue(error)
+            fetched = self._skip_undecodable(error)
         batches = []
         for where, records in fetched.items():
             tp = TP(where.topic, where.partition)
             generation = self._generations.get(tp)
             if generation is not None:
-                self._taken[tp] = records[-1].offset + 1
+                self._fetched[tp] = records[-1].offset + 1
                 batches.append(Batch(tp, records, generation))
         return batches
 
-    def _rescue(
+    def _skip_undecodable(
         self, error: UnicodeDecodeError
     ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
-        """What getmany had read when it failed, and stand-ins for what it cannot read.
+        """What getmany had read when it failed, with placeholders for what it cannot decode.
 
-        A record with a header whose name is no UTF-8 makes getmany fail for all that it was about
-        to return, again and again. The client reads a batch from its beginning, so what stands
-        behind such a record in its batch cannot be had either.
+        A record with a header name that is not UTF-8 makes getmany fail for everything that it was
+        about to return, again and again. The client reads a batch from its beginning, so the
+        records behind it in its batch are lost too.
         """
-        # Only the frames know these; there is no public way. Raised anew if they look otherwise.
-        seen = {frame.f_code.co_name: frame.f_locals for frame, _ in walk_tb(error.__traceback__)}
-        try:
-            records, others = seen["getall"]["ret_list"], seen["fetched_records"]["drained"]
-            where, batch = seen["_unpack_records"]["tp"], seen["_unpack_records"]["next_batch"]
-            first = seen["_unpack_records"]["self"].next_fetch_offset
-        except (KeyError, AttributeError):
-            raise error from None
-        self._ensure_consumer().seek(where, batch.next_offset)
-        undecodable = range(first, batch.next_offset)
-        return {**others, where: records + [_stand_in(where, at, error) for at in undecodable]}
+        failed = failed_fetch(error)
+        self.kafka_consumer.seek(failed.tp, failed.next_offset)
+        failed.fetched[failed.tp] += [
+            _placeholder(failed.tp, offset, error)
+            for offset in range(failed.first_offset, failed.next_offset)
+        ]
+        return failed.fetched
 
     async def _seek_to(self, positions: Mapping[TP, int]) -> None:
         if self._reassigning:
-            raise IllegalStateError("the partitions are being reassigned")
-        consumer = self._ensure_consumer()
+            raise IllegalStateError("a rebalance is under way")
+        consumer = self.kafka_consumer
         for tp, offset in positions.items():
             consumer.seek(driver.ensure_aiokafka_TP(tp), offset)
             self._generations[tp] = self._next_generation()
-            self._taken.pop(tp, None)
+            self._fetched.pop(tp, None)
 
     async def _seek_or_resume(self, tps: Iterable[TP], positions: Mapping[TP, int]) -> None:
-        consumer = self._ensure_consumer()
+        consumer = self.kafka_consumer
         found = {tp: positions[tp] for tp in tps if tp in positions}
         fresh = []
         for tp in tps:
@@ -216,17 +214,19 @@ class BatchThread(driver.AIOKafkaConsumerThread):
                 found[TP(where.topic, where.partition)] = offset
         await self._seek_to(found)
 
-    def _create_worker_consumer(self, transport: driver.Transport) -> AIOKafkaConsumer:
-        # As Faust's own, but for the assignor (Faust takes it only when there are tables), the
-        # isolation level (Faust ties it to its own transactions) and the wait of a fetch.
+    def new_kafka_consumer(self, transport: driver.Transport, assignor: object) -> AIOKafkaConsumer:
+        """Create the Kafka client, not started.
+
+        Its options are Faust's, except for the assignor (Faust uses its own only with tables), the
+        isolation level (Faust ties it to its own transactions) and the wait of a fetch.
+        """
         conf = self.app.conf
-        self._assignor = self.app.assignor
         return AIOKafkaConsumer(
             client_id=conf.broker_client_id,
             group_id=conf.id,
             group_instance_id=conf.consumer_group_instance_id,
             bootstrap_servers=driver.server_list(transport.url, transport.default_port),
-            partition_assignment_strategy=[self._assignor],
+            partition_assignment_strategy=[assignor],
             enable_auto_commit=False,
             auto_offset_reset=conf.consumer_auto_offset_reset,
             max_poll_records=conf.broker_max_poll_records,
@@ -245,11 +245,11 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         )
 
 
-def _stand_in(
+def _placeholder(
     where: TopicPartition, offset: int, error: UnicodeDecodeError
 ) -> ConsumerRecord[bytes, bytes]:
-    """A record without content in the place of one that the client cannot decode."""
-    text = f"the client cannot decode it: {error}; is a header's name no UTF-8?"
+    """An empty record in place of one that the client cannot decode."""
+    text = f"the Kafka client cannot decode it ({error}); is the name of a header not UTF-8?"
     now_ms = time.time_ns() // 1_000_000
     headers = ((UNREADABLE, text.encode()),)
     return ConsumerRecord(

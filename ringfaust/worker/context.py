@@ -1,42 +1,71 @@
-"""What all partitions of a worker share."""
+"""What all tasks of a worker share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from rocksdict import Cache
+from ringfaust.kafka.transactions import RecordBatches
+from ringfaust.processor.processor import Processor, ProcessorConfig
+from ringfaust.processor.row_store import KeyValue
+from ringfaust.worker.interfaces import (
+    ChangelogConsumer,
+    CommitSlot,
+    GroupOffsets,
+    InputReader,
+    PartitionStore,
+    ReadBounds,
+    TaskProducer,
+    WorkerClock,
+)
+from ringfaust.worker.task import TaskSettings
 
-from ringfaust.core.catalog import Catalog
-from ringfaust.processor.processor import ProcessorConfig
-from ringfaust.worker.transport import BatchConsumer
+
+class NewProcessor(Protocol):
+    """Creates the processor of a partition from what its store holds."""
+
+    def __call__(
+        self,
+        store: KeyValue,
+        positions: Mapping[str, int],
+        new_batches: Callable[[], RecordBatches],
+        /,
+    ) -> Processor[RecordBatches]:
+        """Create it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext:
-    """What all partitions of a worker share."""
+    """Settings of a worker, and the functions with which its tasks open what they need."""
 
     application: str
     partitions: int
-    """How many each topic of ours has."""
+    """Of each of ringfaust's topics."""
     topics: Mapping[str, str]
-    """Our topics' names by role."""
-    client: Mapping[str, Any]
-    """Options of any Kafka client."""
+    """Names of ringfaust's topics by role."""
     data_dir: Path
-    cache: Cache
     cache_bytes: int
     """Bound of the decoded state of one partition."""
-    batch_records: int
     tick_ms: int
     tombstone_ms: int
-    """How long the changelog tells that a row was removed: older local state is rebuilt."""
-    fenced_wait_s: float
-    """How long who was fenced waits for the rebalance that tells why."""
+    """How long the changelog keeps tombstones. An older store is rebuilt."""
     processor_config: ProcessorConfig
-    catalog: Catalog
-    reader: Callable[[], BatchConsumer]
+    task_settings: TaskSettings
+
+    clock: WorkerClock
+    open_store: Callable[[Path], PartitionStore]
+    """Opens or creates the store in a folder."""
+    open_producer: Callable[[int, str], TaskProducer]
+    """Creates the producer of a partition, by number and transactional id."""
+    open_changelog: Callable[[], ChangelogConsumer]
+    """Creates a consumer that replays the changelog, not started."""
+    new_processor: NewProcessor
+    new_commit_slot: Callable[[], CommitSlot]
+    group_offsets: GroupOffsets
+    read_bounds: ReadBounds
+    reader: Callable[[], InputReader]
+    """The consumer of the input topics."""
     crash: Callable[[BaseException], None]
     """Stops the worker with this error."""

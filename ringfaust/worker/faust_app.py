@@ -1,6 +1,7 @@
 """For Faust's own command line: `faust -A ringfaust.worker.faust_app worker`.
 
-The environment variable RINGFAUST_CONFIG names the folder with queues.yaml and worker.yaml.
+The environment variable RINGFAUST_CONFIG names the folder that contains queues.yaml and
+worker.yaml.
 """
 
 import os

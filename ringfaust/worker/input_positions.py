@@ -1,32 +1,26 @@
-"""Where a partition's input topics stand: what there is to read, and where to go on.
+"""Where a task starts to read its input topics.
 
-Positions travel with the state, in the changelog. The group's offsets, committed in the same
-transactions, are for monitors, and here a witness: they tell when state has gone missing.
+Positions are stored with the state, in the changelog. The group's offsets, committed in the same
+transactions, serve monitoring. Here they also reveal that state has been lost.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from faust.types import TP
 
 from ringfaust.worker.changelog import StateLost
+from ringfaust.worker.interfaces import Bounds
 
 log = logging.getLogger(__name__)
 
 
-class Bounds(NamedTuple):
-    """The committed log of a topic's partition as it is now."""
-
-    begin: int
-    end: int
-
-
 async def read_bounds(client: Mapping[str, Any], tps: Iterable[TP]) -> dict[TP, Bounds]:
-    """The bounds of each."""
+    """The bounds of each partition; `client`: options of any Kafka client."""
     wanted = [TopicPartition(*tp) for tp in tps]
     consumer = AIOKafkaConsumer(**client, isolation_level="read_committed")
     await consumer.start()
@@ -40,45 +34,46 @@ async def read_bounds(client: Mapping[str, Any], tps: Iterable[TP]) -> dict[TP, 
 
 def start_positions(
     number: int,
-    known: Mapping[str, int],
+    stored: Mapping[str, int],
     bounds: Mapping[str, Bounds],
     committed: Mapping[str, int],
 ) -> dict[str, int]:
-    """Where to read on each input topic of a partition.
+    """Where to start to read each input topic of a partition.
 
     Args:
         number: of the partition.
-        known: positions that came with the state; none in a new one.
-        bounds: what there is of each topic.
-        committed: the group's offsets.
+        stored: positions that came with the state; empty for a new partition.
+        bounds: by topic, the log that exists.
+        committed: the group's offsets by topic.
 
     Raises:
-        StateLost: state or input that must be there is not.
+        StateLost: state or input is missing.
     """
     positions = {}
     for topic, (begin, end) in bounds.items():
-        at = known.get(topic)
+        position = stored.get(topic)
         group = committed.get(topic)
-        if group is not None and (group > at if at is not None else not known):
+        is_behind_group = not stored if position is None else group is not None and group > position
+        if group is not None and is_behind_group:
             raise StateLost(
-                f"{topic}, partition {number}, was read up to offset {group} by the group's "
-                f"offsets, but the state in the changelog only knows of {at or 0}: the changelog "
-                "was deleted or lost its end, and with it what the rings held, or somebody moved "
-                "the group's offsets. Restore the changelog; or delete the group's offsets "
-                "(kafka-consumer-groups.sh --delete --group NAME) to go on from what is left"
+                f"{topic}, partition {number}: the group has committed offset {group}, but the "
+                f"state in the changelog ends at {position or 0}. Either the changelog was deleted "
+                "or lost its end, and with it the contents of the rings, or somebody moved the "
+                "group's offsets. Restore the changelog; or delete the group's offsets "
+                "(kafka-consumer-groups.sh --delete --group NAME) to continue with what is left"
             )
-        if at is None:
-            at = begin if group is None else group
-        if at > end:
+        if position is None:
+            position = begin if group is None else group
+        if position > end:
             raise StateLost(
-                f"{topic}, partition {number}, ends at offset {end}, but was read up to {at}: it "
-                "was made anew or lost its end. Give a topic that is made anew another name"
+                f"{topic}, partition {number}, ends at offset {end}, but was read up to {position}:"
+                " it was recreated or lost its end. Give a recreated topic another name"
             )
-        if at < begin:
+        if position < begin:
             log.warning(
-                "%s, partition %d: records %d to %d were deleted before they were read; its "
-                "retention is too short for the time that no worker ran",
-                topic, number, at, begin - 1,
+                "%s, partition %d: records %d to %d were deleted before they were read; the "
+                "topic's retention is shorter than the time that no worker ran",
+                topic, number, position, begin - 1,
             )  # fmt: skip
-        positions[topic] = max(at, begin)
+        positions[topic] = max(position, begin)
     return positions

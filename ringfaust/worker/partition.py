@@ -1,170 +1,181 @@
-"""One partition, owned: its store, its road, and what its turns do.
+"""The work of one partition: processor, ticks and pausing.
 
-Decide, commit, apply (architecture 5). Each turn of the loop
+Each cycle of its task (architecture 5)
 
-1. takes what has arrived, up to a batch, and does it in memory (decide);
+1. takes the fetched records, up to a batch, and processes them in memory (decide);
 2. writes changelog, outputs and offsets in one Kafka transaction (commit);
-3. applies the same changes to RocksDB, with the changelog offset they stand for (apply).
+3. applies the same changes to RocksDB, with the changelog offset after them (apply).
 
-While 2 and 3 are under way the next batch is decided, see `loop`. If 2 fails, the store is brought
-up to date by the changelog.
+The next batch is decided during 2 and 3. If 2 fails, the changelog brings the store up to date.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from faust.types import TP
 
-from ringfaust.core.state import State
 from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.kafka.transactions import RecordBatches
-from ringfaust.processor.processor import POSITIONS_KEY, Outputs, Processor, Writes, read_positions
-from ringfaust.processor.row_store import ByteStore
+from ringfaust.processor.processor import POSITIONS_KEY, Processor, read_positions
 from ringfaust.protocol.records import InRecord, Role
-from ringfaust.worker.changelog import replay
+from ringfaust.worker.changelog import open_store
 from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.input_positions import Bounds, start_positions
-from ringfaust.worker.pausing import Pulling
-from ringfaust.worker.store import RocksStore
-from ringfaust.worker.task import Loop
-
-log = logging.getLogger(__name__)
+from ringfaust.worker.input_positions import start_positions
+from ringfaust.worker.interfaces import Bounds, PartitionStore
+from ringfaust.worker.pausing import InputPauses
+from ringfaust.worker.task import PendingCommit, Task
 
 _CAUGHT_UP_CHECK_S = 0.2
-"""How often an idle partition that has just been assigned looks whether it has read its log."""
+"""How often an idle partition that was just assigned checks whether it has read its log."""
 
 
-class Partition(Loop):
-    """See the head of this file."""
+def partition_task(number: int, input_topics: frozenset[str], context: WorkerContext) -> Task:
+    """The task of one partition; `input_topics`: all topics that are read without repartition."""
 
-    def __init__(self, number: int, input_topics: frozenset[str], shared: WorkerContext) -> None:
-        super().__init__(
-            number, input_topics, partition_transactional_id(shared.application, number), shared
-        )
+    async def open_this_store() -> PartitionStore:
+        path = context.data_dir / f"partition-{number}"
+        changelog = TP(context.topics[Role.CHANGELOG], number)
+        return await open_store(path, changelog, context)
+
+    transactional_id = partition_transactional_id(context.application, number)
+    return Task(
+        PartitionWork(number, input_topics, context),
+        context.clock,
+        open_this_store,
+        lambda: context.open_producer(number, transactional_id),
+        group_offsets=context.group_offsets,
+        reader=context.reader,
+        commits=context.new_commit_slot(),
+        crash=context.crash,
+        settings=context.task_settings,
+    )
+
+
+class PartitionWork:
+    """Processes the records of one partition of the input topics."""
+
+    def __init__(self, number: int, input_topics: frozenset[str], context: WorkerContext) -> None:
+        self._number = number
+        self._topics = input_topics
+        self._context = context
         self._ends: Mapping[str, int] | None = None
-        """By topic: end of the log that was there at the assignment; None once it has been read."""
-        self._begins: Mapping[str, int] = {}
-        """By topic: where to begin if nothing of it has been committed."""
-        self._store: RocksStore | None = None
-        self._next_tick = 0.0
+        """By topic: the end of the log at the assignment; None once it has been read."""
+        self._starts: Mapping[str, int] = {}
+        """By topic: where to start if nothing of it has been committed."""
+        self._before: Mapping[str, int] = {}
+        """By topic: the position at the start of the cycle."""
+        self._next_tick_s = 0.0
 
-    # --- opening and closing ---------------------------------------------------------------------
+    @property
+    def name(self) -> str:
+        """For the log."""
+        return f"partition {self._number}"
 
-    async def open(self, bounds: Mapping[str, Bounds]) -> Mapping[str, int]:
-        """Take the partition over. Returns the position of each input topic.
+    @property
+    def tps(self) -> frozenset[TP]:
+        """The input partitions."""
+        return frozenset(TP(topic, self._number) for topic in self._topics)
 
-        `bounds`: by topic, the log that is there now: time waits until it has been read.
-        """
-        committed = await self._open()
-        positions = start_positions(self.number, self._road.positions, bounds, committed)
-        self._begins = positions
-        self._road.positions.update(positions)
-        self._ends = {topic: bound.end for topic, bound in bounds.items()}
-        return positions
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """By input topic: the next offset to read."""
+        return self._processor.positions
 
-    async def _resume(self, committed: Mapping[str, int]) -> None:
-        """Bring the store up to date."""
-        assert self._committer is not None
-        self._store = await self._open_store()
-        positions = {**self._begins, **read_positions(self._store.get(POSITIONS_KEY))}
-        state = State(ByteStore(self._store), self._shared.catalog)
-        self._road = Processor(
-            self._shared.processor_config, state, positions, self._committer.gather
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the log that existed at the assignment has been read."""
+        return self._ends is None
+
+    # --- opening ---------------------------------------------------------------------------------
+
+    def restore(
+        self,
+        store: PartitionStore | None,
+        committed: Mapping[str, int],
+        new_batches: Callable[[], RecordBatches],
+    ) -> None:
+        """Load the state from the store. Positions come with it, not from the group's offsets."""
+        assert store is not None
+        positions = {**self._starts, **read_positions(store.get(POSITIONS_KEY))}
+        self._processor: Processor[RecordBatches] = self._context.new_processor(
+            store, positions, new_batches
         )
-        self._pulling = Pulling(self.number, self._road, self._shared.reader)
-        self._road.start()
-        self._inbox.arrived.set()  # so that what this has brought is committed soon
+        self._pauses = InputPauses(self._number, self._processor, self._context.reader)
+        self._processor.start()
 
-    async def _open_store(self) -> RocksStore:
-        path = self._shared.data_dir / f"partition-{self.number}"
-        store = RocksStore(path, self._shared.cache)
-        if not await self._replay(store):
-            log.warning("partition %d: %s is out of date; rebuilding it", self.number, path)
-            store.wipe()
-            store = RocksStore(path, self._shared.cache)
-            await self._replay(store)
-        return store
+    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, int]) -> None:
+        """Set the start positions; nothing ticks until the log that exists now has been read.
 
-    async def _replay(self, store: RocksStore) -> bool:
-        """See `replay`; a store that cannot be brought up to date is closed."""
-        shared = self._shared
-        topic = shared.topics[Role.CHANGELOG]
-        try:
-            return await replay(store, topic, self.number, dict(shared.client), shared.tombstone_ms)
-        except BaseException:
-            store.close()
-            raise
+        Raises:
+            StateLost: state or input is missing.
+        """
+        stored = self._processor.positions
+        self._starts = start_positions(self._number, stored, bounds, committed)
+        self._processor.positions.update(self._starts)
+        self._ends = {topic: bound.end for topic, bound in bounds.items()}
 
-    def _release(self) -> None:
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
+    # --- cycles ----------------------------------------------------------------------------------
 
-    def _positions(self) -> Mapping[str, int]:
-        return self._road.positions
-
-    # --- turns -----------------------------------------------------------------------------------
-
-    def _patience_s(self) -> float | None:
+    def poll_timeout_s(self) -> float | None:
+        """How long to wait for records before the next cycle; None: until some arrive."""
         if self._ends is not None:
             return _CAUGHT_UP_CHECK_S
-        if self._shared.processor_config.log_is_clock:
+        if self._context.processor_config.log_is_clock:
             return None
-        wake_ms = self._road.state.next_wake_ms()
+        wake_ms = self._processor.state.next_wake_ms()
         if wake_ms is None:
             return None
-        return max(wake_ms / 1000 - time.time(), self._next_tick - time.monotonic(), 0.0)
+        clock = self._context.clock
+        due_s = (wake_ms - clock.wall_ms()) / 1000
+        return max(due_s, self._next_tick_s - clock.monotonic_s(), 0.0)
 
-    def _decide(self, records: list[InRecord], wall_ms: int) -> None:
-        self._road.take(records, wall_ms)
-
-    async def _do_turn(self, records: list[InRecord], wall_ms: int) -> None:
-        road = self._road
-        before = dict(road.positions)
-        self._tick(wall_ms)
-        await self._decide_all(records, wall_ms)
-        await self._landed()
-        offsets = {t: at for t, at in road.positions.items() if before.get(t) != at}
-        outputs = road.outputs()
-        if outputs or offsets:
-            self._launch(self._fly(outputs, road.writes(), offsets, wall_ms))
-        await self._pulling.see_to()
-        if self._ends is not None and not records:
-            await self._look_whether_caught_up(self._ends)
-
-    async def _fly(
-        self,
-        outputs: Outputs[RecordBatches],
-        writes: Writes,
-        offsets: Mapping[str, int],
-        wall_ms: int,
-    ) -> None:
-        """Commit, then apply."""
-        assert self._committer is not None and self._store is not None
-        end = await self._committer.commit(outputs, writes.changelog, offsets)
-        self._store.apply(writes.store, end, wall_ms)
-        self._road.state.settle(self._shared.cache_bytes)
-
-    def _tick(self, wall_ms: int) -> None:
-        """Let time act, but never before the log that was there has been read (architecture 4)."""
-        if self._ends is not None or self._shared.processor_config.log_is_clock:
+    def begin_cycle(self, wall_ms: int) -> None:
+        """Tick if it is time, but not before the old log has been read (architecture 4)."""
+        self._before = dict(self._processor.positions)
+        if self._ends is not None or self._context.processor_config.log_is_clock:
             return
-        wake_ms = self._road.state.next_wake_ms()
-        if wake_ms is not None and wake_ms <= wall_ms and time.monotonic() >= self._next_tick:
-            self._next_tick = time.monotonic() + self._shared.tick_ms / 1000
-            self._road.tick(wall_ms)
+        wake_ms = self._processor.state.next_wake_ms()
+        now_s = self._context.clock.monotonic_s()
+        if wake_ms is not None and wake_ms <= wall_ms and now_s >= self._next_tick_s:
+            self._next_tick_s = now_s + self._context.tick_ms / 1000
+            self._processor.tick(wall_ms)
 
-    async def _look_whether_caught_up(self, ends: Mapping[str, int]) -> None:
-        reader = self._shared.reader()
+    def decide(self, records: list[InRecord], wall_ms: int) -> None:
+        """Process some records in memory."""
+        self._processor.take(records, wall_ms)
+
+    def take_commit(self, wall_ms: int) -> PendingCommit | None:
+        """Remove what the cycle has decided; None if there is nothing to commit."""
+        processor = self._processor
+        offsets = {
+            topic: offset
+            for topic, offset in processor.positions.items()
+            if self._before.get(topic) != offset
+        }
+        outputs = processor.outputs()
+        if not outputs and not offsets:
+            return None
+        return PendingCommit(outputs, processor.writes(), offsets, wall_ms)
+
+    def settle(self) -> None:
+        """Drop what the store has now, and shrink the decoded state to its bound."""
+        self._processor.state.settle(self._context.cache_bytes)
+
+    async def end_cycle(self, *, is_idle: bool) -> None:
+        """Pause and resume inputs; when idle, check whether the old log has been read."""
+        await self._pauses.update()
+        if self._ends is not None and is_idle:
+            await self._check_caught_up(self._ends)
+
+    async def _check_caught_up(self, ends: Mapping[str, int]) -> None:
+        reader = self._context.reader()
         for topic, end in ends.items():
-            if topic in self._road.blocked:
-                continue  # the rest of it is not to be read now, and time must not wait for that
-            progress = await reader.progress(TP(topic, self.number))
+            if topic in self._processor.blocked:
+                continue  # the rest of it cannot be read now, and ticks must not wait for that
+            progress = await reader.progress(TP(topic, self._number))
             if progress is None or progress.position < end:
                 return
-            if self._road.positions.get(topic, 0) < progress.taken:
+            if self._processor.positions.get(topic, 0) < progress.fetched:
                 return
         self._ends = None

@@ -1,6 +1,6 @@
-"""Topics stand still while the queue that their next record is for is not pulled (R61, R90).
+"""Pause topics whose next record is for a paused or full queue (R61, R90).
 
-Kafka is read in order, so what stands behind that record waits with it, also for other queues.
+Kafka is read in order, so the records behind that one wait too, even if they are for other queues.
 """
 
 from __future__ import annotations
@@ -13,51 +13,51 @@ from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
 from ringfaust.processor.processor import Processor
-from ringfaust.worker.transport import BatchConsumer
+from ringfaust.worker.interfaces import InputReader
 
 log = logging.getLogger(__name__)
 
 
-class Pulling:
-    """Halts the topics that a partition's road has blocked, and lets them go on."""
+class InputPauses:
+    """Pauses the input topics that a processor has blocked, and resumes them."""
 
     def __init__(
-        self, number: int, road: Processor[Any], reader: Callable[[], BatchConsumer]
+        self, number: int, processor: Processor[Any], reader: Callable[[], InputReader]
     ) -> None:
         self._number = number
-        self._road = road
+        self._processor = processor
         self._reader = reader
-        self._halted: set[str] = set()
+        self._paused: set[str] = set()
 
-    async def see_to(self) -> None:
-        """After each turn: do what its commands and records have brought."""
-        for topic, queue in list(self._road.blocked.items()):
-            if self._road.is_pulled(queue):
-                await self._go_on(topic, queue)
-            elif topic not in self._halted:
-                self._halt(topic, queue)
+    async def update(self) -> None:
+        """After each cycle: pause and resume topics as its commands and records require."""
+        for topic, queue in list(self._processor.blocked.items()):
+            if self._processor.is_pulled(queue):
+                await self._resume(topic, queue)
+            elif topic not in self._paused:
+                self._pause(topic, queue)
 
-    def _halt(self, topic: str, queue: str) -> None:
-        self._halted.add(topic)
-        self._reader().halt(TP(topic, self._number))
-        offset = self._road.positions[topic]
-        found = self._road.state.queue(queue)
+    def _pause(self, topic: str, queue: str) -> None:
+        self._paused.add(topic)
+        self._reader().pause_until_seek(TP(topic, self._number))
+        found = self._processor.state.queue(queue)
         is_paused = found is not None and "pulling" in found.paused
-        why = "pulling of queue %r is paused" if is_paused else "queue %r is full"
         log.info(
-            f"%s, partition %d: waits at offset %d, for {why}", topic, self._number, offset, queue
-        )
+            "%s, partition %d: paused at offset %d: queue %r is %s",
+            topic, self._number, self._processor.positions[topic], queue,
+            "paused" if is_paused else "full",
+        )  # fmt: skip
 
-    async def _go_on(self, topic: str, queue: str) -> None:
-        offset = self._road.positions[topic]
+    async def _resume(self, topic: str, queue: str) -> None:
+        offset = self._processor.positions[topic]
         try:
-            # Also if it was not halted yet: of what was passed over nothing comes by itself.
+            # Seek even if it was not paused yet: the records that were skipped must come again.
             await self._reader().seek(TP(topic, self._number), offset)
         except IllegalStateError:
-            return  # reassigned meanwhile: whoever comes next seeks
-        self._halted.discard(topic)
-        del self._road.blocked[topic]
+            return  # reassigned meanwhile: the new assignment seeks
+        self._paused.discard(topic)
+        del self._processor.blocked[topic]
         log.info(
-            "%s, partition %d: goes on at offset %d, for queue %r is pulled again",
+            "%s, partition %d: resumed at offset %d: queue %r accepts messages again",
             topic, self._number, offset, queue,
         )  # fmt: skip

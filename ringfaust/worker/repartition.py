@@ -1,73 +1,117 @@
-"""One partition of a producers' topic whose records take the hop, forwarded.
+"""The work of one partition of a producers' topic that is repartitioned.
 
-They belong to queues that live in any partition of ours, and the topic may have more or fewer
-partitions than we have, so no `Partition` can own them. Nothing is kept: each batch is one
-transaction of the forwarded records and the position behind them, which is the group's offset.
+Its records belong to queues in any partition, and the topic may have more or fewer partitions than
+ringfaust's topics, so no partition task can read it. Nothing is stored: each batch is one
+transaction of the forwarded records and the position after them, which is the group's offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+from faust.types import TP
 
 from ringfaust.kafka.names import repartition_transactional_id
 from ringfaust.kafka.transactions import RecordBatches
-from ringfaust.processor.processor import Outputs
+from ringfaust.processor.processor import Writes
 from ringfaust.processor.repartition import Repartitioner
 from ringfaust.protocol.records import InRecord
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.input_positions import Bounds, start_positions
-from ringfaust.worker.task import Loop
+from ringfaust.worker.input_positions import start_positions
+from ringfaust.worker.interfaces import Bounds, PartitionStore
+from ringfaust.worker.task import PendingCommit, Task
 
 
-class RepartitionTask(Loop):
-    """See the head of this file."""
+def repartition_task(route: Route, number: int, context: WorkerContext) -> Task:
+    """The task of one partition of a repartitioned topic."""
+    transactional_id = repartition_transactional_id(context.application, route.topic, number)
 
-    def __init__(self, route: Route, number: int, shared: WorkerContext) -> None:
-        transactional_id = repartition_transactional_id(shared.application, route.topic, number)
-        super().__init__(number, frozenset({route.topic}), transactional_id, shared)
+    async def no_store() -> PartitionStore | None:
+        return None
+
+    return Task(
+        RepartitionWork(route, number, context),
+        context.clock,
+        no_store,
+        lambda: context.open_producer(number, transactional_id),
+        group_offsets=context.group_offsets,
+        reader=context.reader,
+        commits=context.new_commit_slot(),
+        crash=context.crash,
+        settings=context.task_settings,
+    )
+
+
+class RepartitionWork:
+    """Forwards the records of one partition of a topic to the partitions of their queues."""
+
+    def __init__(self, route: Route, number: int, context: WorkerContext) -> None:
         self._route = route
-        self._begin = 0
-        """Where to begin if nothing has been committed."""
+        self._number = number
+        self._context = context
+        self._start = 0
+        """Where to start if nothing has been committed."""
 
     @property
     def name(self) -> str:
         """For the log."""
-        return f"{self._route.topic}, partition {self.number}"
+        return f"{self._route.topic}, partition {self._number}"
 
-    async def open(self, bounds: Mapping[str, Bounds]) -> Mapping[str, int]:
-        """Take the partition over. Returns the position of its topic."""
-        committed = await self._open()
-        positions = start_positions(self.number, committed, bounds, committed)
-        self._begin = self._hop.position = positions[self._route.topic]
-        return positions
+    @property
+    def tps(self) -> frozenset[TP]:
+        """The input partition."""
+        return frozenset({TP(self._route.topic, self._number)})
 
-    async def _resume(self, committed: Mapping[str, int]) -> None:
-        """Go on behind what was committed."""
-        assert self._committer is not None
-        self._hop = Repartitioner(
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """The next offset to read."""
+        return {self._route.topic: self._repartitioner.position}
+
+    def restore(
+        self,
+        store: PartitionStore | None,
+        committed: Mapping[str, int],
+        new_batches: Callable[[], RecordBatches],
+    ) -> None:
+        """Continue after what was committed."""
+        self._repartitioner = Repartitioner(
             self._route,
-            self._shared.partitions,
-            self._shared.processor_config.max_record_bytes,
-            max(self._begin, committed.get(self._route.topic, 0)),
-            self._committer.gather,
+            self._context.partitions,
+            self._context.processor_config.max_record_bytes,
+            max(self._start, committed.get(self._route.topic, 0)),
+            new_batches,
         )
 
-    def _release(self) -> None:
-        """Nothing more than the committer was opened."""
+    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, int]) -> None:
+        """Set the start position of a new assignment.
 
-    def _positions(self) -> Mapping[str, int]:
-        return {self._route.topic: self._hop.position}
+        Raises:
+            StateLost: input is missing.
+        """
+        positions = start_positions(self._number, committed, bounds, committed)
+        self._start = self._repartitioner.position = positions[self._route.topic]
 
-    def _decide(self, records: list[InRecord], wall_ms: int) -> None:
-        self._hop.take(records, wall_ms)
+    def poll_timeout_s(self) -> float | None:
+        """Wait until records arrive."""
+        return None
 
-    async def _do_turn(self, records: list[InRecord], wall_ms: int) -> None:
-        await self._decide_all(records, wall_ms)
-        await self._landed()
-        if outputs := self._hop.outputs():
-            self._launch(self._fly(outputs, self._positions()))
+    def begin_cycle(self, wall_ms: int) -> None:
+        """Nothing is due by time."""
 
-    async def _fly(self, outputs: Outputs[RecordBatches], offsets: Mapping[str, int]) -> None:
-        assert self._committer is not None
-        await self._committer.commit(outputs, [], offsets)
+    def decide(self, records: list[InRecord], wall_ms: int) -> None:
+        """Forward some records, in memory."""
+        self._repartitioner.take(records, wall_ms)
+
+    def take_commit(self, wall_ms: int) -> PendingCommit | None:
+        """Remove the forwarded records; None if there are none."""
+        outputs = self._repartitioner.outputs()
+        if not outputs:
+            return None
+        return PendingCommit(outputs, Writes([], []), self.positions, wall_ms)
+
+    def settle(self) -> None:
+        """Nothing is stored."""
+
+    async def end_cycle(self, *, is_idle: bool) -> None:
+        """These inputs are never paused."""

@@ -1,8 +1,8 @@
-"""RocksDB: the state of one partition, one database each, with the changelog offset it stands for.
+"""The state of one partition in RocksDB, one database each, with the changelog offset it reflects.
 
-Never ahead of the committed changelog: a batch is applied after its transaction was committed, as
-one WriteBatch that holds the new offset too. A kill between the two is healed by replaying the
-changelog from that offset; live path and recovery use the same `apply`.
+A store is never ahead of the committed changelog: a batch is applied after its transaction has been
+committed, as one WriteBatch that also holds the new offset. After a kill between the two, replaying
+the changelog from that offset repairs the store. Commits and recovery use the same `apply`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class StoreLocked(RingfaustError):
 
 
 class RocksStore:
-    """A sorted map of bytes on disk."""
+    """A sorted map of bytes in a RocksDB database."""
 
     def __init__(self, path: Path, cache: Cache) -> None:
-        """Open or make it.
+        """Open or create it.
 
         Raises:
-            StoreLocked: another process has it.
+            StoreLocked: another process has it open.
         """
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,16 +65,22 @@ class RocksStore:
 
     @property
     def applied(self) -> tuple[int, int]:
-        """The changelog offset to go on from, 0 for a new store, and when that was its end."""
+        """The changelog offset after the last applied row, and when the changelog ended there.
+
+        The offset is 0 for a new store. The time is in ms since 1970.
+        """
         raw = self._db.get(_APPLIED_KEY)
         return tuple(json.loads(raw)) if raw else (0, 0)
 
     def apply(
         self, writes: Iterable[tuple[bytes, bytes | None]], next_offset: int, now_ms: int
     ) -> None:
-        """Put and delete, in order, together with the offset of the changelog after them.
+        """Put and delete rows in order, and store `applied` with them, atomically.
 
-        `now_ms`: a time, by this machine's clock, at which the changelog had nothing beyond.
+        Args:
+            writes: keys and values; a value of None deletes.
+            next_offset: the changelog offset after them.
+            now_ms: a time, by this machine's clock, at which the changelog ended there.
         """
         batch = WriteBatch(raw_mode=True)
         for key, value in writes:
@@ -90,6 +96,6 @@ class RocksStore:
         self._db.close()
 
     def wipe(self) -> None:
-        """Close and delete it: what it holds does not belong to the changelog."""
+        """Close it and delete its files."""
         self.close()
         shutil.rmtree(self.path)

@@ -1,219 +1,341 @@
-"""The loop that feeds a partition: take what has arrived, decide, commit.
+"""The task of one partition: take the fetched records, decide, commit, apply.
 
-While a batch is in flight, which is to say being committed, the next one is decided, in slices, so
-that the many small waits of a transaction cost no time; it takes off when the one before has
-landed. So at most one batch is in flight, and everything in memory beyond it is lost with it if it
-fails.
+The next batch is decided while the previous one commits, and is submitted once that commit
+succeeds. So at most one batch is in flight, and the many small waits of a transaction cost no time.
+Deciding runs in slices, between which the event loop serves the network.
 
-If a commit fails nobody knows what the broker has. Then all of it is let go and opened again, which
-finds out: a new start of the producer settles the transaction, and only then is looked where to
-go on.
+If a commit fails, nobody knows whether the broker has it. The task then discards everything in
+memory and reopens the partition: starting the producer settles the open transaction, and only then
+does the task read where to resume.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
 from faust.types import TP
 
-from ringfaust.kafka.names import worker_group
-from ringfaust.kafka.offsets import group_offsets
-from ringfaust.kafka.transactions import Committer
+from ringfaust.kafka.transactions import RecordBatches
+from ringfaust.processor.processor import Outputs, Writes
 from ringfaust.protocol.records import InRecord
 from ringfaust.worker.consumer_thread import Batch
-from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.inbox import Inbox
-from ringfaust.worker.input_positions import Bounds
+from ringfaust.worker.input_buffer import InputBuffer
+from ringfaust.worker.interfaces import (
+    Bounds,
+    CommitSlot,
+    GroupOffsets,
+    InputReader,
+    PartitionStore,
+    TaskProducer,
+    WorkerClock,
+)
 
 log = logging.getLogger(__name__)
 
-RETRY_FIRST_S = 0.5
-RETRY_MOST_S = 15.0
-_STOP_MOST_S = 10.0
-_SLICE_RECORDS = 100
-"""Records decided before the network has its turn: some 1.5 ms."""
-_LOOKS = 5
-"""Turns of the event loop it gets then: a request needs several to leave and to come back."""
+RETRY_MIN_S = 0.5
+"""The first wait before another attempt to open a partition. Each further wait is twice as long."""
+RETRY_MAX_S = 15.0
+_STOP_TIMEOUT_S = 10.0
 
 
-class Loop(ABC):
-    """One partition of some topics, read by us; who derives from it says what for."""
+class PendingCommit(NamedTuple):
+    """What one cycle has decided, to be committed in one transaction."""
 
-    def __init__(
-        self, number: int, topics: frozenset[str], transactional_id: str, shared: WorkerContext
-    ) -> None:
-        """`transactional_id`: of the producer; starting it fences an earlier owner."""
-        self.number = number
-        self._topics = topics
-        self._transactional_id = transactional_id
-        self._shared = shared
-        self._inbox = Inbox(shared.batch_records, shared.reader)
-        self._committer: Committer | None = None
-        self._flight: asyncio.Task[None] | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
+    outputs: Outputs[RecordBatches]
+    writes: Writes
+    offsets: Mapping[str, int]
+    """By input topic: the next offset to read."""
+    wall_ms: int
+    """When the cycle began."""
 
-    # --- what is to be done with the records -----------------------------------------------------
 
-    @abstractmethod
-    async def open(self, bounds: Mapping[str, Bounds]) -> Mapping[str, int]:
-        """Take over. Returns the position of each input topic.
-
-        `bounds`: by topic, the log that is there now.
-        """
-
-    @abstractmethod
-    async def _resume(self, committed: Mapping[str, int]) -> None:
-        """Find out where to go on, with a committer that was just started.
-
-        `committed`: the group's offsets by topic, which nobody else can move any more.
-        """
-
-    @abstractmethod
-    def _positions(self) -> Mapping[str, int]:
-        """By topic, where to go on."""
-
-    @abstractmethod
-    def _decide(self, records: list[InRecord], wall_ms: int) -> None:
-        """Do a slice of a turn's records, in memory."""
-
-    @abstractmethod
-    async def _do_turn(self, records: list[InRecord], wall_ms: int) -> None:
-        """Decide the records; when nothing is in flight any more, `_launch` what came of them."""
-
-    def _patience_s(self) -> float | None:
-        """How long at most to wait for records before the next turn; None: for ever."""
-        return None
-
-    @abstractmethod
-    def _release(self) -> None:
-        """Let go of what `_resume` has opened, if it has."""
-
-    # --- opening and closing ---------------------------------------------------------------------
-
-    @property
-    def tps(self) -> frozenset[TP]:
-        """What it reads."""
-        return frozenset(TP(topic, self.number) for topic in self._topics)
+class Work(Protocol):
+    """What a task does with its records. It decides in memory; the task does the I/O."""
 
     @property
     def name(self) -> str:
         """For the log."""
-        return f"partition {self.number}"
 
-    async def _open(self) -> Mapping[str, int]:
-        """Settle what is open, then find out where to go on. Returns the group's offsets."""
-        shared = self._shared
-        self._committer = Committer(
-            shared.application, self.number, shared.topics, shared.client, self._transactional_id
-        )
+    @property
+    def tps(self) -> frozenset[TP]:
+        """The input partitions."""
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """By input topic: the next offset to read."""
+
+    def restore(
+        self,
+        store: PartitionStore | None,
+        committed: Mapping[str, int],
+        new_batches: Callable[[], RecordBatches],
+    ) -> None:
+        """Load the committed state: at the assignment, and after a failed commit.
+
+        Args:
+            store: what `open_store` returned.
+            committed: the group's offsets by topic. Nobody else can move them any more.
+            new_batches: creates an empty container for the records of one topic.
+        """
+
+    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, int]) -> None:
+        """Set the start positions of a new assignment, after `restore`.
+
+        Args:
+            bounds: by topic, the log that exists now.
+            committed: the group's offsets by topic.
+
+        Raises:
+            StateLost: state or input is missing.
+        """
+
+    def poll_timeout_s(self) -> float | None:
+        """How long to wait for records before the next cycle; None: until some arrive."""
+
+    def begin_cycle(self, wall_ms: int) -> None:
+        """Do what is due before the records of a cycle."""
+
+    def decide(self, records: list[InRecord], wall_ms: int) -> None:
+        """Process some records in memory."""
+
+    def take_commit(self, wall_ms: int) -> PendingCommit | None:
+        """Remove what the cycle has decided; None if there is nothing to commit."""
+
+    def settle(self) -> None:
+        """Called when a commit has succeeded and the store has it."""
+
+    async def end_cycle(self, *, is_idle: bool) -> None:
+        """Pause and resume inputs. `is_idle`: the cycle had no records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """How a task divides its time."""
+
+    batch_records: int
+    """Most records of one cycle."""
+    fenced_wait_s: float
+    """How long a fenced task waits before it reopens its partition.
+
+    If another worker owns the partition now, the rebalance that says so is on its way, and
+    reopening would fence the new owner in turn.
+    """
+    slice_records: int = 100
+    """Records that are decided before the event loop runs: about 1.5 ms."""
+    yields_per_slice: int = 5
+    """Passes of the event loop between slices: a request takes several to leave and return."""
+
+
+class BackgroundCommit:
+    """Runs a commit as an asyncio task."""
+
+    def __init__(self) -> None:
+        self._in_flight: asyncio.Task[None] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a submitted commit has ended that nobody has waited for."""
+        return self._in_flight is not None and self._in_flight.done()
+
+    def submit(self, commit: Coroutine[Any, Any, None], on_done: Callable[[], None]) -> None:
+        """Start a commit. Calls `on_done` when it has ended."""
+        self._in_flight = asyncio.ensure_future(commit)
+        self._in_flight.add_done_callback(lambda _: on_done())
+
+    async def wait(self) -> None:
+        """Wait until no commit is in flight. Raises the error of the last one, once."""
+        commit, self._in_flight = self._in_flight, None
+        if commit is not None:
+            await commit
+
+    async def cancel(self) -> None:
+        """Abandon the commit in flight."""
+        commit, self._in_flight = self._in_flight, None
+        if commit is not None:
+            commit.cancel()
+            await asyncio.wait({commit})
+
+
+class Task:
+    """Feeds one `Work`: owns its producer, its store and the commit in flight."""
+
+    def __init__(
+        self,
+        work: Work,
+        clock: WorkerClock,
+        open_store: Callable[[], Awaitable[PartitionStore | None]],
+        open_producer: Callable[[], TaskProducer],
+        *,
+        group_offsets: GroupOffsets,
+        reader: Callable[[], InputReader],
+        commits: CommitSlot,
+        crash: Callable[[BaseException], None],
+        settings: TaskSettings,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            work: what to do with the records.
+            clock: the source of time.
+            open_store: opens the store and applies the committed changelog to it; returns None if
+                the work keeps no state.
+            open_producer: creates the transactional producer, not started.
+            group_offsets: reads the offsets that the consumer group has committed.
+            reader: the consumer of the input topics.
+            commits: runs the commit in flight.
+            crash: stops the worker with an error.
+            settings: how the task divides its time.
+        """
+        self.work = work
+        self.buffer = InputBuffer(settings.batch_records, reader)
+        self._clock = clock
+        self._open_store = open_store
+        self._open_producer = open_producer
+        self._group_offsets = group_offsets
+        self._reader = reader
+        self._commits = commits
+        self._crash = crash
+        self._settings = settings
+        self._store: PartitionStore | None = None
+        self._producer: TaskProducer | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._cycle_lock = asyncio.Lock()
+
+    # --- opening and closing ---------------------------------------------------------------------
+
+    async def open(self, bounds: Mapping[str, Bounds]) -> Mapping[str, int]:
+        """Take the partition over from an earlier owner. Returns the position of each input topic.
+
+        `bounds`: by topic, the log that exists now.
+
+        Raises:
+            StateLost: state or input is missing.
+        """
+        committed = await self._restore()
+        self.work.start(bounds, committed)
+        return self.work.positions
+
+    async def _restore(self) -> Mapping[str, int]:
+        """Settle the open transaction, then load the committed state. Returns group offsets."""
+        self._producer = self._open_producer()
         try:
-            await self._committer.start()
-            # Read before the changelog's end, so that they are never newer than the state.
-            told = await group_offsets(shared.client, worker_group(shared.application), self.tps)
-            committed = {topic: found.offset for (topic, _), found in told.items()}
-            await self._resume(committed)
+            await self._producer.start()
+            # Read before the end of the changelog, so that they are never newer than the state.
+            offsets = await self._group_offsets(self.work.tps)
+            committed = {topic: offset for (topic, _), offset in offsets.items()}
+            self._store = await self._open_store()
+            self.work.restore(self._store, committed, self._producer.new_batches)
         except BaseException:
-            await self._let_go()
+            await self._release()
             raise
+        self.buffer.arrived.set()  # commits soon what restoring has changed
         return committed
 
     def start(self) -> None:
-        """Begin to work."""
-        self._task = asyncio.ensure_future(self._run())
-        self._task.add_done_callback(self._on_end)
+        """Begin to run cycles."""
+        self._runner = asyncio.ensure_future(self._run())
+        self._runner.add_done_callback(self._on_end)
 
-    def _on_end(self, task: asyncio.Task[None]) -> None:
-        """What the loop does not handle, a broken invariant say, stops the worker, loudly."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._shared.crash(error)
+    def _on_end(self, runner: asyncio.Task[None]) -> None:
+        """Stop the worker on an error that the task does not handle, such as a broken invariant."""
+        if not runner.cancelled() and (error := runner.exception()) is not None:
+            self._crash(error)
 
     async def close(self) -> None:
-        """Finish the turn that is under way, and let go."""
-        if self._task is not None:
-            async with self._turn:
-                self._task.cancel()
-                with suppress(KafkaError, TimeoutError):
-                    await self._landed()
-            await asyncio.wait({self._task})
-        await self._let_go()
-
-    async def _let_go(self) -> None:
-        flight, self._flight = self._flight, None
-        if flight is not None:
-            flight.cancel()
-            await asyncio.wait({flight})
-        committer, self._committer = self._committer, None
-        if committer is not None:
+        """Finish the current cycle and its commit, then close the producer and the store."""
+        async with self._cycle_lock:
+            if self._runner is not None:
+                self._runner.cancel()
             with suppress(KafkaError, TimeoutError):
-                async with asyncio.timeout(_STOP_MOST_S):
-                    await committer.stop()
-        self._release()
+                await self._commits.wait()
+        if self._runner is not None:
+            await asyncio.wait({self._runner})
+        await self._release()
 
-    # --- turns -----------------------------------------------------------------------------------
+    async def _release(self) -> None:
+        """Abandon the commit in flight, and close the producer and the store."""
+        await self._commits.cancel()
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(KafkaError, TimeoutError):
+                async with self._clock.timeout(_STOP_TIMEOUT_S):
+                    await producer.stop()
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    # --- cycles ----------------------------------------------------------------------------------
 
     def offer(self, batch: Batch) -> None:
-        """Records have arrived."""
-        self._inbox.offer(batch)
+        """Add a fetched batch to the next cycle."""
+        self.buffer.offer(batch)
 
     async def _run(self) -> None:
         while True:
-            # Not by wait_for, which in Python 3.11 loses a cancellation that comes with the event.
+            # Not by wait_for: in Python 3.11 it loses a cancellation that comes with the event.
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._patience_s()):
-                    await self._inbox.arrived.wait()
-            try:
-                async with self._turn:
-                    if self._flight is not None and self._flight.done():
-                        await self._landed()
-                    await self._do_turn(self._inbox.take(), time.time_ns() // 1_000_000)
-            except (TimeoutError, KafkaError) as error:
-                await self._open_again(error)
+                async with self._clock.timeout(self.work.poll_timeout_s()):
+                    await self.buffer.arrived.wait()
+            await self.run_cycle()
 
-    async def _decide_all(self, records: list[InRecord], wall_ms: int) -> None:
-        for start in range(0, len(records), _SLICE_RECORDS):
-            self._decide(records[start : start + _SLICE_RECORDS], wall_ms)
-            for _ in range(_LOOKS):
+    async def run_cycle(self) -> None:
+        """Run one cycle. If a commit has failed, reopen the partition instead."""
+        try:
+            async with self._cycle_lock:
+                await self._cycle()
+        except (TimeoutError, KafkaError) as error:
+            await self._reopen(error)
+
+    async def _cycle(self) -> None:
+        """Decide the next records, wait for the previous commit, and submit this one."""
+        if self._commits.is_done:
+            await self._commits.wait()
+        records, wall_ms = self.buffer.take(), self._clock.wall_ms()
+        self.work.begin_cycle(wall_ms)
+        size = self._settings.slice_records
+        for start in range(0, len(records), size):
+            self.work.decide(records[start : start + size], wall_ms)
+            for _ in range(self._settings.yields_per_slice):
                 await asyncio.sleep(0)
+        await self._commits.wait()
+        pending = self.work.take_commit(wall_ms)
+        if pending is not None:
+            self._commits.submit(self._commit(pending), self.buffer.arrived.set)
+        await self.work.end_cycle(is_idle=not records)
 
-    def _launch(self, commit: Coroutine[Any, Any, None]) -> None:
-        """Let a batch fly, and have a turn when it has landed."""
-        self._flight = asyncio.ensure_future(commit)
-        self._flight.add_done_callback(lambda _: self._inbox.arrived.set())
+    async def _commit(self, pending: PendingCommit) -> None:
+        """Commit one batch, then apply it to the store."""
+        assert self._producer is not None
+        outputs, writes, offsets, wall_ms = pending
+        end = await self._producer.commit(outputs, writes.changelog, offsets)
+        if self._store is not None:
+            self._store.apply(writes.store, end, wall_ms)
+        self.work.settle()
 
-    async def _landed(self) -> None:
-        """Wait until no batch is in flight; raises what the last one failed with."""
-        flight, self._flight = self._flight, None
-        if flight is not None:
-            await flight
-
-    async def _open_again(self, error: Exception) -> None:
-        """After a failed commit: find out what the broker has, and go on from there.
-
-        Who was fenced waits first: if another worker owns the partition now, the rebalance that
-        tells so is on its way, and opening again would only fence the new owner in turn.
-        """
-        log.warning("%s: the commit failed (%r); opening it again", self.name, error)
-        wait_s = self._shared.fenced_wait_s if isinstance(error, ProducerFenced) else RETRY_FIRST_S
-        await self._let_go()
+    async def _reopen(self, error: Exception) -> None:
+        """After a failed commit: find out what the broker has, and continue from there."""
+        name = self.work.name
+        log.warning("%s: the commit failed (%r); reopening the partition", name, error)
+        is_fenced = isinstance(error, ProducerFenced)
+        wait_s = self._settings.fenced_wait_s if is_fenced else RETRY_MIN_S
+        await self._release()
         while True:
-            await asyncio.sleep(wait_s)
+            await self._clock.sleep(wait_s)
             try:
-                await self._open()
+                await self._restore()
                 break
             except (TimeoutError, KafkaError, OSError) as again:
-                wait_s = min(wait_s * 2, RETRY_MOST_S)
-                log.warning("%s: still not (%r); next try in %.1f s", self.name, again, wait_s)
-        self._inbox.clear()
-        reader = self._shared.reader()
-        positions = self._positions()
-        with suppress(IllegalStateError):  # reassigned meanwhile: whoever comes next seeks
-            for tp in self.tps:
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+                log.warning("%s: cannot reopen (%r); retrying in %.1f s", name, again, wait_s)
+        self.buffer.clear()
+        reader = self._reader()
+        positions = self.work.positions
+        with suppress(IllegalStateError):  # reassigned meanwhile: the new assignment seeks
+            for tp in self.work.tps:
                 await reader.seek(tp, positions[tp.topic])

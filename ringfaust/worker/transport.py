@@ -1,16 +1,13 @@
-"""Faust, handing on whole fetches instead of single records.
+"""Faust, delivering whole fetches instead of single records.
 
 Faust stays the frame: membership, assignment, co-partitioning, rebalance, agents, web, CLI, stop.
-Only its road from the consumer to the agent is replaced, for it costs some tasks per record.
-An agent of a `BatchApp` iterates over `Batch`es, and the offsets, the positions to start from and
-the pace of each partition are its `Host`'s affair; Faust commits nothing.
+Only its path from the consumer to the agent is replaced, because it costs some tasks per record.
+An agent of a `BatchApp` iterates over `Batch`es. A `RebalanceListener` decides where each partition
+starts and commits its offsets; Faust commits nothing.
 
-Two loops run: Kafka's client lives in Faust's consumer thread (see `thread`); everything else, the
-host's hooks too, lives in the app's loop.
+Two event loops run: the Kafka client's, in Faust's consumer thread (see `consumer_thread`), and the
+app's, in which everything else runs, the listener too.
 """
-
-# Faust is not followed by mypy, so its classes are Any there.
-# mypy: disallow-subclassing-any=False
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -19,23 +16,22 @@ from typing import Any, ClassVar, Protocol, cast
 import faust
 from aiokafka.errors import ConsumerStoppedError
 from faust.exceptions import Skip
-from faust.tables.manager import TableManager
-from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, AppT, EventT, Message, StreamT, TopicT
 from faust.types.transports import ConsumerT, TransportT
 from mode import CrashingSupervisor, ServiceT
 
 from ringfaust.worker.consumer_thread import Batch, BatchThread, Progress
+from ringfaust.worker.vendor import FaustApp, FaustConsumer
 
-#: What differs from Faust's defaults; each can be overridden in the app's options.
+#: What differs from Faust's defaults. An app's options override each of them.
 DEFAULTS: Mapping[str, Any] = {
     "agent_supervisor": CrashingSupervisor,  # a restarted agent would not see its batch again
     "broker_max_poll_records": 4000,
     "broker_session_timeout": 10.0,
     "broker_heartbeat_interval": 1.0,
     "consumer_auto_offset_reset": "earliest",
-    "stream_wait_empty": False,  # nothing is ever waiting for an ack
+    "stream_wait_empty": False,  # nothing ever waits for an ack
     "table_standby_replicas": 0,
     "topic_disable_leader": True,
     "web_enabled": False,
@@ -43,179 +39,183 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-class Host(Protocol):
-    """Who owns the offsets and the state behind the partitions."""
+class RebalanceListener(Protocol):
+    """Owns the offsets and the state of the assigned partitions."""
 
     async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
-        """Take over `tps`, all we have from now on, and tell the offsets to read them from.
+        """Prepare `tps`, which are now the whole assignment. Returns the offsets to start at.
 
-        No record is handed on before this returns. Partitions left out start at the group's
-        committed offset, read after this returned, or at the earliest one. Cancelled if the
+        No record is delivered before this returns. Partitions left out start at the group's
+        committed offset, read after this returned, or else at the earliest one. Cancelled if the
         partitions are revoked before it is done. An exception stops the worker.
         """
 
     async def on_revoked(self, tps: frozenset[TP]) -> None:
-        """Let go of `tps`: the rebalance, or the stop of the worker, waits for it.
+        """Release `tps`. The rebalance, or the stop of the worker, waits for it.
 
         Their batches are no longer current by then, and none follow.
         """
 
 
-class NoHost:
-    """The host of an app that has none: everything starts at the committed offsets."""
+class NoListener:
+    """The listener of an app that has none: every partition starts at its committed offset."""
 
     async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
-        """Give no positions."""
+        """Return no positions."""
         return {}
 
     async def on_revoked(self, tps: frozenset[TP]) -> None:
-        """Have nothing to let go."""
+        """Nothing to release."""
 
 
-class BatchConsumer(driver.Consumer):
-    """Faust's consumer, reading batches and leaving the offsets to the host.
+class BatchConsumer(FaustConsumer):
+    """Faust's consumer, reading batches and leaving the offsets to the listener.
 
-    Of each partition at most one batch waits to be taken by its agent; the next is fetched
-    meanwhile, but handed on only then.
+    Of each partition at most one batch waits for its agent. The next one is fetched meanwhile, but
+    delivered only when the agent has taken the first.
     """
-
-    _thread: BatchThread
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.host = cast(BatchApp, self.app).host
-        self._held: set[TP] = set()
-        self._halted: set[TP] = set()
-        self._waiting: set[TP] = set()
-        self._given: frozenset[TP] = frozenset()
+        self.listener = cast(BatchApp, self.app).listener
+        self._paused: set[TP] = set()
+        self._paused_until_seek: set[TP] = set()
+        self._waiting_for_agent: set[TP] = set()
+        self._assigned: frozenset[TP] = frozenset()
         self._positions: Mapping[TP, int] = {}
         self._assigning: asyncio.Task[Mapping[TP, int]] | None = None
 
-    # -- what the host calls, in the app's loop
+    # -- called by the listener's tasks, in the app's loop
 
-    def hold(self, tp: TP) -> None:
-        """Ask for no more of `tp`; at most one batch, fetched already, still comes."""
-        self._held.add(tp)
+    def pause(self, tp: TP) -> None:
+        """Stop fetching `tp` until `resume`. One batch that is already fetched may still come."""
+        self._paused.add(tp)
 
-    def go_on(self, tp: TP) -> None:
-        """Ask for `tp` again."""
-        self._held.discard(tp)
-        self._thread.wake()
+    def resume(self, tp: TP) -> None:
+        """Fetch `tp` again."""
+        self._paused.discard(tp)
+        self._batch_thread.wake()
 
-    def halt(self, tp: TP) -> None:
-        """Ask for no more of `tp` before it has been sought, whoever lets it go on."""
-        self._halted.add(tp)
+    def pause_until_seek(self, tp: TP) -> None:
+        """Stop fetching `tp` until `seek`, whatever `resume` does."""
+        self._paused_until_seek.add(tp)
 
     def is_current(self, batch: Batch) -> bool:
-        """Tell whether `batch` was fetched after the last assignment and seek of its partition."""
-        return batch.generation == self._thread.generation(batch.tp)
+        """Whether `batch` was fetched after the last assignment and seek of its partition."""
+        return batch.generation == self._batch_thread.generation(batch.tp)
 
     async def seek(self, partition: TP, offset: int) -> None:
-        """Read `partition` on at `offset`; batches fetched before are no longer current.
+        """Continue to read `partition` at `offset`.
 
-        No such batch reaches an agent any more once this has returned. Raises
-        `aiokafka.errors.IllegalStateError` if the partition is not ours any more.
+        Batches fetched before are no longer current: once this has returned, none of them reaches
+        an agent.
+
+        Raises:
+            aiokafka.errors.IllegalStateError: the partition is no longer assigned.
         """
         try:
-            await self._thread.seek_to({partition: offset})
-        finally:  # also if cancelled, for the thread may have sought
-            self._halted.discard(partition)
-            self._waiting.discard(partition)
-            self._thread.wake()
+            await self._batch_thread.seek_to({partition: offset})
+        finally:  # even if cancelled, because the thread may have sought
+            self._paused_until_seek.discard(partition)
+            self._waiting_for_agent.discard(partition)
+            self._batch_thread.wake()
 
     async def progress(self, tp: TP) -> Progress | None:
-        """How far `tp` has been read; None while it is not ours to read."""
-        return await self._thread.progress(tp)
+        """How far `tp` has been read; None while it is not assigned."""
+        return await self._batch_thread.progress(tp)
 
-    # -- what Faust calls
+    # -- called by Faust
 
-    def _new_consumer_thread(self) -> BatchThread:
-        return BatchThread(self, loop=self.loop, beacon=self.beacon)
+    def new_thread(self) -> BatchThread:
+        """Create the thread that runs the Kafka client."""
+        self._batch_thread = BatchThread(self, loop=self.loop, beacon=self.beacon)
+        return self._batch_thread
 
-    async def _drain_messages(self, fetcher: ServiceT) -> None:
+    async def fetch_loop(self, fetcher: ServiceT) -> None:
+        """Fetch and deliver batches until this consumer or `fetcher` should stop."""
         try:
             while not (self.should_stop or fetcher.should_stop):
                 for batch in await self._next_batches():
-                    await self._hand_on(batch)
+                    await self._deliver(batch)
         except (ConsumerStoppedError, asyncio.CancelledError):
             if not self.app.should_stop:
                 raise
 
     async def perform_seek(self) -> None:
-        """Start reading all partitions at the positions the host gave."""
-        # Faust takes a timeout of its own here for a stop and would hang, so ours is shorter.
+        """Start reading all partitions at the positions that the listener returned."""
+        # Faust treats its own timeout here as a stop and would hang, so ours is shorter.
         async with asyncio.timeout(0.9 * self.app.conf.broker_request_timeout):
-            await self._thread.seek_or_resume(self._given, self._positions)
-        self._waiting.clear()
-        self._halted.clear()
-        self._thread.wake()
+            await self._batch_thread.seek_or_resume(self._assigned, self._positions)
+        self._waiting_for_agent.clear()
+        self._paused_until_seek.clear()
+        self._batch_thread.wake()
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
         """Fetch from `tps` again."""
         super().resume_partitions(tps)
-        self._thread.wake()
+        self._batch_thread.wake()
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Stop the flow, then let the host finish."""
+        """Stop the flow, then let the listener finish."""
         await super().on_partitions_revoked(revoked)
-        await self.give_back()
+        await self.revoke()
 
     async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
-        """Commit nothing: the host does, inside its transactions."""
+        """Commit nothing: the listener's tasks commit, inside their transactions."""
         return False
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """Complain about nothing: a partition may be held for long, and Faust sees no commits."""
+        """Log nothing: a partition may be paused for long, and Faust sees no commits."""
 
-    # -- what the app and its recovery call
+    # -- called by the app and its recovery
 
-    async def take_over(self) -> bool:
-        """Give the assignment to the host; False if it was revoked meanwhile."""
-        self._given = frozenset(self.assignment())
-        if not self._given:
+    async def assign(self) -> bool:
+        """Pass the assignment to the listener; False if it was revoked meanwhile."""
+        self._assigned = frozenset(self.assignment())
+        if not self._assigned:
             return True
-        self._assigning = asyncio.ensure_future(self.host.on_assigned(self._given))
+        self._assigning = asyncio.ensure_future(self.listener.on_assigned(self._assigned))
         await asyncio.wait({self._assigning})
         if self._assigning.cancelled():
             return False
         self._positions = self._assigning.result()
         return True
 
-    async def stop_taking_over(self) -> None:
-        """Break off a `take_over` that is still going on."""
+    async def cancel_assign(self) -> None:
+        """Cancel an `assign` that has not finished."""
         if self._assigning is not None:
             self._assigning.cancel()
             await asyncio.wait({self._assigning})
 
-    async def give_back(self) -> None:
-        """Take the partitions, if there are any, from the host."""
-        await self.stop_taking_over()
-        given, self._given = self._given, frozenset()
-        self._held.clear()
-        if given:
+    async def revoke(self) -> None:
+        """Revoke the assigned partitions, if there are any, from the listener."""
+        await self.cancel_assign()
+        assigned, self._assigned = self._assigned, frozenset()
+        self._paused.clear()
+        if assigned:
             try:
-                await self.host.on_revoked(given)
-            except Exception as exc:  # would only be logged by the Kafka client
+                await self.listener.on_revoked(assigned)
+            except Exception as exc:  # the Kafka client would only log it
                 await self.app.crash(exc)
 
-    def taken(self, batch: Batch) -> bool:
-        """Note that an agent takes `batch`; False if it should not."""
+    def accept(self, batch: Batch) -> bool:
+        """Note that an agent takes `batch`; False if it is stale and must be skipped."""
         current = self.is_current(batch)
         if current:
-            self._waiting.discard(batch.tp)
-            self._thread.wake()
+            self._waiting_for_agent.discard(batch.tp)
+            self._batch_thread.wake()
         return current
 
     async def _next_batches(self) -> list[Batch]:
         if not self.flow_active:
             await self.wait(self.can_resume_flow)
-        wanted = self._active_partitions - self._held - self._halted - self._waiting
-        return await self._thread.fetch(frozenset(wanted))
+        not_wanted = self._paused | self._paused_until_seek | self._waiting_for_agent
+        return await self._batch_thread.fetch(frozenset(self.active_partitions - not_wanted))
 
-    async def _hand_on(self, batch: Batch) -> None:
+    async def _deliver(self, batch: Batch) -> None:
         if not self.is_current(batch):
             return
-        self._waiting.add(batch.tp)
+        self._waiting_for_agent.add(batch.tp)
         self.app.monitor.track_tp_end_offset(batch.tp, self.highwater(batch.tp))
         first = batch.records[0]
         await self.callback(
@@ -241,79 +241,61 @@ class BatchTransport(driver.Transport):
     Consumer: ClassVar[type[ConsumerT]] = BatchConsumer
 
 
-class _Recovery(Recovery):
-    """What Faust runs between an assignment and the first record: here, the host's hook."""
-
-    async def _resume_streams(self, generation_id: int = 0) -> None:
-        current = generation_id == self.app.consumer_generation_id
-        if current and await cast(BatchApp, self.app).reader.take_over():
-            await super()._resume_streams(generation_id)
-
-
-class _NoTables(TableManager):
-    """Faust's table manager, for an app without tables."""
-
-    _recovery: Recovery | None
-
-    @property
-    def recovery(self) -> Recovery:
-        if self._recovery is None:
-            self._recovery = _Recovery(self.app, self, beacon=self.beacon, loop=self.loop)
-        return self._recovery
-
-    async def on_start(self) -> None:
-        # Without Faust's second of waiting for tables to be declared.
-        await self._update_channels()
-        await self.recovery.start()
-
-
-class _Undecoded(faust.Schema[Any, Any]):
+class _Undecoded(faust.Schema):
     """Passes batches as they are."""
 
     def compile(self, app: AppT, **_: Any) -> Any:
-        async def decode(message: Message, *, propagate: bool = False) -> EventT[Any]:
+        async def decode(message: Message, *, propagate: bool = False) -> EventT:
             return app.create_event(message.key, message.value, message.headers, message)
 
         return decode
 
 
-class BatchApp(faust.App):
+class BatchApp(FaustApp):
     """A Faust app whose agents iterate over `Batch`es.
 
-    Takes Faust's settings, of which `DEFAULTS` differ from Faust's own. Set `host` before the
-    app starts. Faust's tables, acks and `exactly_once` have no place here.
+    Takes Faust's settings, with the defaults in `DEFAULTS`. Set `listener` before the app starts.
+    Faust's tables, acks and `exactly_once` cannot be used.
     """
 
-    def __init__(self, id: str, *, host: Host | None = None, **options: Any) -> None:
-        self.host: Host = host or NoHost()
-        super().__init__(id, **{**DEFAULTS, "TableManager": _NoTables, **options})
+    def __init__(
+        self, id: str, *, listener: RebalanceListener | None = None, **options: Any
+    ) -> None:
+        self.listener: RebalanceListener = listener or NoListener()
+        super().__init__(id, **{**DEFAULTS, **options})
 
     @property
     def reader(self) -> BatchConsumer:
-        """The consumer, to hold, go on and seek."""
+        """The consumer, to pause, resume and seek."""
         return cast(BatchConsumer, self.consumer)
 
     def topic(self, *topics: str, **options: Any) -> TopicT:
         """Declare a topic whose agents get batches."""
         return super().topic(*topics, **{**options, "schema": _Undecoded(), "acks": False})
 
-    def stream(self, channel: Any, beacon: Any = None, **options: Any) -> StreamT[Any]:
+    def stream(self, channel: Any, beacon: Any = None, **options: Any) -> StreamT:
         """Stream batches, without those that a seek or a rebalance has made stale."""
         stream = super().stream(channel, beacon, **options)
-        stream.add_processor(self._take)
+        stream.add_processor(self._accept)
         return stream
 
-    def _take(self, value: Any) -> Any:
-        if isinstance(value, Batch) and not self.reader.taken(value):
+    def _accept(self, value: Any) -> Any:
+        if isinstance(value, Batch) and not self.reader.accept(value):
             raise Skip
         return value
 
-    def _new_transport(self) -> TransportT:
+    def new_transport(self) -> TransportT:
+        """Create the transport of the consumer."""
         return BatchTransport(self.conf.broker_consumer, self)
 
-    async def _stop_consumer(self) -> None:
-        if self._consumer is None:
-            return
-        await self.reader.stop_taking_over()
-        await super()._stop_consumer()
-        await self.reader.give_back()
+    async def before_streams_resume(self) -> bool:
+        """Pass the assignment to the listener; False if it was revoked meanwhile."""
+        return await self.reader.assign()
+
+    async def before_consumer_stop(self) -> None:
+        """Cancel an assignment that the listener has not finished."""
+        await self.reader.cancel_assign()
+
+    async def after_consumer_stop(self) -> None:
+        """Revoke the partitions from the listener."""
+        await self.reader.revoke()

@@ -1,4 +1,4 @@
-"""A client of a worker, for tests: sends, says, and reads the replies."""
+"""A client of a worker, for tests: sends messages and commands, and reads the replies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = 2_000
 
 
 class Client:
-    """Sends, says, and reads the replies."""
+    """Sends messages and commands, and reads the replies."""
 
     def __init__(self, app: Application, producer: Any, replies: Any) -> None:
         self._app = app
@@ -30,7 +30,7 @@ class Client:
         self._asked = 0
 
     async def send(self, topic: str, ids: Sequence[str], *queues: str, **more: str) -> None:
-        """A message for each id, to the queues in turn."""
+        """Send a message for each id, to the queues in turn."""
         sent = []
         for number, message in enumerate(ids):
             ours = {"to": queues[number % len(queues)], "ringfaust-id": message, **more}
@@ -39,7 +39,7 @@ class Client:
         await asyncio.gather(*sent)
 
     async def say(self, kind: str, queue: str = "", **fields: Any) -> dict[str, Any]:
-        """A command, and its reply."""
+        """Send a command. Returns its reply."""
         self._asked += 1
         reply = f"reply-{self._asked}"
         about = {"queue": queue} if queue else {}
@@ -48,7 +48,7 @@ class Client:
         return await self.reply_to(reply)
 
     async def reply_to(self, key: str) -> dict[str, Any]:
-        """The next reply under this key; those before it are passed over."""
+        """The next reply with this key; skips the replies before it."""
         async with asyncio.timeout(DEADLINE_S):
             async for record in self._replies:
                 if record.key == key.encode():
@@ -62,7 +62,7 @@ class Client:
         return list((await self.say("list", queue, limit=10_000))["answer"]["ready"])
 
     async def until_ready(self, queue: str, *ids: str) -> None:
-        """Returns when the queue has come to hold just these."""
+        """Wait until exactly these messages are ready in the queue."""
         async with asyncio.timeout(DEADLINE_S):
             while (found := await self.ready(queue)) != list(ids):
                 assert len(found) <= len(ids), found
@@ -84,13 +84,13 @@ def some(letter: str, count: int = MANY) -> list[str]:
 
 
 async def all_came_once(app: Application, client: Client, *queues: str) -> None:
-    """All inputs are read to their end, and accounted for."""
+    """Wait until all inputs are read, then check that the accounts balance."""
     await wait_until_read(app, DEADLINE_S)
     await balanced(app, client, *queues)
 
 
 async def balanced(app: Application, client: Client, *queues: str) -> None:
-    """What has been read is accounted for, and that is all."""
+    """Check that the accounts balance for what has been read."""
     held = {queue: (await client.say("list", queue, limit=10_000))["answer"] for queue in queues}
     proof = await prove(app.worker_config, app.inputs, held)
     assert proof.balanced, proof.words()
@@ -100,7 +100,7 @@ async def balanced(app: Application, client: Client, *queues: str) -> None:
 def application(
     broker: EmbeddedBroker, tmp_path: Path, queues: dict[str, Any], **more: Any
 ) -> Iterator[Application]:
-    """Two topics whose header `to` names the queue, read directly; one for what comes again."""
+    """Two topics read directly, with the queue in header `to`, and one for redriven messages."""
     routes = [
         {"topic": f"{name}-{tmp_path.name}", "queue": "{header:to}", "hop": "never"}
         for name in ("in", "side")

@@ -1,4 +1,4 @@
-"""A producer that is slow at the wrong moment."""
+"""A producer that is slow at a bad moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaProducer
 
 
 def hear_before(producer: AIOKafkaProducer, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let it hear what has become of its transaction before it sends to this topic."""
+    """Let the producer learn that its transaction has ended before it sends to this topic."""
     known = producer.client._wait_on_metadata
 
     async def later(name: str) -> object:

@@ -1,4 +1,4 @@
-"""A store is brought up to date by its changelog, or rebuilt where that would not be safe."""
+"""The changelog brings a store up to date, or the store is rebuilt if that would not be safe."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
+from faust.types import TP
 from rocksdict import Cache
 
-from ringfaust.kafka.transactions import Committer
+from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.worker.changelog import StateLost, replay
+from ringfaust.worker.changelog import StateLost, changelog_consumer, replay
 from ringfaust.worker.store import RocksStore
 from tests.broker.test_commit import new_topics
 
@@ -20,15 +21,21 @@ pytestmark = pytest.mark.kafka
 DAY_MS = 24 * 3600 * 1000
 
 
-async def written(broker: EmbeddedBroker, topic: str, batches: int) -> None:
-    """So many transactions of two rows each: each removes the row of the one before."""
+async def commit_batches(broker: EmbeddedBroker, topic: str, batches: int) -> None:
+    """Commit transactions of two rows each: each deletes the row of the previous one."""
     client = {"bootstrap_servers": broker.bootstrap_servers}
-    committer = Committer(topic, 0, {Role.CHANGELOG: topic}, client, topic)
-    await committer.start()
+    producer = TransactionalProducer(topic, 0, {Role.CHANGELOG: topic}, client, topic)
+    await producer.start()
     for number in range(batches):
         writes = [(b"row-%d" % number, b"x"), (b"row-%d" % (number - 1), None)]
-        await committer.commit({}, writes, {})
-    await committer.stop()
+        await producer.commit({}, writes, {})
+    await producer.stop()
+
+
+async def replay_now(store: RocksStore, topic: str, broker: EmbeddedBroker) -> bool:
+    consumer = changelog_consumer({"bootstrap_servers": broker.bootstrap_servers})
+    now_ms = time.time_ns() // 1_000_000
+    return await replay(store, TP(topic, 0), consumer, now_ms=now_ms, tombstone_ms=7 * DAY_MS)
 
 
 @pytest.fixture
@@ -42,41 +49,38 @@ def rows(store: RocksStore) -> dict[bytes, bytes]:
 
 async def new_changelog(broker: EmbeddedBroker, batches: int) -> str:
     name = (await new_topics(broker, changelog=1 << 20))["changelog"]
-    await written(broker, name, batches)
+    await commit_batches(broker, name, batches)
     return name
 
 
-async def test_a_new_store_gets_all_and_an_old_one_the_rest(
+async def test_a_new_store_gets_everything_and_an_old_one_the_rest(
     broker: EmbeddedBroker, store: RocksStore
 ) -> None:
-    client = {"bootstrap_servers": broker.bootstrap_servers}
     topic = await new_changelog(broker, 5)
-    assert await replay(store, topic, 0, client, 7 * DAY_MS)
+    assert await replay_now(store, topic, broker)
     assert rows(store) == {b"row-4": b"x"}
-    assert store.applied[0] == 15  # the last transaction's marker too
-    await written(broker, topic, 9)
-    assert await replay(store, topic, 0, client, 7 * DAY_MS)
+    assert store.applied[0] == 15  # including the marker of the last transaction
+    await commit_batches(broker, topic, 9)
+    assert await replay_now(store, topic, broker)
     assert rows(store) == {b"row-8": b"x"}
 
 
 async def test_a_store_that_may_have_missed_tombstones_is_not_used(
     broker: EmbeddedBroker, store: RocksStore
 ) -> None:
-    client = {"bootstrap_servers": broker.bootstrap_servers}
     topic = await new_changelog(broker, 5)
     week_ago = time.time_ns() // 1_000_000 - 8 * DAY_MS
     store.apply([(b"row-0", b"x")], 3, week_ago)
-    assert not await replay(store, topic, 0, client, 7 * DAY_MS)
-    store.apply([(b"row-4", b"x"), (b"row-0", None)], 14, week_ago)  # nothing came after it
-    assert await replay(store, topic, 0, client, 7 * DAY_MS)
+    assert not await replay_now(store, topic, broker)
+    store.apply([(b"row-4", b"x"), (b"row-0", None)], 14, week_ago)  # nothing follows it
+    assert await replay_now(store, topic, broker)
 
 
-async def test_a_store_that_is_ahead_is_left_as_it_is(
+async def test_a_store_ahead_of_its_changelog_is_an_error_and_stays_unchanged(
     broker: EmbeddedBroker, store: RocksStore
 ) -> None:
-    client = {"bootstrap_servers": broker.bootstrap_servers}
     topic = await new_changelog(broker, 1)
     store.apply([(b"row-7", b"x")], 50, 1)
-    with pytest.raises(StateLost, match="delete the folder"):
-        await replay(store, topic, 0, client, 7 * DAY_MS)
+    with pytest.raises(StateLost, match="delete the directory"):
+        await replay_now(store, topic, broker)
     assert rows(store) == {b"row-7": b"x"}

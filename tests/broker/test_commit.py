@@ -1,4 +1,4 @@
-"""One transaction for a batch: all of it or nothing, whatever fails."""
+"""A batch is one transaction: all of it is committed or nothing, whatever fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, ProducerFenced
 
-from ringfaust.kafka.transactions import Committer, RecordBatches
+from ringfaust.kafka.transactions import RecordBatches, TransactionalProducer
 from ringfaust.processor.processor import Outputs
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kafka
 
 
 async def new_topics(broker: EmbeddedBroker, **max_bytes: int) -> dict[str, str]:
-    """Topics of one partition by role, each with its largest message."""
+    """Topics of one partition by role, each with a maximum message size."""
     names = {role: f"commit-{role}-{uuid.uuid4().hex[:8]}" for role in max_bytes}
     admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     await admin.start()
@@ -36,7 +36,7 @@ async def new_topics(broker: EmbeddedBroker, **max_bytes: int) -> dict[str, str]
 
 
 async def read_all(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
-    """Values of what was committed."""
+    """The values of the committed records."""
     tp = TopicPartition(topic, 0)
     values: list[bytes | None] = []
     async with AIOKafkaConsumer(
@@ -51,27 +51,27 @@ async def read_all(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
     return values
 
 
-def gathered(committer: Committer, **values: bytes) -> Outputs[RecordBatches]:
+def packed(producer: TransactionalProducer, **values: bytes) -> Outputs[RecordBatches]:
     """One record for each role."""
     outputs: Outputs[RecordBatches] = {}
     for role, value in values.items():
-        outputs[Role(role), None] = committer.gather()
+        outputs[Role(role), None] = producer.new_batches()
         outputs[Role(role), None].append((None, value, []))
     return outputs
 
 
-async def test_a_refused_batch_takes_the_whole_transaction_with_it(broker: EmbeddedBroker) -> None:
+async def test_a_refused_batch_aborts_the_whole_transaction(broker: EmbeddedBroker) -> None:
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20, dispatched=1_000)
     client = {"bootstrap_servers": broker.bootstrap_servers}
-    committer = Committer(names["changelog"], 0, names, client, names["changelog"])
-    await committer.start()
-    outputs = gathered(committer, evicted=b"small", dispatched=b"too large" * 1_000)
+    producer = TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
+    await producer.start()
+    outputs = packed(producer, evicted=b"small", dispatched=b"too large" * 1_000)
     with pytest.raises(KafkaError):
-        await committer.commit(outputs, [(b"row", b"1")], {names["evicted"]: 1})
-    await committer.stop()
+        await producer.commit(outputs, [(b"row", b"1")], {names["evicted"]: 1})
+    await producer.stop()
 
-    again = Committer(names["changelog"], 0, names, client, names["changelog"])
-    await again.start()  # settles what the other left open
+    again = TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
+    await again.start()  # aborts the transaction that the other left open
     try:
         assert await read_all(broker, names["evicted"]) == []
         assert await read_all(broker, names["changelog"]) == []
@@ -80,26 +80,27 @@ async def test_a_refused_batch_takes_the_whole_transaction_with_it(broker: Embed
 
 
 @pytest.mark.parametrize("between", [False, True], ids=["at once", "between two sends"])
-async def test_who_is_fenced_is_told_so(
+async def test_a_fenced_producer_raises_producer_fenced(
     broker: EmbeddedBroker, between: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
     client = {"bootstrap_servers": broker.bootstrap_servers}
     zombie, owner = (
-        Committer(names["changelog"], 0, names, client, names["changelog"]) for _ in "ab"
+        TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
+        for _ in "ab"
     )
     await zombie.start()
-    await zombie.commit(gathered(zombie, evicted=b"x"), [(b"row", b"1")], {names["evicted"]: 1})
+    await zombie.commit(packed(zombie, evicted=b"x"), [(b"row", b"1")], {names["evicted"]: 1})
     await owner.start()
     if between:
         hear_before(zombie._producer, names["changelog"], monkeypatch)
     for _ in range(2):
         with pytest.raises(ProducerFenced):
             await zombie.commit(
-                gathered(zombie, evicted=b"x"), [(b"row", b"zombie")], {names["evicted"]: 2}
+                packed(zombie, evicted=b"x"), [(b"row", b"zombie")], {names["evicted"]: 2}
             )
     await zombie.stop()
-    await owner.commit(gathered(owner, evicted=b"x"), [(b"row", b"2")], {names["evicted"]: 2})
+    await owner.commit(packed(owner, evicted=b"x"), [(b"row", b"2")], {names["evicted"]: 2})
     await owner.stop()
     assert await read_all(broker, names["changelog"]) == [b"1", b"2"]
     assert await read_all(broker, names["evicted"]) == [b"x", b"x"]

@@ -1,4 +1,4 @@
-"""What a new user gets wrong, and what hostile clients send: told clearly, and nothing is lost."""
+"""Mistakes of new users and records of hostile clients: clear errors, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def queues(topic: str) -> dict[str, Any]:
 
 @pytest.fixture
 def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    """With its topics, and no worker yet."""
+    """An application with its topics, and no worker yet."""
     application = Application(
         tmp_path / "app", broker.bootstrap_servers, queues(f"in-{tmp_path.name}"), partitions=1
     )
@@ -44,7 +44,7 @@ def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
 
 
 def refused(app: Application, servers: str | None = None) -> str:
-    """What a worker says that must not start: briefly, within a minute, with exit status 2."""
+    """Start a worker that must refuse to run, with exit status 2. Returns its error message."""
     more = ["--bootstrap-servers", servers] if servers else []
     done = app.run("worker", "--config", app.config_dir, "--data-dir", app.folder / "data", *more)
     assert done.returncode == 2
@@ -55,31 +55,31 @@ def refused(app: Application, servers: str | None = None) -> str:
 # --- before it starts ----------------------------------------------------------------------------
 
 
-def test_no_broker(app: Application) -> None:
-    said = refused(app, NOWHERE)
-    assert f"No Kafka broker answers at {NOWHERE}" in said
-    assert len(said.splitlines()) == 1
+def test_a_missing_broker_is_one_line(app: Application) -> None:
+    message = refused(app, NOWHERE)
+    assert f"No Kafka broker answers at {NOWHERE}" in message
+    assert len(message.splitlines()) == 1
 
 
-def test_a_topic_that_is_missing(app: Application) -> None:
+def test_a_missing_topic_is_named(app: Application) -> None:
     app.write("queues.yaml", queues("odrers"))
     assert "Topic odrers, which a route of queues.yaml reads, is missing" in refused(app)
 
 
-def test_a_wrong_number_of_partitions(app: Application) -> None:
+def test_a_wrong_number_of_partitions_is_explained(app: Application) -> None:
     worker = app.worker_config
     settings = {"application": worker.application, "bootstrap_servers": app.servers}
     app.write("worker.yaml", {**settings, "partitions": 3})
-    said = refused(app)
-    assert "has 1 partition, but `partitions` of worker.yaml is 3" in said
-    assert "hop: always" in said  # for the producer's own topic
+    message = refused(app)
+    assert "has 1 partition, but `partitions` of worker.yaml is 3" in message
+    assert "hop: always" in message  # for the producer's own topic
 
 
-def test_a_bad_configuration(app: Application) -> None:
+def test_a_configuration_error_names_the_file_and_the_setting(app: Application) -> None:
     app.write("queues.yaml", {"routes": [], "queues": {"q": {"ringsize": 5}}})
-    said = refused(app)
-    assert "queues.yaml" in said
-    assert "ring_size" in said
+    message = refused(app)
+    assert "queues.yaml" in message
+    assert "ring_size" in message
     (app.config_dir / "queues.yaml").write_text("queues: [1, 2\n")
     assert "queues.yaml" in refused(app)
 
@@ -88,7 +88,7 @@ def test_a_bad_configuration(app: Application) -> None:
 
 
 class Client:
-    """Writes what it likes, and reads what came of it."""
+    """Writes any bytes, and reads the results."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
@@ -106,7 +106,7 @@ class Client:
     async def send(
         self, value: bytes | None, *headers: tuple[str, bytes | None], to: bytes = QUEUE.encode()
     ) -> str:
-        """A record; where it landed."""
+        """Send a message. Returns its source."""
         return await self._put(self.app.inputs[0], value, [("to", to), *headers])
 
     async def control(self, value: bytes | None) -> str:
@@ -119,7 +119,7 @@ class Client:
         return f"{sent.topic}/{sent.partition}/{sent.offset}"
 
     async def read(self, role: str) -> list[ConsumerRecord[bytes, bytes]]:
-        """All that a topic of ours holds now."""
+        """All records of a ringfaust topic."""
         consumer = AIOKafkaConsumer(
             self.app.topic(role),
             bootstrap_servers=self.app.servers,
@@ -139,7 +139,7 @@ class Client:
         return records
 
     async def dead(self) -> dict[str, dict[str, str]]:
-        """Headers of each dead record, by its source."""
+        """The headers of each dead record, by source."""
         found = {}
         for record in await self.read("dead"):
             headers = {name: (raw or b"").decode(errors="replace") for name, raw in record.headers}
@@ -147,7 +147,7 @@ class Client:
         return found
 
     async def ask(self, **fields: Any) -> dict[str, Any]:
-        """A command, after all that was sent before, and its reply."""
+        """Send a command after everything before it was read. Returns its reply."""
         await wait_until_read(self.app, 30)
         reply = f"reply-{time.monotonic_ns()}"
         await self.control(json.dumps({**fields, "reply": reply}).encode())
@@ -157,7 +157,7 @@ class Client:
         return dict(json.loads(found[0].value or b""))
 
 
-async def test_what_cannot_be_read_stops_nobody(app: Application) -> None:
+async def test_undecodable_and_oversized_records_stop_nothing(app: Application) -> None:
     worker = app.new_worker()
     async with Client(app) as client:
         start = b'{"type":"configure","queue":"q","settings":'
@@ -207,7 +207,7 @@ async def test_what_cannot_be_read_stops_nobody(app: Application) -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 async def test_compressed_records_are_read(app: Application, codec: str) -> None:
-    """By any client: none of Kafka's codecs may need another installation."""
+    """With every codec of Kafka, none of which may need another package."""
     app.new_worker()
     producer = AIOKafkaProducer(bootstrap_servers=app.servers, compression_type=codec)
     await producer.start()
@@ -216,7 +216,7 @@ async def test_compressed_records_are_read(app: Application, codec: str) -> None
     await wait_until_read(app, 30)
 
 
-async def test_a_broker_that_is_away_for_10_s(tmp_path: Path) -> None:
+async def test_a_worker_survives_10_s_without_a_broker(tmp_path: Path) -> None:
     with EmbeddedBroker(data_dir=tmp_path / "kafka") as broker:
         app = Application(tmp_path / "app", broker.bootstrap_servers, queues("in"), partitions=1)
         app.create_topics()
@@ -243,7 +243,7 @@ async def test_a_broker_that_is_away_for_10_s(tmp_path: Path) -> None:
             app.end()
 
 
-async def test_a_worker_stops_while_the_broker_is_away(tmp_path: Path) -> None:
+async def test_a_worker_stops_while_the_broker_is_down(tmp_path: Path) -> None:
     with EmbeddedBroker(data_dir=tmp_path / "kafka") as broker:
         app = Application(tmp_path / "app", broker.bootstrap_servers, queues("in"), partitions=1)
         app.create_topics()
@@ -259,7 +259,7 @@ async def test_a_worker_stops_while_the_broker_is_away(tmp_path: Path) -> None:
             app.end()
 
 
-# --- what somebody deleted -----------------------------------------------------------------------
+# --- what somebody deletes -----------------------------------------------------------------------
 
 
 async def delete_topic(app: Application, name: str) -> None:
@@ -285,7 +285,7 @@ async def work_and_stop(app: Application) -> None:
 
 
 @pytest.mark.parametrize("wiped", [False, True])
-async def test_a_changelog_that_was_deleted(app: Application, wiped: bool) -> None:
+async def test_a_deleted_changelog_stops_the_worker(app: Application, wiped: bool) -> None:
     await work_and_stop(app)
     await delete_topic(app, app.topic("changelog"))
     worker = app.workers[0]
@@ -293,12 +293,12 @@ async def test_a_changelog_that_was_deleted(app: Application, wiped: bool) -> No
         worker.wipe()
     worker.start()
     assert await asyncio.to_thread(worker.wait, 30) != 0
-    said = worker.said()
-    assert ("the changelog was deleted" if wiped else "delete the folder") in said
-    assert said.count("Traceback") == 0, said
+    log = worker.said()
+    assert ("the changelog was deleted" if wiped else "delete the directory") in log
+    assert log.count("Traceback") == 0, log
 
 
-async def test_an_input_that_was_made_anew(app: Application) -> None:
+async def test_a_recreated_input_stops_the_worker(app: Application) -> None:
     await work_and_stop(app)
     await delete_topic(app, app.inputs[0])
     worker = app.workers[0]
@@ -307,7 +307,7 @@ async def test_an_input_that_was_made_anew(app: Application) -> None:
     assert "ends at offset 0, but was read up to 3" in worker.said()
 
 
-async def test_group_offsets_that_were_lost(app: Application) -> None:
+async def test_lost_group_offsets_change_nothing(app: Application) -> None:
     await work_and_stop(app)
     admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
     await admin.start()
@@ -318,7 +318,7 @@ async def test_group_offsets_that_were_lost(app: Application) -> None:
     worker.start()
     async with Client(app) as client:
         source = await client.send(b"one more")
-        await until(lambda: "are ours" in worker.said().rsplit("--- start", 1)[1], 60, "ready")
+        await until(lambda: "assigned:" in worker.said().rsplit("--- start", 1)[1], 60, "ready")
         listed = (await client.ask(type="list", queue=QUEUE))["answer"]
     assert len(listed["ready"]) == 4
     assert listed["ready"][-1] == source

@@ -1,4 +1,4 @@
-"""Full queues on a real worker and broker: who waits, who goes on, and who is told (R60 to R62)."""
+"""Full queues with a real worker and broker: what waits, what passes, what is refused (R60–R62)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
         yield app
 
 
-async def test_what_is_for_a_full_queue_waits_and_nothing_of_it_is_lost(app: Application) -> None:
+async def test_messages_for_a_full_queue_wait_and_none_is_lost(app: Application) -> None:
     into, side, _ = app.inputs
     worker = app.new_worker()
     ids = some("s", 9)
@@ -36,8 +36,10 @@ async def test_what_is_for_a_full_queue_waits_and_nothing_of_it_is_lost(app: App
         await client.send(side, ["beside"], "fast")
         await client.until_ready("slow", *ids[:3])
         await client.until_ready("fast", "beside")
-        told = [(await client.say("list", queue))["answer"]["pulled"] for queue in ("slow", "fast")]
-        assert told == [False, True]
+        pulled = [
+            (await client.say("list", queue))["answer"]["pulled"] for queue in ("slow", "fast")
+        ]
+        assert pulled == [False, True]
         assert worker.stop() == 0
 
         worker.start()
@@ -55,18 +57,18 @@ async def test_what_is_for_a_full_queue_waits_and_nothing_of_it_is_lost(app: App
         assert await client.ready("slow") == ["s8"]
         await all_came_once(app, client, "slow", "fast")
     place = f"{into}, partition 0:"
-    assert f"{place} waits at offset 3, for queue 'slow' is full" in worker.said()
-    assert f"{place} goes on at offset 3, for queue 'slow' is pulled again" in worker.said()
+    assert f"{place} paused at offset 3: queue 'slow' is full" in worker.said()
+    assert f"{place} resumed at offset 3: queue 'slow' accepts messages again" in worker.said()
 
 
-async def test_who_sent_what_is_refused_is_told(app: Application) -> None:
+async def test_a_refused_send_gets_a_reply(app: Application) -> None:
     into = app.inputs[0]
     app.new_worker()
     async with client_of(app) as client:
         await client.send(into, ["first", "second"], "strict")
-        told = await client.reply_to("second")
-        assert (told["ok"], told["reason"]) == (False, "queue_full")
-        assert (told["queue"], told["by"]) == ("strict", f"{into}/0/1")
+        reply = await client.reply_to("second")
+        assert (reply["ok"], reply["reason"]) == (False, "queue_full")
+        assert (reply["queue"], reply["by"]) == ("strict", f"{into}/0/1")
         await client.send(into, ["long"], "strict", a_header_of_mine="longer than all else")
         assert (await client.reply_to("long"))["reason"] == "too_large"
         await client.send(into, ["astray"], "nowhere")
@@ -76,11 +78,11 @@ async def test_who_sent_what_is_refused_is_told(app: Application) -> None:
         await all_came_once(app, client, "strict")
 
 
-async def test_a_limit_that_is_lifted_lets_them_come(app: Application) -> None:
+async def test_lifting_a_limit_lets_the_waiting_messages_in(app: Application) -> None:
     worker = app.new_worker()
     ids = some("s", 50)
     async with client_of(app) as client:
         await client.send(app.inputs[0], ids, "slow")
-        await until(lambda: "'slow' is full" in worker.said(), DEADLINE_S, "it is blocked")
+        await until(lambda: "'slow' is full" in worker.said(), DEADLINE_S, "the topic is paused")
         await client.say("configure", "slow", settings={"max_messages": -1})
         await client.until_ready("slow", *ids)

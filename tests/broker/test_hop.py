@@ -1,4 +1,4 @@
-"""Topics that take the hop: any number of partitions, each record once, whatever is killed."""
+"""Repartitioned topics: any number of partitions, each record once, whatever is killed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from ringfaust.config.topics import check_topics
+from ringfaust.kafka.names import repartition_transactional_id
 from ringfaust.protocol import headers as h
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
@@ -27,7 +28,7 @@ READ_S = 40.0
 
 @pytest.fixture
 def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    """An application of 2 partitions whose topics have 3 and 1, without workers yet."""
+    """An application with 2 partitions whose topics have 3 and 1, without workers yet."""
     three, one = (f"{name}-{tmp_path.name}" for name in ("three", "one"))
     queues = {
         "routes": [
@@ -45,7 +46,7 @@ def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
 
 
 class Events:
-    """The sources of all `added` events, in the order of their partitions."""
+    """The sources of all `added` events, in order within each partition."""
 
     def __init__(self, app: Application) -> None:
         self.added: list[str] = []
@@ -72,11 +73,11 @@ class Events:
                         events = [json.loads(line) for line in lines]
                         self.added += [e["source"] for e in events if e["event"] == "added"]
         except TimeoutError:
-            raise AssertionError(f"only {len(self.added)} were added in time") from None
+            raise AssertionError(f"only {len(self.added)} messages were added in time") from None
 
 
 class Producer:
-    """Writes to the inputs, and knows what it wrote."""
+    """Writes to the inputs, and remembers where."""
 
     def __init__(self, app: Application) -> None:
         self._three, self._one = app.inputs
@@ -91,7 +92,7 @@ class Producer:
         await self._client.stop()
 
     async def burst(self, count: int) -> None:
-        """Half to each topic, for 7 queues each, from all partitions."""
+        """Send half to each topic, for 7 queues each, to all partitions."""
         sent = []
         for number in range(count):
             name, value = b"%d" % (number % 7), b"v%d" % number
@@ -106,7 +107,7 @@ class Producer:
             self.sources.append(f"{record.topic}/{record.partition}/{record.offset}")
 
     async def nonsense(self) -> str:
-        """A key that names no queue; where it is."""
+        """Send a record whose key cannot name a queue. Returns its source."""
         record = await self._client.send_and_wait(self._one, b"nonsense", b"\xff")
         return f"{record.topic}/{record.partition}/{record.offset}"
 
@@ -123,13 +124,13 @@ async def create_topics(app: Application) -> None:
 
 
 def owned(worker: Worker) -> list[str]:
-    """What it said last to be its own."""
-    said = re.findall(r"INFO (.*) are ours", worker.said())
-    return said[-1].split("; ") if said else []
+    """Its last assignment, from its log."""
+    assigned = re.findall(r"INFO assigned: (.*)", worker.said())
+    return assigned[-1].split("; ") if assigned else []
 
 
 async def until_shared(one: Worker, other: Worker) -> None:
-    """Each has some of the four partitions that are forwarded, and one of the queues'."""
+    """Wait until each has one partition, and some of the four that are repartitioned."""
 
     def shared() -> bool:
         return (
@@ -142,7 +143,7 @@ async def until_shared(one: Worker, other: Worker) -> None:
 
 
 async def left_behind(app: Application, worker: Worker) -> int:
-    """How many records are not forwarded of what a dead worker had."""
+    """How many records of a dead worker's partitions have not been repartitioned."""
     places = [name.split(", partition ") for name in owned(worker) if ", partition " in name]
     tps = [TopicPartition(topic, int(number)) for topic, number in places]
     async with AIOKafkaConsumer(
@@ -166,7 +167,7 @@ async def dead_headers(app: Application) -> list[dict[str, Any]]:
     return found
 
 
-async def test_each_record_arrives_once_though_a_worker_is_killed(app: Application) -> None:
+async def test_each_record_arrives_once_although_a_worker_is_killed(app: Application) -> None:
     await create_topics(app)
     victim, other = app.new_worker(), app.new_worker()
     await until_shared(victim, other)
@@ -175,13 +176,13 @@ async def test_each_record_arrives_once_though_a_worker_is_killed(app: Applicati
         await producer.burst(BURST)
         await events.read_until(lambda: len(events.added) >= BURST // 20)
         victim.kill()
-        assert await left_behind(app, victim) > 0  # it was in the middle of it
+        assert await left_behind(app, victim) > 0  # it was killed in the middle
         await producer.burst(BURST // 4)
         victim.start()
         await events.read_until(lambda: len(events.added) >= len(producer.sources))
         await until_shared(victim, other)
 
-        for worker in (victim, other):  # both let go, and one goes on
+        for worker in (victim, other):  # both stop, and one continues
             assert worker.stop() == 0
         await producer.burst(100)
         other.start()
@@ -196,18 +197,17 @@ async def test_each_record_arrives_once_though_a_worker_is_killed(app: Applicati
     assert other.stop() == 0
 
 
-async def test_who_was_fenced_goes_on_behind_what_is_committed(app: Application) -> None:
+async def test_a_fenced_worker_continues_after_what_is_committed(app: Application) -> None:
     await create_topics(app)
     worker = app.new_worker()
-    application, topic = app.worker_config.application, app.inputs[1]
+    topic = app.inputs[1]
+    same_id = repartition_transactional_id(app.worker_config.application, topic, 0)
     async with Producer(app) as producer, Events(app) as events:
         await producer.burst(BURST // 4)
         await events.read_until(lambda: len(events.added) >= BURST // 20)
-        async with AIOKafkaProducer(
-            bootstrap_servers=app.servers, transactional_id=f"{application}-hop/{topic}/0"
-        ):
+        async with AIOKafkaProducer(bootstrap_servers=app.servers, transactional_id=same_id):
             await producer.burst(BURST // 4)
-            await until(lambda: "the commit failed" in worker.said(), 60, "it notices")
+            await until(lambda: "the commit failed" in worker.said(), 60, "the worker is fenced")
         await events.read_until(lambda: len(events.added) >= len(producer.sources))
         assert sorted(events.added) == sorted(producer.sources)
         proof = await prove(app.worker_config, app.inputs)

@@ -1,4 +1,4 @@
-"""Paused pulling on a real worker and broker: what lags stays in Kafka, and comes in order."""
+"""Paused pulling with a real worker and broker: the lag stays in Kafka, in order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import DEADLINE_S, all_came_once, client_of, some
 from tests.chaos.rig import Application, until
@@ -32,7 +33,7 @@ async def app(broker: EmbeddedBroker, tmp_path: Path) -> AsyncIterator[Applicati
     application.end()
 
 
-async def test_it_outlives_restarts_and_other_topics_go_on(app: Application) -> None:
+async def test_a_pause_survives_restarts_and_other_topics_are_still_read(app: Application) -> None:
     into, side, _ = app.inputs
     worker = app.new_worker()
     async with client_of(app) as client:
@@ -50,7 +51,7 @@ async def test_it_outlives_restarts_and_other_topics_go_on(app: Application) -> 
         assert worker.stop() == 0
 
         worker.start()
-        # Time acts, though a topic has not been read to the end that it had at the assignment.
+        # Time advances although a topic has not been read to its end at the assignment.
         await client.until_ready("slow", "late", "first")
         await client.say("attach", "slow", consumer="me", credit=1)
         assert (await client.say("ack", "slow", consumer="me", message="late"))["ok"]
@@ -66,13 +67,13 @@ async def test_it_outlives_restarts_and_other_topics_go_on(app: Application) -> 
         await client.until_ready("slow", "first", *mixed[::2])
         await client.until_ready("fast", *some("s"), "after", *mixed[1::2])
         await all_came_once(app, client, "slow", "fast")
-    said = worker.said()
+    log = worker.said()
     place = f"{into}, partition 0:"
-    assert said.count(f"{place} waits at offset 2, for pulling of queue 'slow' is paused") == 3
-    assert said.count(f"{place} goes on at offset 2, for queue 'slow' is pulled again") == 1
+    assert log.count(f"{place} paused at offset 2: queue 'slow' is paused") == 3
+    assert log.count(f"{place} resumed at offset 2: queue 'slow' accepts messages again") == 1
 
 
-async def test_behind_the_hop_the_hop_topic_waits(app: Application) -> None:
+async def test_the_hop_topic_waits_for_a_paused_queue(app: Application) -> None:
     hopping = app.inputs[2]
     app.new_worker()
     async with client_of(app) as client:
@@ -81,21 +82,23 @@ async def test_behind_the_hop_the_hop_topic_waits(app: Application) -> None:
         await client.send(app.inputs[1], ["direct"], "fast")
         await client.until_ready("fast", "direct")
         assert await client.ready("slow") == []
-        await client.say("delete_queue", "slow")  # what comes then finds it made anew
+        await client.say("delete_queue", "slow")  # the next message recreates it
         await client.until_ready("slow", *some("h", 500)[::2])
         await client.until_ready("fast", "direct", *some("h", 500)[1::2])
         await all_came_once(app, client, "slow", "fast")
 
 
-async def test_a_failed_commit_begins_anew(app: Application) -> None:
+async def test_a_failed_commit_keeps_the_pause(app: Application) -> None:
     into, side, _ = app.inputs
     worker = app.new_worker()
     async with client_of(app) as client:
         await client.say("pause", "slow", what="pulling")
         await client.send(into, some("m"), "slow", "fast")
-        await until(lambda: "waits at offset 0" in worker.said(), DEADLINE_S, "it is blocked")
-        fencing = f"{app.worker_config.application}-0"
-        async with AIOKafkaProducer(bootstrap_servers=app.servers, transactional_id=fencing):
+        await until(
+            lambda: "paused at offset 0" in worker.said(), DEADLINE_S, "the topic is paused"
+        )
+        same_id = partition_transactional_id(app.worker_config.application, 0)
+        async with AIOKafkaProducer(bootstrap_servers=app.servers, transactional_id=same_id):
             await client.send(side, ["a"], "fast")
             await client.until_ready("fast", "a")
         assert "the commit failed" in worker.said()
@@ -105,18 +108,18 @@ async def test_a_failed_commit_begins_anew(app: Application) -> None:
         await all_came_once(app, client, "slow", "fast")
 
 
-async def test_under_load_nothing_is_skipped_and_nothing_comes_twice(app: Application) -> None:
-    """Pauses and resumes fall anywhere between the batches that are on their way."""
+async def test_pausing_under_load_skips_nothing_and_repeats_nothing(app: Application) -> None:
+    """Pauses and resumes fall anywhere between the batches in flight."""
     into = app.inputs[0]
     worker = app.new_worker()
     async with client_of(app) as client:
         ids = some("n", 9_000)
         sending = asyncio.ensure_future(client.send(into, ids, "slow", "fast", "swift"))
-        turn = 0
-        while not sending.done() or turn < 20:
-            turn += 1
+        rounds = 0
+        while not sending.done() or rounds < 20:
+            rounds += 1
             await client.say("pause", "slow", what="pulling")
-            if turn % 3:
+            if rounds % 3:
                 await client.say("pause", "fast", what="pulling")
             await client.say("resume", "slow", what="pulling")
             await client.say("resume", "fast", what="pulling")
@@ -124,4 +127,4 @@ async def test_under_load_nothing_is_skipped_and_nothing_comes_twice(app: Applic
         for number, queue in enumerate(("slow", "fast", "swift")):
             await client.until_ready(queue, *ids[number::3])
         await all_came_once(app, client, "slow", "fast", "swift")
-    assert worker.said().count("goes on at offset") > 1
+    assert worker.said().count("resumed at offset") > 1

@@ -1,4 +1,4 @@
-"""What a restart leaves of transactions and of messages that are not persistent (R81, R82)."""
+"""What a restart keeps of transactions and of non-persistent messages (R81, R82)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tests.chaos.rig import Application
 
 pytestmark = pytest.mark.kafka
 
-FRAGILE = {"ringfaust_delivery_mode": "non_persistent", "body": "the body, and it is long enough"}
+NON_PERSISTENT = {
+    "ringfaust_delivery_mode": "non_persistent",
+    "body": "the body, and it is long enough",
+}
 
 
 @pytest.fixture
@@ -26,8 +29,8 @@ def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
         yield app
 
 
-@pytest.mark.parametrize("disk", ["stays", "is lost"])
-async def test_a_prepared_transaction_survives_and_another_does_not(
+@pytest.mark.parametrize("disk", ["kept", "lost"])
+async def test_a_restart_keeps_a_prepared_transaction_and_rolls_back_an_open_one(
     app: Application, disk: str
 ) -> None:
     into = app.inputs[0]
@@ -44,7 +47,7 @@ async def test_a_prepared_transaction_survives_and_another_does_not(
         await client.until_ready("q", "E")
         assert (await client.say("prepare", xid="x"))["ok"]
         worker.kill()
-        if disk == "is lost":
+        if disk == "lost":
             worker.wipe()
         worker.start()
 
@@ -59,35 +62,35 @@ async def test_a_prepared_transaction_survives_and_another_does_not(
         await all_came_once(app, client, "q")
 
 
-async def test_a_restart_with_its_disk_loses_nothing(app: Application) -> None:
+async def test_a_restart_with_its_disk_loses_no_message(app: Application) -> None:
     worker = app.new_worker()
     async with client_of(app) as client:
-        await client.send(app.inputs[0], ["fragile"], "q", **FRAGILE)
-        await client.until_ready("q", "fragile")
+        await client.send(app.inputs[0], ["volatile"], "q", **NON_PERSISTENT)
+        await client.until_ready("q", "volatile")
         worker.kill()
         worker.start()
-        await client.until_ready("q", "fragile")
+        await client.until_ready("q", "volatile")
 
 
-async def test_what_is_not_persistent_is_lost_with_the_disk_and_counted(app: Application) -> None:
+async def test_non_persistent_messages_are_lost_with_the_disk_and_counted(app: Application) -> None:
     into = app.inputs[0]
     worker = app.new_worker()
     async with client_of(app) as client:
         await client.say("attach", "q", consumer="me", credit=1)
-        await client.send(into, ["held"], "q", **FRAGILE)
-        await client.send(into, ["waits"], "q", **FRAGILE, ringfaust_delay_ms="600000")
-        await client.send(into, ["ready"], "q", **FRAGILE)
+        await client.send(into, ["held"], "q", **NON_PERSISTENT)
+        await client.send(into, ["waits"], "q", **NON_PERSISTENT, ringfaust_delay_ms="600000")
+        await client.send(into, ["ready"], "q", **NON_PERSISTENT)
         await client.send(into, ["stays"], "q")
         await client.until_ready("q", "ready", "stays")
         bodies = [value for value in await changelog(app) if b"long enough" in value]
-        assert bodies == [], "it costs no write of its body"
+        assert bodies == [], "the changelog has the body of a non-persistent message"
         worker.kill()
         worker.wipe()
         worker.start()
-        await client.say("resume", "q", what="dispatch")  # any command that the queue is met by
+        await client.say("resume", "q", what="dispatch")  # any command for the queue
         await client.until_ready("q", "stays")
         assert (await client.counts("q"))["lost"] == 2
-        # Its consumer has it, so it may still be acked; to be handed over again it lacks its body.
+        # The consumer may still ack its message, but without its body it cannot be redelivered.
         await client.say("recover", "q", consumer="me")
         counts = await client.counts("q")
         assert (counts["lost"], counts["delivering"]) == (3, 1)
@@ -102,7 +105,9 @@ async def changelog(app: Application) -> list[bytes]:
     return values
 
 
-async def test_an_address_keeps_its_messages_over_a_lost_disk(app: Application) -> None:
+async def test_an_address_keeps_its_messages_when_the_disk_is_lost(
+    app: Application,
+) -> None:
     into = app.inputs[0]
     worker = app.new_worker()
     async with client_of(app) as client:
@@ -121,16 +126,16 @@ async def test_an_address_keeps_its_messages_over_a_lost_disk(app: Application) 
 
 
 async def dispatched_to(app: Application, consumer: str, count: int) -> list[str]:
-    """The ids of the first messages that a consumer was handed."""
+    """The ids of the first messages dispatched to a consumer."""
     found: list[str] = []
     async with AIOKafkaConsumer(
         app.topic("dispatched"), bootstrap_servers=app.servers, auto_offset_reset="earliest",
         isolation_level="read_committed",
     ) as records:  # fmt: skip
         async for record in records:
-            said = dict(record.headers)
-            if said["ringfaust-consumer"] == consumer.encode():
-                found.append(said["ringfaust-id"].decode())
+            headers = dict(record.headers)
+            if headers["ringfaust-consumer"] == consumer.encode():
+                found.append(headers["ringfaust-id"].decode())
             if len(found) == count:
                 return found
     raise AssertionError

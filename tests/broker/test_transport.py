@@ -41,7 +41,7 @@ class Recorder:
         self.before_revoked: Callable[[], Awaitable[None]] | None = None
         self.on_batch: Callable[[Batch], Awaitable[None]] | None = None
         url = f"kafka://{broker.bootstrap_servers}"
-        self.app = BatchApp(group, broker=url, host=self, **options)
+        self.app = BatchApp(group, broker=url, listener=self, **options)
         self.app.agent(self.app.topic(*topics), name="recorder")(self._agent)
 
     async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
@@ -159,7 +159,7 @@ async def test_a_held_partition_waits_and_the_others_go_on(broker: EmbeddedBroke
     host = Recorder(broker, group(), topic)
 
     async def hold() -> None:
-        host.app.reader.hold(held)
+        host.app.reader.pause(held)
 
     host.before_assigned = hold
     async with host.running():
@@ -167,14 +167,14 @@ async def test_a_held_partition_waits_and_the_others_go_on(broker: EmbeddedBroke
         await fill(broker, free, 5000, 100)
         await until(lambda: len(host.offsets(free)) == 5100)
         assert host.offsets(held) == []
-        host.app.reader.go_on(held)
+        host.app.reader.resume(held)
         await until(lambda: len(host.offsets(held)) == 5000)
-        host.app.reader.hold(held)
+        host.app.reader.pause(held)
         await fill(broker, held, 5000, 100)
         await fill(broker, free, 5100, 100)
         await until(lambda: len(host.offsets(free)) == 5200)
         # One batch may have been on its way when the hold came, but it is in order too.
-        host.app.reader.go_on(held)
+        host.app.reader.resume(held)
         await until(lambda: len(host.offsets(held)) == 5100)
     assert host.offsets(held) == list(range(5100))
     assert host.offsets(free) == list(range(5200))
@@ -192,9 +192,9 @@ async def test_a_held_partition_does_not_slow_the_others(broker: EmbeddedBroker)
 
     async def work(batch: Batch) -> None:
         if batch.tp == busy:
-            host.app.reader.hold(busy)
+            host.app.reader.pause(busy)
         else:
-            host.app.reader.go_on(busy)
+            host.app.reader.resume(busy)
 
     host.on_batch = work
     async with (

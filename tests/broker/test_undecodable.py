@@ -1,4 +1,4 @@
-"""A record that the Kafka client itself cannot decode must not stop a partition."""
+"""A record that the Kafka client itself cannot decode does not stop a partition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka
 
 
 class BadName(str):
-    """Encodes to what is no UTF-8."""
+    """Encodes to bytes that are not UTF-8."""
 
     def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
         return b"\xff\xfe"
@@ -51,7 +51,7 @@ async def _produce(broker: EmbeddedBroker, topic: str, count: int, bad: set[int]
 
 @pytest.fixture(params=[0, 300], ids=lambda latency_ms: f"{latency_ms}ms")
 def latency_ms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each fetch take its time, as if the broker were far away or busy."""
+    """Delay each fetch, as if the broker were far away or busy."""
     fetch = Fetcher._proc_fetch_request
 
     async def later(*args: object) -> object:
@@ -62,7 +62,7 @@ def latency_ms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("latency_ms")
-async def test_it_is_passed_over_and_nothing_else_is(
+async def test_an_undecodable_record_is_skipped_and_nothing_else(
     broker: EmbeddedBroker, topics: tuple[str, str], tmp_path: object
 ) -> None:
     bad_topic, good_topic = topics
@@ -87,7 +87,7 @@ async def test_it_is_passed_over_and_nothing_else_is(
         while sum(map(len, seen.values())) < 4000:
             await asyncio.sleep(0.05)
     await app.stop()
-    # The client cannot read on within a batch, so what stands behind a bad record is passed over.
-    passed_over = {*range(500), *range(700, 1000), 1999}
-    assert seen[TP(bad_topic, 0)] == [(at, at in passed_over) for at in range(2000)]
+    # The client cannot continue within a batch, so the records behind a bad one are skipped too.
+    skipped = {*range(500), *range(700, 1000), 1999}
+    assert seen[TP(bad_topic, 0)] == [(at, at in skipped) for at in range(2000)]
     assert seen[TP(good_topic, 0)] == [(offset, False) for offset in range(2000)]

@@ -1,4 +1,4 @@
-"""A real worker on a real broker: routes, the hop, control and replies, start and stop."""
+"""A real worker with a real broker: routes, the hop, control and replies, start and stop."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Bench:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a worker."""
+        """Start a worker process."""
         words = command or ("-m", "ringfaust", "worker", "--config", str(self.folder))
         environment = os.environ | {"RINGFAUST_CONFIG": str(self.folder)}
         process = subprocess.Popen([sys.executable, *words], env=environment)
@@ -87,7 +87,7 @@ class Bench:
             await reader.stop()
 
     async def send(self, topic: str, value: str, key: str | None = None, **headers: str) -> None:
-        """Produce a message; `_` in a header's name stands for `-`."""
+        """Send a message; `_` in the name of a header becomes `-`."""
         await self.producer.send_and_wait(
             f"{self.name}-{topic}",
             value.encode(),
@@ -96,7 +96,7 @@ class Bench:
         )
 
     async def control(self, key: str, **command: Any) -> dict[str, Any]:
-        """Write a control command with the queue's key, and wait for its reply."""
+        """Send a control command with the queue's key. Returns its reply."""
         reply = uuid.uuid4().hex
         value = json.dumps({**command, "reply": reply}).encode()
         await self.producer.send_and_wait(self.config.topic("control"), value, key.encode())
@@ -124,26 +124,26 @@ def _headers(record: ConsumerRecord) -> dict[str, str]:
     return {name.removeprefix("ringfaust-"): value.decode() for name, value in record.headers}
 
 
-async def test_a_ring_per_key_without_a_hop(bench: Bench) -> None:
+async def test_a_ring_per_key_needs_no_hop(bench: Bench) -> None:
     bench.start()
     for number in range(4):
         await bench.send("keyed", f"v{number}", "d7", colour="blue")
     evicted = await bench.read("evicted", 2)
     assert [record.value for record in evicted] == [b"v0", b"v1"]
-    home = (murmur2(b"d7") & 0x7FFFFFFF) % 3
-    assert {record.partition for record in evicted} == {home}
-    said = _headers(evicted[0])
-    assert said["queue"] == "device.d7"
-    assert said["reason"] == "overflow"
-    assert said["cause"] == f"{bench.name}-keyed/{home}/2"
-    assert said["source"] == f"{bench.name}-keyed/{home}/0"
-    assert (said["ring-size"], said["ready"], said["colour"]) == ("2", "2", "blue")
+    partition = (murmur2(b"d7") & 0x7FFFFFFF) % 3
+    assert {record.partition for record in evicted} == {partition}
+    headers = _headers(evicted[0])
+    assert headers["queue"] == "device.d7"
+    assert headers["reason"] == "overflow"
+    assert headers["cause"] == f"{bench.name}-keyed/{partition}/2"
+    assert headers["source"] == f"{bench.name}-keyed/{partition}/0"
+    assert (headers["ring-size"], headers["ready"], headers["colour"]) == ("2", "2", "blue")
     listing = await bench.control("d7", type="list", queue="device.d7")
-    assert listing["answer"]["ready"] == [f"{bench.name}-keyed/{home}/{n}" for n in (2, 3)]
+    assert listing["answer"]["ready"] == [f"{bench.name}-keyed/{partition}/{n}" for n in (2, 3)]
     assert listing["answer"]["counts"]["evicted"] == 2
 
 
-async def test_the_hop_brings_a_queue_into_one_partition(bench: Bench) -> None:
+async def test_the_hop_brings_all_messages_of_a_queue_to_one_partition(bench: Bench) -> None:
     bench.start()
     for number in range(6):
         await bench.producer.send_and_wait(
@@ -151,8 +151,8 @@ async def test_the_hop_brings_a_queue_into_one_partition(bench: Bench) -> None:
             headers=[("to", b"a"), ("ringfaust-id", b"m%d" % number)],
         )  # fmt: skip
     evicted = await bench.read("evicted", 4)
-    home = (murmur2(b"far.a") & 0x7FFFFFFF) % 3
-    assert {record.partition for record in evicted} == {home}
+    partition = (murmur2(b"far.a") & 0x7FFFFFFF) % 3
+    assert {record.partition for record in evicted} == {partition}
     sources = {_headers(record)["source"].rsplit("/", 2)[0] for record in evicted}
     assert sources == {f"{bench.name}-any"}
     listing = await bench.control("far.a", type="list", queue="far.a")
@@ -161,14 +161,14 @@ async def test_the_hop_brings_a_queue_into_one_partition(bench: Bench) -> None:
     assert listing["answer"]["counts"]["added"] == 6
 
 
-async def test_a_managed_window_and_settles_by_plain_control(bench: Bench) -> None:
+async def test_a_window_dispatches_without_a_consumer_and_control_settles(bench: Bench) -> None:
     bench.start()
     for number in range(5):
         await bench.send("any", f"v{number}", "one key", to="open", ringfaust_id=f"m{number}")
     dispatched = await bench.read("dispatched", 3)
     assert [_headers(record)["id"] for record in dispatched] == ["m0", "m1", "m2"]
-    said = _headers(dispatched[0])
-    assert (said["consumer"], said["attempt"], said["handovers"]) == ("@window", "1", "1")
+    headers = _headers(dispatched[0])
+    assert (headers["consumer"], headers["attempt"], headers["handovers"]) == ("@window", "1", "1")
     settle = {"queue": "far.open", "consumer": "@window"}
     assert (await bench.control("far.open", type="ack", message="m0", **settle))["ok"]
     again = await bench.control("far.open", type="ack", message="m0", **settle)
@@ -195,7 +195,7 @@ async def test_state_and_time_survive_a_graceful_restart(bench: Bench) -> None:
     assert [record.value for record in dispatched] == [b"now", b"more", b"late"]
 
 
-async def test_time_acts_by_itself(bench: Bench) -> None:
+async def test_messages_expire_and_consumers_time_out_without_new_records(bench: Bench) -> None:
     bench.start()
     await bench.send("keyed", "soon gone", "k", ringfaust_ttl_ms="300")
     dead = await bench.read("dead", 1)
@@ -217,7 +217,7 @@ async def _event(bench: Bench, kind: str, holds: Any) -> dict[str, Any]:
     raise AssertionError
 
 
-async def test_faust_own_command_line_starts_it_too(bench: Bench) -> None:
+async def test_the_command_line_of_faust_starts_a_worker(bench: Bench) -> None:
     bench.start("-m", "faust", "-A", "ringfaust.worker.faust_app", "worker", "--without-web")
     for number in range(3):
         await bench.send("keyed", f"v{number}", "k")

@@ -181,18 +181,19 @@ MUTANTS = [
            "consumer.seek(tp, start)", "consumer.seek(tp, start + 1)"),
     Mutant("forward again", "R101: a forwarder goes on behind what was committed",
            "worker/repartition.py",
-           "max(self._begin, committed.get(self._route.topic, 0))", "self._begin"),
+           "max(self._start, committed.get(self._route.topic, 0))", "self._start"),
     Mutant("passed over is lost", "R90: what stood behind a paused queue comes when it is resumed",
            "worker/pausing.py",
            "            await self._reader().seek(TP(topic, self._number), offset)\n",
            "            pass\n"),
     Mutant("store before the commit", "R101: the store never runs ahead of the changelog",
-           "worker/partition.py",
-           "        end = await self._committer.commit(outputs, writes.changelog, offsets)\n",
-           "        self._store.apply(writes.store, self._store.applied[0], wall_ms)\n"
-           "        end = await self._committer.commit(outputs, writes.changelog, offsets)\n"),
+           "worker/task.py",
+           "        end = await self._producer.commit(outputs, writes.changelog, offsets)\n",
+           "        if self._store is not None:\n"
+           "            self._store.apply(writes.store, self._store.applied[0], wall_ms)\n"
+           "        end = await self._producer.commit(outputs, writes.changelog, offsets)\n"),
     Mutant("time before the log", "architecture 4: no tick before the old log was read",
            "worker/partition.py",
-           "if self._ends is not None or self._shared.processor_config.log_is_clock:",
-           "if self._shared.processor_config.log_is_clock:"),
+           "if self._ends is not None or self._context.processor_config.log_is_clock:",
+           "if self._context.processor_config.log_is_clock:"),
 ]  # fmt: skip

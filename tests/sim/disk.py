@@ -22,7 +22,7 @@ class _Database:
 
 
 class Disk:
-    """One worker's. It stands in for the block cache, which is how a store gets at it."""
+    """The databases of one worker."""
 
     def __init__(self) -> None:
         self._databases: dict[Path, _Database] = {}
@@ -50,12 +50,12 @@ class Disk:
 
 
 class VirtualStore:
-    """Stands for `RocksStore`."""
+    """A `PartitionStore` on a virtual disk."""
 
-    def __init__(self, path: Path, cache: Disk) -> None:
+    def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
-        self._disk = cache
-        self._database = cache.database(path)
+        self._disk = disk
+        self._database = disk.database(path)
         assert not self._database.is_open, f"{path} is open twice"
         self._database.is_open = True
 

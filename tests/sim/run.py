@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tests.sim.host import virtual
 from tests.sim.plan import Plan, random_plan
 from tests.sim.script import STEPS, Script, Step
 from tests.sim.world import World
@@ -39,14 +38,13 @@ def play(plan: Plan, steps: Sequence[Step]) -> World:
         Wrong: the topics do not say what the contract promises.
         Exception: what a worker died of.
     """
-    with virtual(plan):
-        world = World(plan)
-        try:
-            for step in steps:
-                world.do(step)
-            world.finish()
-        finally:
-            world.close()
+    world = World(plan)
+    try:
+        for step in steps:
+            world.do(step)
+        world.finish()
+    finally:
+        world.close()
     return world
 
 

@@ -11,10 +11,10 @@ from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import OutRecord
 from tests.sim.bookkeeper import Bookkeeper
 from tests.sim.broker import Broker, Transaction
-from tests.sim.host import TOMBSTONE_MS, Unit, Worker, units
 from tests.sim.plan import CREATED, MEMBERS, PARTITIONS, Plan, home
 from tests.sim.replay import check_replay
 from tests.sim.script import TOPICS, WORKERS, Step
+from tests.sim.worker import TOMBSTONE_MS, Unit, Worker, units
 
 START_MS = 1_000_000
 _ALL = 10_000
@@ -32,7 +32,7 @@ class World:
         self.plan = plan
         self.broker = Broker(START_MS)
         self.journals: dict[int, list[tuple[Any, ...]]] = {}
-        """By partition: what was done and committed, see `host.JournalRoad`."""
+        """By partition: what was done and committed, see `worker.JournalProcessor`."""
         self._workers = [
             Worker(f"worker-{number}", self.broker, plan, self.journals)
             for number in range(WORKERS)
@@ -134,15 +134,15 @@ class World:
 
     def _give(self, unit: Unit, number: int) -> None:
         worker = self._workers[number]
-        worker.hand_over(unit)  # what it may still have of it, from before
-        worker.take_over(unit)
+        worker.revoke(unit)  # it may still have it from before
+        worker.assign(unit)
         self._owners[unit] = number
 
     def _do_assign(self, index: int, number: int, how: str) -> None:
         unit = self._units[index]
         before = self._owners.pop(unit, None)
         if before is not None and how == "clean":
-            self._workers[before].hand_over(unit)
+            self._workers[before].revoke(unit)
         self._give(unit, number)
 
     def _do_crash(self, number: int, disk: str) -> None:
@@ -159,27 +159,27 @@ class World:
         unit = self._units[index]
         worker = self._worker(unit)
         for topic, most in fetches:
-            worker.fetch(unit, unit.hopping or topic, most)
-        worker.turn(unit)
-        worker.land(unit, stages)
+            worker.fetch(unit, unit.repartitioned or topic, most)
+        worker.cycle(unit)
+        worker.drive_commit(unit, stages)
 
     def _do_fetch(self, index: int, topic: str, most: int, again: int) -> None:
         unit = self._units[index]
-        self._worker(unit).fetch(unit, unit.hopping or topic, most, again)
+        self._worker(unit).fetch(unit, unit.repartitioned or topic, most, again)
 
     def _do_turn(self, index: int) -> None:
         unit = self._units[index]
-        self._worker(unit).turn(unit)
+        self._worker(unit).cycle(unit)
 
     def _do_land(self, index: int, stages: int, fails: bool) -> None:
         unit = self._units[index]
-        self._worker(unit).land(unit, stages, fails=fails)
+        self._worker(unit).drive_commit(unit, stages, fails=fails)
 
     def _zombies(self) -> list[tuple[Worker, Unit]]:
         return [
             (worker, unit)
             for number, worker in enumerate(self._workers)
-            for unit in sorted(worker.loops)
+            for unit in sorted(worker.drivers)
             if self._owners.get(unit) != number
         ]
 
@@ -188,16 +188,16 @@ class World:
         for worker, unit in self._zombies():
             if what == "work":
                 for topic in TOPICS:
-                    worker.fetch(unit, unit.hopping or topic, 5)
+                    worker.fetch(unit, unit.repartitioned or topic, 5)
             if what != "land":
-                worker.turn(unit)
-            worker.land(unit, 3)
+                worker.cycle(unit)
+            worker.drive_commit(unit, 3)
 
     def _do_advance(self, wait_ms: int) -> None:
         self.broker.now_ms += wait_ms
 
     def _do_skew(self, number: int, skew_ms: int) -> None:
-        self._workers[number].skew_ms = skew_ms
+        self._workers[number].clock.skew_ms = skew_ms
 
     def _do_compact(self, number: int) -> None:
         self.broker.log("changelog", number).compact(self.broker.now_ms, TOMBSTONE_MS)
@@ -229,15 +229,15 @@ class World:
 
     def _settle_down(self) -> None:
         for worker, unit in self._zombies():
-            worker.hand_over(unit)
+            worker.revoke(unit)
         before = None
         for _ in range(_PATIENCE):
             for index, unit in enumerate(self._units):
-                topics = [unit.hopping] if unit.hopping else TOPICS
+                topics = [unit.repartitioned] if unit.repartitioned else TOPICS
                 for _ in range(2):
                     self._do_work(index, [(topic, _ALL) for topic in topics], 3)
             now = [log.next_offset() for log in self.broker.all_logs()]
-            if now == before and all(self._worker(unit).rests(unit) for unit in self._units):
+            if now == before and all(self._worker(unit).is_idle(unit) for unit in self._units):
                 return
             before = now
         raise AssertionError("the workers do not come to rest")

@@ -25,7 +25,7 @@ from ringfaust.kafka.names import (
     worker_group,
 )
 from ringfaust.kafka.offsets import group_offsets
-from ringfaust.kafka.transactions import Committer
+from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.processor.processor import POSITIONS_KEY, read_positions
 from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import read_topics
@@ -223,7 +223,9 @@ async def _write(
         writes: list[tuple[bytes, bytes | None]] = [(key, None) for key in gone]
         positions = read_positions(dict(kept).get(POSITIONS_KEY))
         name = partition_transactional_id(worker.application, partition)
-        committer = Committer(worker.application, partition, topics, worker.client_options(), name)
+        committer = TransactionalProducer(
+            worker.application, partition, topics, worker.client_options(), name
+        )
         await committer.start()
         try:
             await committer.commit({}, [*writes, *kept], positions)
@@ -234,7 +236,9 @@ async def _write(
 async def _commit_forwarded(worker: WorkerConfig, offsets: Mapping[str, Mapping[str, int]]) -> None:
     for topic, partition, at in _flat(offsets):
         name = repartition_transactional_id(worker.application, topic, partition)
-        committer = Committer(worker.application, partition, {}, worker.client_options(), name)
+        committer = TransactionalProducer(
+            worker.application, partition, {}, worker.client_options(), name
+        )
         await committer.start()
         try:
             await committer.commit({}, [], {topic: at})

@@ -1,4 +1,4 @@
-"""Records packed as they come, without a broker."""
+"""Records are packed into batches as they are added, without a broker."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def records_of(builder: Any) -> list[Any]:
     return list(DefaultRecordBatch(bytes(builder._build())))
 
 
-def test_the_time_is_that_of_the_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_has_the_time_of_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
-    packed = batches(1 << 20)  # made when the last batch left; then nothing came for long
+    packed = batches(1 << 20)  # created long before its first record
     monkeypatch.setattr(time, "time_ns", lambda: 9_000_000_000_000)
     packed.append((b"k", b"v", [("h", b"x")]))
     (record,) = records_of(packed.builders[0])
@@ -30,7 +30,7 @@ def test_the_time_is_that_of_the_first_record(monkeypatch: pytest.MonkeyPatch) -
     assert (record.key, record.value, list(record.headers)) == (b"k", b"v", [("h", b"x")])
 
 
-def test_what_does_not_fit_goes_into_a_further_batch() -> None:
+def test_records_that_do_not_fit_go_into_another_batch() -> None:
     packed = batches(200)
     values = [b"%d" % number * 50 for number in range(5)]
     for value in values:

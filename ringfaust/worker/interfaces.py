@@ -1,0 +1,171 @@
+"""What a task needs from its surroundings: a clock, a store, a producer and a consumer.
+
+The worker implements these over asyncio, RocksDB and Kafka. The simulator in `tests/sim` implements
+them over plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from aiokafka import ConsumerRecord, TopicPartition
+from faust.types import TP
+
+from ringfaust.kafka.transactions import RecordBatches
+from ringfaust.processor.processor import Outputs
+from ringfaust.processor.row_store import KeyValue
+from ringfaust.worker.consumer_thread import Batch, Progress
+
+
+class WorkerClock(Protocol):
+    """The only source of time for tasks."""
+
+    def wall_ms(self) -> int:
+        """The time in ms since 1970."""
+
+    def monotonic_s(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
+        """Raise TimeoutError in the block after `seconds`; None: never."""
+
+
+class PartitionStore(KeyValue, Protocol):
+    """The state of one partition on disk."""
+
+    path: Path
+
+    @property
+    def applied(self) -> tuple[int, int]:
+        """The changelog offset after the last applied row, and when the changelog ended there.
+
+        The offset is 0 for a new store. The time is in ms since 1970.
+        """
+
+    def apply(
+        self, writes: Iterable[tuple[bytes, bytes | None]], next_offset: int, now_ms: int
+    ) -> None:
+        """Put and delete rows in order, and store `applied` with them, atomically."""
+
+    def close(self) -> None:
+        """Close it."""
+
+    def wipe(self) -> None:
+        """Close it and delete its files."""
+
+
+class TaskProducer(Protocol):
+    """The transactional producer of one task."""
+
+    async def start(self) -> None:
+        """Connect, fence an earlier owner, and settle the transaction that it left open."""
+
+    async def stop(self) -> None:
+        """Disconnect."""
+
+    def new_batches(self) -> RecordBatches:
+        """An empty container for the records of one topic."""
+
+    async def commit(
+        self,
+        outputs: Outputs[RecordBatches],
+        writes: Sequence[tuple[bytes, bytes | None]],
+        offsets: Mapping[str, int],
+    ) -> int:
+        """Commit everything in one transaction. Returns the changelog offset after `writes`."""
+
+
+class ChangelogConsumer(Protocol):
+    """The part of `AIOKafkaConsumer` that replays a changelog."""
+
+    async def start(self) -> None:
+        """Connect."""
+
+    async def stop(self) -> None:
+        """Disconnect."""
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Choose what to read."""
+
+    async def beginning_offsets(
+        self, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each."""
+
+    async def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last committed record of each."""
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read from there."""
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The next offset to read."""
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
+        """The next records."""
+
+
+class InputReader(Protocol):
+    """The part of `BatchConsumer` that tasks use."""
+
+    def pause(self, tp: TP) -> None:
+        """Stop fetching `tp` until `resume`. One batch that is already fetched may still come."""
+
+    def resume(self, tp: TP) -> None:
+        """Fetch `tp` again."""
+
+    def pause_until_seek(self, tp: TP) -> None:
+        """Stop fetching `tp` until `seek`, whatever `resume` does."""
+
+    async def seek(self, partition: TP, offset: int) -> None:
+        """Continue at `offset`. Batches fetched before are no longer current.
+
+        Raises:
+            aiokafka.errors.IllegalStateError: the partition is no longer assigned.
+        """
+
+    def is_current(self, batch: Batch) -> bool:
+        """Whether `batch` was fetched after the last assignment and seek of its partition."""
+
+    async def progress(self, tp: TP) -> Progress | None:
+        """How far `tp` has been read; None if it is not assigned."""
+
+
+class CommitSlot(Protocol):
+    """Runs commits, at most one at a time."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a submitted commit has ended that nobody has waited for."""
+
+    def submit(self, commit: Coroutine[Any, Any, None], on_done: Callable[[], None]) -> None:
+        """Start a commit. Calls `on_done` when it has ended."""
+
+    async def wait(self) -> None:
+        """Wait until no commit is in flight. Raises the error of the last one, once."""
+
+    async def cancel(self) -> None:
+        """Abandon the commit in flight."""
+
+
+class Bounds(NamedTuple):
+    """The committed log of a topic's partition as it is now."""
+
+    begin: int
+    """The first offset that still exists."""
+    end: int
+    """The offset after the last committed record."""
+
+
+GroupOffsets = Callable[[Iterable[TP]], Awaitable[Mapping[TP, int]]]
+"""Reads the offsets that the consumer group has committed."""
+ReadBounds = Callable[[Iterable[TP]], Awaitable[Mapping[TP, Bounds]]]
+"""Reads the bounds of each partition."""

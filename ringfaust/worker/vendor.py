@@ -1,0 +1,181 @@
+"""Every private API of Faust, mode and aiokafka that the worker uses, behind public names.
+
+A private API may change in any release, so it appears here and nowhere else in `ringfaust.worker`
+(`ringfaust.kafka.vendor` does the same for the producer). `tests/worker/test_vendor.py` pins each
+name below: its signature and the behaviour that we rely on. `pyproject.toml` admits patch releases
+only.
+
+Faust 0.15:
+
+- `Consumer._new_consumer_thread`, `Consumer._drain_messages`: overridden, to fetch whole batches.
+- `Consumer._active_partitions`: the assigned partitions that Faust has not paused.
+- `AIOKafkaConsumerThread.__post_init__`, `on_start`, `on_thread_stop`: extended.
+- `AIOKafkaConsumerThread._create_worker_consumer`: overridden, to choose the client's options.
+- `AIOKafkaConsumerThread._ensure_consumer`, `_assignor`: the Kafka client, and its assignor.
+- `Recovery._resume_streams`: overridden, to call the application between a rebalance and the
+  first record.
+- `TableManager._recovery`, `TableManager._update_channels`: a table manager without tables.
+- `App._new_transport`, `App._stop_consumer`, `App._consumer`: overridden, to use our transport and
+  to stop in order.
+
+aiokafka 0.14:
+
+- `AIOKafkaConsumer._fetcher`, `Fetcher._prefetch_backoff`: how long records that nobody asks for
+  keep the client from fetching others.
+- Local variables of `Fetcher.fetched_records`, `FetchResult.getall` and
+  `PartitionRecords._unpack_records`: what `getmany` had read when it met a header that it cannot
+  decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from traceback import walk_tb
+from typing import Any, NamedTuple, cast
+
+import faust
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from faust.tables.manager import TableManager
+from faust.tables.recovery import Recovery
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+from faust.types.transports import TransportT
+from mode import ServiceT
+
+
+class FaustConsumer(driver.Consumer):
+    """Faust's consumer, with hooks for its thread and its fetch loop."""
+
+    def new_thread(self) -> FaustConsumerThread:
+        """Create the thread that runs the Kafka client. Called once, by the constructor."""
+        raise NotImplementedError
+
+    async def fetch_loop(self, fetcher: ServiceT) -> None:
+        """Fetch and deliver records until this consumer or `fetcher` should stop."""
+        raise NotImplementedError
+
+    @property
+    def active_partitions(self) -> Set[TP]:
+        """The assigned partitions that Faust has not paused."""
+        return self._active_partitions
+
+    def _new_consumer_thread(self) -> driver.AIOKafkaConsumerThread:
+        return self.new_thread()
+
+    async def _drain_messages(self, fetcher: ServiceT) -> None:
+        await self.fetch_loop(fetcher)
+
+
+class FaustConsumerThread(driver.AIOKafkaConsumerThread):
+    """Faust's consumer thread, with a hook for the Kafka client."""
+
+    def new_kafka_consumer(self, transport: driver.Transport, assignor: object) -> AIOKafkaConsumer:
+        """Create the Kafka client, not started. Called in the thread, once."""
+        raise NotImplementedError
+
+    @property
+    def kafka_consumer(self) -> AIOKafkaConsumer:
+        """The Kafka client.
+
+        Raises:
+            faust.exceptions.ConsumerNotStarted: the thread has not started yet.
+        """
+        return self._ensure_consumer()
+
+    def set_prefetch_backoff(self, seconds: float) -> None:
+        """Set how long unrequested records keep the client from fetching from their broker."""
+        self.kafka_consumer._fetcher._prefetch_backoff = seconds  # noqa: SLF001
+
+    def _create_worker_consumer(self, transport: driver.Transport) -> AIOKafkaConsumer:
+        self._assignor = self.app.assignor
+        return self.new_kafka_consumer(transport, self._assignor)
+
+
+class FaustApp(faust.App):
+    """A Faust app without tables, with hooks for its transport, rebalance and stop."""
+
+    def __init__(self, id: str, **options: Any) -> None:
+        super().__init__(id, **{"TableManager": _NoTables, **options})
+
+    def new_transport(self) -> TransportT:
+        """Create the transport of the consumer."""
+        raise NotImplementedError
+
+    async def before_streams_resume(self) -> bool:
+        """Prepare the assigned partitions, before their first record.
+
+        Returns:
+            False if the partitions were revoked meanwhile. The streams then stay paused.
+        """
+        raise NotImplementedError
+
+    async def before_consumer_stop(self) -> None:
+        """Called before a consumer that exists is stopped."""
+
+    async def after_consumer_stop(self) -> None:
+        """Called after a consumer that exists has been stopped."""
+
+    def _new_transport(self) -> TransportT:
+        return self.new_transport()
+
+    async def _stop_consumer(self) -> None:
+        if self._consumer is None:
+            return
+        await self.before_consumer_stop()
+        await super()._stop_consumer()
+        await self.after_consumer_stop()
+
+
+class _AppRecovery(Recovery):
+    """Faust's recovery, which runs between an assignment and the first record."""
+
+    async def _resume_streams(self, generation_id: int = 0) -> None:
+        is_current = generation_id == self.app.consumer_generation_id
+        if is_current and await cast(FaustApp, self.app).before_streams_resume():
+            await super()._resume_streams(generation_id)
+
+
+class _NoTables(TableManager):
+    """Faust's table manager, for an app without tables."""
+
+    @property
+    def recovery(self) -> Recovery:
+        if self._recovery is None:
+            self._recovery = _AppRecovery(self.app, self, beacon=self.beacon, loop=self.loop)
+        return self._recovery
+
+    async def on_start(self) -> None:
+        # Faust waits a second here, for tables to be declared.
+        await self._update_channels()
+        await self.recovery.start()
+
+
+class FailedFetch(NamedTuple):
+    """What `getmany` had read when it failed to decode a record."""
+
+    fetched: dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]
+    """Records that it had already taken from the client's buffer."""
+    tp: TopicPartition
+    """The partition with the record that it cannot decode."""
+    first_offset: int
+    """The offset of that record."""
+    next_offset: int
+    """The offset after the record batch that contains it."""
+
+
+def failed_fetch(error: UnicodeDecodeError) -> FailedFetch:
+    """Recover what `getmany` had read, from the frames of the error that it raised.
+
+    Raises:
+        UnicodeDecodeError: `error` itself, if the frames are not as expected.
+    """
+    variables = {frame.f_code.co_name: frame.f_locals for frame, _ in walk_tb(error.__traceback__)}
+    try:
+        others = variables["fetched_records"]["drained"]
+        records = variables["getall"]["ret_list"]
+        unpacking = variables["_unpack_records"]
+        tp, batch = unpacking["tp"], unpacking["next_batch"]
+        first_offset = unpacking["self"].next_fetch_offset
+    except (KeyError, AttributeError):
+        raise error from None
+    return FailedFetch({**others, tp: records}, tp, first_offset, batch.next_offset)

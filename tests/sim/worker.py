@@ -1,0 +1,362 @@
+"""Workers that are driven by hand: no event loop, no threads, no sleeps.
+
+Tasks, processor, input buffer, pausing, replay and start positions are the worker's own. They get
+the virtual clock, store, producer and consumer as arguments; nothing is patched. A commit stops at
+each `Pause` until it is driven on, fails, or is lost in a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aiokafka.errors import KafkaConnectionError, KafkaError
+from faust.types import TP
+
+from ringfaust.core.state import State
+from ringfaust.processor.processor import Processor, Writes
+from ringfaust.processor.row_store import ByteStore
+from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.routes import Route
+from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.partition import PartitionWork, partition_task
+from ringfaust.worker.repartition import repartition_task
+from ringfaust.worker.task import Task, TaskSettings
+from tests.sim.broker import Broker
+from tests.sim.disk import Disk, VirtualStore
+from tests.sim.kafka import (
+    Journal,
+    Reader,
+    VirtualConsumer,
+    VirtualProducer,
+    virtual_group_offsets,
+)
+from tests.sim.plan import PARTITIONS, TOPICS, Plan
+from tests.sim.queue_book import demand
+
+TOMBSTONE_MS = 3_600_000
+_FENCED_WAIT_S = 60.0
+"""A task that sleeps that long is fenced: it continues at the next cycle of the script."""
+
+
+class Sleep:
+    """Yielded by a coroutine that waits for time to pass."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __await__(self) -> Generator[Sleep, None, None]:
+        yield self
+
+
+class VirtualClock:
+    """A worker's clock: the broker's, with an error."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.skew_ms = 0
+        """How far it is ahead of the broker's."""
+
+    def wall_ms(self) -> int:
+        return self._broker.now_ms + self.skew_ms
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        await Sleep(seconds)
+
+    def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
+        return nullcontext()
+
+
+class JournalProcessor(Processor[Any]):
+    """Notes what it was given, so that an uninterrupted run can do the same."""
+
+    def __init__(self, journal: Journal, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._journal = journal
+        self._done: list[tuple[Any, ...]] = []
+        journal.processor = self
+        journal.pending = []
+
+    def take(self, records: Iterable[InRecord], wall_ms: int) -> list[InRecord]:
+        records = list(records)
+        left = super().take(records, wall_ms)
+        skipped = {id(record) for record in left}
+        taken = [record for record in records if id(record) not in skipped]
+        self._done.append(("take", taken, wall_ms))
+        return left
+
+    def tick(self, wall_ms: int) -> None:
+        unread = self._journal.old_log
+        demand(not unread, "a tick before the log of the assignment was read:", unread)
+        super().tick(wall_ms)
+        self._done.append(("tick", wall_ms))
+
+    def start(self) -> None:
+        super().start()
+        self._done.append(("start",))
+
+    def writes(self) -> Writes:
+        self._journal.pending, self._done = self._done, []
+        return super().writes()
+
+
+class SteppedCommit:
+    """A commit slot whose commit is driven from pause to pause."""
+
+    def __init__(self) -> None:
+        self._commit: Coroutine[Any, Any, None] | None = None
+        self._on_done: Callable[[], None] = lambda: None
+        self._error: KafkaError | None = None
+        self._is_waited_for = True
+
+    @property
+    def is_done(self) -> bool:
+        return self._commit is None and not self._is_waited_for
+
+    def submit(self, commit: Coroutine[Any, Any, None], on_done: Callable[[], None]) -> None:
+        assert self._commit is None, "two commits are in flight"
+        self._commit, self._on_done, self._is_waited_for = commit, on_done, False
+
+    async def wait(self) -> None:
+        while self._commit is not None:
+            self.drive()
+        self._is_waited_for = True
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    async def cancel(self) -> None:
+        self.lose()
+
+    def drive(self, error: Exception | None = None) -> None:
+        """Run the commit to its next pause, or make it fail there."""
+        if self._commit is None:
+            return
+        try:
+            if error is None:
+                self._commit.send(None)
+            else:
+                self._commit.throw(error)
+        except StopIteration:
+            self._end(None)
+        except KafkaError as failed:
+            self._end(failed)
+
+    def _end(self, error: KafkaError | None) -> None:
+        self._commit, self._error = None, error
+        self._on_done()
+
+    def lose(self) -> None:
+        """Drop the commit, as in a crash."""
+        if self._commit is not None:
+            self._commit.close()
+        self._commit, self._error, self._is_waited_for = None, None, True
+
+
+class TaskDriver:
+    """Runs one task by hand: its cycles and its commits, when the script says so."""
+
+    def __init__(self, task: Task, commit: SteppedCommit, reader: Reader, journal: Journal) -> None:
+        self._task = task
+        self._commit = commit
+        self._reader = reader
+        self._journal = journal
+        self._fenced: Coroutine[Any, Any, None] | None = None
+        """The rest of a cycle that waits because its producer was fenced."""
+
+    @property
+    def tps(self) -> frozenset[TP]:
+        return self._task.work.tps
+
+    @property
+    def is_fenced(self) -> bool:
+        return self._fenced is not None
+
+    def open(self) -> Mapping[str, int]:
+        """The unit is assigned."""
+        if isinstance(self._task.work, PartitionWork):
+            self._journal.old_log = {tp.topic: self._reader.last_offset(tp) for tp in self.tps}
+        return self._run(self._task.open(self._reader.bounds(self.tps)))
+
+    def offer(self, batch: Any) -> None:
+        self._task.offer(batch)
+
+    def is_idle(self) -> bool:
+        """Whether it has taken all that has arrived, and ticks."""
+        work = self._task.work
+        is_waiting = isinstance(work, PartitionWork) and not work.is_caught_up
+        return not (self._task.buffer.arrived.is_set() or is_waiting or self.is_fenced)
+
+    def cycle(self) -> None:
+        """Run one cycle. A fenced task has waited until now, and no rebalance came."""
+        fenced, self._fenced = self._fenced, None
+        if fenced is not None:
+            self._run(fenced)
+        self._run(self._task.run_cycle())
+        if not self.is_fenced:
+            self._journal.forget_what_was_read()
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine to its end. Whenever it yields to the network, the commit advances."""
+        while True:
+            try:
+                waits_for = work.send(None)
+            except StopIteration as done:
+                return done.value
+            if not isinstance(waits_for, Sleep):
+                self._commit.drive()
+            elif waits_for.seconds == _FENCED_WAIT_S:
+                self._fenced = work
+                return None
+
+    def drive_commit(self, error: Exception | None = None) -> None:
+        """Run the commit in flight to its next pause, or make it fail there."""
+        self._commit.drive(error)
+
+    def close(self) -> None:
+        """The unit is revoked."""
+        self._lose_fenced()
+        self._run(self._task.close())
+
+    def crash(self) -> None:
+        """The process is gone, with what it was about to write."""
+        self._lose_fenced()
+        self._commit.lose()
+
+    def _lose_fenced(self) -> None:
+        fenced, self._fenced = self._fenced, None
+        if fenced is not None:
+            fenced.close()
+
+
+class Unit(NamedTuple):
+    """What is assigned together: a partition of ringfaust's topics, or a repartitioned one."""
+
+    number: int
+    repartitioned: str = ""
+    """The topic of the latter."""
+
+
+def units(plan: Plan) -> list[Unit]:
+    return [
+        *(Unit(number) for number in range(PARTITIONS)),
+        *(Unit(number, "far") for number in range(plan.far_partitions)),
+    ]
+
+
+class Worker:
+    """A process with a disk. A kill drops its tasks."""
+
+    def __init__(self, name: str, broker: Broker, plan: Plan, journals: dict[int, Any]) -> None:
+        self._broker = broker
+        self._plan = plan
+        self._journals = journals
+        self.disk = Disk()
+        self.clock = VirtualClock(broker)
+        self.reader = Reader(broker)
+        self.drivers: dict[Unit, TaskDriver] = {}
+        self._routes = {"far": Route("far", "{header:ringfaust-queue}")}
+        self._shared: dict[str, Any] = {
+            "application": "sim",
+            "partitions": PARTITIONS,
+            "topics": TOPICS,
+            "data_dir": Path("/", name),
+            "cache_bytes": plan.cache_bytes,
+            "tick_ms": 0,
+            "tombstone_ms": TOMBSTONE_MS,
+            "processor_config": plan.processor_config(),
+            "task_settings": TaskSettings(
+                batch_records=plan.batch_records,
+                fenced_wait_s=_FENCED_WAIT_S,
+                slice_records=plan.slice_records,
+                yields_per_slice=1,
+            ),
+            "clock": self.clock,
+            "open_store": lambda path: VirtualStore(path, self.disk),
+            "open_changelog": lambda: VirtualConsumer(broker),
+            "group_offsets": virtual_group_offsets(broker),
+            "reader": lambda: self.reader,
+        }
+
+    def _new_driver(self, unit: Unit) -> TaskDriver:
+        journal, commit = Journal(), SteppedCommit()
+
+        def new_processor(store: Any, positions: Any, new_batches: Any, /) -> JournalProcessor:
+            state = State(ByteStore(store), self._plan.catalog(), refill=self._plan.refill)
+            config = self._plan.processor_config()
+            return JournalProcessor(journal, config, state, positions, new_batches)
+
+        def open_producer(number: int, transactional_id: str) -> Any:
+            committed = [] if unit.repartitioned else self._journals.setdefault(number, [])
+            return VirtualProducer(self._broker, number, transactional_id, journal, committed)
+
+        context = WorkerContext(
+            **self._shared,
+            open_producer=open_producer,
+            new_processor=new_processor,
+            new_commit_slot=lambda: commit,
+            read_bounds=_never,
+            crash=_never,
+        )
+        if unit.repartitioned:
+            route = self._routes[unit.repartitioned]
+            task = repartition_task(route, unit.number, context)
+        else:
+            topics = frozenset((TOPICS["control"], TOPICS["hop"], "keyed", "timed"))
+            task = partition_task(unit.number, topics, context)
+        return TaskDriver(task, commit, self.reader, journal)
+
+    def assign(self, unit: Unit) -> None:
+        driver = self._new_driver(unit)
+        positions = driver.open()
+        self.drivers[unit] = driver
+        self.reader.go_to({TP(topic, unit.number): at for topic, at in positions.items()})
+
+    def revoke(self, unit: Unit) -> None:
+        driver = self.drivers.pop(unit, None)
+        if driver is not None:
+            driver.close()
+            self.reader.revoke(driver.tps)
+
+    def is_idle(self, unit: Unit) -> bool:
+        driver = self.drivers[unit]
+        return driver.is_idle() and not any(self.reader.has_more(tp) for tp in driver.tps)
+
+    def crash(self) -> None:
+        """It is killed."""
+        for driver in self.drivers.values():
+            driver.crash()
+            self.reader.revoke(driver.tps)
+        self.drivers.clear()
+        self.disk.unlock()
+
+    def cycle(self, unit: Unit) -> None:
+        if unit in self.drivers:
+            self.drivers[unit].cycle()
+
+    def fetch(self, unit: Unit, topic: str, most: int, again: int = 0) -> None:
+        driver = self.drivers.get(unit)
+        if driver is None or driver.is_fenced:
+            return
+        batch = self.reader.fetch(TP(topic, unit.number), most, again)
+        if batch is not None:
+            driver.offer(batch)
+
+    def drive_commit(self, unit: Unit, pauses: int, *, fails: bool = False) -> None:
+        """The commit in flight advances by some pauses; `fails`: then it fails."""
+        driver = self.drivers.get(unit)
+        if driver is None:
+            return
+        for _ in range(pauses):
+            driver.drive_commit()
+        if fails:
+            driver.drive_commit(KafkaConnectionError())
+
+
+def _never(*_: object) -> Any:
+    raise AssertionError("the simulator does not use this")
