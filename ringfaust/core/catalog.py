@@ -1,4 +1,4 @@
-"""Which queues and addresses are declared, and what they are set to: by pattern (R72)."""
+"""The declared queues and addresses, and their settings by pattern (R72)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Fields = Mapping[str, object]
 _Table = list[tuple[Sequence[str], Mapping[str, Any]]]
 
 SUBSCRIPTIONS = "subscriptions"
-"""Of an address' fields the one that is about its queues."""
+"""The field of an address that declares its queues."""
 
 _RANK = {"*": 1, "#": 3}
 _LITERAL, _NOTHING = 0, 2
@@ -21,7 +21,7 @@ _LITERAL, _NOTHING = 0, 2
 class Catalog:
     """Declared queues and addresses, and settings by pattern.
 
-    A pattern is words separated by `.`; `*` stands for one word, `#` for any number, also none.
+    A pattern is words separated by `.`; `*` matches one word, `#` any number of words, even none.
     """
 
     def __init__(
@@ -30,14 +30,18 @@ class Catalog:
         settings: Mapping[str, Fields],
         addresses: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """`queues`: fields of the queues that exist, by name; a pattern declares all that match.
+        """Check and order the tables.
 
-        `settings`: fields for the queues that match, whoever declared them; a subscription's queue
-        matches by the name of its address. `addresses`: likewise, their own fields, and under
-        `subscriptions` those of their queues by name.
+        Args:
+            queues: settings of queues, by name or pattern. A pattern declares every queue that
+                matches.
+            settings: settings by pattern, for queues that are declared anywhere. The queue of a
+                subscription matches by the name of its address.
+            addresses: settings of addresses, by name or pattern; under `subscriptions` the
+                settings of their queues, by name.
 
         Raises:
-            BadSetting: a field is unknown or its value is not right.
+            BadSetting: a setting is unknown or its value is invalid.
         """
         self._queues = _ordered(queues)
         self._settings = _ordered(settings)
@@ -50,7 +54,7 @@ class Catalog:
                 QueueSpec().with_fields(fields)
 
     def declares(self, name: str) -> bool:
-        """Is there a queue of that name without anybody having created it?"""
+        """Return whether the configuration declares a queue of that name."""
         address, separator, subscription = name.partition(SEPARATOR)
         if separator:
             return subscription in self.subscriptions(address)
@@ -58,10 +62,10 @@ class Catalog:
         return not is_address and any(True for _ in _matching(self._queues, name))
 
     def spec(self, name: str, own: Fields) -> QueueSpec:
-        """What the queue is set to; `own` are its own fields, set while running, which win.
+        """Return the settings of a queue. `own` was set at runtime and wins.
 
         Raises:
-            BadSetting: one of `own` is not right.
+            BadSetting: a setting in `own` is invalid.
         """
         address, _, subscription = name.partition(SEPARATOR)
         fields: dict[str, object] = {}
@@ -73,12 +77,12 @@ class Catalog:
         return QueueSpec().with_fields({**fields, **own})
 
     def address(self, name: str, own: Fields) -> AddressSpec | None:
-        """What the address is set to, or None if there is none.
+        """Return the settings of an address, or None if it is not declared.
 
         Raises:
-            BadSetting: one of `own` is not right.
+            BadSetting: a setting in `own` is invalid.
         """
-        if SEPARATOR in name:  # one of its queues, whatever the pattern would match
+        if SEPARATOR in name:  # a queue of an address, even if a pattern would match
             return None
         found = list(_matching(self._addresses, name))
         fields: dict[str, object] = {}
@@ -87,7 +91,7 @@ class Catalog:
         return AddressSpec().with_fields({**fields, **own}) if found else None
 
     def subscriptions(self, address: str) -> dict[str, Fields]:
-        """Fields of the queues that are declared with an address, by their names in it."""
+        """Return the settings of the queues declared with an address, by subscription name."""
         declared: dict[str, Fields] = {}
         for given in _matching(self._addresses, address):
             for name, fields in given.get(SUBSCRIPTIONS, {}).items():
@@ -100,19 +104,19 @@ def _without_subscriptions(fields: Fields) -> Fields:
 
 
 def _matching(table: _Table, name: str) -> Iterator[Mapping[str, Any]]:
-    """The fields of all patterns that match, the most specific last."""
+    """Return the entries of all patterns that match, the most specific last."""
     words = name.split(".")
     return (fields for pattern, fields in table if _matches(pattern, words))
 
 
 def _ordered(table: Mapping[str, Mapping[str, Any]]) -> _Table:
-    """By how specific the pattern is, the most specific last, so that it wins."""
+    """Order by how specific the pattern is; the most specific comes last and wins."""
     split = [(pattern.split("."), fields) for pattern, fields in table.items()]
     return sorted(split, key=lambda entry: _specificity(entry[0]), reverse=True)
 
 
 def _specificity(pattern: Sequence[str]) -> list[int]:
-    """Word by word from the left: literal before `*` before nothing before `#`."""
+    """Compare word by word from the left: literal before `*` before no word before `#`."""
     return [_RANK.get(word, _LITERAL) for word in pattern] + [_NOTHING]
 
 

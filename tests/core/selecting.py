@@ -30,6 +30,6 @@ PLAIN = Message(
 def judged(text: str, **properties: Any) -> bool | None:
     """True, false or unknown; `matches` says the same of the message."""
     selector = compile_selector(text)
-    result = selector.judge(PLAIN, properties)
+    result = selector.evaluate(PLAIN, properties)
     assert selector.matches(PLAIN._replace(payload=Payload(**properties))) is (result is True)
     return result

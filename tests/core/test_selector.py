@@ -291,7 +291,7 @@ def test_fields_of_jms(text: str, fields: dict[str, Any], result: bool | None) -
     """Those that ringfaust has not are null, whatever a property is called."""
     properties = {"JMSType": "t", "JMSCorrelationID": "c", "JMS_vendor": 1, "JMSPriority": 0}
     message = PLAIN._replace(payload=Payload(**properties), **fields)
-    assert compile_selector(text).judge(message, properties) is result
+    assert compile_selector(text).evaluate(message, properties) is result
     assert compile_selector(text).matches(message) is (result is True)
 
 

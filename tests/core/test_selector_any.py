@@ -37,7 +37,7 @@ def test_any_text_is_a_selector_or_a_bad_one(text: str, value: Any) -> None:
     except BadSelector as error:
         assert 1 <= error.position <= len(text) + 1
     else:
-        assert selector.judge(PLAIN, {"a": value, "s": value}) in (True, False, None)
+        assert selector.evaluate(PLAIN, {"a": value, "s": value}) in (True, False, None)
 
 
 def joined(*parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:

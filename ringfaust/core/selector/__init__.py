@@ -1,7 +1,7 @@
-"""Message selectors: which messages a consumer wants (R15).
+"""Message selectors: which messages a consumer accepts (R15).
 
-The language is that of JMS 2.0, chapter 3.8: a subset of SQL-92's conditional expressions.
-Identifiers are `JMS…` fields of the message and, all others, properties of its payload.
+The language is that of JMS 2.0, section 3.8: a subset of SQL-92 conditional expressions. An
+identifier that starts with `JMS` names a field of the message; any other names a property.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ if TYPE_CHECKING:
 __all__ = ["Selector", "Untyped", "compile_selector"]
 
 _KEPT = 1_000
-"""Compiled selectors kept; as many again cost a fraction of a second."""
+"""Compiled selectors in the cache. Compiling as many again takes a fraction of a second."""
 _NO_PROPERTIES: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A compiled selector. Two are equal if their texts are."""
+    """A compiled selector. Two selectors are equal if their texts are equal."""
 
     text: str
-    judge: Callable[[Message, Mapping[str, Any]], bool | None] = field(compare=False, repr=False)
-    """True, false, or unknown (None) for a message and its properties."""
+    evaluate: Callable[[Message, Mapping[str, Any]], bool | None] = field(compare=False, repr=False)
+    """Returns true, false or unknown (None) for a message and its properties."""
     needs_properties: bool = field(compare=False, repr=False)
 
     def matches(self, message: Message) -> bool:
-        """Is it true for this message? False if it is false or unknown. Never raises."""
+        """Return whether the selector is true for this message; unknown is false. Never raises."""
         properties = message.payload.properties() if self.needs_properties else _NO_PROPERTIES
-        return self.judge(message, properties) is True
+        return self.evaluate(message, properties) is True
 
 
 @lru_cache(_KEPT)
 def compile_selector(text: str) -> Selector:
-    """A selector from its text.
+    """Compile a selector.
 
     Args:
-        text: a condition as in JMS. Blank text is none: whoever wants all messages has no selector.
+        text: a JMS condition. Blank text is refused: to accept all messages, use no selector.
 
     Raises:
-        BadSelector: it is not such a condition, or too long or too deep (`limits`).
+        BadSelector: the text is not a valid condition, or is too long or nested too deeply.
     """
     if len(text) > limits.SELECTOR_CHARS:
         raise BadSelector(
             text, limits.SELECTOR_CHARS + 1, f"at most {limits.SELECTOR_CHARS} characters"
         )
     if not text.strip():
-        raise BadSelector(text, 1, "it is blank; leave it out to have all messages")
-    # The first selector builds the parser; who has none never loads it.
+        raise BadSelector(text, 1, "the selector is blank; leave it out to receive all messages")
+    # The parser is loaded with the first selector; without selectors it is never loaded.
     from ringfaust.core.selector.grammar import parse  # noqa: PLC0415
 
     condition = parse(text)

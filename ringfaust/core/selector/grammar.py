@@ -1,8 +1,8 @@
-"""How a selector is read: the grammar, and what is built of its parts (R15).
+"""The grammar of selectors, and the closures built from it (R15).
 
-Every part becomes a `Node` with a closure that judges as soon as the parser has it: no tree is
-built, nothing here calls itself however the text nests, and a chain (`a AND b AND …`) is one node.
-Importing this module loads the parser's library; `selector` does so with the first selector.
+The parser turns each part into a `Node` with a closure that evaluates it. There is no syntax tree
+and no recursion, however deeply the text nests; a chain (`a AND b AND …`) is a single node.
+Importing this module loads the parser library; `selector` imports it with the first selector.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ringfaust.core.model import Message
 
 Run = Callable[["Message", Mapping[str, Any]], Any]
-"""Gives the value of a part for a message and its properties."""
+"""Returns the value of a part for a message and its properties."""
 
 GRAMMAR = r"""
 ?start: either
@@ -65,8 +65,8 @@ _RESERVED = {
 }  # fmt: skip
 
 
-class Kind(StrEnum):
-    """What is known of a part's values from the text alone."""
+class ValueKind(StrEnum):
+    """What the text alone says about the values of a part."""
 
     ANY = "an identifier"
     NUMBER = "a number"
@@ -78,16 +78,16 @@ class Node(NamedTuple):
     """A part of a selector."""
 
     run: Run
-    kind: Kind
+    kind: ValueKind
     start: int
-    """Its first character, counted from 0."""
+    """Index of its first character, counted from 0."""
     depth: int = 1
     needs_properties: bool = False
     is_name: bool = False
 
 
-class _Wrong(Exception):
-    """What is read makes no sense; `start` counts from 0."""
+class _Invalid(Exception):
+    """The text is invalid at `start`, counted from 0."""
 
     def __init__(self, start: int, advice: str) -> None:
         super().__init__(advice)
@@ -96,14 +96,14 @@ class _Wrong(Exception):
 
 
 def _above(start: int, parts: Sequence[Node]) -> int:
-    """The depth of what is made of these parts."""
+    """Return the depth of a node made of these parts."""
     depth = 1 + max(part.depth for part in parts)
     if depth > limits.SELECTOR_DEPTH:
-        raise _Wrong(start, f"nested too deep; at most {limits.SELECTOR_DEPTH} levels")
+        raise _Invalid(start, f"nested too deeply; at most {limits.SELECTOR_DEPTH} levels are allowed")
     return depth
 
 
-def _node(run: Run, kind: Kind, start: int, *parts: Node) -> Node:
+def _node(run: Run, kind: ValueKind, start: int, *parts: Node) -> Node:
     needs_properties = any(part.needs_properties for part in parts)
     return Node(run, kind, start, _above(start, parts), needs_properties)
 
@@ -117,30 +117,30 @@ def _unquoted(token: Token) -> str:
     return token[1:-1].replace("''", "'")
 
 
-def _literal(value: object, kind: Kind, token: Token) -> Node:
+def _literal(value: object, kind: ValueKind, token: Token) -> Node:
     return Node(lambda message, properties: value, kind, _start(token))
 
 
 def _condition(node: Node) -> Run:
-    """The closure of a part that must be true, false or unknown."""
-    if node.kind is Kind.TRUTH:
+    """Return the closure of a part that must be true, false or unknown."""
+    if node.kind is ValueKind.TRUTH:
         return node.run
-    if node.kind is not Kind.ANY:
-        raise _Wrong(node.start, f"{node.kind} is no condition; compare it with something")
+    if node.kind is not ValueKind.ANY:
+        raise _Invalid(node.start, f"{node.kind} is not a condition; compare it with something")
     run, truth = node.run, values.truth
     return lambda message, properties: truth(run(message, properties))
 
 
 def _operand(node: Node, use: str) -> Run:
-    """The closure of a part that must be a number."""
-    if node.kind not in (Kind.ANY, Kind.NUMBER):
-        raise _Wrong(node.start, f"{use} takes numbers, this is {node.kind}")
+    """Return the closure of a part that must be a number."""
+    if node.kind not in (ValueKind.ANY, ValueKind.NUMBER):
+        raise _Invalid(node.start, f"{use} needs numbers, but this is {node.kind}")
     return node.run
 
 
 def _identifier(node: Node, use: str) -> Run:
     if not node.is_name:
-        raise _Wrong(node.start, f"{use} takes an identifier before it")
+        raise _Invalid(node.start, f"{use} needs an identifier before it")
     return node.run
 
 
@@ -153,7 +153,7 @@ def _not(run: Run) -> Run:
 
 
 def _chain_of(conditions: Sequence[Run], decisive: bool) -> Run:
-    """OR is decided by the first that is true, AND by the first that is false."""
+    """Evaluate in order: the first true value decides OR, the first false value decides AND."""
 
     def chain(message: Message, properties: Mapping[str, Any]) -> bool | None:
         result: bool | None = not decisive
@@ -191,19 +191,19 @@ _HEADERS: dict[str, Callable[[Message], object]] = {
 
 
 class _Builder(Transformer[Token, Node]):
-    """Makes a node of each part: its methods are named as the rules of the grammar."""
+    """Makes a node of each part. Its methods are named after the rules of the grammar."""
 
     def either(self, parts: list[Node]) -> Node:
         run = _chain_of([_condition(part) for part in parts], decisive=True)
-        return _node(run, Kind.TRUTH, parts[0].start, *parts)
+        return _node(run, ValueKind.TRUTH, parts[0].start, *parts)
 
     def both(self, parts: list[Node]) -> Node:
         run = _chain_of([_condition(part) for part in parts], decisive=False)
-        return _node(run, Kind.TRUTH, parts[0].start, *parts)
+        return _node(run, ValueKind.TRUTH, parts[0].start, *parts)
 
     def negation(self, parts: tuple[Token, Node]) -> Node:
         token, part = parts
-        return _node(_not(_condition(part)), Kind.TRUTH, _start(token), part)
+        return _node(_not(_condition(part)), ValueKind.TRUTH, _start(token), part)
 
     def comparison(self, parts: tuple[Node, Token, Node]) -> Node:
         left, sign, right = parts
@@ -216,7 +216,7 @@ class _Builder(Transformer[Token, Node]):
         def run(message: Message, properties: Mapping[str, Any]) -> bool | None:
             return compare(first(message, properties), second(message, properties))
 
-        return _node(run, Kind.TRUTH, left.start, left, right)
+        return _node(run, ValueKind.TRUTH, left.start, left, right)
 
     def between(self, parts: tuple[Node, Token | None, Node, Node]) -> Node:
         part, negated, low, high = parts
@@ -231,7 +231,7 @@ class _Builder(Transformer[Token, Node]):
                 return False
             return None if above is None or below is None else True
 
-        return _node(_not(run) if negated else run, Kind.TRUTH, part.start, part, low, high)
+        return _node(_not(run) if negated else run, ValueKind.TRUTH, part.start, part, low, high)
 
     def listed(self, parts: Sequence[Any]) -> Node:
         part, negated, *tokens = parts
@@ -242,12 +242,12 @@ class _Builder(Transformer[Token, Node]):
         part, negated, pattern, escape = parts
         char = _unquoted(escape) if escape is not None else ""
         if escape is not None and len(char) != 1:
-            raise _Wrong(_start(escape), "ESCAPE takes exactly one character")
+            raise _Invalid(_start(escape), "ESCAPE needs exactly one character")
         try:
             holds = values.like(_unquoted(pattern), char)
         except ValueError:
             advice = f"the pattern ends with its escape character {char}"
-            raise _Wrong(_start(pattern), advice) from None
+            raise _Invalid(_start(pattern), advice) from None
         return self._of_text(part, negated, "LIKE", holds)
 
     def _of_text(
@@ -259,7 +259,7 @@ class _Builder(Transformer[Token, Node]):
             found = value(message, properties)
             return None if found is None else values.is_text(found) and holds(found)
 
-        return _node(_not(run) if negated else run, Kind.TRUTH, part.start, part)
+        return _node(_not(run) if negated else run, ValueKind.TRUTH, part.start, part)
 
     def null(self, parts: tuple[Node, Token | None]) -> Node:
         part, negated = parts
@@ -268,7 +268,7 @@ class _Builder(Transformer[Token, Node]):
         def run(message: Message, properties: Mapping[str, Any]) -> bool:
             return value(message, properties) is None
 
-        return _node(_not(run) if negated else run, Kind.TRUTH, part.start, part)
+        return _node(_not(run) if negated else run, ValueKind.TRUTH, part.start, part)
 
     def sum(self, parts: Sequence[Any]) -> Node:
         nodes, signs = parts[::2], parts[1::2]
@@ -277,7 +277,7 @@ class _Builder(Transformer[Token, Node]):
             (values.CALCULATIONS[sign], _operand(node, sign))
             for sign, node in zip(signs, nodes[1:], strict=True)
         ]
-        return _node(_calculated(first, rest), Kind.NUMBER, nodes[0].start, *nodes)
+        return _node(_calculated(first, rest), ValueKind.NUMBER, nodes[0].start, *nodes)
 
     product = sum
 
@@ -288,17 +288,17 @@ class _Builder(Transformer[Token, Node]):
         def run(message: Message, properties: Mapping[str, Any]) -> int | float | None:
             return calculate(0, operand(message, properties))
 
-        return _node(run, Kind.NUMBER, _start(sign), part)
+        return _node(run, ValueKind.NUMBER, _start(sign), part)
 
     def bracket(self, parts: list[Node]) -> Node:
         (part,) = parts
         return part._replace(depth=_above(part.start, parts))
 
     def text(self, tokens: list[Token]) -> Node:
-        return _literal(_unquoted(tokens[0]), Kind.TEXT, tokens[0])
+        return _literal(_unquoted(tokens[0]), ValueKind.TEXT, tokens[0])
 
     def truth(self, tokens: list[Token]) -> Node:
-        return _literal(tokens[0].type == "TRUE", Kind.TRUTH, tokens[0])
+        return _literal(tokens[0].type == "TRUE", ValueKind.TRUTH, tokens[0])
 
     def exact(self, tokens: list[Token]) -> Node:
         (token,) = tokens
@@ -307,49 +307,49 @@ class _Builder(Transformer[Token, Node]):
         try:
             value = int(digits, base)
         except ValueError:
-            advice = "a number that starts with 0 is octal, as in Java; leave the 0 out"
-            raise _Wrong(_start(token), advice) from None
-        # One more than the greatest, so that the least can be written: minus, and this.
+            advice = "a number that starts with 0 is octal, as in Java; remove the leading 0"
+            raise _Invalid(_start(token), advice) from None
+        # One more than the greatest value is allowed, so that the least one can be written with a minus.
         if value > values.GREATEST + 1:
-            advice = f"an exact number is at most {values.GREATEST}; greater ones are as 1E30"
-            raise _Wrong(_start(token), advice)
-        return _literal(value, Kind.NUMBER, token)
+            advice = f"an exact number is at most {values.GREATEST}; write a greater one like 1E30"
+            raise _Invalid(_start(token), advice)
+        return _literal(value, ValueKind.NUMBER, token)
 
     def approximate(self, tokens: list[Token]) -> Node:
         (token,) = tokens
         value = float(token.rstrip("fFdD"))
         if not math.isfinite(value):
-            raise _Wrong(_start(token), "an approximate number is at most 1.7E308")
-        return _literal(value, Kind.NUMBER, token)
+            raise _Invalid(_start(token), "an approximate number is at most 1.7E308")
+        return _literal(value, ValueKind.NUMBER, token)
 
     def identifier(self, tokens: list[Token]) -> Node:
         name, start = str(tokens[0]), _start(tokens[0])
         if not name.replace("$", "_").isidentifier():
-            raise _Wrong(start, "an identifier has letters, digits, _ and $; no digit first")
+            raise _Invalid(start, "an identifier consists of letters, digits, _ and $, and does not start with a digit")
         header = _HEADERS.get(name)
         if header is not None:
-            return Node(lambda message, properties: header(message), Kind.ANY, start, is_name=True)
-        if name.startswith("JMS"):  # what JMS has and ringfaust has not is null
-            return Node(lambda message, properties: None, Kind.ANY, start, is_name=True)
+            return Node(lambda message, properties: header(message), ValueKind.ANY, start, is_name=True)
+        if name.startswith("JMS"):  # a JMS field that ringfaust does not have is null
+            return Node(lambda message, properties: None, ValueKind.ANY, start, is_name=True)
         return Node(
             lambda message, properties: properties.get(name),
-            Kind.ANY, start, needs_properties=True, is_name=True,
+            ValueKind.ANY, start, needs_properties=True, is_name=True,
         )  # fmt: skip
 
 
 def parse(text: str) -> Node:
-    """The condition that a text is, ready to judge.
+    """Parse a condition, ready to evaluate.
 
     Raises:
-        BadSelector: it is none.
+        BadSelector: the text is not a valid condition.
     """
     try:
         node = cast(Node, _parser().parse(text))
         return node._replace(run=_condition(node))
-    except _Wrong as error:
+    except _Invalid as error:
         raise BadSelector(text, error.start + 1, error.advice) from None
     except UnexpectedCharacters as error:
-        advice = _CHARACTERS.get(error.char, "such a character stands only in text")
+        advice = _CHARACTERS.get(error.char, "this character is allowed only within quotes")
         raise BadSelector(text, (error.pos_in_stream or 0) + 1, advice) from None
     except UnexpectedToken as error:
         raise BadSelector(text, *_misplaced(error, len(text))) from None
@@ -364,16 +364,16 @@ def _parser() -> Lark:
 
 
 def _reserved(name: Token) -> Token:
-    """A reserved word is no name; they are ASCII, in any case."""
+    """Reserved words are ASCII, in upper or lower case; they are not names."""
     word = _RESERVED.get(name.upper()) if name.isascii() else None
     return name if word is None else name.update(type=word)
 
 
 _CHARACTERS = {
-    "'": "this text has no closing quote; a quote in text is written twice",
-    '"': "text stands in single quotes",
-    "!": "not equal is written <>",
-    "%": "the calculations are + - * /",
+    "'": "the text has no closing quote; write a quote within text twice",
+    '"': "text needs single quotes",
+    "!": "write <> for not equal",
+    "%": "the arithmetic operators are + - * /",
 }
 
 _WORDS = {
@@ -384,17 +384,17 @@ _WORDS = {
 
 
 _WORD_CHARS = 40
-"""What an error repeats of a long word."""
+"""How much of a long word an error repeats."""
 
 
 def _misplaced(error: UnexpectedToken, length: int) -> tuple[int, str]:
-    """Position from 1, and advice."""
+    """Return the position, counted from 1, and advice."""
     token = error.token
     if token.type == "$END":
         position, found = length + 1, "it ends too early"
     elif token.type == "_NULL":
-        return _start(token) + 1, "null is looked for with IS NULL or IS NOT NULL"
+        return _start(token) + 1, "test for null with IS NULL or IS NOT NULL"
     else:
-        position, found = _start(token) + 1, f"{token[:_WORD_CHARS]} cannot be here"
+        position, found = _start(token) + 1, f"{token[:_WORD_CHARS]} is not allowed here"
     wanted = sorted({_WORDS.get(name, name.lstrip("_")) for name in error.accepts})
-    return position, f"{found}; what can be: {', '.join(wanted)}"
+    return position, f"{found}; expected: {', '.join(wanted)}"

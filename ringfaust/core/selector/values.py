@@ -1,7 +1,8 @@
-"""What a selector does with values: numbers, text, truth, and what is unknown (R15).
+"""How a selector treats values: numbers, text, truth values and unknown (R15).
 
-`None` is SQL's null and, as a truth value, unknown. Nothing here raises, whatever the values are:
-what cannot be calculated is unknown; a comparison of unlike types is false (JMS 2.0, 3.8.1.1).
+`None` is SQL null and, as a truth value, unknown. Nothing here raises, whatever the values are: a
+result that cannot be calculated is unknown, and a comparison of different types is false (JMS 2.0,
+3.8.1.1).
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from collections.abc import Callable
 from typing import Any
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
-"""Range of an exact number, as in JMS (Java's long)."""
+"""Range of an exact number, as in JMS (a Java long)."""
 
 _NUMBER = re.compile(r"[+-]?(?:(\d+)|(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?)", re.ASCII)
 _NUMBER_CHARS = 64
-"""Longer text is not read as a number: it costs, and no number needs it."""
+"""Longer text is not read as a number: parsing it is expensive, and no number needs it."""
 _TRUTHS = {"true": True, "false": False}
 
 
 class Untyped(str):
-    """Text that came without a type: the value of a plain Kafka header (R15).
+    """Text without a type: the value of a plain Kafka header (R15).
 
-    It is compared with text as text, with a number as a number if it reads as one (`7`, `-0.5`,
-    `7E3`), with a truth value as one if it is `true` or `false` in any case. Two of them are equal
-    as text, and have an order as numbers.
+    Next to text it is text. Next to a number it is a number if it reads as one (`7`, `-0.5`,
+    `7E3`). Next to a truth value it is one if it is `true` or `false`, in upper or lower case. Two
+    untyped values are compared for equality as text and ordered as numbers.
     """
 
     __slots__ = ()
@@ -37,7 +38,7 @@ _SAME = frozenset({int, bool, str, Untyped})
 
 
 def number(value: Any) -> int | float | None:
-    """The value as a number, or null."""
+    """Return the value as a number, or null."""
     kind = type(value)
     if kind is int:
         return value  # type: ignore[no-any-return]
@@ -57,7 +58,7 @@ def _read_number(text: str) -> int | float | None:
 
 
 def truth(value: Any) -> bool | None:
-    """The value as a truth value, or unknown."""
+    """Return the value as a truth value, or unknown."""
     kind = type(value)
     if kind is bool:
         return value  # type: ignore[no-any-return]
@@ -65,12 +66,12 @@ def truth(value: Any) -> bool | None:
 
 
 def is_text(value: Any) -> bool:
-    """Is it text, with a type or without?"""
+    """Return whether the value is text, typed or untyped."""
     return type(value) in _TEXTS
 
 
 def _same(left: Any, right: Any) -> bool | None:
-    """Are the two the same? Unknown if they are of unlike types."""
+    """Return whether the two are the same; unknown if their types differ."""
     one, other = type(left), type(right)
     if one is other and one in _SAME:
         return bool(left == right)
@@ -82,21 +83,21 @@ def _same(left: Any, right: Any) -> bool | None:
 
 
 def equal(left: Any, right: Any) -> bool | None:
-    """Are the two the same? Unknown if one is null, false if they are of unlike types."""
+    """Return whether the two are equal: unknown if one is null, false if their types differ."""
     if left is None or right is None:
         return None
     return _same(left, right) is True
 
 
 def unequal(left: Any, right: Any) -> bool | None:
-    """Do the two differ? Unknown if one is null, false too if they are of unlike types."""
+    """Return whether the two differ: unknown if one is null, false if their types differ."""
     if left is None or right is None:
         return None
     return _same(left, right) is False
 
 
 def _in_order(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool | None]:
-    """Only numbers have an order, as in JMS; for others it is false, for null unknown."""
+    """Compare numbers, as in JMS; other types give false, null gives unknown."""
 
     def compare(left: Any, right: Any) -> bool | None:
         if left is None or right is None:
@@ -118,7 +119,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool | None]] = {
 
 
 def _calculation(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], int | float | None]:
-    """What neither a long nor a double can hold is unknown; so is what is divided by 0."""
+    """Calculate; unknown if neither a long nor a double holds the result, or on division by 0."""
 
     def calculate(left: Any, right: Any) -> int | float | None:
         first, second = number(left), number(right)
@@ -139,17 +140,17 @@ CALCULATIONS: dict[str, Callable[[Any, Any], int | float | None]] = {
     "+": _calculation(operator.add),
     "-": _calculation(operator.sub),
     "*": _calculation(operator.mul),
-    # 7 / 2 is 3.5 and not 3: JMS leaves it open, and Artemis divides as doubles.
+    # 7 / 2 is 3.5, not 3: JMS leaves this open, and Artemis divides doubles.
     "/": _calculation(operator.truediv),
 }
 
 
 def like(pattern: str, escape: str = "") -> Callable[[str], bool]:
-    """A test for text against a pattern of LIKE: `_` any character, `%` any number of them.
+    """Return a test of text against a LIKE pattern: `_` is any character, `%` any number of them.
 
     Args:
-        pattern: matched from end to end; line ends are characters like others.
-        escape: one character that takes the meaning from the next one, or empty.
+        pattern: matches the whole text; line ends are ordinary characters.
+        escape: a character that makes the next one literal, or empty.
 
     Raises:
         ValueError: the pattern ends with the escape character.
@@ -167,8 +168,8 @@ def like(pattern: str, escape: str = "") -> Callable[[str], bool]:
         else:
             pieces[-1] += "." if char == "_" else re.escape(char)
     first, *middle, last = pieces if len(pieces) > 1 else [*pieces, ""]
-    # Each piece is taken where it is first found and never looked for again (?>): that is enough
-    # as all have fixed lengths, and keeps the time in proportion to pattern and text.
+    # Each piece matches at its first occurrence, without backtracking (?>). Pieces have a fixed
+    # length, so this is correct, and the time stays proportional to pattern and text.
     body = first + "".join(f"(?>.*?{piece})" for piece in middle if piece)
     if len(pieces) > 1:
         body += ".*" + last
