@@ -99,7 +99,8 @@ def _above(start: int, parts: Sequence[Node]) -> int:
     """Return the depth of a node made of these parts."""
     depth = 1 + max(part.depth for part in parts)
     if depth > limits.SELECTOR_DEPTH:
-        raise _Invalid(start, f"nested too deeply; at most {limits.SELECTOR_DEPTH} levels are allowed")
+        advice = f"nested too deeply; at most {limits.SELECTOR_DEPTH} levels are allowed"
+        raise _Invalid(start, advice)
     return depth
 
 
@@ -119,6 +120,10 @@ def _unquoted(token: Token) -> str:
 
 def _literal(value: object, kind: ValueKind, token: Token) -> Node:
     return Node(lambda message, properties: value, kind, _start(token))
+
+
+def _name(run: Run, start: int) -> Node:
+    return Node(run, ValueKind.ANY, start, is_name=True)
 
 
 def _condition(node: Node) -> Run:
@@ -309,7 +314,7 @@ class _Builder(Transformer[Token, Node]):
         except ValueError:
             advice = "a number that starts with 0 is octal, as in Java; remove the leading 0"
             raise _Invalid(_start(token), advice) from None
-        # One more than the greatest value is allowed, so that the least one can be written with a minus.
+        # One more than the greatest is allowed, so that the least can be written with a minus.
         if value > values.GREATEST + 1:
             advice = f"an exact number is at most {values.GREATEST}; write a greater one like 1E30"
             raise _Invalid(_start(token), advice)
@@ -325,16 +330,17 @@ class _Builder(Transformer[Token, Node]):
     def identifier(self, tokens: list[Token]) -> Node:
         name, start = str(tokens[0]), _start(tokens[0])
         if not name.replace("$", "_").isidentifier():
-            raise _Invalid(start, "an identifier consists of letters, digits, _ and $, and does not start with a digit")
+            raise _Invalid(
+                start,
+                "an identifier consists of letters, digits, _ and $, and does not start with a digit",
+            )
         header = _HEADERS.get(name)
         if header is not None:
-            return Node(lambda message, properties: header(message), ValueKind.ANY, start, is_name=True)
+            return _name(lambda message, properties: header(message), start)
         if name.startswith("JMS"):  # a JMS field that ringfaust does not have is null
-            return Node(lambda message, properties: None, ValueKind.ANY, start, is_name=True)
-        return Node(
-            lambda message, properties: properties.get(name),
-            ValueKind.ANY, start, needs_properties=True, is_name=True,
-        )  # fmt: skip
+            return _name(lambda message, properties: None, start)
+        node = _name(lambda message, properties: properties.get(name), start)
+        return node._replace(needs_properties=True)
 
 
 def parse(text: str) -> Node:
