@@ -332,7 +332,7 @@ class _Builder(Transformer[Token, Node]):
         if not name.replace("$", "_").isidentifier():
             raise _Invalid(
                 start,
-                "an identifier consists of letters, digits, _ and $, and does not start with a digit",
+                "an identifier consists of letters, digits, _ and $, and starts with no digit",
             )
         header = _HEADERS.get(name)
         if header is not None:
