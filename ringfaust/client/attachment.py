@@ -10,9 +10,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError
 
-from ringfaust.client.connection import PARTING_S, Connection, encode, stop
+from ringfaust.client.connection import CLOSE_TIMEOUT_S, Connection, encode, stop
 from ringfaust.client.errors import ClientError, Closed, NoAnswer, Refused
-from ringfaust.client.locate import Place, locate
+from ringfaust.client.locate import QueueLocation, locate_by_counts
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import InRecord, Role
 
@@ -27,9 +27,9 @@ class Attachment:
         connection: Connection,
         command: Mapping[str, Any],
         queue: str,
-        beat_s: float,
+        heartbeat_interval_s: float,
         *,
-        on_beat: Callable[[], Awaitable[None]],
+        on_heartbeat: Callable[[], Awaitable[None]],
         on_lost: Callable[[], None],
     ) -> None:
         """Of a consumer.
@@ -38,8 +38,8 @@ class Attachment:
             connection: must be started, and listen.
             command: attaches it.
             queue: that it attaches to.
-            beat_s: between two heartbeats.
-            on_beat: called before each.
+            heartbeat_interval_s: between two heartbeats.
+            on_heartbeat: called before each.
             on_lost: called when it was found detached: all it held has been given back.
         """
         self.partition = -1
@@ -48,24 +48,24 @@ class Attachment:
         self._command = command
         self._who = {"queue": queue, "consumer": command["consumer"]}
         self._queue, self._name = queue.encode(), str(command["consumer"]).encode()
-        self._beat_s = beat_s
-        self._on_beat, self._on_lost = on_beat, on_lost
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._on_heartbeat, self._on_lost = on_heartbeat, on_lost
         self._reader: AIOKafkaConsumer | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
-        self._fence = 0
+        self._first_valid_offset = 0
         """Records before this offset are of deliveries that have ended."""
-        self._is_home = True
+        self._is_location_certain = True
         """False: the queue may live elsewhere, for no message of it has come yet."""
 
-    async def start(self, place: Place) -> None:
+    async def start(self, place: QueueLocation) -> None:
         """Attach.
 
         Raises:
             Refused: the worker did not take it: `consumer_limit` say.
             NoAnswer: there is no worker.
         """
-        self._is_home = place.is_certain
+        self._is_location_certain = place.is_certain
         try:
             await self._attach_at(place.partition)
         except BaseException as error:
@@ -73,14 +73,14 @@ class Attachment:
                 await self._detach()  # it may be attached yet, when the worker comes to it
             await self._stop_reading()
             raise
-        self._beating = asyncio.create_task(self._stay_alive())
+        self._heartbeats = asyncio.create_task(self._run_heartbeats())
 
     async def close(self, *, detach: bool = True) -> None:
         """Detach, if it is attached. Who waits in `next` gets `Closed`."""
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.wait([self._beating])
-            self._beating = None
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            await asyncio.wait([self._heartbeats])
+            self._heartbeats = None
             if detach and self._failure is None:
                 await self._detach()
         await self._stop_reading()
@@ -102,9 +102,9 @@ class Attachment:
             if (
                 headers.get(h.CONSUMER) == self._name
                 and headers.get(h.QUEUE) == self._queue
-                and record.offset >= self._fence
+                and record.offset >= self._first_valid_offset
             ):
-                self._is_home = True
+                self._is_location_certain = True
                 return record, headers
 
     def check(self) -> None:
@@ -118,7 +118,7 @@ class Attachment:
             raise Closed("the consumer is not started, or closed")
         return self._reader
 
-    async def ask(self, kind: str, **fields: object) -> None:
+    async def request(self, kind: str, **fields: object) -> None:
         """Have the worker do something for it, and wait until it did.
 
         Raises:
@@ -126,7 +126,7 @@ class Attachment:
             NoAnswer: there is no worker.
         """
         self.check()
-        await self._connection.ask(self.partition, {"type": kind, **self._who, **fields})
+        await self._connection.request(self.partition, {"type": kind, **self._who, **fields})
 
     async def end(self) -> int:
         """The end of what has been dispatched so far, for `forget`."""
@@ -135,7 +135,7 @@ class Attachment:
 
     def forget(self, end: int) -> None:
         """All that was dispatched before has been given back: pass over what is yet unread."""
-        self._fence = max(self._fence, end)
+        self._first_valid_offset = max(self._first_valid_offset, end)
 
     # --- being attached --------------------------------------------------------------------------
 
@@ -143,34 +143,34 @@ class Attachment:
         """Attach in a partition, and read there. The reader is there first: it misses nothing."""
         reader = await self._connection.reader(Role.DISPATCHED, partition)
         before, self._reader = self._reader, reader
-        self.partition, self._fence = partition, 0
+        self.partition, self._first_valid_offset = partition, 0
         if before is not None:
             await stop(before)
-        await self._connection.ask(partition, self._command)
+        await self._connection.request(partition, self._command)
 
     async def _attach_again(self) -> None:
         """It was silent for too long, and detached; what it held has been given back."""
         log.warning("%(consumer)s was detached from %(queue)s and attaches again", self._who)
         self._on_lost()
         self.forget(await self.end())
-        await self._connection.ask(self.partition, self._command)
+        await self._connection.request(self.partition, self._command)
 
-    async def _look_elsewhere(self) -> None:
+    async def _follow_queue(self) -> None:
         """If the queue's first message has come in another partition, go there."""
-        place = await locate(self._connection, self._who["queue"])
+        place = await locate_by_counts(self._connection, self._who["queue"])
         if place is None or not place.is_certain:
             return
         if place.partition != self.partition:
             await self._detach()
             await self._attach_at(place.partition)
-        self._is_home = True
+        self._is_location_certain = True
 
     async def _detach(self) -> None:
         """In vain where the brokers are gone: then the worker detaches it for its silence."""
         try:
-            async with asyncio.timeout(PARTING_S):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 raw = encode({"type": "detach", **self._who})
-                await self._connection.tell(self.partition, raw)
+                await self._connection.write_command(self.partition, raw)
         except (TimeoutError, KafkaError, ClientError) as error:
             log.warning("%s is not detached: %r", self._who["consumer"], error)
 
@@ -181,15 +181,15 @@ class Attachment:
 
     # --- staying alive ---------------------------------------------------------------------------
 
-    async def _stay_alive(self) -> None:
+    async def _run_heartbeats(self) -> None:
         try:
-            await self._beat()
+            await self._send_heartbeats()
         except Exception as error:
             log.debug("%s has failed", self._who["consumer"], exc_info=True)
             self._failure = error
             await self._stop_reading()  # whoever waits for a message learns of it
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         """Heartbeats at a steady pace, whether they are answered or not.
 
         Where brokers or workers are away, that they come back is all there is to wait for.
@@ -197,23 +197,23 @@ class Attachment:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            due = max(due + self._beat_s, loop.time())
+            due = max(due + self._heartbeat_interval_s, loop.time())
             await asyncio.sleep(due - loop.time())
             try:
-                await self._sign_of_life()
+                await self._send_heartbeat()
             except NoAnswer:
                 continue
             except KafkaError as error:
                 if not error.retriable:
                     raise
 
-    async def _sign_of_life(self) -> None:
-        await self._on_beat()
-        if not self._is_home:
-            await self._look_elsewhere()
+    async def _send_heartbeat(self) -> None:
+        await self._on_heartbeat()
+        if not self._is_location_certain:
+            await self._follow_queue()
         try:
-            async with asyncio.timeout(self._beat_s):
-                await self._connection.ask(self.partition, {"type": "heartbeat", **self._who})
+            async with asyncio.timeout(self._heartbeat_interval_s):
+                await self._connection.request(self.partition, {"type": "heartbeat", **self._who})
         except TimeoutError:
             return
         except Refused:  # it is not attached, or its subscription ended with it

@@ -24,11 +24,11 @@ from ringfaust.protocol.records import Headers, Role
 log = logging.getLogger(__name__)
 
 
-PARTING_S = 5.0
+CLOSE_TIMEOUT_S = 5.0
 """How long a farewell may take where the brokers are away."""
 
 
-class Record(NamedTuple):
+class OutgoingRecord(NamedTuple):
     """A record to be written."""
 
     topic: str
@@ -87,7 +87,7 @@ async def stop(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
     task = asyncio.current_task()
     assert task is not None
     try:
-        async with asyncio.timeout(PARTING_S):
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await client.stop()
     except TimeoutError:
         log.warning("the brokers are away: what was not written is given up")
@@ -117,8 +117,8 @@ class Connection:
         self._producer: AIOKafkaProducer | None = None
         self._replies: AIOKafkaConsumer | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._awaited: dict[bytes, asyncio.Future[dict[str, Any]]] = {}
-        self._asked = 0
+        self._pending_replies: dict[bytes, asyncio.Future[dict[str, Any]]] = {}
+        self._requests = 0
         self._failure: Exception | None = None
         """Why no more answers are read."""
 
@@ -184,7 +184,7 @@ class Connection:
             if client is not None:
                 await stop(client)
         self._reading = self._replies = self._producer = None
-        self._give_up(Closed("the client was closed while it waited for an answer"))
+        self._fail_pending(Closed("the client was closed while it waited for an answer"))
 
     async def reader(self, role: Role, partition: int | None = None) -> AIOKafkaConsumer:
         """A reader of what is committed to one of our topics from now on.
@@ -218,16 +218,16 @@ class Connection:
 
     # --- commands --------------------------------------------------------------------------------
 
-    async def tell(self, partition: int, raw: bytes) -> None:
+    async def write_command(self, partition: int, raw: bytes) -> None:
         """Write a command; returns when the brokers have it.
 
         Raises:
             Closed: there is no connection.
             KafkaError: the brokers did not take it.
         """
-        await self.write(Record(self.topic(Role.CONTROL), raw, partition=partition))
+        await self.write(OutgoingRecord(self.topic(Role.CONTROL), raw, partition=partition))
 
-    async def write(self, record: Record) -> RecordMetadata:
+    async def write(self, record: OutgoingRecord) -> RecordMetadata:
         """Write a record; returns when the brokers have it. Where they are away it waits for them.
 
         Raises:
@@ -251,7 +251,7 @@ class Connection:
                     raise
                 log.warning("%s: still waiting for the brokers: %r", record.topic, error)
 
-    async def ask(self, partition: int, command: Mapping[str, Any]) -> dict[str, Any]:
+    async def request(self, partition: int, command: Mapping[str, Any]) -> dict[str, Any]:
         """Write a command and wait for the worker's reply.
 
         Raises:
@@ -259,24 +259,24 @@ class Connection:
             Refused: the worker did not.
             NoAnswer: no worker did.
         """
-        key, answer = self.expect()
+        key, answer = self.expect_reply()
         try:
-            await self.tell(partition, encode({**command, "reply": key}))
-            return await self.answer(answer)
+            await self.write_command(partition, encode({**command, "reply": key}))
+            return await self.await_reply(answer)
         finally:
-            self._awaited.pop(key.encode(), None)
+            self._pending_replies.pop(key.encode(), None)
 
-    def expect(self) -> tuple[str, asyncio.Future[dict[str, Any]]]:
+    def expect_reply(self) -> tuple[str, asyncio.Future[dict[str, Any]]]:
         """A key for a reply, and what will hold it."""
         if self._failure is not None:
             raise self._failure
-        self._asked += 1
-        key = f"{self.name}/{self._asked}"
+        self._requests += 1
+        key = f"{self.name}/{self._requests}"
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._awaited[key.encode()] = future
+        self._pending_replies[key.encode()] = future
         return key, future
 
-    async def answer(self, future: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
+    async def await_reply(self, future: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
         """What the worker replied.
 
         Raises:
@@ -298,16 +298,16 @@ class Connection:
     async def _read(self, replies: AIOKafkaConsumer) -> None:
         try:
             async for record in replies:
-                future = self._awaited.pop(record.key, None)
+                future = self._pending_replies.pop(record.key, None)
                 if future is not None and not future.done():
                     future.set_result(json.loads(record.value))
         except Exception as error:
             self._failure = error
-            self._give_up(error)
+            self._fail_pending(error)
 
-    def _give_up(self, error: Exception) -> None:
-        for future in self._awaited.values():
+    def _fail_pending(self, error: Exception) -> None:
+        for future in self._pending_replies.values():
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen: nobody may be waiting any more
-        self._awaited.clear()
+        self._pending_replies.clear()

@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, Self, Unpack
 
 from ringfaust.client.attachment import Attachment
-from ringfaust.client.connection import PARTING_S, Connection, encode, new_name, refuse_unknown
+from ringfaust.client.connection import (
+    CLOSE_TIMEOUT_S,
+    Connection,
+    encode,
+    new_name,
+    refuse_unknown,
+)
 from ringfaust.client.errors import (
     BadArgument,
     ClientError,
@@ -17,31 +23,31 @@ from ringfaust.client.errors import (
     Refused,
     SettleRefused,
 )
-from ringfaust.client.locate import Place, find_place
+from ringfaust.client.locate import QueueLocation, locate
 from ringfaust.client.message import Message
 from ringfaust.client.options import AckMode, ConsumerOptions, attach_command, subscription_queue
 from ringfaust.client.resource import AsyncResource
 
 log = logging.getLogger(__name__)
 
-LAZY_ACKS = 10
+DUPS_OK_BATCH = 10
 """How many acks of mode `dups_ok` are written together (R16)."""
 
 
-class Keeper(Protocol):
+class SettleBuffer(Protocol):
     """A session: keeps the settles of its consumers until the commit."""
 
     name: str
     connection: Connection
 
-    def keep(self, consumer: RingConsumer, settle: Mapping[str, Any]) -> None:
+    def defer(self, consumer: RingConsumer, settle: Mapping[str, Any]) -> None:
         """Keep a settle of this consumer's."""
 
-    def companions(self, consumer: RingConsumer) -> list[RingConsumer]:
+    def consumers_beside(self, consumer: RingConsumer) -> list[RingConsumer]:
         """The session's consumers in the partition of this one, itself among them."""
 
 
-class Mark(NamedTuple):
+class DispatchSnapshot(NamedTuple):
     """A moment of a consumer, so that all that was dispatched before can be forgotten."""
 
     held: list[int]
@@ -72,7 +78,11 @@ class RingConsumer(AsyncResource):
     """
 
     def __init__(
-        self, queue: str = "", *, session: Keeper | None = None, **options: Unpack[ConsumerOptions]
+        self,
+        queue: str = "",
+        *,
+        session: SettleBuffer | None = None,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         refuse_unknown(options, ConsumerOptions)
         if bool(queue) == bool(options.get("address")):
@@ -80,8 +90,8 @@ class RingConsumer(AsyncResource):
         self.name = options.get("name") or new_name()
         self.queue = queue or subscription_queue(self.name, options)
         self.ack_mode: AckMode = options.get("ack_mode", "individual")
-        beat_s = options.get("heartbeat_ms", 10_000) / 1000
-        if beat_s <= 0:
+        heartbeat_interval_s = options.get("heartbeat_ms", 10_000) / 1000
+        if heartbeat_interval_s <= 0:
             raise BadArgument("heartbeat_ms must be 1 or more")
         self._options = options
         self._session = session
@@ -92,15 +102,15 @@ class RingConsumer(AsyncResource):
             self._connection,
             command,
             self.queue,
-            beat_s,
-            on_beat=self._write_lazy,
-            on_lost=self._lost,
+            heartbeat_interval_s,
+            on_heartbeat=self._write_dups_ok_acks,
+            on_lost=self._on_lost,
         )
-        self._lazy_acks = max(1, min(LAZY_ACKS, command["credit"]))
+        self._dups_ok_batch = max(1, min(DUPS_OK_BATCH, command["credit"]))
         self._held: dict[int, Message] = {}
         """Handed out and unsettled, by the number of the delivery."""
         self._last: Message | None = None
-        self._lazy: list[Message] = []
+        self._dups_ok_acks: list[Message] = []
         """Acked in mode `dups_ok`, and not yet written."""
         self.losses = 0
         """How often it was found detached, and what it held had been given back."""
@@ -136,18 +146,18 @@ class RingConsumer(AsyncResource):
         """Detach, and disconnect. What it held comes back and does not count as tried."""
         self._is_closed = True
         try:
-            async with asyncio.timeout(PARTING_S):
-                await self._write_lazy()
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._write_dups_ok_acks()
         except TimeoutError:
-            log.warning("%s: %d acks were not written", self.name, len(self._lazy))
+            log.warning("%s: %d acks were not written", self.name, len(self._dups_ok_acks))
         finally:
             self._held.clear()
             await self._attachment.close()
             await self._disconnect()
 
-    async def _find(self) -> Place:
+    async def _find(self) -> QueueLocation:
         options = self._options
-        return await find_place(
+        return await locate(
             self._connection,
             self.queue,
             address=options.get("address", ""),
@@ -158,7 +168,7 @@ class RingConsumer(AsyncResource):
     async def _failed(self) -> None:
         """What was in hand when an exception came has been tried (R40); the worker shall know."""
         try:
-            async with asyncio.timeout(PARTING_S):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 for message in list(self._held.values()):
                     await self.settle(message, "release", False)
         except Exception:  # of the two errors the caller's own is the one to raise
@@ -209,7 +219,7 @@ class RingConsumer(AsyncResource):
             BadArgument, Refused: not so many.
             NoAnswer: there is no worker; whether it took effect is not known.
         """
-        await self._attachment.ask("credit", add=add)
+        await self._attachment.request("credit", add=add)
 
     async def recover(self) -> None:
         """Give all back that it holds, and stay attached (R20). It comes again, redelivered.
@@ -218,10 +228,10 @@ class RingConsumer(AsyncResource):
             Refused: it was not attached any more.
             NoAnswer: there is no worker; whether it took effect is not known.
         """
-        await self._write_lazy()
-        mark = await self.mark()
-        await self._attachment.ask("recover")
-        self.forget(mark)
+        await self._write_dups_ok_acks()
+        snapshot = await self.snapshot()
+        await self._attachment.request("recover")
+        self.forget(snapshot)
 
     # --- settling --------------------------------------------------------------------------------
 
@@ -239,11 +249,11 @@ class RingConsumer(AsyncResource):
         raw = encode(settle)
         ended = self._end(message, kind)
         if self._session is not None:
-            self._session.keep(self, settle)
+            self._session.defer(self, settle)
         elif self.ack_mode == "dups_ok" and kind == "ack" and not (confirm or fields["xid"]):
-            self._lazy.append(message)
-            if len(self._lazy) >= self._lazy_acks:
-                await self._write_lazy()
+            self._dups_ok_acks.append(message)
+            if len(self._dups_ok_acks) >= self._dups_ok_batch:
+                await self._write_dups_ok_acks()
         else:
             await self._write(settle, raw, message.partition, confirm, ended)
 
@@ -256,7 +266,7 @@ class RingConsumer(AsyncResource):
             raise SettleRefused("stale_delivery", message.id, text)
         if self.ack_mode != "client" or kind != "ack":
             return [self._held.pop(message.delivery)]
-        together = self._session.companions(self) if self._session else [self]
+        together = self._session.consumers_beside(self) if self._session else [self]
         return [ended for each in together for ended in each.end_until(message.delivery)]
 
     def end_until(self, delivery: int) -> list[Message]:
@@ -273,9 +283,9 @@ class RingConsumer(AsyncResource):
     ) -> None:
         try:
             if confirm:
-                await self._connection.ask(partition, settle)
+                await self._connection.request(partition, settle)
             else:
-                await self._connection.tell(partition, raw)
+                await self._connection.write_command(partition, raw)
         except Refused as refused:
             if refused.reason == "bad_command":  # it is the settle that was wrong
                 for each in ended:
@@ -288,9 +298,9 @@ class RingConsumer(AsyncResource):
                 each.settler.hold(each)
             raise
 
-    async def _write_lazy(self) -> None:
+    async def _write_dups_ok_acks(self) -> None:
         """Write the acks of mode `dups_ok`."""
-        lazy, self._lazy = self._lazy, []
+        lazy, self._dups_ok_acks = self._dups_ok_acks, []
         settles = [
             encode({
                 "type": "ack", "queue": self.queue, "consumer": self.name, "message": each.id,
@@ -301,12 +311,12 @@ class RingConsumer(AsyncResource):
         try:
             await asyncio.gather(
                 *(
-                    self._connection.tell(each.partition, raw)
+                    self._connection.write_command(each.partition, raw)
                     for each, raw in zip(lazy, settles, strict=True)
                 )
             )
         except BaseException:  # again with the next; those that were written do no harm
-            self._lazy[:0] = lazy
+            self._dups_ok_acks[:0] = lazy
             raise
 
     # --- what is held ----------------------------------------------------------------------------
@@ -315,18 +325,18 @@ class RingConsumer(AsyncResource):
         """Hold again what was not settled after all."""
         self._held[message.delivery] = message
 
-    async def mark(self) -> Mark:
+    async def snapshot(self) -> DispatchSnapshot:
         """This moment: before all that is held is given back."""
-        return Mark(list(self._held), await self._attachment.end())
+        return DispatchSnapshot(list(self._held), await self._attachment.end())
 
-    def forget(self, mark: Mark) -> None:
+    def forget(self, snapshot: DispatchSnapshot) -> None:
         """All that was dispatched before has been given back."""
-        for number in mark.held:
+        for number in snapshot.held:
             self._held.pop(number, None)
-        self._attachment.forget(mark.end)
+        self._attachment.forget(snapshot.end)
 
-    def _lost(self) -> None:
+    def _on_lost(self) -> None:
         """It was found detached; nothing that it held is its own any more."""
         self.losses += 1
         self._held.clear()
-        self._lazy.clear()
+        self._dups_ok_acks.clear()

@@ -12,7 +12,7 @@ from ringfaust.protocol.partitioner import partition_of
 UNKNOWN_QUEUE = "unknown_queue"
 
 
-class Place(NamedTuple):
+class QueueLocation(NamedTuple):
     """Where a queue is."""
 
     partition: int
@@ -20,14 +20,14 @@ class Place(NamedTuple):
     """False: no message has come yet, and another partition may be the one where they will."""
 
 
-async def find_place(
+async def locate(
     connection: Connection,
     queue: str,
     *,
     address: str = "",
     key: str | bytes | None = None,
     partition: int | None = None,
-) -> Place:
+) -> QueueLocation:
     """Where to attach.
 
     Args:
@@ -43,19 +43,19 @@ async def find_place(
     """
     count = len(connection.partitions)
     if partition is not None:
-        return Place(partition, True)
+        return QueueLocation(partition, True)
     if key is not None:
-        return Place(partition_of(key, count), True)
+        return QueueLocation(partition_of(key, count), True)
     if count == 1:
-        return Place(0, True)
-    if (found := await locate(connection, queue)) is not None:
+        return QueueLocation(0, True)
+    if (found := await locate_by_counts(connection, queue)) is not None:
         return found
     if address:
-        return Place(partition_of(address, count), True)
+        return QueueLocation(partition_of(address, count), True)
     raise Refused(UNKNOWN_QUEUE, queue, "no partition has it: declare it in queues.yaml")
 
 
-async def locate(connection: Connection, queue: str) -> Place | None:
+async def locate_by_counts(connection: Connection, queue: str) -> QueueLocation | None:
     """Where a queue is: in the partition that has had messages for it.
 
     A queue that `queues.yaml` declares is in each partition until its first message decides. Until
@@ -72,14 +72,14 @@ async def locate(connection: Connection, queue: str) -> Place | None:
         return None
     home = partition_of(queue, len(partitions))
     most = max(known, key=lambda partition: (known[partition], partition == home))
-    return Place(most, known[most] > 0 or len(known) == 1)
+    return QueueLocation(most, known[most] > 0 or len(known) == 1)
 
 
 async def _added(connection: Connection, partition: int, queue: str) -> int | None:
     """How many messages have come to it there; None: no such queue."""
     asked: dict[str, Any] = {"type": "list", "queue": queue, "limit": 0}
     try:
-        body = await connection.ask(partition, asked)
+        body = await connection.request(partition, asked)
     except Refused as refused:
         if refused.reason != UNKNOWN_QUEUE:
             raise

@@ -10,7 +10,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 from aiokafka.structs import RecordMetadata
 
-from ringfaust.client.connection import Record, refuse_unknown
+from ringfaust.client.connection import OutgoingRecord, refuse_unknown
 from ringfaust.client.errors import BadArgument
 from ringfaust.client.message import Scalar
 from ringfaust.errors import ProtocolError
@@ -53,7 +53,7 @@ class SendOptions(TypedDict, total=False):
 
 
 @dataclass(slots=True)
-class _Checked:
+class _RecordAsRead:
     """A record as a worker would find it, to be checked by the worker's own reading."""
 
     key: bytes | None
@@ -67,10 +67,10 @@ class _Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class OutgoingMessage:
     """A message on its way. Relative times count from its making, also if it is written later."""
 
-    record: Record
+    record: OutgoingRecord
     """Without what time changes."""
     id: str
     """Empty: none was given."""
@@ -91,7 +91,7 @@ class Outgoing:
         if value is None and key is None:
             raise BadArgument("a message needs a value, or at least a key")
         sent = cls(
-            record=Record(
+            record=OutgoingRecord(
                 topic, _raw(value), _raw(key), _headers(options), options.get("partition")
             ),
             id=options.get("id", ""),
@@ -101,12 +101,12 @@ class Outgoing:
         )
         found = sent.after(0)
         try:
-            read_send(_Checked(found.key, found.value, found.headers), "any", "any", 0)
+            read_send(_RecordAsRead(found.key, found.value, found.headers), "any", "any", 0)
         except ProtocolError as error:
             raise BadArgument(str(error)) from None
         return sent
 
-    def with_id(self, new_id: str) -> Outgoing:
+    def with_id(self, new_id: str) -> OutgoingMessage:
         """The same with an id, if it has none."""
         if self.id:
             return self
@@ -114,11 +114,11 @@ class Outgoing:
         record = self.record._replace(headers=(*self.record.headers, header))
         return replace(self, record=record, id=new_id)
 
-    def now(self) -> Record:
+    def now(self) -> OutgoingRecord:
         """The record, to be written some time after its making."""
         return self.after(int((time.monotonic() - self.made_s) * 1000))
 
-    def after(self, passed_ms: int) -> Record:
+    def after(self, passed_ms: int) -> OutgoingRecord:
         """The record, to be written so long after its making: with what is left of its times."""
         if self.delay_ms is None and self.ttl_ms is None:
             return self.record

@@ -12,9 +12,9 @@ from aiokafka.errors import ConsumerStoppedError
 
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown, stop
 from ringfaust.client.errors import ClientError, Refused
-from ringfaust.client.outgoing import Outgoing, SendOptions
+from ringfaust.client.outgoing import OutgoingMessage, SendOptions
 from ringfaust.client.resource import AsyncResource
-from ringfaust.client.transactions import Transactions
+from ringfaust.client.transactions import TransactionalWriter
 from ringfaust.protocol.names import client_transactional_id
 from ringfaust.protocol.records import Role
 
@@ -47,11 +47,11 @@ class RingProducer(AsyncResource):
         self._watches = options.get("watch_refusals", False)
         self._replies: AIOKafkaConsumer | None = None
         self._sent: dict[str, None] = {}
-        self._transactions = Transactions(
+        self._transactions = TransactionalWriter(
             self._connection.kafka,
             client_transactional_id(self._connection.application, self._connection.name),
         )
-        self._open: list[Outgoing] | None = None
+        self._open: list[OutgoingMessage] | None = None
         self._made = 0
 
     async def start(self) -> None:
@@ -97,7 +97,7 @@ class RingProducer(AsyncResource):
             KafkaError: the brokers did not take it.
         """
         _ = self._connection.producer
-        sent = Outgoing.of(topic, value, **options)
+        sent = OutgoingMessage.of(topic, value, **options)
         if self._watches or self._open is not None:
             sent = sent.with_id(self._new_id())
             self._remember(sent.id)
@@ -119,7 +119,7 @@ class RingProducer(AsyncResource):
         """
         if self._open is not None:
             raise ClientError("a transaction of this producer is open; use another producer")
-        sent: list[Outgoing] = []
+        sent: list[OutgoingMessage] = []
         self._open = sent
         try:
             yield

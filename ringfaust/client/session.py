@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
 from ringfaust.client.connection import (
-    PARTING_S,
+    CLOSE_TIMEOUT_S,
     Connection,
     ConnectOptions,
-    Record,
+    OutgoingRecord,
     encode,
     refuse_unknown,
 )
 from ringfaust.client.consumer import RingConsumer
 from ringfaust.client.errors import OutcomeUnknown, Refused, SettleRefused
 from ringfaust.client.options import AttachOptions
-from ringfaust.client.outgoing import Outgoing, SendOptions
+from ringfaust.client.outgoing import OutgoingMessage, SendOptions
 from ringfaust.client.resource import AsyncResource
-from ringfaust.client.transactions import Transactions
+from ringfaust.client.transactions import TransactionalWriter
 from ringfaust.protocol.names import client_transactional_id
 from ringfaust.protocol.records import Role
 
@@ -30,7 +30,7 @@ _NONE_ATTACHED = "bad_command"
 """How a worker refuses a rollback where no consumer of the session is attached."""
 
 
-class _Settle(NamedTuple):
+class _PendingSettle(NamedTuple):
     """A settle that waits for the commit."""
 
     consumer: RingConsumer
@@ -70,11 +70,11 @@ class Session(AsyncResource):
         refuse_unknown(options, ConnectOptions)
         self.connection = Connection(options)
         self.name = self.connection.name
-        self._transactions = Transactions(
+        self._transactions = TransactionalWriter(
             self.connection.kafka, client_transactional_id(self.connection.application, self.name)
         )
         self._consumers: list[RingConsumer] = []
-        self._pending: list[Outgoing | _Settle] = []
+        self._pending: list[OutgoingMessage | _PendingSettle] = []
         self._made = 0
 
     async def start(self) -> None:
@@ -99,7 +99,7 @@ class Session(AsyncResource):
 
     async def _failed(self) -> None:
         try:
-            async with asyncio.timeout(PARTING_S):  # once written, it comes before the detach
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):  # once written, it comes before the detach
                 await self.rollback()
         except Exception:  # of the two errors the caller's own is the one to raise
             log.warning("session %s could not roll back", self.name, exc_info=True)
@@ -123,7 +123,7 @@ class Session(AsyncResource):
             The message id.
         """
         self._made += 1
-        sent = Outgoing.of(topic, value, **options).with_id(f"{self.name}/{self._made}")
+        sent = OutgoingMessage.of(topic, value, **options).with_id(f"{self.name}/{self._made}")
         self._pending.append(sent)
         return sent.id
 
@@ -151,17 +151,17 @@ class Session(AsyncResource):
         records = []
         try:
             for each in pending:
-                if isinstance(each, Outgoing):
+                if isinstance(each, OutgoingMessage):
                     records.append(each.now())
                     continue
                 _check_held(each)
                 command = dict(each.command)
                 if confirm:
-                    command["reply"], future = self.connection.expect()
+                    command["reply"], future = self.connection.expect_reply()
                     waiting.append(future)
                 topic = self.connection.topic(Role.CONTROL)
                 partition = each.consumer.partition
-                records.append(Record(topic, encode(command), partition=partition))
+                records.append(OutgoingRecord(topic, encode(command), partition=partition))
             await self._transactions.write(records)
         except OutcomeUnknown:
             raise
@@ -171,7 +171,7 @@ class Session(AsyncResource):
         refused = []
         for future in waiting:
             try:
-                await self.connection.answer(future)
+                await self.connection.await_reply(future)
             except Refused as no:
                 refused.append(SettleRefused(no.reason, no.about, no.text))
         return refused
@@ -184,32 +184,34 @@ class Session(AsyncResource):
         Raises:
             NoAnswer: there is no worker; whether it took effect is not known.
         """
-        acks = [each for each in self._pending if isinstance(each, _Settle) and each.is_ack()]
+        acks = [
+            each for each in self._pending if isinstance(each, _PendingSettle) and each.is_ack()
+        ]
         self._pending.clear()
-        marks = [(consumer, await consumer.mark()) for consumer in self._consumers]
+        snapshots = [(consumer, await consumer.snapshot()) for consumer in self._consumers]
         for partition in {consumer.partition for consumer in self._consumers}:
             acked = [each.about() for each in acks if each.consumer.partition == partition]
             command = {"type": "rollback", "session": self.name, "acked": acked}
             try:
-                await self.connection.ask(partition, command)
+                await self.connection.request(partition, command)
             except Refused as refused:
                 if refused.reason != _NONE_ATTACHED:
                     raise  # else all were detached for their silence, and hold nothing
-        for consumer, mark in marks:
-            consumer.forget(mark)
+        for consumer, snapshot in snapshots:
+            consumer.forget(snapshot)
 
     # --- for its consumers -----------------------------------------------------------------------
 
-    def keep(self, consumer: RingConsumer, settle: Mapping[str, Any]) -> None:
+    def defer(self, consumer: RingConsumer, settle: Mapping[str, Any]) -> None:
         """Keep a settle until the commit."""
-        self._pending.append(_Settle(consumer, consumer.losses, settle))
+        self._pending.append(_PendingSettle(consumer, consumer.losses, settle))
 
-    def companions(self, consumer: RingConsumer) -> list[RingConsumer]:
+    def consumers_beside(self, consumer: RingConsumer) -> list[RingConsumer]:
         """Its consumers in the partition of this one: an ack in mode `client` covers them."""
         return [each for each in self._consumers if each.partition == consumer.partition]
 
 
-def _check_held(settle: _Settle) -> None:
+def _check_held(settle: _PendingSettle) -> None:
     if settle.losses != settle.consumer.losses:
         text = (
             f"{settle.consumer.name} was detached for its silence and what it held given back; "

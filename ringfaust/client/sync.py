@@ -30,7 +30,7 @@ from ringfaust.client.two_phase import TwoPhaseOptions
 T = TypeVar("T")
 
 
-class _Loop:
+class _EventLoopThread:
     """An event loop in a thread of its own, from `open` to `close`."""
 
     def __init__(self) -> None:
@@ -65,13 +65,13 @@ class _Loop:
             loop.close()
 
 
-class _Face:
+class _SyncResource:
     """Starts and closes what it is the face of, in a thread of its own."""
 
     _inner: AsyncConsumer | AsyncProducer | AsyncSession | AsyncTwoPhase
 
     def __init__(self) -> None:
-        self._loop = _Loop()
+        self._loop = _EventLoopThread()
 
     def start(self) -> None:
         """See the one of asyncio."""
@@ -135,7 +135,7 @@ class Message(Received):
         self.run(self.inner.reject(text, confirm=confirm))
 
 
-class RingConsumer(_Face):
+class RingConsumer(_SyncResource):
     """Consumes a queue; see `ringfaust.client.RingConsumer`.
 
     ::
@@ -189,7 +189,7 @@ class RingConsumer(_Face):
         self._loop.run(self._inner.recover())
 
 
-class RingProducer(_Face):
+class RingProducer(_SyncResource):
     """Sends messages; see `ringfaust.client.RingProducer`.
 
     ::
@@ -230,7 +230,7 @@ class RingProducer(_Face):
             yield refused
 
 
-class Session(_Face):
+class Session(_SyncResource):
     """Sends and settles that take effect together; see `ringfaust.client.Session`.
 
     ::
@@ -263,7 +263,7 @@ class Session(_Face):
         self._loop.run(self._inner.rollback())
 
 
-class TwoPhase(_Face):
+class TwoPhase(_SyncResource):
     """A distributed transaction (R81); see `ringfaust.client.TwoPhase`."""
 
     def __init__(self, xid: str, **options: Unpack[TwoPhaseOptions]) -> None:
@@ -291,6 +291,6 @@ class TwoPhase(_Face):
 class _SessionConsumer(RingConsumer):
     """Runs in its session's thread, and is closed with it."""
 
-    def __init__(self, inner: AsyncConsumer, loop: _Loop) -> None:
+    def __init__(self, inner: AsyncConsumer, loop: _EventLoopThread) -> None:
         self._inner = inner
         self._loop = loop

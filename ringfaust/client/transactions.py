@@ -10,11 +10,11 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import IllegalOperation, IllegalStateError, KafkaError
 from aiokafka.structs import RecordMetadata
 
-from ringfaust.client.connection import Record, stop
+from ringfaust.client.connection import OutgoingRecord, stop
 from ringfaust.client.errors import OutcomeUnknown
 
 
-class Transactions:
+class TransactionalWriter:
     """Writes lists of records, each list in one Kafka transaction.
 
     A list is written at its commit and not as it grows: a read_committed reader, and so the worker,
@@ -26,16 +26,16 @@ class Transactions:
         self._kafka = kafka
         self._id = transactional_id
         self._producer: AIOKafkaProducer | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def write(self, records: Sequence[Record]) -> list[RecordMetadata]:
+    async def write(self, records: Sequence[OutgoingRecord]) -> list[RecordMetadata]:
         """Write all of them, or none; where they are.
 
         Raises:
             OutcomeUnknown: the brokers failed during the commit.
             KafkaError: they failed before it; nothing takes effect.
         """
-        async with self._turn:
+        async with self._lock:
             producer = await self._opened()
             try:
                 await producer.begin_transaction()
@@ -87,7 +87,9 @@ class Transactions:
         await stop(producer)
 
 
-async def _send(producer: AIOKafkaProducer, records: Sequence[Record]) -> list[RecordMetadata]:
+async def _send(
+    producer: AIOKafkaProducer, records: Sequence[OutgoingRecord]
+) -> list[RecordMetadata]:
     written = [
         await producer.send(
             each.topic,

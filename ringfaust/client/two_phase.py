@@ -67,7 +67,7 @@ class TwoPhase(AsyncResource):
             Refused: one of that xid is open. Roll back.
             NoAnswer: a partition has no worker. Roll back.
         """
-        if refused := await self._tell("begin"):
+        if refused := await self._request_all("begin"):
             raise refused[0]
 
     async def prepare(self) -> None:
@@ -78,7 +78,7 @@ class TwoPhase(AsyncResource):
                 was done in it there has come back. Roll back.
             NoAnswer: a partition has no worker. Ask again, or roll back.
         """
-        if refused := await self._tell("prepare"):
+        if refused := await self._request_all("prepare"):
             raise refused[0]
 
     async def commit(self) -> None:
@@ -101,13 +101,13 @@ class TwoPhase(AsyncResource):
 
     async def _decide(self, kind: str) -> None:
         """Where it is refused it was decided before; if it is everywhere, something is wrong."""
-        refused = await self._tell(kind)
+        refused = await self._request_all(kind)
         if len(refused) == len(self._chosen()):
             raise refused[0]
 
-    async def _tell(self, kind: str) -> list[Refused]:
+    async def _request_all(self, kind: str) -> list[Refused]:
         asked = [
-            self._connection.ask(partition, {"type": kind, "xid": self.xid})
+            self._connection.request(partition, {"type": kind, "xid": self.xid})
             for partition in self._chosen()
         ]
         answers = await asyncio.gather(*asked, return_exceptions=True)

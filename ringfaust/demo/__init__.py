@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ringfaust.config import load_worker
-from ringfaust.demo.dashboard import RING_SIZE, Dashboard, Scene, open_console
-from ringfaust.demo.flights import Record, read_flights
-from ringfaust.demo.play import Play, write_config
-from ringfaust.demo.report import Outcome, print_report
+from ringfaust.demo.dashboard import RING_SIZE, Dashboard, DemoState, open_console
+from ringfaust.demo.flights import ProducerRecord, read_flights
+from ringfaust.demo.flights_run import FlightsRun, write_config
+from ringfaust.demo.report import DemoResult, print_report
 from ringfaust.testing.broker import EmbeddedBroker
 
 _STOPPED = 130
@@ -37,41 +37,44 @@ def run(bootstrap_servers: str | None, limit: int | None = None) -> int:
     """
     console = open_console()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    scene = Scene(
+    state = DemoState(
         f"the last {RING_SIZE} departures of each carrier, as the flights of 2013 come in"
     )
-    board = Dashboard(console, scene)
+    dashboard = Dashboard(console, state)
     try:
         with ThreadPoolExecutor(1) as pool:
-            outcome = _play(bootstrap_servers, pool.submit(read_flights, limit), scene, board)
+            outcome = _play(bootstrap_servers, pool.submit(read_flights, limit), state, dashboard)
     except KeyboardInterrupt:
         what = "worker and temporary data" if bootstrap_servers else "worker, broker and all data"
         console.print(f"stopped; {what} are gone")
         return _STOPPED
-    return 0 if print_report(console, outcome, board.seconds()) else 1
+    return 0 if print_report(console, outcome, dashboard.seconds()) else 1
 
 
 def _play(
-    servers: str | None, flights: Future[list[Record]], scene: Scene, board: Dashboard
-) -> Outcome:
+    servers: str | None,
+    flights: Future[list[ProducerRecord]],
+    state: DemoState,
+    dashboard: Dashboard,
+) -> DemoResult:
     with (
         tempfile.TemporaryDirectory(prefix="ringfaust-demo-") as folder,
-        brokers(servers, board) as address,
+        brokers(servers, dashboard) as address,
     ):
         # On brokers of the user's the topics have names that nobody has taken.
         application = f"flights-demo-{secrets.token_hex(3)}" if servers else "flights-demo"
         write_config(Path(folder), application, address, f"{application}.flights")
-        play = Play(Path(folder), flights, scene, board)
+        play = FlightsRun(Path(folder), flights, state, dashboard)
         return asyncio.run(play.run(own_broker=servers is not None))
 
 
 @contextmanager
-def brokers(servers: str | None, board: Dashboard) -> Iterator[str]:
+def brokers(servers: str | None, dashboard: Dashboard) -> Iterator[str]:
     """The brokers' address: of those given, or of one that is started for this."""
     if servers:
         load_worker(bootstrap_servers=servers)  # tells what is wrong with them, as one given here
         yield servers
         return
-    board.say("starting Apache Kafka, reading the flights meanwhile")
+    dashboard.say("starting Apache Kafka, reading the flights meanwhile")
     with EmbeddedBroker() as broker:
         yield broker.bootstrap_servers

@@ -9,7 +9,7 @@ from itertools import count
 
 from aiokafka import AIOKafkaConsumer
 
-from ringfaust.demo.control_client import ControlClient, Delivery
+from ringfaust.demo.control_client import ControlClient, DeliveryRef
 from ringfaust.kafka.names import topic_name
 from ringfaust.protocol.records import Role
 
@@ -23,26 +23,26 @@ class DemoConsumer:
     think_seconds = 0.05
     habit = "acks each"
 
-    def __init__(self, desk: ControlClient, queue: str, say: Callable[[str], None]) -> None:
+    def __init__(self, control: ControlClient, queue: str, say: Callable[[str], None]) -> None:
         """`say`: tells people what it does."""
         self.queue = queue
         carrier = queue.rpartition(".")[2]
         self.name = f"gate-{carrier}"
         self.key = carrier.encode()
-        self._desk = desk
+        self._control = control
         self._tell_people = say
         self._attached = False
         self.at_rest = False
 
     async def attach(self) -> None:
         """Ask for messages; the first answer also tells that the worker is up."""
-        await self._desk.ask("attach", self.queue, consumer=self.name, credit=self.credit)
+        await self._control.ask("attach", self.queue, consumer=self.name, credit=self.credit)
         self._attached = True
         self._tell_people(f"{self.name} waits at {self.queue}: {self.habit}")
 
     async def serve(self) -> None:
         """Take what is handed over, until told to rest; what comes then stays unsettled."""
-        deliveries = self._desk.deliveries(self.name)
+        deliveries = self._control.deliveries(self.name)
         for number in count(1):
             delivery = await deliveries.get()
             await asyncio.sleep(self.think_seconds)
@@ -59,24 +59,24 @@ class DemoConsumer:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             if self._attached:
-                await self._desk.tell("heartbeat", self.queue, consumer=self.name)
+                await self._control.tell("heartbeat", self.queue, consumer=self.name)
 
-    async def _settle(self, number: int, delivery: Delivery) -> None:
+    async def _settle(self, number: int, delivery: DeliveryRef) -> None:
         await self._say("ack", delivery)
 
-    async def _say(self, how: str, delivery: Delivery, **fields: str) -> None:
+    async def _say(self, how: str, delivery: DeliveryRef, **fields: str) -> None:
         fields = {"consumer": self.name, "message": delivery.message, **fields}
-        await self._desk.tell(how, self.queue, delivery=delivery.number, **fields)
+        await self._control.tell(how, self.queue, delivery=delivery.number, **fields)
 
 
-class WaveringConsumer(DemoConsumer):
+class MixedConsumer(DemoConsumer):
     """Releases each third and rejects each tenth; acknowledges the others."""
 
     credit = 10
     think_seconds = 0.05
     habit = "acks some, releases some, rejects some"
 
-    async def _settle(self, number: int, delivery: Delivery) -> None:
+    async def _settle(self, number: int, delivery: DeliveryRef) -> None:
         if number % 10 == 0:
             await self._say("reject", delivery, text="gate change")
         else:
@@ -92,10 +92,10 @@ class ClosingConsumer(DemoConsumer):
     def rest(self) -> None:
         """It comes to rest by closing."""
 
-    async def _settle(self, number: int, delivery: Delivery) -> None:
+    async def _settle(self, number: int, delivery: DeliveryRef) -> None:
         if number == self.credit:
             self._attached = False
-            await self._desk.ask("detach", self.queue, consumer=self.name)
+            await self._control.ask("detach", self.queue, consumer=self.name)
             self._tell_people(
                 f"{self.name} closed with {number} unacknowledged: they went back, as far as the "
                 "ring had room"

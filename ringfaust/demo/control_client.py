@@ -20,11 +20,11 @@ from ringfaust.protocol.records import Role
 ANSWER_SECONDS = 60.0
 
 
-class NoAnswer(RingfaustError):
+class ControlFailed(RingfaustError):
     """The worker did not answer a control command, or refused it."""
 
 
-class Delivery(NamedTuple):
+class DeliveryRef(NamedTuple):
     """What a consumer needs to know of a message it was handed."""
 
     message: str
@@ -47,7 +47,7 @@ class ControlClient:
         )
         self._numbers = count(1)
         self._answers: dict[bytes, asyncio.Future[dict[str, Any]]] = {}
-        self._deliveries: dict[str, asyncio.Queue[Delivery]] = {}
+        self._deliveries: dict[str, asyncio.Queue[DeliveryRef]] = {}
 
     async def read(self) -> None:
         """Read replies and deliveries until cancelled."""
@@ -66,15 +66,15 @@ class ControlClient:
     def _deliver(self, headers: Mapping[str, bytes]) -> None:
         message, number = headers["ringfaust-id"].decode(), int(headers["ringfaust-delivery"])
         self.deliveries(headers["ringfaust-consumer"].decode()).put_nowait(
-            Delivery(message, number)
+            DeliveryRef(message, number)
         )
 
-    def deliveries(self, consumer: str) -> asyncio.Queue[Delivery]:
+    def deliveries(self, consumer: str) -> asyncio.Queue[DeliveryRef]:
         """What is handed to the consumer of this name."""
         return self._deliveries.setdefault(consumer, asyncio.Queue())
 
     async def tell(self, kind: str, queue: str, **fields: Any) -> None:
-        """Send a command and ask for no answer. Commands of one queue keep their order."""
+        """Send a command and ask for no answer. CommandRunner of one queue keep their order."""
         command = {"type": kind, "queue": queue, **fields}
         # The key is what the queue's records have, so the command comes to the queue's partition.
         key = queue.rpartition(".")[2].encode()
@@ -85,18 +85,20 @@ class ControlClient:
         """Send a command and wait for the reply.
 
         Raises:
-            NoAnswer: there is none, or it is a refusal.
+            ControlFailed: there is none, or it is a refusal.
         """
-        reply = f"desk-{next(self._numbers)}"
+        reply = f"control-{next(self._numbers)}"
         answer = self._answers[reply.encode()] = asyncio.get_running_loop().create_future()
         await self.tell(kind, queue, reply=reply, **fields)
         try:
             told: dict[str, Any] = await asyncio.wait_for(answer, ANSWER_SECONDS)
         except TimeoutError:
             text = f"No answer to {kind} of {queue} within {ANSWER_SECONDS:.0f} s."
-            raise NoAnswer(text) from None
+            raise ControlFailed(text) from None
         if not told["ok"]:
-            raise NoAnswer(f"{kind} of {queue} was refused: {told['reason']} ({told['text']}).")
+            raise ControlFailed(
+                f"{kind} of {queue} was refused: {told['reason']} ({told['text']})."
+            )
         return told
 
     async def listing(self, queue: str, limit: int) -> dict[str, Any]:

@@ -28,7 +28,7 @@ WIDE = 92
 
 
 @dataclass
-class Scene:
+class DemoState:
     """What is to be shown; the play writes it."""
 
     title: str
@@ -56,11 +56,11 @@ def open_console() -> Console:
 
 
 class Dashboard:
-    """Shows the scene until cancelled; `say` puts a line above it."""
+    """Shows the state until cancelled; `say` puts a line above it."""
 
-    def __init__(self, console: Console, scene: Scene) -> None:
+    def __init__(self, console: Console, state: DemoState) -> None:
         self.console = console
-        self.scene = scene
+        self.state = state
         self._start = time.monotonic()
         self._past: deque[tuple[float, int]] = deque()
         self._plain = ""
@@ -89,7 +89,7 @@ class Dashboard:
 
     def _note_rate(self) -> None:
         now = self.seconds()
-        self._past.append((now, self.scene.through))
+        self._past.append((now, self.state.through))
         while now - self._past[0][0] > _RATE_SECONDS:
             self._past.popleft()
 
@@ -98,15 +98,15 @@ class Dashboard:
         return (after - before) / (last - first) if last > first else 0.0
 
     def _status(self) -> str:
-        scene = self.scene
-        if scene.read_back:
-            return f"{scene.phase}: {scene.read_back:,} records read back"
-        if not scene.through:
+        state = self.state
+        if state.read_back:
+            return f"{state.phase}: {state.read_back:,} records read back"
+        if not state.through:
             return ""
         rate = f", {self._rate():,.0f}/s" if self._rate() else ""
         return (
-            f"{scene.phase}: {scene.through:,} of {scene.total:,} through the rings{rate}, "
-            f"{scene.evicted.total():,} overwritten"
+            f"{state.phase}: {state.through:,} of {state.total:,} through the rings{rate}, "
+            f"{state.evicted.total():,} overwritten"
         )
 
     def _tell_plainly(self) -> None:
@@ -116,12 +116,12 @@ class Dashboard:
             self.say(status)
 
     def _picture(self) -> RenderableType:
-        scene = self.scene
+        state = self.state
         status = Text(f"{self.seconds():5.1f} s  {self._status() or 'waiting for the worker'}")
-        if not scene.counts:
+        if not state.counts:
             return status
-        table = count_table(self.console, scene.title)
-        for queue, counts in sorted(scene.counts.items(), key=lambda entry: -entry[1]["added"]):
+        table = count_table(self.console, state.title)
+        for queue, counts in sorted(state.counts.items(), key=lambda entry: -entry[1]["added"]):
             add_counts(self.console, table, queue, counts)
         return Group(table, status)
 

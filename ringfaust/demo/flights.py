@@ -30,7 +30,7 @@ class NoFlights(RingfaustError):
         )
 
 
-class Record(NamedTuple):
+class ProducerRecord(NamedTuple):
     """What a producer sends."""
 
     key: bytes
@@ -38,7 +38,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-def read_flights(limit: int | None = None) -> list[Record]:
+def read_flights(limit: int | None = None) -> list[ProducerRecord]:
     """The flights by time, keyed by carrier, each a JSON object; the first `limit` of them.
 
     Raises:
@@ -56,7 +56,7 @@ def read_flights(limit: int | None = None) -> list[Record]:
         carrier = names.index("carrier")
         keys: dict[str, bytes] = {}
         return [
-            Record(
+            ProducerRecord(
                 keys.setdefault(row[carrier], row[carrier].encode()),
                 # What the table lacks is NA there.
                 (template % tuple(row)).replace('"NA"', "null").replace(":NA", ":null").encode(),
@@ -71,7 +71,7 @@ def _template(names: Sequence[str]) -> str:
     return "{" + ",".join(fields) + "}"
 
 
-def extra_records(carrier: str) -> list[Record]:
+def extra_records(carrier: str) -> list[ProducerRecord]:
     """What the demo adds to the flights: boarding calls that come due, one too late, one far off.
 
     They go to a carrier whose ring never fills, so that it is seen what becomes of them.
@@ -82,19 +82,19 @@ def extra_records(carrier: str) -> list[Record]:
     return [*calls, late, far]
 
 
-def _call(carrier: str, text: str, **times: int) -> Record:
+def _call(carrier: str, text: str, **times: int) -> ProducerRecord:
     value: dict[str, Any] = {"carrier": carrier, "announcement": text}
     headers = tuple(
         (f"ringfaust-{name.replace('_', '-')}", str(ms).encode()) for name, ms in times.items()
     )
-    return Record(carrier.encode(), json.dumps(value).encode(), headers)
+    return ProducerRecord(carrier.encode(), json.dumps(value).encode(), headers)
 
 
 async def replay(
     producer: AIOKafkaProducer,
     topic: str,
     partitions: int,
-    records: Sequence[Record],
+    records: Sequence[ProducerRecord],
 ) -> None:
     """Send the records at full speed, each to its key's partition as every Kafka client does."""
     homes = {key: partition_of(key, partitions) for key in {r.key for r in records}}

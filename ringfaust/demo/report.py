@@ -16,7 +16,7 @@ from ringfaust.testing.accounts.proof import Proof
 from ringfaust.testing.accounts.prove import counter_differences
 
 
-class Outcome(NamedTuple):
+class DemoResult(NamedTuple):
     """All that the last screen tells of."""
 
     proof: Proof
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     own_broker: bool
 
 
-def faults(outcome: Outcome) -> list[str]:
+def faults(outcome: DemoResult) -> list[str]:
     """What does not balance, in words; empty: all does."""
     proof = outcome.proof
     found = proof.words()
@@ -48,7 +48,7 @@ def faults(outcome: Outcome) -> list[str]:
     return found
 
 
-def print_report(console: Console, outcome: Outcome, seconds: float) -> bool:
+def print_report(console: Console, outcome: DemoResult, seconds: float) -> bool:
     """Print the last screen. Returns whether everything balances."""
     _print_table(console, outcome.proof)
     wrong = faults(outcome)
@@ -76,7 +76,7 @@ def _print_table(console: Console, proof: Proof) -> None:
     console.print(table)
 
 
-def _print_words(console: Console, outcome: Outcome, seconds: float) -> None:
+def _print_words(console: Console, outcome: DemoResult, seconds: float) -> None:
     rows = list(outcome.proof.rows.values())
     evicted, acked, dead, expired = (
         sum(getattr(row, name) for row in rows) for name in ("evicted", "acked", "dead", "expired")
@@ -98,7 +98,7 @@ def _print_words(console: Console, outcome: Outcome, seconds: float) -> None:
     )
 
 
-def _print_next(console: Console, outcome: Outcome) -> None:
+def _print_next(console: Console, outcome: DemoResult) -> None:
     if outcome.own_broker:
         text = (
             f"\nThe topics stay on {outcome.servers} for you to look at. To remove them:\n"

@@ -17,8 +17,8 @@ from rich.console import Console
 
 from ringfaust import demo
 from ringfaust.demo.flights import extra_records, read_flights
-from ringfaust.demo.report import Outcome, faults, print_report
-from ringfaust.testing.accounts.proof import Proof, Row
+from ringfaust.demo.report import DemoResult, faults, print_report
+from ringfaust.testing.accounts.proof import Proof, QueueComparison
 from ringfaust.testing.broker import EmbeddedBroker
 
 FLIGHTS = 3_000
@@ -127,9 +127,9 @@ def test_it_can_be_stopped_at_any_time(
 # --- what is no I/O -----------------------------------------------------------------------------
 
 
-def outcome(proof: Proof) -> Outcome:
+def outcome(proof: Proof) -> DemoResult:
     counts = {"added": 3, "evicted": 1, "ready": 2}
-    return Outcome(
+    return DemoResult(
         proof=proof,
         flights=2,
         extras=1,
@@ -142,7 +142,7 @@ def outcome(proof: Proof) -> Outcome:
 
 
 def right_proof() -> Proof:
-    row = Row("departures.UA", added=3, evicted=1, ready=2)
+    row = QueueComparison("departures.UA", added=3, evicted=1, ready=2)
     return Proof(rows={row.queue: row}, inputs=3)
 
 

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from ringfaust.config import WorkerConfig, load
 from ringfaust.config.topics import create_topics
 from ringfaust.demo.flights import read_flights, replay
-from ringfaust.demo.play import write_config
+from ringfaust.demo.flights_run import write_config
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker

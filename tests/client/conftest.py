@@ -8,7 +8,7 @@ import pytest
 
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.rig import Application
-from tests.client.rig import Rig, new_application
+from tests.client.harness import ClientHarness, new_application
 
 
 @pytest.fixture(scope="package")
@@ -20,5 +20,5 @@ def app(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture
-def rig(app: Application, request: pytest.FixtureRequest) -> Rig:
-    return Rig(app, request.node.name.replace("[", "-").rstrip("]"))
+def harness(app: Application, request: pytest.FixtureRequest) -> ClientHarness:
+    return ClientHarness(app, request.node.name.replace("[", "-").rstrip("]"))

@@ -7,70 +7,70 @@ import asyncio
 import pytest
 
 from ringfaust.client import Refused, RingConsumer
-from tests.client.rig import DEADLINE_S, Rig, ids, take
+from tests.client.harness import DEADLINE_S, ClientHarness, ids, take
 
 pytestmark = pytest.mark.kafka
 
 
-async def sizes(rig: Rig, queue: str, *given: int) -> None:
+async def sizes(harness: ClientHarness, queue: str, *given: int) -> None:
     """A message for each size, with it as a property."""
-    async with rig.producer() as producer:
+    async with harness.producer() as producer:
         for size in given:
             await producer.send(
-                rig.to, "x" * size, id=f"s{size}", partition=0, properties={"size": size},
-                **rig.for_queue(queue),
+                harness.to, "x" * size, id=f"s{size}", partition=0, properties={"size": size},
+                **harness.for_queue(queue),
             )  # fmt: skip
 
 
-async def test_a_selector_takes_what_it_matches(rig: Rig) -> None:
-    await sizes(rig, rig.queue, 1, 20, 3, 40)
-    async with rig.consumer(selector="size > 10") as large:
+async def test_a_selector_takes_what_it_matches(harness: ClientHarness) -> None:
+    await sizes(harness, harness.queue, 1, 20, 3, 40)
+    async with harness.consumer(selector="size > 10") as large:
         assert ids(await take(large, 2)) == ["s20", "s40"]
-        async with rig.consumer(selector="NOT (size > 10)") as small:
+        async with harness.consumer(selector="NOT (size > 10)") as small:
             assert ids(await take(small, 2)) == ["s1", "s3"]
 
 
-async def test_a_selector_that_is_none_is_refused(rig: Rig) -> None:
+async def test_a_selector_that_is_none_is_refused(harness: ClientHarness) -> None:
     with pytest.raises(Refused) as refused:
-        await rig.consumer(selector="size >").start()
+        await harness.consumer(selector="size >").start()
     assert refused.value.reason == "bad_selector"
 
 
-async def test_credit_in_bytes(rig: Rig) -> None:
-    await sizes(rig, rig.queue, 1000, 1001, 1002)
-    async with rig.consumer(credit_bytes=1_500) as consumer:
+async def test_credit_in_bytes(harness: ClientHarness) -> None:
+    await sizes(harness, harness.queue, 1000, 1001, 1002)
+    async with harness.consumer(credit_bytes=1_500) as consumer:
         first, _ = await take(consumer, 2)  # the second takes it over its credit
-        assert (await rig.counts(delivering=2))["ready"] == 1
+        assert (await harness.counts(delivering=2))["ready"] == 1
         await first.ack()
         assert ids(await take(consumer, 1)) == ["s1002"]
 
 
-async def test_a_durable_subscription_stays(rig: Rig) -> None:
+async def test_a_durable_subscription_stays(harness: ClientHarness) -> None:
     address = "q.many.durable"
     ann = {"address": address, "subscription": "ann", "client": "desk", "heartbeat_ms": 500}
-    async with RingConsumer(**rig.where, **ann) as consumer:
+    async with RingConsumer(**harness.where, **ann) as consumer:
         assert consumer.queue == f"{address}::desk.ann"
-        await rig.send("a", queue=address)
+        await harness.send("a", queue=address)
         (message,) = await take(consumer, 1)
         assert (message.id, message.queue) == ("a", consumer.queue)
         await message.ack(confirm=True)
         with pytest.raises(Refused) as refused:
-            await RingConsumer(**rig.where, **ann).start()
+            await RingConsumer(**harness.where, **ann).start()
         assert refused.value.reason == "consumer_limit"
-    await rig.send("b", queue=address)
-    async with RingConsumer(**rig.where, **ann) as consumer:
+    await harness.send("b", queue=address)
+    async with RingConsumer(**harness.where, **ann) as consumer:
         assert ids(await take(consumer, 1)) == ["b"]
 
 
-async def test_each_subscription_has_its_copy_and_shared_ones_share(rig: Rig) -> None:
+async def test_each_subscription_has_its_copy_and_shared_ones_share(harness: ClientHarness) -> None:
     address = "q.many.copies"
-    to = {**rig.where, "address": address, "heartbeat_ms": 500}
+    to = {**harness.where, "address": address, "heartbeat_ms": 500}
     async with (
         RingConsumer(**to) as alone,
         RingConsumer(**to, subscription="all", shared=True, credit=1) as one,
         RingConsumer(**to, subscription="all", shared=True, credit=1) as two,
     ):
-        await rig.send("a", "b", queue=address)
+        await harness.send("a", "b", queue=address)
         assert ids(await take(alone, 2)) == ["a", "b"]
         assert ids(await take(one, 1)) == ["a"]
         assert ids(await take(two, 1)) == ["b"]
@@ -79,17 +79,17 @@ async def test_each_subscription_has_its_copy_and_shared_ones_share(rig: Rig) ->
             assert ids(await take(late, 2)) == ["a", "b"]
 
 
-async def test_a_subscription_that_ended_by_silence_begins_anew(rig: Rig) -> None:
-    to = {**rig.where, "address": "q.many.silent", "heartbeat_ms": 4_000}
+async def test_a_subscription_that_ended_by_silence_begins_anew(harness: ClientHarness) -> None:
+    to = {**harness.where, "address": "q.many.silent", "heartbeat_ms": 4_000}
     async with RingConsumer(**to) as consumer:
         async with asyncio.timeout(DEADLINE_S):
             while not consumer.losses:
                 await asyncio.sleep(0.05)
-        await rig.send("a", queue=to["address"])
+        await harness.send("a", queue=to["address"])
         assert ids(await take(consumer, 1)) == ["a"]
 
 
-async def test_an_address_that_is_not_there(rig: Rig) -> None:
+async def test_an_address_that_is_not_there(harness: ClientHarness) -> None:
     with pytest.raises(Refused) as refused:
-        await RingConsumer(**rig.where, address="nowhere", subscription="ann").start()
+        await RingConsumer(**harness.where, address="nowhere", subscription="ann").start()
     assert refused.value.reason == "unknown_queue"

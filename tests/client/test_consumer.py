@@ -15,7 +15,7 @@ from ringfaust.client import (
     RingConsumer,
     SettleRefused,
 )
-from tests.client.rig import DEADLINE_S, PARTITIONS, Rig, ids, take
+from tests.client.harness import DEADLINE_S, PARTITIONS, ClientHarness, ids, take
 
 pytestmark = pytest.mark.kafka
 
@@ -23,32 +23,32 @@ pytestmark = pytest.mark.kafka
 # --- messages -----------------------------------------------------------------------------------
 
 
-async def test_a_message_is_what_was_sent_and_what_became_of_it(rig: Rig) -> None:
-    async with rig.producer() as producer:
+async def test_a_message_is_what_was_sent_and_what_became_of_it(harness: ClientHarness) -> None:
+    async with harness.producer() as producer:
         sent = await producer.send(
-            rig.to, "a dozen eggs", key="k", **rig.for_queue(), priority=9, group="g",
+            harness.to, "a dozen eggs", key="k", **harness.for_queue(), priority=9, group="g",
             ttl_ms=600_000, headers={"colour": "blue"}, properties={"size": 3},
         )  # fmt: skip
-    async with rig.consumer() as consumer:
+    async with harness.consumer() as consumer:
         (message,) = await take(consumer, 1)
         assert message.id == message.source == sent
-        assert sent.startswith(f"{rig.to}/")
+        assert sent.startswith(f"{harness.to}/")
         assert (message.key, message.value) == (b"k", b"a dozen eggs")
         assert dict(message.headers) == {"colour": b"blue"}
         assert message.properties == {"size": 3}
-        assert (message.queue, message.partition) == (rig.queue, consumer.partition)
+        assert (message.queue, message.partition) == (harness.queue, consumer.partition)
         assert (message.priority, message.group, message.sequence) == (9, "g", 1)
         assert message.expires_at_ms == message.enqueued_ms + 600_000
         assert (message.attempt, message.handovers, message.redelivered) == (1, 1, False)
         assert "eggs" not in repr(message)
         await message.ack()
-    await rig.counts(acked=1, messages=0)
+    await harness.counts(acked=1, messages=0)
 
 
-async def test_the_loop_ends_when_the_consumer_is_closed(rig: Rig) -> None:
-    await rig.send("a", "b", "c")
+async def test_the_loop_ends_when_the_consumer_is_closed(harness: ClientHarness) -> None:
+    await harness.send("a", "b", "c")
     seen = []
-    async with rig.consumer() as consumer:
+    async with harness.consumer() as consumer:
         async for message in consumer:
             seen.append(message.id)
             await message.ack()
@@ -62,11 +62,11 @@ async def test_the_loop_ends_when_the_consumer_is_closed(rig: Rig) -> None:
         await consumer.start()
 
 
-async def test_no_more_is_handed_out_than_there_is_credit(rig: Rig) -> None:
-    await rig.send(*"abcde")
-    async with rig.consumer(credit=2) as consumer:
+async def test_no_more_is_handed_out_than_there_is_credit(harness: ClientHarness) -> None:
+    await harness.send(*"abcde")
+    async with harness.consumer(credit=2) as consumer:
         first = await take(consumer, 2)
-        assert (await rig.counts(delivering=2))["ready"] == 3
+        assert (await harness.counts(delivering=2))["ready"] == 3
         await consumer.add_credit(1)
         assert ids(await take(consumer, 1)) == ["c"]
         await first[0].ack(confirm=True)
@@ -79,86 +79,86 @@ async def test_no_more_is_handed_out_than_there_is_credit(rig: Rig) -> None:
 # --- ack modes ----------------------------------------------------------------------------------
 
 
-async def test_individual_settles_each_by_itself(rig: Rig) -> None:
-    await rig.send("a", "b", "c")
-    async with rig.consumer() as consumer:
+async def test_individual_settles_each_by_itself(harness: ClientHarness) -> None:
+    await harness.send("a", "b", "c")
+    async with harness.consumer() as consumer:
         first, second, third = await take(consumer, 3)
         await second.ack(confirm=True)
-        assert (await rig.listing())["delivering"] == {consumer.name: ["a", "c"]}
+        assert (await harness.listing())["delivering"] == {consumer.name: ["a", "c"]}
         with pytest.raises(SettleRefused) as refused:
             await second.ack()
         assert (refused.value.reason, refused.value.about) == ("stale_delivery", "b")
         await first.ack()
         await third.ack()
-        await rig.counts(acked=3)
+        await harness.counts(acked=3)
 
 
-async def test_auto_acks_when_the_loop_takes_the_next(rig: Rig) -> None:
-    await rig.send("a", "b", "c")
-    async with rig.consumer(ack_mode="auto") as consumer:
+async def test_auto_acks_when_the_loop_takes_the_next(harness: ClientHarness) -> None:
+    await harness.send("a", "b", "c")
+    async with harness.consumer(ack_mode="auto") as consumer:
         async for message in consumer:
             if message.id == "c":
                 break
-    counts = await rig.counts(delivering=0)
+    counts = await harness.counts(delivering=0)
     assert (counts["acked"], counts["ready"]) == (2, 1)
 
 
-async def test_client_acks_all_before(rig: Rig) -> None:
-    await rig.send(*"abcd")
-    async with rig.consumer(ack_mode="client") as consumer:
+async def test_client_acks_all_before(harness: ClientHarness) -> None:
+    await harness.send(*"abcd")
+    async with harness.consumer(ack_mode="client") as consumer:
         messages = await take(consumer, 4)
         await messages[2].ack(confirm=True)
-        assert (await rig.listing())["delivering"] == {consumer.name: ["d"]}
+        assert (await harness.listing())["delivering"] == {consumer.name: ["d"]}
         with pytest.raises(SettleRefused):
             await messages[0].release()
 
 
-async def test_dups_ok_acks_ten_at_a_time(rig: Rig) -> None:
-    await rig.send(*(f"m{number}" for number in range(13)))
-    async with rig.consumer(ack_mode="dups_ok", heartbeat_ms=60_000) as consumer:
+async def test_dups_ok_acks_ten_at_a_time(harness: ClientHarness) -> None:
+    await harness.send(*(f"m{number}" for number in range(13)))
+    async with harness.consumer(ack_mode="dups_ok", heartbeat_ms=60_000) as consumer:
         await take(consumer, 10)
-        assert (await rig.listing())["counts"]["acked"] == 0
+        assert (await harness.listing())["counts"]["acked"] == 0
         await take(consumer, 3)
-        counts = await rig.counts(acked=10)
+        counts = await harness.counts(acked=10)
         assert counts["delivering"] == 3
-    counts = await rig.counts(delivering=0)  # the last was not yet taken for done
+    counts = await harness.counts(delivering=0)  # the last was not yet taken for done
     assert (counts["acked"], counts["ready"]) == (12, 1)
 
 
-async def test_dups_ok_waits_for_no_more_than_its_credit(rig: Rig) -> None:
-    await rig.send(*"abcde")
-    async with rig.consumer(ack_mode="dups_ok", credit=2, heartbeat_ms=60_000) as consumer:
+async def test_dups_ok_waits_for_no_more_than_its_credit(harness: ClientHarness) -> None:
+    await harness.send(*"abcde")
+    async with harness.consumer(ack_mode="dups_ok", credit=2, heartbeat_ms=60_000) as consumer:
         assert ids(await take(consumer, 5)) == list("abcde")
 
 
-async def test_with_none_a_message_is_gone_when_it_is_handed_over(rig: Rig) -> None:
-    await rig.send(*"abc")
-    async with rig.consumer(ack_mode="none", credit=1) as consumer:
+async def test_with_none_a_message_is_gone_when_it_is_handed_over(harness: ClientHarness) -> None:
+    await harness.send(*"abc")
+    async with harness.consumer(ack_mode="none", credit=1) as consumer:
         messages = await take(consumer, 3)
         await messages[0].ack()
         with pytest.raises(SettleRefused):
             await messages[0].release()
-    await rig.counts(acked=3, messages=0)
+    await harness.counts(acked=3, messages=0)
 
 
 # --- giving back --------------------------------------------------------------------------------
 
 
-async def test_release_with_delay_and_reject_with_reason(rig: Rig) -> None:
-    await rig.send("a", "b")
-    async with rig.consumer(credit=2) as consumer:
+async def test_release_with_delay_and_reject_with_reason(harness: ClientHarness) -> None:
+    await harness.send("a", "b")
+    async with harness.consumer(credit=2) as consumer:
         first, second = await take(consumer, 2)
         await first.release(delay_ms=300_000, confirm=True)
-        assert (await rig.listing())["scheduled"] == ["a"]
+        assert (await harness.listing())["scheduled"] == ["a"]
         await second.reject("no such customer", confirm=True)
-        await rig.counts(dead=1, scheduled=1, delivering=0)
+        await harness.counts(dead=1, scheduled=1, delivering=0)
         with pytest.raises(BadArgument, match="delay_ms"):
             await second.release(delay_ms=-1)
 
 
-async def test_a_released_message_comes_again(rig: Rig) -> None:
-    await rig.send("a")
-    async with rig.consumer() as consumer:
+async def test_a_released_message_comes_again(harness: ClientHarness) -> None:
+    await harness.send("a")
+    async with harness.consumer() as consumer:
         (first,) = await take(consumer, 1)
         await first.release()
         (again,) = await take(consumer, 1)
@@ -168,11 +168,11 @@ async def test_a_released_message_comes_again(rig: Rig) -> None:
         await again.ack(confirm=True)
 
 
-async def test_recover_gives_all_back(rig: Rig) -> None:
-    await rig.send(*"abc")
-    async with rig.consumer() as consumer:
+async def test_recover_gives_all_back(harness: ClientHarness) -> None:
+    await harness.send(*"abc")
+    async with harness.consumer() as consumer:
         (first,) = await take(consumer, 1)
-        await rig.counts(delivering=3)  # two are on their way: dispatched, and not yet taken
+        await harness.counts(delivering=3)  # two are on their way: dispatched, and not yet taken
         await consumer.recover()
         again = await take(consumer, 3)
         assert ids(again) == ["a", "b", "c"]
@@ -181,30 +181,30 @@ async def test_recover_gives_all_back(rig: Rig) -> None:
             await first.ack()
         for message in again:
             await message.ack()
-    await rig.counts(acked=3)
+    await harness.counts(acked=3)
 
 
-async def test_what_is_held_at_the_end_was_not_tried(rig: Rig) -> None:
-    await rig.send("a", "b")
-    async with rig.consumer() as consumer:
+async def test_what_is_held_at_the_end_was_not_tried(harness: ClientHarness) -> None:
+    await harness.send("a", "b")
+    async with harness.consumer() as consumer:
         await take(consumer, 1)
-    async with rig.consumer() as consumer:
+    async with harness.consumer() as consumer:
         messages = await take(consumer, 2)
     assert ids(messages) == ["a", "b"]
     assert [message.attempt for message in messages] == [1, 1]
 
 
-async def test_what_was_in_hand_at_an_exception_was_tried(rig: Rig) -> None:
-    await rig.send("a", "b")
+async def test_what_was_in_hand_at_an_exception_was_tried(harness: ClientHarness) -> None:
+    await harness.send("a", "b")
 
     async def work() -> None:
-        async with rig.consumer() as consumer:
+        async with harness.consumer() as consumer:
             async for message in consumer:
                 raise ArithmeticError(message.id)
 
     with pytest.raises(ArithmeticError):
         await work()
-    async with rig.consumer() as consumer:
+    async with harness.consumer() as consumer:
         messages = await take(consumer, 2)
     assert [(message.id, message.attempt) for message in messages] == [("a", 2), ("b", 1)]
 
@@ -212,62 +212,64 @@ async def test_what_was_in_hand_at_an_exception_was_tried(rig: Rig) -> None:
 # --- where a queue lives ------------------------------------------------------------------------
 
 
-async def test_a_ring_of_a_key_is_found_where_its_messages_are(rig: Rig) -> None:
-    key = rig.other_home_than_its_ring()
-    async with rig.producer() as producer:
-        await producer.send(rig.keyed, "boarding", key=key)
-    await rig.counts(key=key, ready=1)
-    async with rig.consumer(f"ring.{key}") as consumer:
+async def test_a_ring_of_a_key_is_found_where_its_messages_are(harness: ClientHarness) -> None:
+    key = harness.other_home_than_its_ring()
+    async with harness.producer() as producer:
+        await producer.send(harness.keyed, "boarding", key=key)
+    await harness.counts(key=key, ready=1)
+    async with harness.consumer(f"ring.{key}") as consumer:
         (message,) = await take(consumer, 1)
         assert message.key == key.encode()
 
 
 @pytest.mark.parametrize("told", [True, False])
-async def test_a_consumer_that_came_first_is_there_as_well(rig: Rig, told: bool) -> None:
+async def test_a_consumer_that_came_first_is_there_as_well(
+    harness: ClientHarness, told: bool
+) -> None:
     """Told the key it is there from the begin; else it goes where the first message came."""
-    key = rig.other_home_than_its_ring()
+    key = harness.other_home_than_its_ring()
     more = {"key": key} if told else {}
-    async with rig.consumer(f"ring.{key}", **more) as consumer, rig.producer() as producer:
-        await producer.send(rig.keyed, "boarding", key=key)
+    async with harness.consumer(f"ring.{key}", **more) as consumer, harness.producer() as producer:
+        await producer.send(harness.keyed, "boarding", key=key)
         (message,) = await take(consumer, 1)
         assert message.value == b"boarding"
         await message.ack(confirm=True)
 
 
-async def test_a_partition_may_be_told(rig: Rig) -> None:
-    async with rig.consumer(partition=1) as consumer:
+async def test_a_partition_may_be_told(harness: ClientHarness) -> None:
+    async with harness.consumer(partition=1) as consumer:
         assert consumer.partition == 1
     with pytest.raises(BadArgument, match="partition"):
-        await rig.consumer(partition=PARTITIONS).start()
+        await harness.consumer(partition=PARTITIONS).start()
 
 
 # --- refusals -----------------------------------------------------------------------------------
 
 
-async def test_an_exclusive_queue_takes_no_second_consumer(rig: Rig) -> None:
-    queue = rig.a_queue("one")
-    async with rig.consumer(queue):
+async def test_an_exclusive_queue_takes_no_second_consumer(harness: ClientHarness) -> None:
+    queue = harness.a_queue("one")
+    async with harness.consumer(queue):
         with pytest.raises(Refused) as refused:
-            await rig.consumer(queue).start()
+            await harness.consumer(queue).start()
     assert refused.value.reason == "consumer_limit"
 
 
-async def test_a_name_is_taken_once(rig: Rig) -> None:
-    async with rig.consumer(name="me"):
+async def test_a_name_is_taken_once(harness: ClientHarness) -> None:
+    async with harness.consumer(name="me"):
         with pytest.raises(Refused, match="of that name is attached"):
-            await rig.consumer(name="me").start()
+            await harness.consumer(name="me").start()
 
 
-async def test_no_worker_no_answer(rig: Rig) -> None:
-    async with rig.consumer(timeout_ms=DEADLINE_S * 1000) as consumer:
+async def test_no_worker_no_answer(harness: ClientHarness) -> None:
+    async with harness.consumer(timeout_ms=DEADLINE_S * 1000) as consumer:
         consumer._connection.timeout_ms = 1
         with pytest.raises(NoAnswer, match="see that one runs"):
             await consumer.recover()
 
 
-async def test_a_wrong_application_is_told_at_once(rig: Rig) -> None:
+async def test_a_wrong_application_is_told_at_once(harness: ClientHarness) -> None:
     with pytest.raises(ClientError, match=r"there is no topic nobody\.replies"):
-        await rig.consumer(application="nobody").start()
+        await harness.consumer(application="nobody").start()
 
 
 @pytest.mark.parametrize(

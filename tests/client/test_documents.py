@@ -25,7 +25,7 @@ from ringfaust.client import RingProducer
 from ringfaust.java.jars import KAFKA, fetch
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.rig import ROOT, Application, environment
-from tests.client.rig import DEADLINE_S, Rig
+from tests.client.harness import DEADLINE_S, ClientHarness
 
 pytestmark = pytest.mark.kafka
 
@@ -47,7 +47,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientHarness]:
     """The shipped application, with the ring per key that README shows, and `invoices`, beside."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,11 +67,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         )
         app.create_topics()
         app.new_worker()
-        yield Rig(app, "orders")
+        yield ClientHarness(app, "orders")
         app.end()
 
 
-async def put(home: Rig, *values: str, **options: Any) -> None:
+async def put(home: ClientHarness, *values: str, **options: Any) -> None:
     """Messages for the queue `orders`; returns when they are in it."""
     before = await home.counts("orders")
     async with RingProducer() as producer:
@@ -82,15 +82,15 @@ async def put(home: Rig, *values: str, **options: Any) -> None:
             await asyncio.sleep(0.05)
 
 
-async def emptied(home: Rig) -> None:
+async def emptied(home: ClientHarness) -> None:
     """Returns when nothing is left in the queue."""
     await home.counts("orders", messages=0)
 
 
-async def cleared(home: Rig) -> Mapping[str, int]:
+async def cleared(home: ClientHarness) -> Mapping[str, int]:
     """What other examples have left is gone; the counts of the queue then."""
     async with home.connection() as connection:
-        await connection.ask(0, {"type": "purge", "queue": "orders"})
+        await connection.request(0, {"type": "purge", "queue": "orders"})
     return await home.counts("orders", messages=0)
 
 
@@ -104,7 +104,7 @@ def scripts() -> list[str]:
 
 
 @pytest.mark.parametrize("script", scripts(), ids=lambda script: f"{len(script)} characters")
-async def test_a_program_runs_as_written(home: Rig, script: str) -> None:
+async def test_a_program_runs_as_written(home: ClientHarness, script: str) -> None:
     await put(home, "a dozen eggs")
     with subprocess.Popen(
         [sys.executable, "-u", "-c", script], env=environment(), text=True,
@@ -120,7 +120,7 @@ async def test_a_program_runs_as_written(home: Rig, script: str) -> None:
     assert complained.splitlines()[-1] == "KeyboardInterrupt", complained
 
 
-async def test_the_examples_of_the_guide_run_as_written(home: Rig) -> None:
+async def test_the_examples_of_the_guide_run_as_written(home: ClientHarness) -> None:
     """In their order, in one namespace; one that goes on for ever until it has nothing to do."""
     namespace: dict[str, Any] = {}
     examples = [each for each in blocks(GUIDE, "python") if "sync." not in each]
@@ -153,7 +153,7 @@ def shell(command: str) -> str:
 
 
 @needs_kcat
-async def test_kcat_as_the_protocol_shows_it(home: Rig) -> None:
+async def test_kcat_as_the_protocol_shows_it(home: ClientHarness) -> None:
     both = blocks(section(PROTOCOL, "With kcat"), "sh")
     send, attach, read, ack = both[0].splitlines()
     (heartbeat,) = both[1].splitlines()
@@ -170,12 +170,12 @@ async def test_kcat_as_the_protocol_shows_it(home: Rig) -> None:
     await home.counts("orders", acked=before["acked"] + 1)
     async with home.connection() as connection:  # all was written to where the queue is
         me = {"queue": "orders", "consumer": "me"}
-        await connection.ask(0, {"type": "heartbeat", **me})
-        await connection.ask(0, {"type": "detach", **me})
+        await connection.request(0, {"type": "heartbeat", **me})
+        await connection.request(0, {"type": "detach", **me})
 
 
 @needs_kcat
-async def test_kcat_as_readme_shows_it(home: Rig) -> None:
+async def test_kcat_as_readme_shows_it(home: ClientHarness) -> None:
     """A ring per key takes no hop, so its commands go where the record's key does."""
     found = re.findall(r"^\$ ((?:echo|kcat) .*)$", README, re.MULTILINE)
     attach, read, ack = found
@@ -194,7 +194,7 @@ async def test_kcat_as_readme_shows_it(home: Rig) -> None:
 # --- Java ---------------------------------------------------------------------------------------
 
 
-async def test_the_java_consumer_consumes(home: Rig, tmp_path: Path) -> None:
+async def test_the_java_consumer_consumes(home: ClientHarness, tmp_path: Path) -> None:
     javac = shutil.which("javac")
     if javac is None:
         pytest.skip("needs a JDK; Java alone has no compiler")

@@ -14,16 +14,16 @@ from aiokafka.errors import KafkaError
 from ringfaust.client import BadArgument, ClientError, Closed, RingConsumer, RingProducer, Session
 from ringfaust.client.connection import Record
 from ringfaust.client.outgoing import Outgoing
-from ringfaust.client.transactions import Transactions
+from ringfaust.client.transactions import TransactionalWriter
 from ringfaust.protocol import headers as h
 from tests.broker.slow import hear_before
-from tests.client.rig import DEADLINE_S, Rig
+from tests.client.harness import DEADLINE_S, ClientHarness
 
 NOW_MS = time.time_ns() // 1_000_000
 
 
 @pytest.mark.kafka
-async def test_times_priorities_and_ids_reach_the_queue(rig: Rig) -> None:
+async def test_times_priorities_and_ids_reach_the_queue(harness: ClientHarness) -> None:
     options: list[dict[str, Any]] = [
         {"id": "low", "priority": 0},
         {"id": "high", "priority": 9},
@@ -31,65 +31,65 @@ async def test_times_priorities_and_ids_reach_the_queue(rig: Rig) -> None:
         {"id": "later", "deliver_at_ms": NOW_MS + 3_600_000},
         {"id": "gone", "expires_at_ms": NOW_MS - 1},
     ]
-    async with rig.producer() as producer:
+    async with harness.producer() as producer:
         for each in options:
-            sent = await producer.send(rig.to, "x", partition=0, **rig.for_queue(), **each)
+            sent = await producer.send(harness.to, "x", partition=0, **harness.for_queue(), **each)
             assert sent == each["id"]
-    await rig.counts(added=5, expired=1)
-    held = await rig.listing()
+    await harness.counts(added=5, expired=1)
+    held = await harness.listing()
     assert (held["ready"], held["scheduled"]) == (["high", "low"], ["late", "later"])
 
 
 @pytest.mark.kafka
-async def test_a_transaction_is_whole_or_not_at_all(rig: Rig) -> None:
-    async with rig.producer() as producer:
+async def test_a_transaction_is_whole_or_not_at_all(harness: ClientHarness) -> None:
+    async with harness.producer() as producer:
         with pytest.raises(ArithmeticError):
             async with producer.transaction():
-                await producer.send(rig.to, "no", **rig.for_queue())
+                await producer.send(harness.to, "no", **harness.for_queue())
                 raise ArithmeticError
         async with producer.transaction():
-            first = await producer.send(rig.to, "a", partition=0, **rig.for_queue())
-            second = await producer.send(rig.to, "b", partition=0, **rig.for_queue())
-            assert (await rig.listing())["counts"]["added"] == 0
+            first = await producer.send(harness.to, "a", partition=0, **harness.for_queue())
+            second = await producer.send(harness.to, "b", partition=0, **harness.for_queue())
+            assert (await harness.listing())["counts"]["added"] == 0
             with pytest.raises(ClientError, match="is open"):
                 async with producer.transaction():
                     pass
-        await producer.send(rig.to, "c", id="c", partition=0, **rig.for_queue())
-        await rig.counts(added=3)
-        assert (await rig.listing())["ready"] == [first, second, "c"]
+        await producer.send(harness.to, "c", id="c", partition=0, **harness.for_queue())
+        await harness.counts(added=3)
+        assert (await harness.listing())["ready"] == [first, second, "c"]
         async with producer.transaction():
             pass
 
 
 @pytest.mark.kafka
 async def test_a_transaction_that_fails_between_two_sends(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    harness: ClientHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it takes effect, and the next one goes through."""
-    kafka, name = {"bootstrap_servers": rig.app.servers}, f"transactions-{rig.queue}"
-    transactions = Transactions(kafka, name)
-    queue = ((h.QUEUE, rig.for_queue()["queue"].encode()),)
-    records = [Record(topic, b"x", None, queue, 0) for topic in (rig.to, rig.keyed)]
+    kafka, name = {"bootstrap_servers": harness.app.servers}, f"transactions-{harness.queue}"
+    transactions = TransactionalWriter(kafka, name)
+    queue = ((h.QUEUE, harness.for_queue()["queue"].encode()),)
+    records = [Record(topic, b"x", None, queue, 0) for topic in (harness.to, harness.keyed)]
     await transactions.write(records[:1])
     async with AIOKafkaProducer(**kafka, transactional_id=name):  # fences it
         assert transactions._producer is not None
-        hear_before(transactions._producer, rig.keyed, monkeypatch)
+        hear_before(transactions._producer, harness.keyed, monkeypatch)
         with pytest.raises(KafkaError):
             await transactions.write(records)
     await transactions.write(records[:1])
     await transactions.close()
-    await rig.counts(added=2)
+    await harness.counts(added=2)
 
 
 @pytest.mark.kafka
-async def test_refusals_are_told_by_message_id(rig: Rig) -> None:
+async def test_refusals_are_told_by_message_id(harness: ClientHarness) -> None:
     """R62; of its own messages only, also of those that were sent before it asked."""
-    queue = rig.a_queue("full")
-    async with rig.producer(watch_refusals=True) as producer, rig.producer() as other:
-        await other.send(rig.to, "a", id="a", partition=0, **rig.for_queue(queue))
-        await other.send(rig.to, "b", id="b", partition=0, **rig.for_queue(queue))
-        sent = await producer.send(rig.to, "c", partition=0, **rig.for_queue(queue))
-        await producer.send(rig.to, "d", id="d", partition=0, **rig.for_queue(queue))
+    queue = harness.a_queue("full")
+    async with harness.producer(watch_refusals=True) as producer, harness.producer() as other:
+        await other.send(harness.to, "a", id="a", partition=0, **harness.for_queue(queue))
+        await other.send(harness.to, "b", id="b", partition=0, **harness.for_queue(queue))
+        sent = await producer.send(harness.to, "c", partition=0, **harness.for_queue(queue))
+        await producer.send(harness.to, "d", id="d", partition=0, **harness.for_queue(queue))
         async with asyncio.timeout(DEADLINE_S):
             refusals = producer.refusals()
             refused = [await anext(refusals), await anext(refusals)]
@@ -99,15 +99,15 @@ async def test_refusals_are_told_by_message_id(rig: Rig) -> None:
 
 
 @pytest.mark.kafka
-async def test_a_producer_is_started_first(rig: Rig) -> None:
-    producer = rig.producer()
+async def test_a_producer_is_started_first(harness: ClientHarness) -> None:
+    producer = harness.producer()
     with pytest.raises(Closed):
-        await producer.send(rig.to, "x")
+        await producer.send(harness.to, "x")
     async with producer:
         with pytest.raises(ClientError, match="watch_refusals=True"):
             await anext(producer.refusals())
     with pytest.raises(Closed):
-        await producer.send(rig.to, "x")
+        await producer.send(harness.to, "x")
 
 
 # --- without a broker ---------------------------------------------------------------------------

@@ -7,43 +7,43 @@ import asyncio
 import pytest
 
 from ringfaust.client import Session, SettleRefused
-from tests.client.rig import DEADLINE_S, Rig, ids, take
+from tests.client.harness import DEADLINE_S, ClientHarness, ids, take
 
 pytestmark = pytest.mark.kafka
 
 
-async def test_a_commit_takes_effect_as_one(rig: Rig) -> None:
-    target = rig.a_queue("target")
-    await rig.send("a", "b", "c")
-    async with Session(**rig.where) as session:
-        consumer = await session.consumer(rig.queue, credit=2)
+async def test_a_commit_takes_effect_as_one(harness: ClientHarness) -> None:
+    target = harness.a_queue("target")
+    await harness.send("a", "b", "c")
+    async with Session(**harness.where) as session:
+        consumer = await session.consumer(harness.queue, credit=2)
         first, second = await take(consumer, 2)
         await first.ack()
-        sent = await session.send(rig.to, first.value, **rig.for_queue(target))
-        assert (await rig.listing())["delivering"] == {consumer.name: ["a", "b"]}
-        assert (await rig.listing(target))["counts"]["added"] == 0
+        sent = await session.send(harness.to, first.value, **harness.for_queue(target))
+        assert (await harness.listing())["delivering"] == {consumer.name: ["a", "b"]}
+        assert (await harness.listing(target))["counts"]["added"] == 0
         with pytest.raises(SettleRefused):
             await first.ack()
         assert await session.commit(confirm=True) == []
-        await rig.counts(target, added=1)
-        assert (await rig.listing(target))["ready"] == [sent]
+        await harness.counts(target, added=1)
+        assert (await harness.listing(target))["ready"] == [sent]
         (third,) = await take(consumer, 1)
         await second.reject("no")
         await third.release()
         await session.commit()
-        await rig.counts(acked=1, dead=1)
+        await harness.counts(acked=1, dead=1)
         assert await session.commit() == []
 
 
-async def test_a_rollback_gives_all_back(rig: Rig) -> None:
-    target = rig.a_queue("target")
-    await rig.send("a", "b", "c")
-    async with Session(**rig.where) as session:
-        consumer = await session.consumer(rig.queue)
+async def test_a_rollback_gives_all_back(harness: ClientHarness) -> None:
+    target = harness.a_queue("target")
+    await harness.send("a", "b", "c")
+    async with Session(**harness.where) as session:
+        consumer = await session.consumer(harness.queue)
         messages = await take(consumer, 2)
-        await rig.counts(delivering=3)
+        await harness.counts(delivering=3)
         await messages[0].ack()
-        await session.send(rig.to, "x", **rig.for_queue(target))
+        await session.send(harness.to, "x", **harness.for_queue(target))
         await session.rollback()
         again = await take(consumer, 3)
         assert ids(again) == ["a", "b", "c"]
@@ -53,58 +53,58 @@ async def test_a_rollback_gives_all_back(rig: Rig) -> None:
         for message in again:
             await message.ack()
         await session.commit(confirm=True)
-    counts = await rig.counts(acked=3)
+    counts = await harness.counts(acked=3)
     assert counts["messages"] == 0
-    assert (await rig.listing(target))["counts"]["added"] == 0
+    assert (await harness.listing(target))["counts"]["added"] == 0
 
 
-async def test_an_exception_rolls_back(rig: Rig) -> None:
-    await rig.send("a")
+async def test_an_exception_rolls_back(harness: ClientHarness) -> None:
+    await harness.send("a")
 
     async def work() -> None:
-        async with Session(**rig.where) as session:
-            (message,) = await take(await session.consumer(rig.queue), 1)
+        async with Session(**harness.where) as session:
+            (message,) = await take(await session.consumer(harness.queue), 1)
             await message.ack()
             raise ArithmeticError
 
     with pytest.raises(ArithmeticError):
         await work()
-    async with rig.consumer() as consumer:
+    async with harness.consumer() as consumer:
         (message,) = await take(consumer, 1)
         assert (message.id, message.attempt, message.redelivered) == ("a", 2, True)
 
 
-async def test_what_is_not_committed_is_dropped(rig: Rig) -> None:
-    await rig.send("a")
-    async with Session(**rig.where) as session:
-        (message,) = await take(await session.consumer(rig.queue), 1)
+async def test_what_is_not_committed_is_dropped(harness: ClientHarness) -> None:
+    await harness.send("a")
+    async with Session(**harness.where) as session:
+        (message,) = await take(await session.consumer(harness.queue), 1)
         await message.ack()
-    async with rig.consumer() as consumer:
+    async with harness.consumer() as consumer:
         (message,) = await take(consumer, 1)
         assert (message.id, message.attempt) == ("a", 1)
 
 
-async def test_client_acks_cover_the_whole_session(rig: Rig) -> None:
+async def test_client_acks_cover_the_whole_session(harness: ClientHarness) -> None:
     """Of the queues of one partition: here it is one queue with two consumers."""
-    await rig.send(*"abcd")
-    async with Session(**rig.where) as session:
-        one = await session.consumer(rig.queue, ack_mode="client", credit=2)
-        two = await session.consumer(rig.queue, ack_mode="client", credit=2)
+    await harness.send(*"abcd")
+    async with Session(**harness.where) as session:
+        one = await session.consumer(harness.queue, ack_mode="client", credit=2)
+        two = await session.consumer(harness.queue, ack_mode="client", credit=2)
         firsts, seconds = await take(one, 2), await take(two, 2)
         await seconds[-1].ack()
         for message in (*firsts, seconds[0]):
             with pytest.raises(SettleRefused):
                 await message.ack()
         await session.commit(confirm=True)
-        await rig.counts(acked=4, messages=0)
+        await harness.counts(acked=4, messages=0)
 
 
-async def test_queues_of_several_partitions(rig: Rig) -> None:
+async def test_queues_of_several_partitions(harness: ClientHarness) -> None:
     """One Kafka transaction for all of them; a rollback is told to each."""
-    first, second = rig.queues_apart()
+    first, second = harness.queues_apart()
     for queue in (first, second):
-        await rig.send("a", queue=queue)
-    async with Session(**rig.where) as session:
+        await harness.send("a", queue=queue)
+    async with Session(**harness.where) as session:
         consumers = [await session.consumer(queue) for queue in (first, second)]
         assert {consumer.partition for consumer in consumers} == {0, 1}
         for consumer in consumers:
@@ -117,19 +117,19 @@ async def test_queues_of_several_partitions(rig: Rig) -> None:
             await message.ack()
         assert await session.commit(confirm=True) == []
     for queue in (first, second):
-        await rig.counts(queue, acked=1, messages=0)
+        await harness.counts(queue, acked=1, messages=0)
 
 
-async def test_a_session_whose_consumer_was_silent_commits_nothing(rig: Rig) -> None:
+async def test_a_session_whose_consumer_was_silent_commits_nothing(harness: ClientHarness) -> None:
     """What it held has gone to others: its acks would be refused, and the sends doubled."""
-    queue, target = rig.a_queue("short"), rig.a_queue("target")
-    await rig.send("a", queue=queue)
-    async with Session(**rig.where) as session:
+    queue, target = harness.a_queue("short"), harness.a_queue("target")
+    await harness.send("a", queue=queue)
+    async with Session(**harness.where) as session:
         silent = await session.consumer(queue, heartbeat_ms=4_000)
         (message,) = await take(silent, 1)
         await message.ack()
-        await session.send(rig.to, "x", **rig.for_queue(target))
-        async with rig.consumer(queue) as other:
+        await session.send(harness.to, "x", **harness.for_queue(target))
+        async with harness.consumer(queue) as other:
             (again,) = await take(other, 1)
             assert (again.id, again.redelivered) == ("a", True)
             async with asyncio.timeout(DEADLINE_S):
@@ -139,4 +139,4 @@ async def test_a_session_whose_consumer_was_silent_commits_nothing(rig: Rig) -> 
                 await session.commit()
             await session.rollback()
             await again.ack(confirm=True)
-    assert (await rig.listing(target))["counts"]["added"] == 0
+    assert (await harness.listing(target))["counts"]["added"] == 0

@@ -18,7 +18,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.scenario.membership import remove_members
 from tests.chaos.rig import Application, environment
-from tests.client.rig import DEADLINE_S, Rig, ids, new_application, take
+from tests.client.harness import DEADLINE_S, ClientHarness, ids, new_application, take
 
 pytestmark = pytest.mark.kafka
 
@@ -30,10 +30,10 @@ TIMEOUT_MS = 4_000
 
 
 @pytest.fixture
-def own(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Rig]:
+def own(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[ClientHarness]:
     """An application whose workers die."""
     application = new_application(tmp_path, broker, batch_records=50)
-    yield Rig(application, "own")
+    yield ClientHarness(application, "own")
     application.end()
 
 
@@ -45,7 +45,7 @@ async def consume(consumer: RingConsumer, count: int, seen: list[Message]) -> No
             await message.ack()
 
 
-async def test_a_worker_that_is_killed_and_one_that_comes(own: Rig) -> None:
+async def test_a_worker_that_is_killed_and_one_that_comes(own: ClientHarness) -> None:
     """Nothing is missing and nothing comes twice; the consumer needs no help."""
     app = own.app
     first = app.new_worker()
@@ -73,17 +73,24 @@ async def test_a_worker_that_is_killed_and_one_that_comes(own: Rig) -> None:
 async def test_brokers_that_go_and_come_back(tmp_path: Path) -> None:
     """Producer and consumer go on where they were; what is sent and settled meanwhile waits."""
     with EmbeddedBroker(tmp_path / "kafka") as broker:
-        rig = Rig(new_application(tmp_path, broker), "outage")
-        rig.app.new_worker()
+        harness = ClientHarness(new_application(tmp_path, broker), "outage")
+        harness.app.new_worker()
         try:
             # Shorter than the outage; else it would last a minute.
             options = {"client_options": {"request_timeout_ms": 1_000}}
-            async with rig.producer(**options) as producer, rig.consumer(**options) as consumer:
-                await producer.send(rig.to, "x", id="before", partition=0, **rig.for_queue())
+            async with (
+                harness.producer(**options) as producer,
+                harness.consumer(**options) as consumer,
+            ):
+                await producer.send(
+                    harness.to, "x", id="before", partition=0, **harness.for_queue()
+                )
                 (message,) = await take(consumer, 1)
                 broker.stop()
                 sending = asyncio.create_task(
-                    producer.send(rig.to, "x", id="meanwhile", partition=0, **rig.for_queue())
+                    producer.send(
+                        harness.to, "x", id="meanwhile", partition=0, **harness.for_queue()
+                    )
                 )
                 settling = asyncio.create_task(message.ack(confirm=True))
                 await asyncio.sleep(4)
@@ -101,21 +108,21 @@ async def test_brokers_that_go_and_come_back(tmp_path: Path) -> None:
                     await consumer.close()
                     await producer.close()
         finally:
-            rig.app.end()
+            harness.app.end()
 
 
 # --- silence ------------------------------------------------------------------------------------
 
 
-async def test_a_consumer_that_was_silent_too_long_attaches_again(rig: Rig) -> None:
-    queue = rig.a_queue("short")
-    await rig.send("a", queue=queue)
-    async with rig.consumer(queue, credit=1, heartbeat_ms=2 * TIMEOUT_MS) as silent:
+async def test_a_consumer_that_was_silent_too_long_attaches_again(harness: ClientHarness) -> None:
+    queue = harness.a_queue("short")
+    await harness.send("a", queue=queue)
+    async with harness.consumer(queue, credit=1, heartbeat_ms=2 * TIMEOUT_MS) as silent:
         (lost,) = await take(silent, 1)
-        async with rig.consumer(queue, credit=1) as other:
+        async with harness.consumer(queue, credit=1) as other:
             (again,) = await take(other, 1)
             assert (again.id, again.redelivered, again.attempt) == ("a", True, 2)
-            await rig.send("b", queue=queue)
+            await harness.send("b", queue=queue)
             (next_one,) = await take(silent, 1)  # which it is given since it is there again
             assert next_one.id == "b"
             with pytest.raises(SettleRefused) as refused:
@@ -123,26 +130,26 @@ async def test_a_consumer_that_was_silent_too_long_attaches_again(rig: Rig) -> N
             assert refused.value.reason == "stale_delivery"
             await next_one.ack()
             await again.ack()
-            await rig.counts(queue, acked=2, messages=0)
+            await harness.counts(queue, acked=2, messages=0)
 
 
-async def test_heartbeats_keep_a_slow_consumer_alive(rig: Rig) -> None:
-    queue = rig.a_queue("short")
-    await rig.send("a", queue=queue)
-    async with rig.consumer(queue) as consumer:
+async def test_heartbeats_keep_a_slow_consumer_alive(harness: ClientHarness) -> None:
+    queue = harness.a_queue("short")
+    await harness.send("a", queue=queue)
+    async with harness.consumer(queue) as consumer:
         (message,) = await take(consumer, 1)
         await asyncio.sleep(1.5 * TIMEOUT_MS / 1000)  # its work
         await message.ack(confirm=True)
-    await rig.counts(queue, acked=1)
+    await harness.counts(queue, acked=1)
 
 
-async def test_a_queue_that_does_not_take_it_again_is_told(rig: Rig) -> None:
-    async with rig.connection() as connection:
-        queue = f"made.{rig.queue}"
-        await connection.ask(1, {"type": "create_queue", "queue": queue})
-        async with rig.consumer(queue, heartbeat_ms=1_000) as consumer:
+async def test_a_queue_that_does_not_take_it_again_is_told(harness: ClientHarness) -> None:
+    async with harness.connection() as connection:
+        queue = f"made.{harness.queue}"
+        await connection.request(1, {"type": "create_queue", "queue": queue})
+        async with harness.consumer(queue, heartbeat_ms=1_000) as consumer:
             assert consumer.partition == 1
-            await connection.ask(1, {"type": "delete_queue", "queue": queue})
+            await connection.request(1, {"type": "delete_queue", "queue": queue})
             with pytest.raises(Refused) as refused:
                 await take(consumer, 1)
             assert refused.value.reason == "unknown_queue"
@@ -166,11 +173,11 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_what_a_killed_consumer_held_goes_to_another(rig: Rig) -> None:
+async def test_what_a_killed_consumer_held_goes_to_another(harness: ClientHarness) -> None:
     """Within its timeout, and marked as redelivered (R13, R24)."""
-    queue = rig.a_queue("short")
-    await rig.send(*"abcde", queue=queue)
-    arguments = [rig.where["bootstrap_servers"], rig.where["application"], queue]
+    queue = harness.a_queue("short")
+    await harness.send(*"abcde", queue=queue)
+    arguments = [harness.where["bootstrap_servers"], harness.where["application"], queue]
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, *arguments], stdout=subprocess.PIPE, env=environment()
     ) as holder:
@@ -178,14 +185,14 @@ async def test_what_a_killed_consumer_held_goes_to_another(rig: Rig) -> None:
         held = [(await asyncio.to_thread(holder.stdout.readline)).decode().strip() for _ in "abcde"]
         holder.kill()
     assert held == list("abcde")
-    async with rig.consumer(queue, name="other", heartbeat_ms=60_000) as other:
+    async with harness.consumer(queue, name="other", heartbeat_ms=60_000) as other:
         messages = await take(other, 5)
         assert ids(messages) == held
         assert all(message.redelivered for message in messages)
         assert [message.attempt for message in messages] == [2] * 5
         for message in messages:
             await message.ack(confirm=True)
-    lines = [line async for line in events(rig.app, other.partition, queue)]
+    lines = [line async for line in events(harness.app, other.partition, queue)]
     signs = [line for line in lines if "heartbeat" in line.values() or "holder" in line.values()]
     (gone,) = [line for line in lines if line["event"] == "detached" and line["timeout"]]
     again = [line for line in lines if line["event"] == "dispatched" and line["handovers"] == 2]

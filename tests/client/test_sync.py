@@ -8,22 +8,22 @@ import pytest
 
 from ringfaust.client import Closed, SettleRefused
 from ringfaust.client.sync import RingConsumer, RingProducer, Session
-from tests.client.rig import Rig
+from tests.client.harness import ClientHarness
 
 pytestmark = pytest.mark.kafka
 
 
-def test_produce_consume_settle(rig: Rig) -> None:
-    with RingProducer(**rig.where) as producer:
+def test_produce_consume_settle(harness: ClientHarness) -> None:
+    with RingProducer(**harness.where) as producer:
         for name in "abc":
-            producer.send(rig.to, name, id=name, partition=0, **rig.for_queue())
+            producer.send(harness.to, name, id=name, partition=0, **harness.for_queue())
         with producer.transaction():
-            producer.send(rig.to, "d", id="d", partition=0, **rig.for_queue())
+            producer.send(harness.to, "d", id="d", partition=0, **harness.for_queue())
         with pytest.raises(ArithmeticError), producer.transaction():
-            producer.send(rig.to, "e", id="e", **rig.for_queue())
+            producer.send(harness.to, "e", id="e", **harness.for_queue())
             raise ArithmeticError
     seen = []
-    with RingConsumer(rig.queue, **rig.where) as consumer:
+    with RingConsumer(harness.queue, **harness.where) as consumer:
         assert consumer.partition >= 0
         for message in consumer:
             seen.append((message.id, message.value))
@@ -39,26 +39,26 @@ def test_produce_consume_settle(rig: Rig) -> None:
         consumer.add_credit(1)
         consumer.recover()
     assert seen == [(name, name.encode()) for name in "abcd"]
-    counts = asyncio.run(rig.counts(acked=3, dead=1))
+    counts = asyncio.run(harness.counts(acked=3, dead=1))
     assert counts["messages"] == 0
     with pytest.raises(Closed):
         consumer.receive()
 
 
-def test_a_session(rig: Rig) -> None:
-    asyncio.run(rig.send("a", "b"))
-    target = rig.a_queue("target")
-    with Session(**rig.where) as session:
-        consumer = session.consumer(rig.queue, credit=1)
+def test_a_session(harness: ClientHarness) -> None:
+    asyncio.run(harness.send("a", "b"))
+    target = harness.a_queue("target")
+    with Session(**harness.where) as session:
+        consumer = session.consumer(harness.queue, credit=1)
         for message in consumer:
             if not message.redelivered:
                 message.ack()
                 session.rollback()
                 continue
-            session.send(rig.to, message.value, **rig.for_queue(target))
+            session.send(harness.to, message.value, **harness.for_queue(target))
             message.ack()
             assert session.commit(confirm=True) == []
             if message.id == "b":
                 break
-    asyncio.run(rig.counts(acked=2, messages=0))
-    asyncio.run(rig.counts(target, added=2))
+    asyncio.run(harness.counts(acked=2, messages=0))
+    asyncio.run(harness.counts(target, added=2))

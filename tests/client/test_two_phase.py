@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 
 from ringfaust.client import Refused, SettleRefused, TwoPhase, sync
-from tests.client.rig import Rig, ids, take
+from tests.client.harness import ClientHarness, ids, take
 
 pytestmark = pytest.mark.kafka
 
 
-async def test_what_is_acked_waits_for_the_decision(rig: Rig) -> None:
-    await rig.send("a", "b")
-    async with TwoPhase(rig.queue, **rig.where) as transaction, rig.consumer() as consumer:
+async def test_what_is_acked_waits_for_the_decision(harness: ClientHarness) -> None:
+    await harness.send("a", "b")
+    async with (
+        TwoPhase(harness.queue, **harness.where) as transaction,
+        harness.consumer() as consumer,
+    ):
         first, second = await take(consumer, 2)
         await transaction.begin()
         await first.ack(xid=transaction.xid, confirm=True)
@@ -23,18 +26,21 @@ async def test_what_is_acked_waits_for_the_decision(rig: Rig) -> None:
         await transaction.prepare()
         with pytest.raises(SettleRefused, match="prepared"):
             await second.ack(xid=transaction.xid, confirm=True)
-        assert (await rig.listing())["counts"]["delivering"] == 2
+        assert (await harness.listing())["counts"]["delivering"] == 2
         await transaction.commit()
-        counts = await rig.counts(acked=1)
+        counts = await harness.counts(acked=1)
         assert counts["delivering"] == 1
         await second.ack(confirm=True)
         with pytest.raises(Refused):
             await transaction.commit()
 
 
-async def test_a_rollback_brings_it_back(rig: Rig) -> None:
-    await rig.send("a")
-    async with TwoPhase(rig.queue, **rig.where) as transaction, rig.consumer() as consumer:
+async def test_a_rollback_brings_it_back(harness: ClientHarness) -> None:
+    await harness.send("a")
+    async with (
+        TwoPhase(harness.queue, **harness.where) as transaction,
+        harness.consumer() as consumer,
+    ):
         (message,) = await take(consumer, 1)
         await transaction.begin()
         with pytest.raises(Refused, match="of that xid is open"):
@@ -45,8 +51,8 @@ async def test_a_rollback_brings_it_back(rig: Rig) -> None:
         assert (ids([again]), again.redelivered) == (["a"], True)
 
 
-def test_without_asyncio(rig: Rig) -> None:
-    with sync.TwoPhase(rig.queue, partitions=[0], **rig.where) as transaction:
+def test_without_asyncio(harness: ClientHarness) -> None:
+    with sync.TwoPhase(harness.queue, partitions=[0], **harness.where) as transaction:
         transaction.begin()
         transaction.prepare()
         transaction.commit()

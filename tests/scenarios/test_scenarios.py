@@ -18,7 +18,12 @@ from typer.testing import CliRunner
 from ringfaust.cli.main import main
 from ringfaust.cli.scenario import run
 from ringfaust.testing.broker import EmbeddedBroker
+<<<<<<< HEAD
 from ringfaust.testing.scenario.faust import FaustStage
+=======
+from ringfaust.testing.scenario.faust import FaustHarness
+from ringfaust.testing.scenario.main import run
+>>>>>>> 3ece504 (client, testing, demo: unique class names and field names for roles)
 from ringfaust.testing.scenario.memory import MemoryScenarioHost
 from ringfaust.testing.scenario.player import Difference, play
 from ringfaust.testing.scenario.reading import load
@@ -46,15 +51,15 @@ def test_every_rule_has_a_file() -> None:
 
 
 @pytest.fixture(scope="session")
-def stage(broker: EmbeddedBroker) -> Iterator[FaustStage]:
-    stage = FaustStage(broker.bootstrap_servers)
+def stage(broker: EmbeddedBroker) -> Iterator[FaustHarness]:
+    stage = FaustHarness(broker.bootstrap_servers)
     yield stage
     stage.close()
 
 
 @pytest.mark.kafka
 @by_file
-def test_faust(path: Path, stage: FaustStage) -> None:
+def test_faust(path: Path, stage: FaustHarness) -> None:
     play(load(path), stage.host())
 
 
@@ -74,7 +79,7 @@ def topics_of(broker: EmbeddedBroker) -> set[str]:
 @pytest.mark.kafka
 def test_a_worker_that_lost_its_disk_too(broker: EmbeddedBroker) -> None:
     before = topics_of(broker)
-    stage = FaustStage(broker.bootstrap_servers, lose_state=True)
+    stage = FaustHarness(broker.bootstrap_servers, lose_state=True)
     try:
         for name in ("crash", "accounts", "settled-by-name"):
             play(load(HERE / f"{name}.yaml"), stage.host())
@@ -85,10 +90,10 @@ def test_a_worker_that_lost_its_disk_too(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.kafka
-def test_what_nobody_asked_for_is_found(broker: EmbeddedBroker, stage: FaustStage) -> None:
+def test_what_nobody_asked_for_is_found(broker: EmbeddedBroker, stage: FaustHarness) -> None:
     scenario = load(HERE / "ring-overflow.yaml")
     host = stage.host()
-    topic = host._rig.control_topic.replace("control", "evicted")
+    topic = host._partition.control_topic.replace("control", "evicted")
 
     async def twice() -> None:
         async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
@@ -195,7 +200,7 @@ def test_a_wrong_expectation_fails(
 @pytest.mark.kafka
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: f"{case[2]} {case[1].strip()}")
 def test_a_wrong_expectation_fails_on_faust(
-    tmp_path: Path, stage: FaustStage, case: tuple[str, ...]
+    tmp_path: Path, stage: FaustHarness, case: tuple[str, ...]
 ) -> None:
     old, new, step, _, _ = case
     with pytest.raises(Difference) as found:

@@ -11,9 +11,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ringfaust.demo.dashboard import Dashboard, Scene
-from ringfaust.demo.spark.commands import CommandFailed, Commands
-from ringfaust.demo.spark.compare import Comparison, Evicted, Row, difference, without_repeats
+from ringfaust.demo.dashboard import Dashboard, DemoState
+from ringfaust.demo.spark.commands import CommandFailed, CommandRunner
+from ringfaust.demo.spark.compare import (
+    Comparison,
+    EvictedRecord,
+    QueueComparison,
+    difference,
+    without_repeats,
+)
 from ringfaust.demo.spark.result import print_result
 from ringfaust.protocol import headers as h
 from ringfaust.testing.broker import EmbeddedBroker
@@ -74,11 +80,11 @@ def test_a_number_of_flights_that_cannot_be(tmp_path: Path, flights: str) -> Non
 
 @pytest.fixture
 def board() -> Dashboard:
-    return Dashboard(Console(width=100), Scene(""))
+    return Dashboard(Console(width=100), DemoState(""))
 
 
 def test_a_command_that_fails_tells_its_log(board: Dashboard, tmp_path: Path) -> None:
-    commands = Commands(board, tmp_path, tmp_path / "demo.log")
+    commands = CommandRunner(board, tmp_path, tmp_path / "demo.log")
     with pytest.raises(CommandFailed) as caught:
         commands.run("topics", "plan", "--config", "nowhere")
     said = str(caught.value)
@@ -88,7 +94,7 @@ def test_a_command_that_fails_tells_its_log(board: Dashboard, tmp_path: Path) ->
 
 
 def test_status_1_of_a_verdict_is_an_answer(board: Dashboard, tmp_path: Path) -> None:
-    commands = Commands(board, tmp_path, tmp_path / "demo.log")
+    commands = CommandRunner(board, tmp_path, tmp_path / "demo.log")
     file = tmp_path / "fails.yaml"
     file.write_text(
         "{id: fails, says: it does not hold, rules: [R1], queues: {q: {ring_size: 2}}, "
@@ -97,10 +103,10 @@ def test_status_1_of_a_verdict_is_an_answer(board: Dashboard, tmp_path: Path) ->
     assert commands.run("scenario", str(file), verdict=True).returncode == 1
 
 
-def evicted(sequence: int, value: bytes = b"{}", **more: bytes) -> Evicted:
+def evicted(sequence: int, value: bytes = b"{}", **more: bytes) -> EvictedRecord:
     source = b"flights/0/%d" % sequence
     headers = {h.QUEUE: b"departures.UA", h.SEQUENCE: b"%d" % sequence, h.SOURCE: source, **more}
-    return Evicted(b"UA", value, tuple(headers.items()))
+    return EvictedRecord(b"UA", value, tuple(headers.items()))
 
 
 def test_a_repeat_is_the_same_to_the_byte() -> None:
@@ -109,7 +115,7 @@ def test_a_repeat_is_the_same_to_the_byte() -> None:
     assert list(without_repeats([one, two, other])) == [one, two, other]
 
 
-def differing() -> Iterator[tuple[list[Evicted], str]]:
+def differing() -> Iterator[tuple[list[EvictedRecord], str]]:
     one, two = evicted(1), evicted(2)
     yield [one], "eviction 2 is b'UA' b'{}'"
     yield [two, one], "eviction 1 is"
@@ -119,7 +125,7 @@ def differing() -> Iterator[tuple[list[Evicted], str]]:
 
 
 @pytest.mark.parametrize(("theirs", "said"), list(differing()))
-def test_each_difference_is_found(theirs: list[Evicted], said: str) -> None:
+def test_each_difference_is_found(theirs: list[EvictedRecord], said: str) -> None:
     ours = [evicted(1), evicted(2)]
     assert difference(RING_SIZE + 2, ours, theirs).startswith(said)
 
@@ -139,7 +145,7 @@ def test_both_wrong_alike_is_found_too() -> None:
     ],
 )
 def test_the_last_screen(board: Dashboard, wrong: str, balanced: bool, said: str) -> None:
-    found = Comparison([Row("departures.UA", 52, 2, 2, wrong)], repeats=3)
+    found = Comparison([QueueComparison("departures.UA", 52, 2, 2, wrong)], repeats=3)
     with board.console.capture() as captured:
         right = print_result(board, found, balanced=balanced, report=Path("report"))
     told = captured.get()

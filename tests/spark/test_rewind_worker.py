@@ -29,7 +29,7 @@ from ringfaust.spark.rewind.moment import Asked, read_offset, settle
 from ringfaust.spark.rewind.whatif import AS_IT_WAS, HISTORY, replay_lines, with_commands
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import WorkerProcess
-from ringfaust.testing.scenario.link import Link, Record
+from ringfaust.testing.scenario.channel import ScenarioRecord, WorkerChannel
 from tests.spark.rewind_log import QUEUES, History
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -92,7 +92,7 @@ async def _play(
         await admin.create([NewTopic(sent, 1, -1, by_ticks)])
     await create_topics(worker, queues)
     control = worker.topic(Role.CONTROL)
-    link = Link(worker.bootstrap_servers, worker.application, process)
+    link = WorkerChannel(worker.bootstrap_servers, worker.application, process)
     await link.open()
     try:
         process.start()
@@ -119,7 +119,7 @@ async def _play(
         await link.close()
 
 
-def _record(history: History, sent: str, control: str) -> Record:
+def _record(history: History, sent: str, control: str) -> ScenarioRecord:
     command, _ = history.draw()
     if isinstance(command, c.Sweep):
         return _said(control, "tick", now_ms=history.now_ms)
@@ -130,7 +130,7 @@ def _record(history: History, sent: str, control: str) -> Record:
     return _said(control, kind, **fields)
 
 
-def _sent(command: c.Send, topic: str) -> Record:
+def _sent(command: c.Send, topic: str) -> ScenarioRecord:
     said = {
         h.QUEUE: command.queue,
         h.ID: command.id,
@@ -140,11 +140,11 @@ def _sent(command: c.Send, topic: str) -> Record:
         h.EXPIRES_AT_MS: command.expires_at_ms or "",
     }
     headers = tuple((name, str(value).encode()) for name, value in said.items() if value != "")
-    return Record(topic, None, command.id.encode(), headers)
+    return ScenarioRecord(topic, None, command.id.encode(), headers)
 
 
-def _said(control: str, kind: str, **fields: object) -> Record:
-    return Record(control, None, json.dumps({"type": kind, **fields}).encode())
+def _said(control: str, kind: str, **fields: object) -> ScenarioRecord:
+    return ScenarioRecord(control, None, json.dumps({"type": kind, **fields}).encode())
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from ringfaust.config import load as load_config
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.testing.scenario.faust import FaustStage
+from ringfaust.testing.scenario.faust import FaustHarness
 from ringfaust.testing.scenario.grammar import Scenario
 from ringfaust.testing.scenario.reading import load
 
@@ -56,7 +56,7 @@ def read(servers: str, application: str, begins: Mapping[Role, int]) -> dict[Rol
 @pytest.mark.kafka
 def test_the_same_log_gives_the_same_records(broker: EmbeddedBroker, tmp_path: Path) -> None:
     servers = broker.bootstrap_servers
-    stage = FaustStage(servers)
+    stage = FaustHarness(servers)
     try:
         for path in FILES:
             scenario = load(path)

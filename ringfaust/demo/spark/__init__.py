@@ -13,13 +13,13 @@ import tempfile
 from pathlib import Path
 
 from ringfaust.demo import brokers
-from ringfaust.demo.dashboard import RING_SIZE, Dashboard, Scene, open_console
-from ringfaust.demo.flights import Record, read_flights
-from ringfaust.demo.play import write_config
-from ringfaust.demo.spark.commands import Commands
+from ringfaust.demo.dashboard import RING_SIZE, Dashboard, DemoState, open_console
+from ringfaust.demo.flights import ProducerRecord, read_flights
+from ringfaust.demo.flights_run import write_config
+from ringfaust.demo.spark.commands import CommandRunner
 from ringfaust.demo.spark.compare import compare
-from ringfaust.demo.spark.play import Play
 from ringfaust.demo.spark.result import print_result
+from ringfaust.demo.spark.worker_run import WorkerRun
 from ringfaust.errors import BadSetting
 from ringfaust.java.jars import SPARK, fetch
 from ringfaust.java.runtime import find_java
@@ -48,17 +48,17 @@ def run(bootstrap_servers: str | None, flights: str, report: Path) -> int:
     report.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = open_console()
-    board = Dashboard(
-        console, Scene(f"the last {RING_SIZE} departures of each carrier, by the worker")
+    dashboard = Dashboard(
+        console, DemoState(f"the last {RING_SIZE} departures of each carrier, by the worker")
     )
     try:
         with (
             tempfile.TemporaryDirectory(prefix="ringfaust-demo-") as folder,
-            brokers(bootstrap_servers, board) as servers,
+            brokers(bootstrap_servers, dashboard) as servers,
         ):
             # On brokers of the user's the topics have names that nobody has taken.
             name = f"flights-demo-{secrets.token_hex(3)}" if bootstrap_servers else "flights-demo"
-            commands = Commands(board, Path(folder), report / "demo.log")
+            commands = CommandRunner(dashboard, Path(folder), report / "demo.log")
             right = _course(commands, name, servers, _numbered(read_flights(limit)), report)
     except KeyboardInterrupt:
         console.print("stopped; worker, jobs and temporary data are gone")
@@ -67,28 +67,32 @@ def run(bootstrap_servers: str | None, flights: str, report: Path) -> int:
 
 
 def _course(
-    commands: Commands, application: str, servers: str, flights: list[Record], report: Path
+    commands: CommandRunner,
+    application: str,
+    servers: str,
+    flights: list[ProducerRecord],
+    report: Path,
 ) -> bool:
     """The flights by the worker, lake, audit, the flights by the job; whether all is right."""
-    board, folder = commands.board, commands.folder
+    dashboard, folder = commands.dashboard, commands.folder
     topic = f"{application}.flights"
     for name, owner in ((_WORKER, application), (_JOB, f"{application}-job")):
         folder.joinpath(name).mkdir()
         write_config(folder / name, owner, servers, topic)
         commands.run("topics", "create", "--config", name)
     commands.show("worker", "--config", _WORKER)
-    asyncio.run(Play(folder / _WORKER, flights, board, commands.log).run())
+    asyncio.run(WorkerRun(folder / _WORKER, flights, dashboard, commands.log).run())
     lake = str(folder / "lake")
     commands.run("spark", "lake", "--config", _WORKER, "--to", lake, "--once")
     audit = commands.run(
         "spark", "audit", "--config", _WORKER, "--lake", lake, "--report", str(report),
         verdict=True,
     )  # fmt: skip
-    board.console.print(audit.stdout, markup=False, highlight=False, soft_wrap=True)
+    dashboard.console.print(audit.stdout, markup=False, highlight=False, soft_wrap=True)
     commands.run("spark", "ring", "--config", _JOB, "--checkpoint", "checkpoint", "--once")
-    board.say("reading back what both evicted")
+    dashboard.say("reading back what both evicted")
     comparison = asyncio.run(compare(folder / _WORKER, folder / _JOB, flights))
-    return print_result(board, comparison, balanced=audit.returncode == 0, report=report)
+    return print_result(dashboard, comparison, balanced=audit.returncode == 0, report=report)
 
 
 def _read_limit(flights: str) -> int | None:
@@ -99,7 +103,7 @@ def _read_limit(flights: str) -> int | None:
     return int(flights)
 
 
-def _numbered(flights: list[Record]) -> list[Record]:
+def _numbered(flights: list[ProducerRecord]) -> list[ProducerRecord]:
     """With a header of the producer's own, which has to come out as it went in."""
     return [
         flight._replace(headers=(("flight-of-the-year", b"%d" % number),))

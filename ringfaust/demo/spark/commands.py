@@ -1,4 +1,4 @@
-"""Commands of `ringfaust` as a user types them: shown, run, and quiet when all is well."""
+"""CommandRunner of `ringfaust` as a user types them: shown, run, and quiet when all is well."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class CommandFailed(RingfaustError):
         )
 
 
-class Commands:
+class CommandRunner:
     """Runs commands one after the other, in one folder.
 
     Args:
-        board: shows them.
+        dashboard: shows them.
         folder: where they run; paths in commands are relative to it.
         log: file for what they say beside their result; begun anew.
     """
 
-    def __init__(self, board: Dashboard, folder: Path, log: Path) -> None:
-        self.board = board
+    def __init__(self, dashboard: Dashboard, folder: Path, log: Path) -> None:
+        self.dashboard = dashboard
         self.folder = folder
         self.log = log
         log.write_bytes(b"")
@@ -49,7 +49,7 @@ class Commands:
     def show(self, *arguments: str) -> str:
         """Show a command as a line, without running it."""
         command = " ".join(("ringfaust", *arguments))
-        self.board.say(f"$ {command}")
+        self.dashboard.say(f"$ {command}")
         return command
 
     def run(self, *arguments: str, verdict: bool = False) -> subprocess.CompletedProcess[str]:
@@ -63,7 +63,7 @@ class Commands:
             CommandFailed: it did not end well.
         """
         command = self.show(*arguments)
-        console = self.board.console
+        console = self.dashboard.console
         columns = console.width if console.is_terminal else _PLAIN_COLUMNS
         progress = Progress(
             SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),

@@ -13,8 +13,12 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from ringfaust.config import WorkerConfig, load
 from ringfaust.demo.dashboard import RING_SIZE
+<<<<<<< HEAD
 from ringfaust.demo.flights import Record
 from ringfaust.kafka.reader import read_to_end
+=======
+from ringfaust.demo.flights import ProducerRecord
+>>>>>>> 3ece504 (client, testing, demo: unique class names and field names for roles)
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
 
@@ -23,7 +27,7 @@ _TIMES = {h.ENQUEUED_MS, h.TIME_MS, h.AGE_MS}
 _IDENTITY = (h.QUEUE, h.SEQUENCE, h.SOURCE)
 
 
-class Evicted(NamedTuple):
+class EvictedRecord(NamedTuple):
     """A record of an evicted topic, without times."""
 
     key: bytes | None
@@ -35,7 +39,7 @@ class Evicted(NamedTuple):
         return dict(self.headers)[name].decode()
 
 
-class Row(NamedTuple):
+class QueueComparison(NamedTuple):
     """What became of a queue's flights."""
 
     queue: str
@@ -50,12 +54,14 @@ class Row(NamedTuple):
 class Comparison:
     """Of all queues."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[QueueComparison] = field(default_factory=list)
     repeats: int = 0
     """Records that the job wrote again, word for word, as its sink may."""
 
 
-async def compare(worker_folder: Path, job_folder: Path, flights: Sequence[Record]) -> Comparison:
+async def compare(
+    worker_folder: Path, job_folder: Path, flights: Sequence[ProducerRecord]
+) -> Comparison:
     """Read both evicted topics, partition by partition, and compare them.
 
     Args:
@@ -85,25 +91,34 @@ async def compare(worker_folder: Path, job_folder: Path, flights: Sequence[Recor
     return found
 
 
-async def _read(consumer: AIOKafkaConsumer, config: WorkerConfig, partition: int) -> list[Evicted]:
+async def _read(
+    consumer: AIOKafkaConsumer, config: WorkerConfig, partition: int
+) -> list[EvictedRecord]:
     place = TopicPartition(config.topic(Role.EVICTED), partition)
     consumer.assign([place])
     await consumer.seek_to_beginning(place)
     end = (await consumer.end_offsets([place]))[place]
+<<<<<<< HEAD
     found: list[Evicted] = []
     async for records in read_to_end(consumer, {place: end}):
         found += map(_without_times, records)
+=======
+    found: list[EvictedRecord] = []
+    while await consumer.position(place) < end:
+        fetched = await consumer.getmany(place, timeout_ms=500)
+        found += map(_without_times, fetched.get(place, ()))
+>>>>>>> 3ece504 (client, testing, demo: unique class names and field names for roles)
     return found
 
 
-def _without_times(record: ConsumerRecord) -> Evicted:
+def _without_times(record: ConsumerRecord) -> EvictedRecord:
     headers = tuple((name, value) for name, value in record.headers if name not in _TIMES)
-    return Evicted(record.key, record.value, headers)
+    return EvictedRecord(record.key, record.value, headers)
 
 
-def without_repeats(records: Sequence[Evicted]) -> Iterator[Evicted]:
+def without_repeats(records: Sequence[EvictedRecord]) -> Iterator[EvictedRecord]:
     """The first of each; one of the same identity that is not equal is no repeat, and stays."""
-    known: dict[tuple[bytes, ...], Evicted] = {}
+    known: dict[tuple[bytes, ...], EvictedRecord] = {}
     for record in records:
         headers = dict(record.headers)
         identity = tuple(headers[name] for name in _IDENTITY)
@@ -112,18 +127,22 @@ def without_repeats(records: Sequence[Evicted]) -> Iterator[Evicted]:
             yield record
 
 
-def _by_queue(records: Sequence[Evicted]) -> dict[str, list[Evicted]]:
-    found: dict[str, list[Evicted]] = {}
+def _by_queue(records: Sequence[EvictedRecord]) -> dict[str, list[EvictedRecord]]:
+    found: dict[str, list[EvictedRecord]] = {}
     for record in records:
         found.setdefault(record.header(h.QUEUE), []).append(record)
     return found
 
 
-def _row(queue: str, flights: int, ours: list[Evicted], theirs: list[Evicted]) -> Row:
-    return Row(queue, flights, len(ours), len(theirs), difference(flights, ours, theirs))
+def _row(
+    queue: str, flights: int, ours: list[EvictedRecord], theirs: list[EvictedRecord]
+) -> QueueComparison:
+    return QueueComparison(
+        queue, flights, len(ours), len(theirs), difference(flights, ours, theirs)
+    )
 
 
-def difference(flights: int, ours: list[Evicted], theirs: list[Evicted]) -> str:
+def difference(flights: int, ours: list[EvictedRecord], theirs: list[EvictedRecord]) -> str:
     """The first difference of a queue, in words; empty if there is none.
 
     Args:
@@ -139,5 +158,5 @@ def difference(flights: int, ours: list[Evicted], theirs: list[Evicted]) -> str:
     return ""
 
 
-def _told(record: Evicted | None) -> str:
+def _told(record: EvictedRecord | None) -> str:
     return f"{record.key!r} {record.value!r} {record.headers}" if record else "missing"

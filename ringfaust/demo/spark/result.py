@@ -11,16 +11,16 @@ from ringfaust.demo.dashboard import Dashboard
 from ringfaust.demo.spark.compare import Comparison
 
 
-def print_result(board: Dashboard, found: Comparison, *, balanced: bool, report: Path) -> bool:
+def print_result(dashboard: Dashboard, found: Comparison, *, balanced: bool, report: Path) -> bool:
     """Print it. Returns whether all is equal and balances.
 
     Args:
-        board: where to print.
+        dashboard: where to print.
         found: what both evicted.
         balanced: what the audit says of the worker's run.
         report: folder of the audit's report.
     """
-    console = board.console
+    console = dashboard.console
     console.print(_table(found))
     if found.repeats:
         console.print(
@@ -38,7 +38,7 @@ def print_result(board: Dashboard, found: Comparison, *, balanced: bool, report:
         said = f"[bold red]{len(different)} of {len(found.rows)} queues are not equal[/]"
     else:
         said = "[bold red]the worker's accounts do not balance, see the audit above[/]"
-    console.print(f"{said}, in {board.seconds():.0f} s", highlight=False)
+    console.print(f"{said}, in {dashboard.seconds():.0f} s", highlight=False)
     page = report / "report.html"
     console.print(f"the audit's report: {page}", markup=False, highlight=False, soft_wrap=True)
     return right

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Row:
+class QueueAccount:
     """The account of one queue, counted from the topics (R100)."""
 
     queue: str
@@ -44,7 +44,7 @@ class Row:
 class Proof:
     """What was found. Positions are `topic/partition/offset` of the input topics."""
 
-    rows: dict[str, Row]
+    rows: dict[str, QueueAccount]
     inputs: int
     """Records of the input topics."""
     unreadable: int = 0

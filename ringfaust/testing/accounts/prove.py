@@ -15,10 +15,10 @@ from typing import Any
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.reader import CannotRead, read_whole
 from ringfaust.protocol.records import Role
-from ringfaust.testing.accounts.proof import Proof, Row
+from ringfaust.testing.accounts.proof import Proof, QueueAccount
 from ringfaust.testing.accounts.reconciler import Reconciler
 
-__all__ = ["CannotRead", "Proof", "Row", "counter_differences", "prove"]
+__all__ = ["CannotRead", "Proof", "QueueAccount", "counter_differences", "prove"]
 
 
 async def prove(
@@ -76,7 +76,7 @@ def counter_differences(proof: Proof, held: Mapping[str, Mapping[str, Any]]) -> 
     """Where the worker's own counters (`counts` of `list`) differ from the proof, in words."""
     found = []
     for queue, listed in held.items():
-        row = proof.rows.get(queue, Row(queue))
+        row = proof.rows.get(queue, QueueAccount(queue))
         for name, counted in listed["counts"].items():
             proved = getattr(row, name, counted)
             if proved != counted:

@@ -16,17 +16,17 @@ from typing import Any
 from ringfaust.core.address import address_of
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import InRecord
-from ringfaust.testing.accounts.parts import (
+from ringfaust.testing.accounts.lifecycles import (
     STATES,
-    Copies,
-    Life,
-    Undecided,
+    AddressCopies,
+    MessageLifecycles,
+    OpenXids,
     foreign,
     ids_of,
     name_of,
     unreadable_of,
 )
-from ringfaust.testing.accounts.proof import Proof, Row
+from ringfaust.testing.accounts.proof import Proof, QueueAccount
 
 Key = tuple[Any, ...]
 Headers = Mapping[str, bytes]
@@ -48,10 +48,10 @@ class Reconciler:
         self._hopped: dict[str, str] = {}
         self._fates: dict[str, str] = {}
         self._queue_of: dict[str, str] = {}
-        self._copies = Copies()
-        self._undecided = Undecided()
-        self._lives: dict[str, Life] = {}
-        self._rows: dict[str, Row] = {}
+        self._copies = AddressCopies()
+        self._undecided = OpenXids()
+        self._lives: dict[str, MessageLifecycles] = {}
+        self._rows: dict[str, QueueAccount] = {}
         self._told: dict[tuple[str, int], list[Key]] = {}
         self._seen: dict[tuple[str, int], list[Key]] = {}
         self._doubled: dict[str, None] = {}
@@ -267,7 +267,7 @@ class Reconciler:
         queue = line["queue"]
         for sequence in self._life(queue).open:
             self._fault(f"{name_of(queue, sequence)} was held when its queue was deleted", queue)
-        self._lives[queue] = Life()  # a later queue of this name counts from one again
+        self._lives[queue] = MessageLifecycles()  # a later queue of this name counts from one again
 
     def _on_refused(self, line: Line) -> None:
         source = self._source(line["by"])
@@ -280,7 +280,7 @@ class Reconciler:
         source = line["by"]
         self._told.setdefault(unreadable_of(source), []).append(("", source))
 
-    def _expect(self, line: Line, *states: str) -> tuple[Life, int]:
+    def _expect(self, line: Line, *states: str) -> tuple[MessageLifecycles, int]:
         """The message's life; that it was there, in one of these states, is checked."""
         queue, sequence = line["queue"], line["sequence"]
         life = self._life(queue)
@@ -300,16 +300,16 @@ class Reconciler:
 
     # --- small helpers ---------------------------------------------------------------------------
 
-    def _row(self, queue: str) -> Row:
+    def _row(self, queue: str) -> QueueAccount:
         row = self._rows.get(queue)
         if row is None:
-            row = self._rows[queue] = Row(queue)
+            row = self._rows[queue] = QueueAccount(queue)
         return row
 
-    def _life(self, queue: str) -> Life:
+    def _life(self, queue: str) -> MessageLifecycles:
         life = self._lives.get(queue)
         if life is None:
-            life = self._lives[queue] = Life()
+            life = self._lives[queue] = MessageLifecycles()
         return life
 
     def _fault(self, text: str, queue: str = "") -> None:

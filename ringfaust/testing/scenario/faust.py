@@ -11,15 +11,15 @@ from contextlib import ExitStack
 
 from ringfaust.testing.process import WorkerProcess
 from ringfaust.testing.scenario import grammar as g
-from ringfaust.testing.scenario.background import BackgroundLoop
+from ringfaust.testing.scenario.channel import WorkerChannel
 from ringfaust.testing.scenario.kafka import KafkaScenarioHost
-from ringfaust.testing.scenario.link import Link
+from ringfaust.testing.scenario.loop_thread import LoopThread
 from ringfaust.testing.scenario.membership import remove_members
+from ringfaust.testing.scenario.partition import ScenarioPartition, open_channel, prepare
 from ringfaust.testing.scenario.player import play
-from ringfaust.testing.scenario.rig import Rig, open_link, prepare
 
 
-class FaustStage:
+class FaustHarness:
     """Starts broker and worker for the first file, and serves all of them.
 
     Args:
@@ -28,30 +28,30 @@ class FaustStage:
     """
 
     capabilities: frozenset[str] = frozenset()
-    lanes = 1
+    parallel_files = 1
 
     def __init__(self, bootstrap_servers: str | None, lose_state: bool = False) -> None:
         self._servers = bootstrap_servers
         self._lose_state = lose_state
         self._opened = ExitStack()
-        self._rig: Rig | None = None
+        self._partition: ScenarioPartition | None = None
         self._files = 0
 
     def host(self) -> KafkaScenarioHost:
         """A host for the next file."""
-        if self._rig is None:
+        if self._partition is None:
             try:
-                self._rig = self._open()
+                self._partition = self._open()
             except BaseException:
                 self._opened.close()
                 raise
         self._files += 1
-        return KafkaScenarioHost(self._rig, f"file-{self._files}.")
+        return KafkaScenarioHost(self._partition, f"file-{self._files}.")
 
     def close(self) -> None:
         """End what was started, and leave nothing behind."""
         self._opened.close()
-        self._rig = None
+        self._partition = None
 
     def play(self, scenario: g.Scenario) -> None:
         """Play a file.
@@ -61,7 +61,7 @@ class FaustStage:
         """
         play(scenario, self.host())
 
-    def _open(self) -> Rig:
+    def _open(self) -> ScenarioPartition:
         opened = self._opened
         self.folder, config, queues = prepare(opened, self._servers, partitions=1)
         worker = WorkerProcess(self.folder, self.folder / "worker.log")
@@ -74,11 +74,13 @@ class FaustStage:
                 shutil.rmtree(config.data_dir)
             worker.start()
 
-        loop = opened.enter_context(BackgroundLoop())
-        link = open_link(
-            opened, loop, lambda: Link(config.bootstrap_servers, config.application, worker)
+        loop = opened.enter_context(LoopThread())
+        channel = open_channel(
+            opened,
+            loop,
+            lambda: WorkerChannel(config.bootstrap_servers, config.application, worker),
         )
-        rig = Rig(loop, link, config, queues, crash)
+        partition = ScenarioPartition(loop, channel, config, queues, crash)
         worker.start()
-        rig.await_worker()
-        return rig
+        partition.await_worker()
+        return partition

@@ -35,14 +35,14 @@ def _reason_of(entry: object) -> object:
     return {"id": entry} if isinstance(entry, str) else entry
 
 
-class Lost(_Strict):
+class ExpectedLoss(_Strict):
     """An entry of `evicted`, `dead` or `refused`: an id alone, or with its reason."""
 
     id: str | None = None
     reason: str | None = None
 
 
-_Losses = list[Annotated[Lost, BeforeValidator(_reason_of)]]
+_Losses = list[Annotated[ExpectedLoss, BeforeValidator(_reason_of)]]
 
 
 class Expect(_Strict):
@@ -58,7 +58,7 @@ class Expect(_Strict):
     refused: _Losses = []
 
 
-_T = TypeVar("_T", bound="Send | Ack")
+_T = TypeVar("_T", bound="SendStep | AckStep")
 
 
 def _in_one(step: _T) -> _T:
@@ -67,7 +67,7 @@ def _in_one(step: _T) -> _T:
     return step
 
 
-class Send(_Strict):
+class SendStep(_Strict):
     """One message for each id."""
 
     queue: Name | None = None
@@ -84,17 +84,17 @@ class Send(_Strict):
     xid: Name | None = None
 
     @model_validator(mode="after")
-    def _one_target(self) -> Send:
+    def _one_target(self) -> SendStep:
         if (self.queue is None) == (self.address is None):
             raise ValueError("a send names either a queue or an address")
         return self
 
     @model_validator(mode="after")
-    def _one_transaction(self) -> Send:
+    def _one_transaction(self) -> SendStep:
         return _in_one(self)
 
 
-class Attach(_Strict):
+class AttachStep(_Strict):
     """A consumer attaches."""
 
     consumer: Name
@@ -106,14 +106,14 @@ class Attach(_Strict):
     session: MaybeName = ""
 
 
-class Credit(_Strict):
+class CreditStep(_Strict):
     """More credit."""
 
     consumer: Name
     add: _Whole
 
 
-class Ack(_Strict):
+class AckStep(_Strict):
     """Deliveries are accepted, named by message id."""
 
     consumer: Name
@@ -122,11 +122,11 @@ class Ack(_Strict):
     xid: Name | None = None
 
     @model_validator(mode="after")
-    def _one_transaction(self) -> Ack:
+    def _one_transaction(self) -> AckStep:
         return _in_one(self)
 
 
-class Release(_Strict):
+class ReleaseStep(_Strict):
     """Deliveries are given back."""
 
     consumer: Name
@@ -134,7 +134,7 @@ class Release(_Strict):
     delay_ms: _Ms | None = None
 
 
-class Reject(_Strict):
+class RejectStep(_Strict):
     """Deliveries are dead."""
 
     consumer: Name
@@ -142,32 +142,32 @@ class Reject(_Strict):
     text: Annotated[str, Field(max_length=2_000)] = ""
 
 
-class OfConsumer(_Strict):
+class ConsumerStep(_Strict):
     """Detach and recover."""
 
     consumer: Name
 
 
-class Prepare(_Strict):
+class PrepareStep(_Strict):
     """Prepare: only a distributed transaction has it."""
 
     xid: Name
 
 
-class Transaction(_Strict):
+class TransactionStep(_Strict):
     """Begin, commit, rollback: of a session or of a distributed transaction."""
 
     session: Name | None = None
     xid: Name | None = None
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Transaction:
+    def _one_kind(self) -> TransactionStep:
         if (self.session is None) == (self.xid is None):
             raise ValueError("a transaction is named by either session or xid")
         return self
 
 
-class Configure(BaseModel):
+class ConfigureStep(BaseModel):
     """Settings change; all but queue and address are fields of that."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -176,13 +176,13 @@ class Configure(BaseModel):
     address: Name | None = None
 
     @model_validator(mode="after")
-    def _one_target(self) -> Configure:
+    def _one_target(self) -> ConfigureStep:
         if (self.queue is None) == (self.address is None):
             raise ValueError("a configure names either a queue or an address")
         return self
 
 
-class CreateQueue(BaseModel):
+class CreateQueueStep(BaseModel):
     """A queue is added to an address."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -191,27 +191,27 @@ class CreateQueue(BaseModel):
     queue: Name
 
 
-class Pause(_Strict):
+class PauseStep(_Strict):
     """Pause and resume."""
 
     queue: Name
     what: Literal["pulling", "dispatch"]
 
 
-class OfQueue(_Strict):
+class QueueStep(_Strict):
     """Purge."""
 
     queue: Name
 
 
-class OfMessage(_Strict):
+class MessageStep(_Strict):
     """Remove, cancel_scheduled, deliver_now."""
 
     queue: Name
     id: MessageId
 
 
-class Redrive(_Strict):
+class RedriveStep(_Strict):
     """Evicted or dead messages are sent again."""
 
     from_: Literal["evicted", "dead"] = Field(alias="from")
@@ -228,7 +228,7 @@ def _a_count(name: str) -> str:
 _Count = Annotated[str, AfterValidator(_a_count)]
 
 
-class State(_Strict):
+class StateStep(_Strict):
     """Asserts the state."""
 
     queue: Name
@@ -238,38 +238,38 @@ class State(_Strict):
     counts: dict[_Count, int] = {}
 
 
-class Nothing(_Strict):
+class CrashStep(_Strict):
     """Crash has no arguments."""
 
 
 STEPS: Mapping[str, type[BaseModel]] = {
-    "send": Send,
-    "attach": Attach,
-    "credit": Credit,
-    "ack": Ack,
-    "release": Release,
-    "reject": Reject,
-    "detach": OfConsumer,
-    "recover": OfConsumer,
-    "begin": Transaction,
-    "prepare": Prepare,
-    "commit": Transaction,
-    "rollback": Transaction,
-    "configure": Configure,
-    "create_queue": CreateQueue,
-    "pause": Pause,
-    "resume": Pause,
-    "purge": OfQueue,
-    "remove": OfMessage,
-    "cancel_scheduled": OfMessage,
-    "deliver_now": OfMessage,
-    "redrive": Redrive,
-    "crash": Nothing,
-    "state": State,
+    "send": SendStep,
+    "attach": AttachStep,
+    "credit": CreditStep,
+    "ack": AckStep,
+    "release": ReleaseStep,
+    "reject": RejectStep,
+    "detach": ConsumerStep,
+    "recover": ConsumerStep,
+    "begin": TransactionStep,
+    "prepare": PrepareStep,
+    "commit": TransactionStep,
+    "rollback": TransactionStep,
+    "configure": ConfigureStep,
+    "create_queue": CreateQueueStep,
+    "pause": PauseStep,
+    "resume": PauseStep,
+    "purge": QueueStep,
+    "remove": MessageStep,
+    "cancel_scheduled": MessageStep,
+    "deliver_now": MessageStep,
+    "redrive": RedriveStep,
+    "crash": CrashStep,
+    "state": StateStep,
 }
 
 
-class Address(_Strict):
+class AddressFields(_Strict):
     """An address, with the queues that it has from the beginning."""
 
     routing: Literal["multicast", "anycast"] = "multicast"
@@ -296,7 +296,7 @@ class Scenario(_Strict):
     rules: list[Annotated[str, Field(pattern=r"^[RC]\d+$")]]
     source: str = ""
     queues: dict[Name, dict[str, Any]] = {}
-    addresses: dict[Name, Address] = {}
+    addresses: dict[Name, AddressFields] = {}
     settings: dict[Name, dict[str, Any]] = {}
     steps: list[Step]
 

@@ -31,11 +31,11 @@ from ringfaust.errors import BadSetting
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers, Payload, Role
 from ringfaust.testing.scenario import grammar as g
-from ringfaust.testing.scenario.agree import seen_of
-from ringfaust.testing.scenario.link import Record
-from ringfaust.testing.scenario.player import Difference, Listing, Seen
-from ringfaust.testing.scenario.rig import ADDRESS, START_SECONDS, Rig
-from ringfaust.testing.scenario.sessions import Sessions, rollback_of, unknown_session
+from ringfaust.testing.scenario.channel import ScenarioRecord
+from ringfaust.testing.scenario.consistency import observed_effects
+from ringfaust.testing.scenario.partition import ADDRESS, START_SECONDS, ScenarioPartition
+from ringfaust.testing.scenario.player import Difference, ObservedEffect, QueueListing
+from ringfaust.testing.scenario.sessions import PendingSessions, rollback_of, unknown_session
 
 _LIST_LIMIT = 10_000
 
@@ -43,11 +43,11 @@ _LIST_LIMIT = 10_000
 class KafkaScenarioHost:
     """Plays one file."""
 
-    def __init__(self, rig: Rig, prefix: str) -> None:
-        self._rig = rig
+    def __init__(self, partition: ScenarioPartition, prefix: str) -> None:
+        self._partition = partition
         self._prefix = prefix
-        self._base_ms = rig.now_ms
-        self._sessions = Sessions()
+        self._base_ms = partition.now_ms
+        self._sessions = PendingSessions()
         self._catalog = Catalog({}, {})
         self._made: list[str] = []
         """Queues, in the order they were made."""
@@ -78,13 +78,13 @@ class KafkaScenarioHost:
                 self._step(self._record(command))
             except Difference as difference:
                 different = different or difference
-        left_over = self._rig.left_over()
+        left_over = self._partition.left_over()
         if different is not None:
             raise different
         if left_over:
             raise Difference(0, "left over", [], left_over)
 
-    def do(self, command: c.Command, session: str) -> list[Seen]:
+    def do(self, command: c.Command, session: str) -> list[ObservedEffect]:
         """Do one command now, or in an open session."""
         kept = self._sessions.take(command, session)
         if kept is not None:
@@ -92,58 +92,58 @@ class KafkaScenarioHost:
         self._note(command)
         return self._step(self._record(command))
 
-    def begin(self, session: str) -> list[Seen]:
+    def begin(self, session: str) -> list[ObservedEffect]:
         """Open a session's transaction."""
         return self._sessions.begin(session)
 
-    def commit(self, session: str) -> list[Seen]:
+    def commit(self, session: str) -> list[ObservedEffect]:
         """Write all that the session did, as one Kafka transaction."""
         pending = self._sessions.end(session)
         if pending is None:
             return unknown_session(session)
         return self._step(*map(self._record, pending), as_one=True) if pending else []
 
-    def rollback(self, session: str) -> list[Seen]:
+    def rollback(self, session: str) -> list[ObservedEffect]:
         """Abort it, and have the worker take back what the session's consumers hold."""
         pending = self._sessions.end(session)
         if pending is None:
             return unknown_session(session)
         if pending:
-            self._rig.abort(list(map(self._record, pending)))
+            self._partition.abort(list(map(self._record, pending)))
         seen = self._step(self._record(rollback_of(session, pending)))
         # Of a session without consumers the worker knows nothing, and there is nothing to return.
         return [each for each in seen if each.kind != "refused"]
 
-    def advance(self, now_ms: int) -> list[Seen]:
+    def advance(self, now_ms: int) -> list[ObservedEffect]:
         """Move the clock, then sweep."""
-        self._rig.now_ms = self._base_ms + now_ms
-        return self._step(self._rig.control("tick", {"now_ms": self._rig.now_ms}))
+        self._partition.now_ms = self._base_ms + now_ms
+        return self._step(self._partition.control("tick", {"now_ms": self._partition.now_ms}))
 
-    def crash(self) -> list[Seen]:
+    def crash(self) -> list[ObservedEffect]:
         """Kill the worker and start it again."""
-        return seen_of(self._rig.crash(), self._plain)
+        return observed_effects(self._partition.crash(), self._plain)
 
-    def redrive(self, source: str, message_id: str, queue: str) -> list[Seen]:
+    def redrive(self, source: str, message_id: str, queue: str) -> list[ObservedEffect]:
         """Have it found by the product's own tool, and send what that gives."""
         self._make_if_declared(queue)
-        found = self._rig.find_gone(
+        found = self._partition.find_gone(
             Role(source), message_id, f"{self._prefix}#", self._full_name(queue)
         )
         if found.refused:
-            return [Seen("refused", message_id, reason=Refusal.BAD_COMMAND)]
+            return [ObservedEffect("refused", message_id, reason=Refusal.BAD_COMMAND)]
         (again,) = found.messages
         record = again.dead.record
         return self._step(self._to_queue(queue, record.key, record.value or b"", again.headers))
 
-    def listing(self, queue: str) -> Listing:
+    def listing(self, queue: str) -> QueueListing:
         """What a queue holds."""
         self._make_if_declared(queue)
         fields = {"queue": self._full_name(queue), "limit": _LIST_LIMIT}
-        reply = self._rig.ask("list", fields, START_SECONDS)
+        reply = self._partition.ask("list", fields, START_SECONDS)
         if not reply["ok"]:
-            return Listing([], {}, [], {})
+            return QueueListing([], {}, [], {})
         held = reply["answer"]
-        return Listing(held["ready"], held["delivering"], held["scheduled"], held["counts"])
+        return QueueListing(held["ready"], held["delivering"], held["scheduled"], held["counts"])
 
     def _note(self, command: c.Command) -> None:
         """What this client has to know later."""
@@ -177,8 +177,8 @@ class KafkaScenarioHost:
         address, separator, queue = name.removeprefix(self._prefix).partition(SEPARATOR)
         return address.removesuffix(ADDRESS) + separator + queue
 
-    def _step(self, *records: Record, as_one: bool = False) -> list[Seen]:
-        return seen_of(self._rig.step(records, as_one), self._plain)
+    def _step(self, *records: ScenarioRecord, as_one: bool = False) -> list[ObservedEffect]:
+        return observed_effects(self._partition.step(records, as_one), self._plain)
 
     def _make_if_declared(self, name: str) -> None:
         address = address_of(name) or name
@@ -195,7 +195,7 @@ class KafkaScenarioHost:
         if refused := self.do(command, ""):
             raise Difference(0, f"making of {command[0]}", [], refused)
 
-    def _record(self, command: c.Command) -> Record:
+    def _record(self, command: c.Command) -> ScenarioRecord:
         self._make_if_declared(getattr(command, "queue", ""))
         if isinstance(command, c.Send):
             return self._produced(command)
@@ -219,9 +219,9 @@ class KafkaScenarioHost:
             with suppress(BadSetting):  # the worker is to refuse it
                 fields["settings"] = asdict(self._catalog.spec(command.queue, command.settings))
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(command).__name__).lower()
-        return self._rig.control(kind, fields)
+        return self._partition.control(kind, fields)
 
-    def _produced(self, send: c.Send) -> Record:
+    def _produced(self, send: c.Send) -> ScenarioRecord:
         """A producer's record. Its times are absolute: in a session they count from the send."""
         said = {
             h.QUEUE: self._full_name(send.queue),
@@ -237,21 +237,25 @@ class KafkaScenarioHost:
         payload: Payload = send.payload
         headers = (*payload.headers, *ours)
         if send.xid:  # it waits for the decision, not for its queue
-            return Record(self._rig.producer_topic, None, payload.value or b"", headers)
+            return ScenarioRecord(
+                self._partition.producer_topic, None, payload.value or b"", headers
+            )
         return self._to_queue(send.queue, None, payload.value or b"", headers)
 
-    def _to_queue(self, queue: str, key: bytes | None, value: bytes, headers: Headers) -> Record:
+    def _to_queue(
+        self, queue: str, key: bytes | None, value: bytes, headers: Headers
+    ) -> ScenarioRecord:
         """In the topic of all sends or, where it may have to wait, in one of its own."""
         members = [name for name in self._made if address_of(name) == queue] or [queue]
         slow = [name for name in members if name in self._may_wait]
         if not slow:
-            return Record(self._rig.producer_topic, key, value, headers)
+            return ScenarioRecord(self._partition.producer_topic, key, value, headers)
         if queue not in self._waiting:
-            topics = self._rig.waiting_topics
+            topics = self._partition.waiting_topics
             free = [topic for topic in topics if topic not in self._waiting.values()]
             if not free:
                 raise Difference(0, "destinations that may have to wait", len(topics), "more")
             self._waiting[queue] = free[0]
         waits_for = tuple(map(self._full_name, slow))
         is_held = not self._paused.isdisjoint(slow)
-        return Record(self._waiting[queue], key, value, headers, "", waits_for, is_held)
+        return ScenarioRecord(self._waiting[queue], key, value, headers, "", waits_for, is_held)

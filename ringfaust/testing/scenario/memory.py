@@ -1,4 +1,4 @@
-"""Scenarios on the memory host. Sessions live in their client (R80)."""
+"""Scenarios on the memory host. PendingSessions live in their client (R80)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ringfaust.processor.memory import MemoryHost
 from ringfaust.protocol.headers import REDRIVES
 from ringfaust.protocol.listing import list_queue
 from ringfaust.testing.scenario import grammar as g
-from ringfaust.testing.scenario.player import Listing, Seen
-from ringfaust.testing.scenario.sessions import Sessions, rollback_of, unknown_session
+from ringfaust.testing.scenario.player import ObservedEffect, QueueListing
+from ringfaust.testing.scenario.sessions import PendingSessions, rollback_of, unknown_session
 
 
 class MemoryScenarioHost:
@@ -22,7 +22,7 @@ class MemoryScenarioHost:
     def __init__(self) -> None:
         self._host = MemoryHost(Catalog({}, {}))
         self._now_ms = 0
-        self._sessions = Sessions()
+        self._sessions = PendingSessions()
         self._sent = 0
         self._lagging: dict[str, list[c.Send]] = {}
         """By destination: what is not pulled yet (R60, R90); a crash cannot touch it."""
@@ -34,7 +34,7 @@ class MemoryScenarioHost:
         settings, addresses = scenario.all_settings(), scenario.all_addresses()
         self._host = MemoryHost(Catalog(scenario.queues, settings, addresses))
 
-    def do(self, command: c.Command, session: str) -> list[Seen]:
+    def do(self, command: c.Command, session: str) -> list[ObservedEffect]:
         """Do one command now, or in an open session."""
         if isinstance(command, c.Send):
             self._sent += 1
@@ -43,18 +43,18 @@ class MemoryScenarioHost:
         kept = self._sessions.take(command, session)
         return self._step(command) if kept is None else kept
 
-    def begin(self, session: str) -> list[Seen]:
+    def begin(self, session: str) -> list[ObservedEffect]:
         """Open a session's transaction."""
         return self._sessions.begin(session)
 
-    def commit(self, session: str) -> list[Seen]:
+    def commit(self, session: str) -> list[ObservedEffect]:
         """Each operation takes effect, in the order made, as a command of its own."""
         pending = self._sessions.end(session)
         if pending is None:
             return unknown_session(session)
         return [seen for command in pending for seen in self.do(command, "")]
 
-    def rollback(self, session: str) -> list[Seen]:
+    def rollback(self, session: str) -> list[ObservedEffect]:
         """What was pending is forgotten; what the session's consumers hold returns."""
         pending = self._sessions.end(session)
         if pending is None:
@@ -63,30 +63,30 @@ class MemoryScenarioHost:
         seen = self.do(rollback_of(session, pending), "")
         return [each for each in seen if each.kind != "refused"]
 
-    def advance(self, now_ms: int) -> list[Seen]:
+    def advance(self, now_ms: int) -> list[ObservedEffect]:
         """Move the clock, then sweep."""
         self._now_ms = now_ms
         return self.do(c.Sweep(), "")
 
-    def crash(self) -> list[Seen]:
+    def crash(self) -> list[ObservedEffect]:
         """Lose all that is not durable and start again."""
         return self._seen(self._host.crash().all_effects)
 
-    def listing(self, queue: str) -> Listing:
+    def listing(self, queue: str) -> QueueListing:
         """What a queue holds."""
         found = self._host.state.queue(queue)
         if found is None:
-            return Listing([], {}, [], {})
-        return Listing(**list_queue(found, limit=10_000))
+            return QueueListing([], {}, [], {})
+        return QueueListing(**list_queue(found, limit=10_000))
 
     def finish(self) -> None:
         """Nothing outlives the file."""
 
-    def redrive(self, source: str, message_id: str, queue: str) -> list[Seen]:
+    def redrive(self, source: str, message_id: str, queue: str) -> list[ObservedEffect]:
         """Send an evicted or dead message again (R43)."""
         message, kept = self._gone.get((source, message_id), (None, ""))
         if message is None or kept != "full":
-            return [Seen("refused", message_id, reason=Refusal.BAD_COMMAND)]
+            return [ObservedEffect("refused", message_id, reason=Refusal.BAD_COMMAND)]
         headers = dict(message.payload.headers)
         headers[REDRIVES] = b"%d" % (times := int(headers.get(REDRIVES, b"0")) + 1)
         payload = message.payload._replace(headers=tuple(headers.items()))
@@ -97,7 +97,7 @@ class MemoryScenarioHost:
         )  # fmt: skip
         return self.do(send, "")
 
-    def _step(self, command: c.Command) -> list[Seen]:
+    def _step(self, command: c.Command) -> list[ObservedEffect]:
         if isinstance(command, c.Send) and not command.xid:
             self._lagging.setdefault(command.queue, []).append(command)
             effects: list[e.Effect] = []
@@ -114,7 +114,7 @@ class MemoryScenarioHost:
                 return lagging.pop(0)
         return None
 
-    def _seen(self, effects: list[e.Effect]) -> list[Seen]:
+    def _seen(self, effects: list[e.Effect]) -> list[ObservedEffect]:
         for effect in effects:
             if isinstance(effect, e.Evicted):
                 self._gone["evicted", effect.message.id] = effect.message, effect.payload
@@ -123,21 +123,21 @@ class MemoryScenarioHost:
         return [seen for effect in effects if (seen := _one(effect)) is not None]
 
 
-def _one(effect: e.Effect) -> Seen | None:
+def _one(effect: e.Effect) -> ObservedEffect | None:
     match effect:
         case e.Dispatched(_, delivery):
             again = delivery.message.handovers > 1
-            return Seen("dispatched", delivery.message.id, delivery.consumer, again=again)
+            return ObservedEffect("dispatched", delivery.message.id, delivery.consumer, again=again)
         case e.Acked(_, delivery):
-            return Seen("acked", delivery.message.id, delivery.consumer)
+            return ObservedEffect("acked", delivery.message.id, delivery.consumer)
         case e.Returned(_, _, message, _):
-            return Seen("returned", message.id)
+            return ObservedEffect("returned", message.id)
         case e.Evicted(_, message, reason):
-            return Seen("evicted", message.id, reason=reason)
+            return ObservedEffect("evicted", message.id, reason=reason)
         case e.Expired(_, message, _):
-            return Seen("expired", message.id)
+            return ObservedEffect("expired", message.id)
         case e.Dead(_, message, reason, consumer, _):
-            return Seen("dead", message.id, consumer, reason)
+            return ObservedEffect("dead", message.id, consumer, reason)
         case e.Refused(_, reason, about, _):
-            return Seen("refused", about, reason=reason)
+            return ObservedEffect("refused", about, reason=reason)
     return None

@@ -15,7 +15,7 @@ from ringfaust.protocol.records import Payload
 from ringfaust.testing.scenario import grammar as g
 
 
-class Seen(NamedTuple):
+class ObservedEffect(NamedTuple):
     """One effect, as a host showed it."""
 
     kind: str
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class QueueListing:
     """What a queue holds."""
 
     ready: list[str]
@@ -37,34 +37,34 @@ class Listing:
     counts: dict[str, int]
 
 
-class Host(Protocol):
+class ScenarioHost(Protocol):
     """What a host does for the player; times are the scenario's own."""
 
     def start(self, scenario: g.Scenario) -> None:
         """Make the scenario's queues."""
 
-    def do(self, command: c.Command, session: str) -> list[Seen]:
+    def do(self, command: c.Command, session: str) -> list[ObservedEffect]:
         """Do one command now, or in an open session."""
 
-    def begin(self, session: str) -> list[Seen]:
+    def begin(self, session: str) -> list[ObservedEffect]:
         """Open a session's transaction."""
 
-    def redrive(self, source: str, message_id: str, queue: str) -> list[Seen]:
+    def redrive(self, source: str, message_id: str, queue: str) -> list[ObservedEffect]:
         """Send an evicted or dead message again; `source` says which of the two."""
 
-    def commit(self, session: str) -> list[Seen]:
+    def commit(self, session: str) -> list[ObservedEffect]:
         """Commit it."""
 
-    def rollback(self, session: str) -> list[Seen]:
+    def rollback(self, session: str) -> list[ObservedEffect]:
         """Roll it back."""
 
-    def advance(self, now_ms: int) -> list[Seen]:
+    def advance(self, now_ms: int) -> list[ObservedEffect]:
         """Move the clock, then sweep."""
 
-    def crash(self) -> list[Seen]:
+    def crash(self) -> list[ObservedEffect]:
         """Lose all that is not durable and start again."""
 
-    def listing(self, queue: str) -> Listing:
+    def listing(self, queue: str) -> QueueListing:
         """What a queue holds."""
 
     def finish(self) -> None:
@@ -82,13 +82,13 @@ class Difference(Exception):
     step: str = field(default="")
 
 
-def play(scenario: g.Scenario, host: Host) -> None:
+def play(scenario: g.Scenario, host: ScenarioHost) -> None:
     """Play all steps.
 
     Raises:
         Difference: at the first step that differs.
     """
-    play = _Play(scenario, host)
+    play = _Player(scenario, host)
     line, doing = 1, "start"
     try:
         host.start(scenario)
@@ -104,7 +104,7 @@ def play(scenario: g.Scenario, host: Host) -> None:
     _finish(host, line)
 
 
-def _finish(host: Host, line: int) -> None:
+def _finish(host: ScenarioHost, line: int) -> None:
     try:
         host.finish()
     except Difference as difference:
@@ -113,8 +113,8 @@ def _finish(host: Host, line: int) -> None:
         raise
 
 
-class _Play:
-    def __init__(self, scenario: g.Scenario, host: Host) -> None:
+class _Player:
+    def __init__(self, scenario: g.Scenario, host: ScenarioHost) -> None:
         self.host = host
         self.now_ms = 0
         self.queue_of: dict[str, str] = {}
@@ -128,7 +128,7 @@ class _Play:
         else:
             _check_effects(step, list(self._effects(step)))
 
-    def _effects(self, step: g.Step) -> Iterator[Seen]:
+    def _effects(self, step: g.Step) -> Iterator[ObservedEffect]:
         host, what = self.host, step.what
         if step.kind == "advance":
             self.now_ms += what
@@ -186,13 +186,13 @@ class _Play:
             return [c.Release(queue, name, i, delay_ms=what.delay_ms) for i in what.ids]
         return [c.Reject(queue, name, message_id, text=what.text) for message_id in what.ids]
 
-    def _attach(self, what: g.Attach) -> c.Attach:
+    def _attach(self, what: g.AttachStep) -> c.Attach:
         return c.Attach(
             what.queue, what.consumer, what.credit, what.priority, what.ack_mode, what.session,
             what.selector,
         )  # fmt: skip
 
-    def _send(self, what: g.Send, message_id: str) -> c.Send:
+    def _send(self, what: g.SendStep, message_id: str) -> c.Send:
         now = self.now_ms
         payload = _payload(what, message_id)
         return c.Send(
@@ -210,7 +210,7 @@ class _Play:
         )
 
     def _check_state(self, step: g.Step) -> None:
-        want: g.State = step.what
+        want: g.StateStep = step.what
         have = self.host.listing(want.queue)
         for name in ("ready", "delivering", "scheduled"):
             wanted, found = getattr(want, name), getattr(have, name)
@@ -221,7 +221,7 @@ class _Play:
                 raise Difference(step.line, f"counts.{name}", number, have.counts.get(name))
 
 
-def _payload(what: g.Send, message_id: str) -> Payload:
+def _payload(what: g.SendStep, message_id: str) -> Payload:
     """The record: its properties, and its id as value, filled up to the size it shall have."""
     headers: tuple[tuple[str, bytes], ...] = ()
     if what.properties:
@@ -252,9 +252,9 @@ _QUEUE_COMMANDS: dict[str, Any] = {
 }
 
 
-def _check_effects(step: g.Step, seen: list[Seen]) -> None:
+def _check_effects(step: g.Step, seen: list[ObservedEffect]) -> None:
     expect = step.expect
-    by_kind: dict[str, list[Seen]] = {}
+    by_kind: dict[str, list[ObservedEffect]] = {}
     for effect in seen:
         by_kind.setdefault(effect.kind, []).append(effect)
     dispatched = by_kind.get("dispatched", [])
@@ -279,7 +279,9 @@ def _compare(step: g.Step, kind: str, wanted: Any, found: Any) -> None:
         raise Difference(step.line, kind, wanted, found)
 
 
-def _compare_losses(step: g.Step, kind: str, wanted: list[g.Lost], found: list[Seen]) -> None:
+def _compare_losses(
+    step: g.Step, kind: str, wanted: list[g.ExpectedLoss], found: list[ObservedEffect]
+) -> None:
     shown = [f"{effect.id}: {effect.reason}" for effect in found]
     fits = len(wanted) == len(found) and all(
         want.id in (None, effect.id) and want.reason in (None, effect.reason)

@@ -12,23 +12,23 @@ from collections.abc import Sequence
 
 from ringfaust.core import commands as c
 from ringfaust.core.model import Refusal
-from ringfaust.testing.scenario.player import Seen
+from ringfaust.testing.scenario.player import ObservedEffect
 
 
-class Sessions:
+class PendingSessions:
     """The open sessions of one client."""
 
     def __init__(self) -> None:
         self._pending: dict[str, list[c.Command]] = {}
 
-    def begin(self, name: str) -> list[Seen]:
+    def begin(self, name: str) -> list[ObservedEffect]:
         """Open a session's transaction; one that is open goes on, and the command is refused."""
         if name in self._pending:
             return [_refused(name, Refusal.BAD_COMMAND)]
         self._pending[name] = []
         return []
 
-    def take(self, command: c.Command, name: str) -> list[Seen] | None:
+    def take(self, command: c.Command, name: str) -> list[ObservedEffect] | None:
         """Keep or refuse a command; None: it is to be done now."""
         if name and name not in self._pending:
             return [_refused(name, Refusal.BAD_COMMAND)]
@@ -57,10 +57,10 @@ def rollback_of(session: str, pending: Sequence[c.Command]) -> c.Rollback:
     return c.Rollback(session, tuple(each for each in pending if isinstance(each, c.Ack)))
 
 
-def unknown_session(name: str) -> list[Seen]:
+def unknown_session(name: str) -> list[ObservedEffect]:
     """The answer to a decision about a session that is not open (R103)."""
     return [_refused(name, Refusal.BAD_COMMAND)]
 
 
-def _refused(about: str, reason: Refusal) -> Seen:
-    return Seen("refused", about, reason=reason)
+def _refused(about: str, reason: Refusal) -> ObservedEffect:
+    return ObservedEffect("refused", about, reason=reason)

@@ -16,18 +16,23 @@ from threading import Condition
 
 from ringfaust.testing.process import Process
 from ringfaust.testing.scenario import grammar as g
-from ringfaust.testing.scenario.background import BackgroundLoop
+from ringfaust.testing.scenario.channel import WorkerChannel
 from ringfaust.testing.scenario.kafka import KafkaScenarioHost
-from ringfaust.testing.scenario.link import Link
+from ringfaust.testing.scenario.loop_thread import LoopThread
+from ringfaust.testing.scenario.partition import (
+    START_SECONDS,
+    ScenarioPartition,
+    open_channel,
+    prepare,
+)
 from ringfaust.testing.scenario.player import play
-from ringfaust.testing.scenario.rig import START_SECONDS, Rig, open_link, prepare
 
-LANES = 16
+PARALLEL_FILES = 16
 """Partitions, and so files that are played side by side."""
 _TASKS = 2
 
 
-class SparkStage:
+class SparkHarness:
     """Starts broker and job for the first file, and serves all of them.
 
     Args:
@@ -35,12 +40,12 @@ class SparkStage:
     """
 
     capabilities: frozenset[str] = frozenset()
-    lanes = LANES
+    parallel_files = PARALLEL_FILES
 
     def __init__(self, bootstrap_servers: str | None) -> None:
         self._servers = bootstrap_servers
         self._opened = ExitStack()
-        self._free: SimpleQueue[Rig] = SimpleQueue()
+        self._free: SimpleQueue[ScenarioPartition] = SimpleQueue()
         self._files = 0
 
     def open(self) -> None:
@@ -65,31 +70,31 @@ class SparkStage:
         Raises:
             Difference: it does not hold.
         """
-        rig = self._free.get()
+        partition = self._free.get()
         self._files += 1
         try:
             with self._crashes.taking_part(scenario.crashes() or scenario.has_xids()):
-                play(scenario, KafkaScenarioHost(rig, f"file-{self._files}."))
+                play(scenario, KafkaScenarioHost(partition, f"file-{self._files}."))
         finally:
-            self._free.put(rig)
+            self._free.put(partition)
 
     def _open(self) -> None:
         opened = self._opened
-        folder, config, queues = prepare(opened, self._servers, LANES)
+        folder, config, queues = prepare(opened, self._servers, PARALLEL_FILES)
         arguments = [
             "spark", "ring", "--config", str(folder), "--checkpoint", str(folder / "checkpoint"),
             "--trigger-ms", "0", "--tasks", str(_TASKS),
         ]  # fmt: skip
         job = Process(arguments, folder / "job.log")
         opened.callback(job.stop)
-        self._crashes = Crashes(job)
+        self._crashes = SharedCrashes(job)
         job.start()
-        loop = opened.enter_context(BackgroundLoop())
-        for partition in range(LANES):
-            link = open_link(
+        loop = opened.enter_context(LoopThread())
+        for partition in range(PARALLEL_FILES):
+            channel = open_channel(
                 opened,
                 loop,
-                lambda partition=partition: Link(  # type: ignore[misc]
+                lambda partition=partition: WorkerChannel(  # type: ignore[misc]
                     config.bootstrap_servers,
                     config.application,
                     job,
@@ -98,10 +103,10 @@ class SparkStage:
                     drops_repeats=True,
                 ),
             )
-            self._free.put(Rig(loop, link, config, queues, self._crashes.crash))
+            self._free.put(ScenarioPartition(loop, channel, config, queues, self._crashes.crash))
 
 
-class Crashes:
+class SharedCrashes:
     """Kills the job once for all files that stand at a crash."""
 
     def __init__(self, job: Process) -> None:

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-Start = Callable[[Coroutine[Any, Any, None]], None]
+StartTask = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @asynccontextmanager
-async def background() -> AsyncIterator[Start]:
+async def task_scope() -> AsyncIterator[StartTask]:
     """Gives a function that starts work. At the end of the block all of it is cancelled.
 
     If one piece fails, the block is cancelled, and the error raised here.

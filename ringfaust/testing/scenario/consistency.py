@@ -8,8 +8,8 @@ from typing import Any
 from ringfaust.core.model import Refusal
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
-from ringfaust.testing.scenario.link import ROLE_OF, Outcome
-from ringfaust.testing.scenario.player import Difference, Seen, filled
+from ringfaust.testing.scenario.channel import ROLE_OF, WorkerOutput
+from ringfaust.testing.scenario.player import Difference, ObservedEffect, filled
 
 _ABOUT = {"queue": h.QUEUE, "id": h.ID, "sequence": h.SEQUENCE}
 _HELD = {"consumer": h.CONSUMER, "attempt": h.ATTEMPT, "handovers": h.HANDOVERS}
@@ -29,23 +29,23 @@ _SAID_TWICE: Mapping[str, Mapping[str, str]] = {
 """By event: what the line and the header of the record say alike."""
 
 
-def agree(outcome: Outcome) -> None:
+def check_consistency(output: WorkerOutput) -> None:
     """Compare event by event with the records, and with the replies.
 
     Raises:
         Difference: they differ.
     """
-    for role, records in outcome.outputs.items():
-        lines = [line for line in outcome.lines if ROLE_OF.get(line["event"]) is role]
+    for role, records in output.outputs.items():
+        lines = [line for line in output.lines if ROLE_OF.get(line["event"]) is role]
         told = [_told(line) for line in lines]
         found = [_found(line["event"], each) for line, each in zip(lines, records, strict=False)]
         if told != found or len(lines) != len(records):
             more = [f"and {dict(each.headers)}" for each in records[len(lines) :]]
             raise Difference(0, f"{role} topic, by the events", told, [*found, *more])
-    _check_redelivered(outcome)
-    for by, body in outcome.replies.items():
-        _check_reply(outcome, by, body)
-    for line, body in outcome.told:
+    _check_redelivered(output)
+    for by, body in output.replies.items():
+        _check_reply(output, by, body)
+    for line, body in output.told:
         said = {name: line[name] for name in ("reason", "about", "text", "queue", "by")}
         if body != {"v": 1, "ok": False, **said}:
             raise Difference(0, "reply to a refused send", said, body)
@@ -60,8 +60,8 @@ def _found(event: str, record: Any) -> dict[str, str]:
     return {name: said.get(header, "(none)") for name, header in _SAID_TWICE[event].items()}
 
 
-def _check_redelivered(outcome: Outcome) -> None:
-    for record in outcome.outputs[Role.DISPATCHED]:
+def _check_redelivered(output: WorkerOutput) -> None:
+    for record in output.outputs[Role.DISPATCHED]:
         said = dict(record.headers)
         if (said[h.HANDOVERS] != b"1") != (h.REDELIVERED in said):
             raise Difference(0, "redelivered", f"by handovers {said[h.HANDOVERS]!r}", said)
@@ -70,9 +70,9 @@ def _check_redelivered(outcome: Outcome) -> None:
             raise Difference(0, "value", said[h.ID], value)
 
 
-def _check_reply(outcome: Outcome, by: str, body: Mapping[str, Any]) -> None:
+def _check_reply(output: WorkerOutput, by: str, body: Mapping[str, Any]) -> None:
     """`by`: the control record that asked for this reply."""
-    lines = [line for line in outcome.lines if line["by"] == by]
+    lines = [line for line in output.lines if line["by"] == by]
     if any(line["event"] == "done" for line in lines):
         lines = []  # a send that it has brought may be refused, and alone
     told = [(line["reason"], line["about"]) for line in lines if line["event"] == "refused"]
@@ -82,21 +82,23 @@ def _check_reply(outcome: Outcome, by: str, body: Mapping[str, Any]) -> None:
         raise Difference(0, "reply", f"as the events tell: refused {told}", body)
 
 
-def seen_of(outcome: Outcome, plain: Callable[[str], str]) -> list[Seen]:
+def observed_effects(output: WorkerOutput, plain: Callable[[str], str]) -> list[ObservedEffect]:
     """What the player wants to know of it. `plain`: gives a name as it stands in the file."""
-    return [seen for line in outcome.lines if (seen := _seen(line, plain)) is not None]
+    return [seen for line in output.lines if (seen := _seen(line, plain)) is not None]
 
 
-def _seen(line: Mapping[str, Any], plain: Callable[[str], str]) -> Seen | None:
+def _seen(line: Mapping[str, Any], plain: Callable[[str], str]) -> ObservedEffect | None:
     match line["event"]:
         case "dispatched":
-            return Seen("dispatched", line["id"], line["consumer"], again=line["handovers"] > 1)
+            return ObservedEffect(
+                "dispatched", line["id"], line["consumer"], again=line["handovers"] > 1
+            )
         case "acked" | "returned" | "expired" as kind:
-            return Seen(kind, line["id"], line["consumer"])
+            return ObservedEffect(kind, line["id"], line["consumer"])
         case "evicted" | "dead" as kind:
-            return Seen(kind, line["id"], reason=line["reason"])
+            return ObservedEffect(kind, line["id"], reason=line["reason"])
         case "refused":
-            return Seen("refused", plain(line["about"]), reason=line["reason"])
+            return ObservedEffect("refused", plain(line["about"]), reason=line["reason"])
         case "unreadable":
-            return Seen("refused", line["by"], reason=Refusal.BAD_COMMAND)
+            return ObservedEffect("refused", line["by"], reason=Refusal.BAD_COMMAND)
     return None

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 T = TypeVar("T")
 
 
-class BackgroundLoop:
+class LoopThread:
     """Runs from `with` to its end; any thread may `run` something on it."""
 
     def __enter__(self) -> Self:

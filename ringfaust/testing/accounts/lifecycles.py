@@ -12,7 +12,7 @@ STATES = ("ready", "delivering", "scheduled")
 _PREFIX_CHARS = len(h.PREFIX)
 
 
-class Life:
+class MessageLifecycles:
     """What one queue holds, as its events tell."""
 
     __slots__ = ("delivering", "open", "scheduled")
@@ -31,7 +31,7 @@ class Life:
         return "scheduled" if sequence in self.scheduled else "ready"
 
 
-class Copies:
+class AddressCopies:
     """Of a record that was sent to an address: a copy in each of its queues, a fate for each."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Copies:
                     yield source, queue, count
 
 
-class Undecided:
+class OpenXids:
     """Records that wait for the decision about their transaction (R81)."""
 
     def __init__(self) -> None:

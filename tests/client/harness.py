@@ -47,7 +47,7 @@ def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) ->
     return application
 
 
-class Rig:
+class ClientHarness:
     """One test's own view of the application."""
 
     def __init__(self, app: Application, name: str) -> None:
@@ -106,7 +106,7 @@ class Rig:
     async def _listing(self, connection: Connection, queue: str, key: str) -> dict[str, Any]:
         name = queue or (f"ring.{key}" if key else self.queue)
         home = partition_of(key or name, len(connection.partitions))
-        return dict((await connection.ask(home, {"type": "list", "queue": name}))["answer"])
+        return dict((await connection.request(home, {"type": "list", "queue": name}))["answer"])
 
     def queues_apart(self) -> list[str]:
         """Two queues in two partitions."""

@@ -31,7 +31,7 @@ _ENDS_PRODUCED = ("added", "scheduled", "unrouted", "pending", "refused", "unrea
 _ENDS_CONTROL = ("done", "refused", "unreadable")
 
 
-class Record(NamedTuple):
+class ScenarioRecord(NamedTuple):
     """A record to be written."""
 
     topic: str
@@ -51,7 +51,7 @@ class Record(NamedTuple):
         return dict(self.headers).get(ID, b"").decode()
 
 
-class Outcome(NamedTuple):
+class WorkerOutput(NamedTuple):
     """All that a worker wrote about a step, or about its own start."""
 
     lines: list[dict[str, Any]]
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     """Of each send that was refused: the event, and the reply that its message's id got (R62)."""
 
 
-class Link:
+class WorkerChannel:
     """See the head of this file. Make it where an event loop runs."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Link:
         self._replies: list[tuple[str, dict[str, Any]]] = []
         self._ids: dict[str, str] = {}
         """By position of a producer's record: the message's id."""
-        self._lagging: dict[str, Record] = {}
+        self._lagging: dict[str, ScenarioRecord] = {}
         """By position: what has been written, and perhaps is not taken yet."""
 
     async def open(self) -> None:
@@ -121,7 +121,7 @@ class Link:
 
     # --- in --------------------------------------------------------------------------------------
 
-    async def step(self, records: Sequence[Record]) -> Outcome:
+    async def step(self, records: Sequence[ScenarioRecord]) -> WorkerOutput:
         """Write records, none of which may lag, and wait for all they caused.
 
         Raises:
@@ -130,7 +130,9 @@ class Link:
         """
         return await self.take(await self.write(records))
 
-    async def write(self, records: Sequence[Record], as_one: bool = False) -> dict[str, Record]:
+    async def write(
+        self, records: Sequence[ScenarioRecord], as_one: bool = False
+    ) -> dict[str, ScenarioRecord]:
         """Write records, in one Kafka transaction if `as_one`, and wait for all they caused.
 
         Returns:
@@ -151,14 +153,14 @@ class Link:
         await self._until_whole(wanted)
         return wanted
 
-    def lagging(self) -> list[tuple[str, Record]]:
+    def lagging(self) -> list[tuple[str, ScenarioRecord]]:
         """Of each topic the next record that lags, with its position."""
-        first: dict[str, tuple[str, Record]] = {}
+        first: dict[str, tuple[str, ScenarioRecord]] = {}
         for place, record in self._lagging.items():
             first.setdefault(record.topic, (place, record))
         return list(first.values())
 
-    async def come(self, place: str) -> dict[str, Record]:
+    async def come(self, place: str) -> dict[str, ScenarioRecord]:
         """Wait for what a record that lagged has caused.
 
         Raises:
@@ -173,20 +175,20 @@ class Link:
         await self._read_to_end()
         return place in self._ended()
 
-    async def abort(self, records: Sequence[Record]) -> None:
+    async def abort(self, records: Sequence[ScenarioRecord]) -> None:
         """Write records in a Kafka transaction that is then aborted: nobody may act on them."""
         await self._transactions.begin_transaction()
         await self._write(self._transactions, records)
         await self._transactions.abort_transaction()
 
-    async def ask(self, record: Record, seconds: float) -> dict[str, Any]:
+    async def ask(self, record: ScenarioRecord, seconds: float) -> dict[str, Any]:
         """Write a command that causes no event, and return its reply."""
         await self._write(self._producer, [record])
         await self._until(lambda: any(key == record.reply for key, _ in self._replies), seconds)
         at = next(i for i, (key, _) in enumerate(self._replies) if key == record.reply)
         return self._replies.pop(at)[1]
 
-    async def _write(self, producer: Any, records: Sequence[Record]) -> list[str]:
+    async def _write(self, producer: Any, records: Sequence[ScenarioRecord]) -> list[str]:
         """Where they stand, as topic/partition/offset."""
         sent = [
             await producer.send(
@@ -233,7 +235,7 @@ class Link:
         self._known.add(output)
         return len(self._known) > before
 
-    async def _until_whole(self, wanted: Mapping[str, Record]) -> None:
+    async def _until_whole(self, wanted: Mapping[str, ScenarioRecord]) -> None:
         """Wait until all has arrived. Events tell how much of the rest there is to come."""
         asked = [record.reply for record in wanted.values() if record.reply]
 
@@ -276,7 +278,7 @@ class Link:
                 found.append((str(line["about"]), line))
         return found
 
-    async def take(self, wanted: Mapping[str, Record]) -> Outcome:
+    async def take(self, wanted: Mapping[str, ScenarioRecord]) -> WorkerOutput:
         """All that has arrived.
 
         Raises:
@@ -304,12 +306,12 @@ class Link:
             at = next(i for i, (found, _) in enumerate(said) if found == key)
             pairs.append((line, said.pop(at)[1]))
         answers = {place_of[key]: body for key, body in replies if key in place_of}
-        return Outcome(lines, outputs, answers, pairs)
+        return WorkerOutput(lines, outputs, answers, pairs)
 
-    async def started(self) -> Outcome:
+    async def started(self) -> WorkerOutput:
         """What a worker has done on its own start; ask when it has answered."""
         await self._read_to_end()
-        return await self.take({START: Record("", None, b"")})
+        return await self.take({START: ScenarioRecord("", None, b"")})
 
     async def left_over(self) -> list[str]:
         """Read to the end of all outputs, and drop what nobody has taken; a line for each."""

@@ -1,6 +1,6 @@
 """What plays scenarios by public protocol alone shares: topics, configuration, and the way there.
 
-The time of a rig is that of ticks; each file goes on where the one before ended.
+The time of a partition is that of ticks; each file goes on where the one before ended.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ringfaust.kafka.redrive import RedrivePlan, RedriveRequest, find
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.testing.scenario.agree import agree
-from ringfaust.testing.scenario.background import BackgroundLoop
-from ringfaust.testing.scenario.link import Link, Outcome, Record
+from ringfaust.testing.scenario.channel import ScenarioRecord, WorkerChannel, WorkerOutput
+from ringfaust.testing.scenario.consistency import check_consistency
+from ringfaust.testing.scenario.loop_thread import LoopThread
 
 START_SECONDS = 120.0
 """How long a worker or a job may take until it answers, also after a crash."""
@@ -37,20 +37,20 @@ _MOST_WAITING = 6
 """Destinations of a file whose sends may have to wait."""
 
 
-class Rig:
+class ScenarioPartition:
     """What the files of one partition share: the way to the worker, and the clock."""
 
     def __init__(
         self,
-        loop: BackgroundLoop,
-        link: Link,
+        loop: LoopThread,
+        channel: WorkerChannel,
         config: WorkerConfig,
         queues: QueuesConfig,
         crash: Callable[[], None],
     ) -> None:
         """`crash`: kills the worker and starts it again."""
         self._loop = loop
-        self._link = link
+        self._channel = channel
         self._config = config
         self._queues = queues
         self._crash = crash
@@ -63,30 +63,30 @@ class Rig:
         """Return when the worker answers."""
         self.ask("list", {"queue": "nobody"}, START_SECONDS)
 
-    def crash(self) -> Outcome:
+    def crash(self) -> WorkerOutput:
         """Kill the worker and start it again; what it did on its start."""
         self._crash()
         self.await_worker()
-        outcome = self._loop.run(self._link.started())
-        agree(outcome)
-        return outcome
+        output = self._loop.run(self._channel.started())
+        check_consistency(output)
+        return output
 
-    def step(self, records: Sequence[Record], as_one: bool = False) -> Outcome:
+    def step(self, records: Sequence[ScenarioRecord], as_one: bool = False) -> WorkerOutput:
         """Write records, and see that all that the worker wrote of them agrees."""
-        wanted = self._loop.run(self._link.write(records, as_one))
+        wanted = self._loop.run(self._channel.write(records, as_one))
         while (place := self._next_to_come()) is not None:
-            wanted |= self._loop.run(self._link.come(place))
-        outcome = self._loop.run(self._link.take(wanted))
-        agree(outcome)
-        return outcome
+            wanted |= self._loop.run(self._channel.come(place))
+        output = self._loop.run(self._channel.take(wanted))
+        check_consistency(output)
+        return output
 
     def _next_to_come(self) -> str | None:
         """A record that lagged and is taken, now or soon, or None."""
-        for place, record in self._link.lagging():
+        for place, record in self._channel.lagging():
             if all(map(self._is_pulled, record.waits_for)):
                 return place
             # It may have come, and its queue be full by itself.
-            if not record.is_held and self._loop.run(self._link.has_come(place)):
+            if not record.is_held and self._loop.run(self._channel.has_come(place)):
                 return place
         return None
 
@@ -98,29 +98,29 @@ class Rig:
     def find_gone(self, role: Role, message_id: str, within: str, to: str) -> RedrivePlan:
         """A dead or evicted message of the queues that `within` matches, as it is sent again."""
         asked = RedriveRequest(
-            role=role, to=to, ids=[message_id], queue=within, partition=self._link.partition
+            role=role, to=to, ids=[message_id], queue=within, partition=self._channel.partition
         )
         return self._loop.run(find(redrive_context(self._config, self._queues), asked))
 
-    def abort(self, records: Sequence[Record]) -> None:
+    def abort(self, records: Sequence[ScenarioRecord]) -> None:
         """Write records that nobody may act on."""
-        self._loop.run(self._link.abort(records))
+        self._loop.run(self._channel.abort(records))
 
     def ask(self, kind: str, fields: dict[str, Any], seconds: float) -> dict[str, Any]:
         """The reply to a command that changes nothing."""
-        return self._loop.run(self._link.ask(self.control(kind, fields), seconds))
+        return self._loop.run(self._channel.ask(self.control(kind, fields), seconds))
 
     def left_over(self) -> list[str]:
         """What the worker wrote without reason."""
-        return self._loop.run(self._link.left_over())
+        return self._loop.run(self._channel.left_over())
 
-    def control(self, kind: str, fields: dict[str, Any]) -> Record:
+    def control(self, kind: str, fields: dict[str, Any]) -> ScenarioRecord:
         """A control record that asks for a reply of its own."""
         self._replies += 1
         reply = f"reply-{self._replies}"
         value = json.dumps({"v": 1, "type": kind, "reply": reply, **fields}).encode()
         key = str(fields.get("queue", "")).encode()
-        return Record(self.control_topic, key, value, reply=reply)
+        return ScenarioRecord(self.control_topic, key, value, reply=reply)
 
 
 # --- setting up ---------------------------------------------------------------------------------
@@ -146,21 +146,23 @@ def prepare(
     return folder, config, queues
 
 
-def open_link(opened: ExitStack, loop: BackgroundLoop, make: Callable[[], Link]) -> Link:
-    """A link that is connected; `opened` ends it."""
+def open_channel(
+    opened: ExitStack, loop: LoopThread, make: Callable[[], WorkerChannel]
+) -> WorkerChannel:
+    """A channel that is connected; `opened` ends it."""
 
-    async def connect() -> Link:
-        link = make()
+    async def connect() -> WorkerChannel:
+        channel = make()
         try:
-            await link.open()
+            await channel.open()
         except BaseException:
-            await link.close()
+            await channel.close()
             raise
-        return link
+        return channel
 
-    link = loop.run(connect())
-    opened.callback(lambda: loop.run(link.close()))
-    return link
+    channel = loop.run(connect())
+    opened.callback(lambda: loop.run(channel.close()))
+    return channel
 
 
 def _producer_topics(application: str) -> list[str]:

@@ -15,12 +15,12 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from ringfaust.config import WorkerConfig, load
 from ringfaust.config.topics import create_topics
-from ringfaust.demo.background import Start, background
-from ringfaust.demo.consumers import ClosingConsumer, DemoConsumer, EvictedReader, WaveringConsumer
+from ringfaust.demo.consumers import ClosingConsumer, DemoConsumer, EvictedReader, MixedConsumer
 from ringfaust.demo.control_client import ControlClient
-from ringfaust.demo.dashboard import RING_SIZE, Dashboard, Scene
-from ringfaust.demo.flights import Record, extra_records, replay
-from ringfaust.demo.report import Outcome
+from ringfaust.demo.dashboard import RING_SIZE, Dashboard, DemoState
+from ringfaust.demo.flights import ProducerRecord, extra_records, replay
+from ringfaust.demo.report import DemoResult
+from ringfaust.demo.task_scope import StartTask, task_scope
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import worker_group
 from ringfaust.protocol.partitioner import partition_of
@@ -63,35 +63,39 @@ def write_config(folder: Path, application: str, servers: str, topic: str) -> No
     (folder / "worker.yaml").write_text(yaml.safe_dump(worker), "utf-8")
 
 
-class Play:
+class FlightsRun:
     """One run of the demo against brokers that are up.
 
     Args:
         folder: has the configuration, and takes all that is temporary.
         flights: the flights, perhaps still being read.
-        scene: is kept up to date.
-        board: shows it.
+        state: is kept up to date.
+        dashboard: shows it.
     """
 
     def __init__(
-        self, folder: Path, flights: Future[list[Record]], scene: Scene, board: Dashboard
+        self,
+        folder: Path,
+        flights: Future[list[ProducerRecord]],
+        state: DemoState,
+        dashboard: Dashboard,
     ) -> None:
         self._folder = folder
         self._flights = flights
         self._config, self._queues = load(folder)
         self._topic = self._queues.routes[0].topic
-        self._scene = scene
-        self._board = board
+        self._state = state
+        self._dashboard = dashboard
         self._client = {"bootstrap_servers": self._config.bootstrap_servers}
 
-    async def run(self, *, own_broker: bool) -> Outcome:
+    async def run(self, *, own_broker: bool) -> DemoResult:
         """Everything, from the topics to the proof.
 
         Raises:
             RingfaustError: it could not be brought to its end.
             KafkaError: the brokers stopped to answer.
         """
-        self._board.say("making topics, starting a worker")
+        self._dashboard.say("making topics, starting a worker")
         await create_topics(self._config, self._queues)
         producer = AIOKafkaProducer(
             **self._client, enable_idempotence=True, max_batch_size=BATCH_BYTES
@@ -99,27 +103,29 @@ class Play:
         worker = WorkerProcess(self._folder, self._folder / "worker.log")
         worker.start()
         try:
-            async with producer, background() as start:
+            async with producer, task_scope() as start:
                 start(watch_worker(worker))
-                start(self._board.show())
+                start(self._dashboard.show())
                 return await self._course(start, producer, own_broker)
         finally:
             worker.stop()
 
-    async def _course(self, start: Start, producer: AIOKafkaProducer, own_broker: bool) -> Outcome:
+    async def _course(
+        self, start: StartTask, producer: AIOKafkaProducer, own_broker: bool
+    ) -> DemoResult:
         servers, application = self._config.bootstrap_servers, self._config.application
-        desk = ControlClient(servers, application, producer)
+        control = ControlClient(servers, application, producer)
         reader = EvictedReader(servers, application)
-        self._scene.evicted = reader.by_queue
-        start(desk.read())
+        self._state.evicted = reader.by_queue
+        start(control.read())
         start(reader.read())
-        gates = await self._open_gates(start, desk)
+        gates = await self._open_gates(start, control)
         flights = await asyncio.wrap_future(self._flights)
         extras = extra_records(QUIET_CARRIER)
         queues = sorted({f"departures.{r.key.decode()}" for r in (*extras, *flights)})
-        start(watch_counts(desk, queues, self._scene))
+        start(watch_counts(control, queues, self._state))
         await self._replay(producer, [*extras, *flights], gates)
-        held = await self._rest(desk, gates, queues)
+        held = await self._rest(control, gates, queues)
         proof = await self._prove(held)
         evicted = sum(row.evicted for row in proof.rows.values())
 
@@ -128,7 +134,7 @@ class Play:
 
         what = f"the independent consumer has read {evicted:,} evicted records"
         await until(what, all_read, reader.by_queue.total)
-        return Outcome(
+        return DemoResult(
             proof=proof,
             flights=len(flights),
             extras=len(extras),
@@ -139,13 +145,13 @@ class Play:
             own_broker=own_broker,
         )
 
-    async def _open_gates(self, start: Start, desk: ControlClient) -> list[DemoConsumer]:
+    async def _open_gates(self, start: StartTask, control: ControlClient) -> list[DemoConsumer]:
         """The slow consumers, attached: with that the worker is known to be up."""
-        say = self._board.say
+        say = self._dashboard.say
         gates = [
-            DemoConsumer(desk, "departures.UA", say),
-            WaveringConsumer(desk, "departures.B6", say),
-            ClosingConsumer(desk, "departures.DL", say),
+            DemoConsumer(control, "departures.UA", say),
+            MixedConsumer(control, "departures.B6", say),
+            ClosingConsumer(control, "departures.DL", say),
         ]
         await asyncio.gather(*(gate.attach() for gate in gates))
         for gate in gates:
@@ -154,59 +160,62 @@ class Play:
         return gates
 
     async def _replay(
-        self, producer: AIOKafkaProducer, records: list[Record], gates: Collection[DemoConsumer]
+        self,
+        producer: AIOKafkaProducer,
+        records: list[ProducerRecord],
+        gates: Collection[DemoConsumer],
     ) -> None:
         """Send everything, and wait until the worker has it all behind it.
 
         A gate rests when the flights of its partition are through; what it holds then, it keeps.
         """
-        scene, board = self._scene, self._board
-        scene.total, scene.phase = len(records), "replaying"
-        board.say(f"replaying {len(records):,} records to {self._topic} at full speed")
-        async with background() as start:
-            start(watch_through(self._config, self._topic, scene))
+        state, dashboard = self._state, self._dashboard
+        state.total, state.phase = len(records), "replaying"
+        dashboard.say(f"replaying {len(records):,} records to {self._topic} at full speed")
+        async with task_scope() as start:
+            start(watch_through(self._config, self._topic, state))
             await replay(producer, self._topic, PARTITIONS, records)
-            board.say("the producer is done: all records are acknowledged by the broker")
+            dashboard.say("the producer is done: all records are acknowledged by the broker")
             sent = Counter(partition_of(record.key, PARTITIONS) for record in records)
 
             async def all_through() -> bool:
                 for gate in gates:
                     home = partition_of(gate.key, PARTITIONS)
-                    if scene.positions[home] >= sent[home]:
+                    if state.positions[home] >= sent[home]:
                         gate.rest()
-                return scene.through >= scene.total
+                return state.through >= state.total
 
-            await until("the worker has read all flights", all_through, lambda: scene.through)
-        board.say(f"all {scene.total:,} are through the rings")
+            await until("the worker has read all flights", all_through, lambda: state.through)
+        dashboard.say(f"all {state.total:,} are through the rings")
 
     async def _rest(
-        self, desk: ControlClient, gates: Collection[DemoConsumer], queues: Collection[str]
+        self, control: ControlClient, gates: Collection[DemoConsumer], queues: Collection[str]
     ) -> dict[str, dict[str, Any]]:
         """Wait until nothing moves any more; then what each queue holds."""
 
         async def nothing_moves() -> bool:
-            counts = (await desk.listing(f"departures.{QUIET_CARRIER}", 0))["counts"]
+            counts = (await control.listing(f"departures.{QUIET_CARRIER}", 0))["counts"]
             calls_are_over = counts["scheduled"] == 1 and counts["expired"] == 1
             return calls_are_over and all(gate.at_rest for gate in gates)
 
         await until("announcements have come due and gates rest", nothing_moves)
-        listings = await asyncio.gather(*(desk.listing(queue, _MOST_LISTED) for queue in queues))
+        listings = await asyncio.gather(*(control.listing(queue, _MOST_LISTED) for queue in queues))
         return dict(zip(queues, listings, strict=True))
 
     async def _prove(self, held: dict[str, dict[str, Any]]) -> Proof:
-        scene = self._scene
-        self._board.say("at rest; reading everything back to prove the accounts")
+        state = self._state
+        self._dashboard.say("at rest; reading everything back to prove the accounts")
 
         def progress(role: Role, records: int) -> None:
-            scene.phase = f"proving, {role} topic"
-            scene.read_back += records
+            state.phase = f"proving, {role} topic"
+            state.read_back += records
 
         proof = await prove(self._config, [self._topic], held, progress=progress)
-        self._board.say(f"{scene.read_back:,} records read back and balanced")
+        self._dashboard.say(f"{state.read_back:,} records read back and balanced")
         return proof
 
 
-async def watch_through(config: WorkerConfig, topic: str, scene: Scene) -> None:
+async def watch_through(config: WorkerConfig, topic: str, state: DemoState) -> None:
     """Keep up how far the worker has come, by the offsets it commits as a consumer group."""
     tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     admin = AIOKafkaAdminClient(bootstrap_servers=config.bootstrap_servers)
@@ -217,18 +226,18 @@ async def watch_through(config: WorkerConfig, topic: str, scene: Scene) -> None:
                 worker_group(config.application), partitions=tps
             )
             for tp, entry in found.items():
-                scene.positions[tp.partition] = max(entry.offset, 0)
+                state.positions[tp.partition] = max(entry.offset, 0)
             await asyncio.sleep(_POLL_SECONDS)
     finally:
         await admin.close()
 
 
-async def watch_counts(desk: ControlClient, queues: Collection[str], scene: Scene) -> None:
+async def watch_counts(control: ControlClient, queues: Collection[str], state: DemoState) -> None:
     """Ask the worker for its counts, to have something to show meanwhile."""
     while True:
-        listings = await asyncio.gather(*(desk.listing(queue, 0) for queue in queues))
+        listings = await asyncio.gather(*(control.listing(queue, 0) for queue in queues))
         for queue, listed in zip(queues, listings, strict=True):
-            scene.counts[queue] = listed["counts"]
+            state.counts[queue] = listed["counts"]
         await asyncio.sleep(_COUNTS_SECONDS)
 
 
