@@ -18,7 +18,7 @@ from rich.console import Console
 from ringfaust import demo
 from ringfaust.demo.flights import extra_records, read_flights
 from ringfaust.demo.report import DemoResult, faults, print_report
-from ringfaust.testing.accounts.proof import Proof, QueueComparison
+from ringfaust.testing.accounts.proof import Proof, QueueAccount
 from ringfaust.testing.broker import EmbeddedBroker
 
 FLIGHTS = 3_000
@@ -142,7 +142,7 @@ def outcome(proof: Proof) -> DemoResult:
 
 
 def right_proof() -> Proof:
-    row = QueueComparison("departures.UA", added=3, evicted=1, ready=2)
+    row = QueueAccount("departures.UA", added=3, evicted=1, ready=2)
     return Proof(rows={row.queue: row}, inputs=3)
 
 

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from ringfaust.client import BadArgument, ClientError, Closed, RingConsumer, RingProducer, Session
-from ringfaust.client.connection import Record
+from ringfaust.client.connection import OutgoingRecord
 from ringfaust.client.outgoing import Outgoing
 from ringfaust.client.transactions import TransactionalWriter
 from ringfaust.protocol import headers as h
@@ -69,7 +69,7 @@ async def test_a_transaction_that_fails_between_two_sends(
     kafka, name = {"bootstrap_servers": harness.app.servers}, f"transactions-{harness.queue}"
     transactions = TransactionalWriter(kafka, name)
     queue = ((h.QUEUE, harness.for_queue()["queue"].encode()),)
-    records = [Record(topic, b"x", None, queue, 0) for topic in (harness.to, harness.keyed)]
+    records = [OutgoingRecord(topic, b"x", None, queue, 0) for topic in (harness.to, harness.keyed)]
     await transactions.write(records[:1])
     async with AIOKafkaProducer(**kafka, transactional_id=name):  # fences it
         assert transactions._producer is not None
