@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.client import BadArgument, ClientError, Closed, RingConsumer, RingProducer, Session
 from ringfaust.client.connection import OutgoingRecord
-from ringfaust.client.outgoing import Outgoing
+from ringfaust.client.outgoing import OutgoingMessage
 from ringfaust.client.transactions import TransactionalWriter
 from ringfaust.protocol import headers as h
 from tests.broker.slow import hear_before
@@ -114,7 +114,7 @@ async def test_a_producer_is_started_first(harness: ClientHarness) -> None:
 
 
 def test_relative_times_count_from_the_send() -> None:
-    sent = Outgoing.of("t", "x", delay_ms=5_000, ttl_ms=60_000)
+    sent = OutgoingMessage.of("t", "x", delay_ms=5_000, ttl_ms=60_000)
     for passed_ms, delay, ttl in ((0, b"5000", b"60000"), (4_000, b"1000", b"56000")):
         headers = dict(sent.after(passed_ms).headers)
         assert (headers[h.DELAY_MS], headers[h.TTL_MS]) == (delay, ttl)
@@ -124,7 +124,7 @@ def test_relative_times_count_from_the_send() -> None:
 
 def test_no_ttl_is_no_ttl() -> None:
     for ttl_ms in (0, -1):
-        assert h.TTL_MS not in dict(Outgoing.of("t", "x", ttl_ms=ttl_ms).after(0).headers)
+        assert h.TTL_MS not in dict(OutgoingMessage.of("t", "x", ttl_ms=ttl_ms).after(0).headers)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ def test_no_ttl_is_no_ttl() -> None:
 )
 def test_nonsense_is_refused_before_it_is_sent(options: Any, told: str) -> None:
     with pytest.raises(BadArgument, match=told):
-        Outgoing.of("t", "x", **options)
+        OutgoingMessage.of("t", "x", **options)
 
 
 def test_a_message_has_a_value_or_a_key() -> None:
-    assert Outgoing.of("t", None, key="k").record.value is None
+    assert OutgoingMessage.of("t", None, key="k").record.value is None
     with pytest.raises(BadArgument, match="a value, or at least a key"):
-        Outgoing.of("t", None)
+        OutgoingMessage.of("t", None)
 
 
 def test_unknown_options_are_told() -> None:
@@ -159,4 +159,4 @@ def test_unknown_options_are_told() -> None:
         with pytest.raises(TypeError, match="bootstrap_server: no such option"):
             kind(bootstrap_server="127.0.0.1:9092")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="pririty"):
-        Outgoing.of("t", "x", pririty=3)  # type: ignore[call-arg]
+        OutgoingMessage.of("t", "x", pririty=3)  # type: ignore[call-arg]
