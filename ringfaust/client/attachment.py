@@ -1,4 +1,4 @@
-"""A consumer's place at its queue: attached, alive, attached again; and what comes to it."""
+"""A consumer's attachment to its queue: attach, heartbeat, re-attach, and read its deliveries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class Attachment:
-    """See the head of this file. What may fail in the background is raised by `next`."""
+    """Keeps one consumer attached and reads what is dispatched to it.
+
+    Heartbeats run in the background. If they fail for good, `next` and `check` raise the error.
+    """
 
     def __init__(
         self,
@@ -32,18 +35,18 @@ class Attachment:
         on_heartbeat: Callable[[], Awaitable[None]],
         on_lost: Callable[[], None],
     ) -> None:
-        """Of a consumer.
+        """Prepare an attachment; `start` attaches.
 
         Args:
-            connection: must be started, and listen.
-            command: attaches it.
-            queue: that it attaches to.
-            heartbeat_interval_s: between two heartbeats.
-            on_heartbeat: called before each.
-            on_lost: called when it was found detached: all it held has been given back.
+            connection: must be open before `start`.
+            command: the command that attaches or subscribes the consumer.
+            queue: the queue it attaches to.
+            heartbeat_interval_s: time between two heartbeats.
+            on_heartbeat: called before each heartbeat.
+            on_lost: called when the consumer was found detached and its deliveries returned.
         """
         self.partition = -1
-        """Where the queue lives; known when it is started."""
+        """The partition of the queue; -1 before `start`."""
         self._connection = connection
         self._command = command
         self._who = {"queue": queue, "consumer": command["consumer"]}
@@ -54,29 +57,34 @@ class Attachment:
         self._heartbeats: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self._first_valid_offset = 0
-        """Records before this offset are of deliveries that have ended."""
+        """Records of the dispatched topic before this offset belong to ended deliveries."""
         self._is_location_certain = True
-        """False: the queue may live elsewhere, for no message of it has come yet."""
+        """False while the queue has no message yet and so may turn up in another partition."""
 
     async def start(self, place: QueueLocation) -> None:
-        """Attach.
+        """Attach in the given partition, and start the heartbeats.
 
         Raises:
-            Refused: the worker did not take it: `consumer_limit` say.
-            NoAnswer: there is no worker.
+            Refused: the worker refused it, for example with `consumer_limit`.
+            NoAnswer: no worker answered in time.
+            KafkaError: the brokers cannot be reached or refuse the client.
         """
         self._is_location_certain = place.is_certain
         try:
             await self._attach_at(place.partition)
         except BaseException as error:
             if self._reader is not None and not isinstance(error, Refused):
-                await self._detach()  # it may be attached yet, when the worker comes to it
+                await self._detach()  # the worker may still process the attach command
             await self._stop_reading()
             raise
         self._heartbeats = asyncio.create_task(self._run_heartbeats())
 
     async def close(self, *, detach: bool = True) -> None:
-        """Detach, if it is attached. Who waits in `next` gets `Closed`."""
+        """Stop the heartbeats and detach. A call that waits in `next` raises `Closed`.
+
+        Args:
+            detach: False leaves the consumer attached until its timeout.
+        """
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             await asyncio.wait([self._heartbeats])
@@ -86,18 +94,18 @@ class Attachment:
         await self._stop_reading()
 
     async def next(self) -> tuple[InRecord, Mapping[str, bytes]]:
-        """The next record that is dispatched to it, and its headers by name.
+        """Return the next record dispatched to this consumer, and its headers by name.
 
         Raises:
-            Closed: it is not started, or closed.
-            Exception: what went wrong in the background.
+            Closed: it is not started or already closed.
+            Exception: the error that ended the heartbeats.
         """
         while True:
             reader = self._reading()
             try:
                 record = await reader.getone()
             except ConsumerStoppedError:
-                continue  # closed, failed, or reads elsewhere
+                continue  # closed, failed or moved to another partition
             headers = dict(record.headers)
             if (
                 headers.get(h.CONSUMER) == self._name
@@ -108,39 +116,44 @@ class Attachment:
                 return record, headers
 
     def check(self) -> None:
-        """Raise what went wrong in the background."""
+        """Raise the error that ended the heartbeats, if any."""
         if self._failure is not None:
             raise self._failure
 
     def _reading(self) -> AIOKafkaConsumer:
         self.check()
         if self._reader is None:
-            raise Closed("the consumer is not started, or closed")
+            raise Closed("the consumer is not started or already closed")
         return self._reader
 
     async def request(self, kind: str, **fields: object) -> None:
-        """Have the worker do something for it, and wait until it did.
+        """Send a command about this consumer and wait until the worker has executed it.
+
+        Args:
+            kind: the command's type.
+            fields: its further fields.
 
         Raises:
-            Refused: it did not.
-            NoAnswer: there is no worker.
+            Refused: the worker refused it.
+            NoAnswer: no worker answered in time.
+            Exception: the error that ended the heartbeats.
         """
         self.check()
         await self._connection.request(self.partition, {"type": kind, **self._who, **fields})
 
     async def end(self) -> int:
-        """The end of what has been dispatched so far, for `forget`."""
+        """Return the end offset of the dispatched topic in this partition, for `forget`."""
         place = TopicPartition(self._connection.topic(Role.DISPATCHED), self.partition)
         return int((await self._reading().end_offsets([place]))[place])
 
     def forget(self, end: int) -> None:
-        """All that was dispatched before has been given back: pass over what is yet unread."""
+        """Skip unread records before the offset `end`: their deliveries have been returned."""
         self._first_valid_offset = max(self._first_valid_offset, end)
 
-    # --- being attached --------------------------------------------------------------------------
+    # --- attach and detach -----------------------------------------------------------------------
 
     async def _attach_at(self, partition: int) -> None:
-        """Attach in a partition, and read there. The reader is there first: it misses nothing."""
+        """Read a partition, then attach there: in this order no delivery is missed."""
         reader = await self._connection.reader(Role.DISPATCHED, partition)
         before, self._reader = self._reader, reader
         self.partition, self._first_valid_offset = partition, 0
@@ -149,14 +162,14 @@ class Attachment:
         await self._connection.request(partition, self._command)
 
     async def _attach_again(self) -> None:
-        """It was silent for too long, and detached; what it held has been given back."""
+        """Attach again after a timeout; the worker has returned all deliveries."""
         log.warning("%(consumer)s was detached from %(queue)s and attaches again", self._who)
         self._on_lost()
         self.forget(await self.end())
         await self._connection.request(self.partition, self._command)
 
     async def _follow_queue(self) -> None:
-        """If the queue's first message has come in another partition, go there."""
+        """Move to the partition where the queue's first message has arrived, if it is another."""
         place = await locate_by_counts(self._connection, self._who["queue"])
         if place is None or not place.is_certain:
             return
@@ -166,7 +179,7 @@ class Attachment:
         self._is_location_certain = True
 
     async def _detach(self) -> None:
-        """In vain where the brokers are gone: then the worker detaches it for its silence."""
+        """Write the detach command. If the brokers are gone, the consumer times out instead."""
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 raw = encode({"type": "detach", **self._who})
@@ -179,7 +192,7 @@ class Attachment:
         if reader is not None:
             await stop(reader)
 
-    # --- staying alive ---------------------------------------------------------------------------
+    # --- heartbeats ------------------------------------------------------------------------------
 
     async def _run_heartbeats(self) -> None:
         try:
@@ -187,12 +200,12 @@ class Attachment:
         except Exception as error:
             log.debug("%s has failed", self._who["consumer"], exc_info=True)
             self._failure = error
-            await self._stop_reading()  # whoever waits for a message learns of it
+            await self._stop_reading()  # wakes a call that waits in `next`
 
     async def _send_heartbeats(self) -> None:
-        """Heartbeats at a steady pace, whether they are answered or not.
+        """Send heartbeats at a steady pace, whether or not they are answered.
 
-        Where brokers or workers are away, that they come back is all there is to wait for.
+        While brokers or workers are away there is nothing else to do than to go on.
         """
         loop = asyncio.get_running_loop()
         due = loop.time()
@@ -216,5 +229,5 @@ class Attachment:
                 await self._connection.request(self.partition, {"type": "heartbeat", **self._who})
         except TimeoutError:
             return
-        except Refused:  # it is not attached, or its subscription ended with it
+        except Refused:  # not attached any more, or its subscription has ended
             await self._attach_again()

@@ -1,4 +1,4 @@
-"""The way to the worker: commands into the control topic, answers out of the replies topic."""
+"""A connection to the worker: writes commands to the control topic and reads the replies topic."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long a farewell may take where the brokers are away."""
+"""How long closing may take, in seconds, while the brokers cannot be reached."""
 
 
 class OutgoingRecord(NamedTuple):
-    """A record to be written."""
+    """A record to write. `partition`: None lets the producer choose one by the key."""
 
     topic: str
     value: bytes | None
@@ -39,39 +39,39 @@ class OutgoingRecord(NamedTuple):
 
 
 class ConnectOptions(TypedDict, total=False):
-    """How a client reaches the brokers and the worker."""
+    """Options for reaching the brokers and the worker."""
 
     bootstrap_servers: str
-    """host:port of one or more brokers, with commas between; default `127.0.0.1:9092`."""
+    """host:port of one or more brokers, separated by commas; default `127.0.0.1:9092`."""
     application: str
-    """`application` of worker.yaml: how the names of its topics begin; default `ringfaust`."""
+    """`application` in worker.yaml, the prefix of its topics' names; default `ringfaust`."""
     timeout_ms: int
-    """How long to wait for a worker's answer; default 60,000."""
+    """How long to wait for a worker's reply, in milliseconds; default 60,000."""
     client_options: Mapping[str, Any]
-    """Further arguments for aiokafka's producers and consumers alike: `security_protocol`,
+    """More arguments for every aiokafka producer and consumer: `security_protocol`,
     `ssl_context`, `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password` …"""
 
 
 def refuse_unknown(options: Mapping[str, Any], kind: type) -> None:
-    """Options that are none of those of a TypedDict.
+    """Refuse options that the TypedDict `kind` does not have.
 
     Raises:
-        TypeError: there are some, as with any function's arguments.
+        TypeError: there is an unknown option.
     """
     if unknown := options.keys() - kind.__annotations__.keys():
         raise TypeError(f"{', '.join(sorted(unknown))}: no such option; see {kind.__name__}")
 
 
 def new_name() -> str:
-    """A name that no other client has: host, process, and chance."""
+    """Return a name that no other client has: host name, process id and a random part."""
     return f"{socket.gethostname()[:64]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def encode(command: Mapping[str, Any]) -> bytes:
-    """A control record, with the fields that are not None.
+    """Return the value of a control record with those fields of the command that are not None.
 
     Raises:
-        BadArgument: a worker would not take it.
+        BadArgument: a worker would not accept the command.
     """
     fields = {name: value for name, value in command.items() if value is not None}
     try:
@@ -83,23 +83,30 @@ def encode(command: Mapping[str, Any]) -> bytes:
 
 
 async def stop(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
-    """Stop it. What a producer has not written is lost where the brokers stay away."""
+    """Stop an aiokafka client. If the brokers stay away, a producer drops what it has not sent."""
     task = asyncio.current_task()
     assert task is not None
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await client.stop()
     except TimeoutError:
-        log.warning("the brokers are away: what was not written is given up")
+        log.warning("cannot reach the brokers while closing: unsent records are dropped")
     except asyncio.CancelledError:
         if task.cancelling():
             raise
-        # aiokafka cancels a fetch that waits for its broker, and stumbles over it half way.
+        # aiokafka cancels its own fetch that waits for a broker, and fails halfway through `stop`.
         await client._client.close()  # noqa: SLF001
 
 
 class Connection:
-    """Brokers and worker of one application; shared by what works together."""
+    """A connection to one application, which a session and its consumers share.
+
+    Args:
+        options: see `ConnectOptions`.
+
+    Raises:
+        BadArgument: `timeout_ms` is less than 1.
+    """
 
     def __init__(self, options: ConnectOptions) -> None:
         self.name = new_name()
@@ -111,37 +118,37 @@ class Connection:
             "bootstrap_servers": options.get("bootstrap_servers", "127.0.0.1:9092"),
             **options.get("client_options", {}),
         }
-        """Arguments for any aiokafka client. A password may be among them: never shown."""
+        """Arguments for every aiokafka client. May contain a password: never log or show it."""
         self.partitions: frozenset[int] = frozenset()
-        """Those of our topics; known when it listens."""
+        """The partitions of the application's topics; filled by `listen`."""
         self._producer: AIOKafkaProducer | None = None
         self._replies: AIOKafkaConsumer | None = None
         self._reading: asyncio.Task[None] | None = None
         self._pending_replies: dict[bytes, asyncio.Future[dict[str, Any]]] = {}
         self._requests = 0
         self._failure: Exception | None = None
-        """Why no more answers are read."""
+        """Why replies are no longer read; None while they are."""
 
     def topic(self, role: Role) -> str:
-        """The name of one of our topics."""
+        """Return the name of one of the application's topics."""
         return topic_name(self.application, role)
 
     @property
     def producer(self) -> AIOKafkaProducer:
-        """Writes to the brokers.
+        """The producer that writes to the brokers.
 
         Raises:
-            Closed: there is no connection.
+            Closed: the connection is not started or already closed.
         """
         if self._producer is None:
-            raise Closed("it is not started, or closed")
+            raise Closed("not started or already closed")
         return self._producer
 
     async def start(self) -> None:
-        """Connect, to write.
+        """Connect for writing only.
 
         Raises:
-            KafkaError: the brokers cannot be reached, or refuse us.
+            KafkaError: the brokers cannot be reached or refuse the client.
         """
         producer = AIOKafkaProducer(**self.kafka, acks="all", enable_idempotence=True)
         try:
@@ -152,11 +159,11 @@ class Connection:
         self._producer = producer
 
     async def open(self) -> None:
-        """Connect, to write and to have answers; `start` and `listen`, or nothing of them.
+        """Connect for writing and for replies: `start`, then `listen`. Undone if either fails.
 
         Raises:
-            ClientError: there is no such application.
-            KafkaError: the brokers cannot be reached, or refuse us.
+            ClientError: the application has no topics.
+            KafkaError: the brokers cannot be reached or refuse the client.
         """
         await self.start()
         try:
@@ -166,17 +173,17 @@ class Connection:
             raise
 
     async def listen(self) -> None:
-        """Have answers read from now on.
+        """Start to read replies.
 
         Raises:
-            ClientError: there is no such application.
+            ClientError: the application has no topics.
         """
         self._replies = await self.reader(Role.REPLIES)
         self.partitions = frozenset(each.partition for each in self._replies.assignment())
         self._reading = asyncio.create_task(self._read(self._replies))
 
     async def close(self) -> None:
-        """Disconnect. Who still waits for an answer gets none."""
+        """Disconnect. A request that still waits for its reply raises `Closed`."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
@@ -184,13 +191,19 @@ class Connection:
             if client is not None:
                 await stop(client)
         self._reading = self._replies = self._producer = None
-        self._fail_pending(Closed("the client was closed while it waited for an answer"))
+        self._fail_pending(Closed("the client was closed while it waited for a reply"))
 
     async def reader(self, role: Role, partition: int | None = None) -> AIOKafkaConsumer:
-        """A reader of what is committed to one of our topics from now on.
+        """Return a read_committed consumer of one of our topics, positioned at its end.
+
+        Args:
+            role: which topic.
+            partition: which partition; None for all of them.
 
         Raises:
-            ClientError: it is not there.
+            ClientError: the topic does not exist.
+            BadArgument: the topic has no such partition.
+            KafkaError: the brokers cannot be reached or refuse the client.
         """
         topic = self.topic(role)
         reader = AIOKafkaConsumer(
@@ -200,12 +213,12 @@ class Connection:
             await reader.start()
             if topic not in await reader.topics():
                 raise ClientError(
-                    f"there is no topic {topic}: is the application {self.application!r}? "
-                    "`ringfaust topics create` makes its topics"
+                    f"there is no topic {topic}: check the application name "
+                    f"({self.application!r}), or create its topics with `ringfaust topics create`"
                 )
             known = await self.producer.partitions_for(topic)
             if partition is not None and partition not in known:
-                raise BadArgument(f"partition: {topic} has no partition {partition}")
+                raise BadArgument(f"partition: topic {topic} has no partition {partition}")
             numbers = known if partition is None else {partition}
             places = [TopicPartition(topic, each) for each in sorted(numbers)]
             reader.assign(places)
@@ -219,20 +232,20 @@ class Connection:
     # --- commands --------------------------------------------------------------------------------
 
     async def write_command(self, partition: int, raw: bytes) -> None:
-        """Write a command; returns when the brokers have it.
+        """Write an encoded command. Returns when the brokers have stored it.
 
         Raises:
-            Closed: there is no connection.
-            KafkaError: the brokers did not take it.
+            Closed: the connection is not started or already closed.
+            KafkaError: the brokers did not accept it.
         """
         await self.write(OutgoingRecord(self.topic(Role.CONTROL), raw, partition=partition))
 
     async def write(self, record: OutgoingRecord) -> RecordMetadata:
-        """Write a record; returns when the brokers have it. Where they are away it waits for them.
+        """Write a record. Returns when the brokers have stored it; waits while they are away.
 
         Raises:
-            Closed: there is no connection.
-            KafkaError: the brokers did not take it.
+            Closed: the connection is not started or already closed.
+            KafkaError: the brokers did not accept it.
         """
         while True:
             try:
@@ -246,7 +259,8 @@ class Connection:
             except UnknownTopicOrPartitionError:
                 raise
             except KafkaError as error:
-                # Of an idempotent producer these were not sent: what may have been it sends again.
+                # The record was not sent: an idempotent producer itself repeats those that may
+                # have been.
                 if not error.retriable:
                     raise
                 log.warning("%s: still waiting for the brokers: %r", record.topic, error)
@@ -255,19 +269,21 @@ class Connection:
         """Write a command and wait for the worker's reply.
 
         Raises:
-            BadArgument: no worker would take it.
-            Refused: the worker did not.
-            NoAnswer: no worker did.
+            BadArgument: a worker would not accept the command.
+            Refused: the worker refused it.
+            NoAnswer: no worker answered in time.
+            Closed: the connection is not started or already closed.
+            KafkaError: the brokers did not accept it.
         """
-        key, answer = self.expect_reply()
+        key, reply = self.expect_reply()
         try:
             await self.write_command(partition, encode({**command, "reply": key}))
-            return await self.await_reply(answer)
+            return await self.await_reply(reply)
         finally:
             self._pending_replies.pop(key.encode(), None)
 
     def expect_reply(self) -> tuple[str, asyncio.Future[dict[str, Any]]]:
-        """A key for a reply, and what will hold it."""
+        """Return a new key for a reply, and the future that will hold the reply."""
         if self._failure is not None:
             raise self._failure
         self._requests += 1
@@ -277,11 +293,11 @@ class Connection:
         return key, future
 
     async def await_reply(self, future: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
-        """What the worker replied.
+        """Return the worker's reply.
 
         Raises:
-            Refused: that it did nothing.
-            NoAnswer: it did not, in time.
+            Refused: the worker refused the command.
+            NoAnswer: no reply came within `timeout_ms`.
         """
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
@@ -289,7 +305,7 @@ class Connection:
         except TimeoutError:
             raise NoAnswer(
                 f"no worker of the application {self.application!r} answered within "
-                f"{self.timeout_ms} ms; see that one runs"
+                f"{self.timeout_ms} ms; check that one runs"
             ) from None
         if not body["ok"]:
             raise Refused(body["reason"], body["about"], body["text"])
@@ -309,5 +325,5 @@ class Connection:
         for future in self._pending_replies.values():
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # seen: nobody may be waiting any more
+                future.exception()  # mark it as retrieved: its waiter may be gone
         self._pending_replies.clear()

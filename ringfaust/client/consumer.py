@@ -1,4 +1,4 @@
-"""A consumer of a queue: hands out what is dispatched to it, and settles."""
+"""A consumer of a queue: receives its deliveries and settles them."""
 
 from __future__ import annotations
 
@@ -31,31 +31,33 @@ from ringfaust.client.resource import AsyncResource
 log = logging.getLogger(__name__)
 
 DUPS_OK_BATCH = 10
-"""How many acks of mode `dups_ok` are written together (R16)."""
+"""How many acks in mode `dups_ok` are written together (R16)."""
 
 
 class SettleBuffer(Protocol):
-    """A session: keeps the settles of its consumers until the commit."""
+    """What a consumer needs of its session, which buffers settles until the commit."""
 
     name: str
     connection: Connection
 
     def defer(self, consumer: RingConsumer, settle: Mapping[str, Any]) -> None:
-        """Keep a settle of this consumer's."""
+        """Buffer a settle of this consumer."""
 
     def consumers_beside(self, consumer: RingConsumer) -> list[RingConsumer]:
-        """The session's consumers in the partition of this one, itself among them."""
+        """Return the session's consumers in this one's partition, including itself."""
 
 
 class DispatchSnapshot(NamedTuple):
-    """A moment of a consumer, so that all that was dispatched before can be forgotten."""
+    """What was dispatched to a consumer up to some moment, to be forgotten later."""
 
     held: list[int]
+    """Numbers of the deliveries that it held."""
     end: int
+    """The end offset of the dispatched topic."""
 
 
 class RingConsumer(AsyncResource):
-    """Consumes a queue, from the begin of a `with` block (or from `start`) to its end.
+    """Consumes a queue while an `async with` block runs, or from `start` to `close`.
 
     ::
 
@@ -64,17 +66,22 @@ class RingConsumer(AsyncResource):
                 print(message.value)
                 await message.ack()
 
-    It survives restarts of brokers and workers, and rebalances. Where it was silent for longer than
-    the queue's `consumer_timeout`, it attaches again by itself; what it held then has been given
-    back, and its settle is refused.
+    It survives rebalances and restarts of brokers and workers. If it could not send a heartbeat for
+    the queue's `consumer_timeout` (R13), it attaches again. The worker has then returned what it
+    held, and a settle of those deliveries is refused.
 
-    At the end of the block it detaches: what it held comes back and does not count as tried, but
-    where the block ended with an exception, what was handed out and not settled does.
+    At the end of the block it detaches. Its unsettled deliveries return without counting an attempt
+    (R40). If the block ends with an exception, the deliveries that were received and not settled
+    are released and count.
 
     Args:
-        queue: its name; empty with `address`.
-        session: the session that it works in; see `Session.consumer`.
-        options: see `AttachOptions` and `ConnectOptions`; all have a default.
+        queue: the queue's name; leave it empty with `address`.
+        session: the session to which the consumer belongs; see `Session.consumer`.
+        options: see `AttachOptions` and `ConnectOptions`; all have defaults.
+
+    Raises:
+        BadArgument: an option is not valid, or both a queue and an address are given, or neither.
+        TypeError: there is no such option.
     """
 
     def __init__(
@@ -108,32 +115,32 @@ class RingConsumer(AsyncResource):
         )
         self._dups_ok_batch = max(1, min(DUPS_OK_BATCH, command["credit"]))
         self._held: dict[int, Message] = {}
-        """Handed out and unsettled, by the number of the delivery."""
+        """Received and not settled, by delivery number."""
         self._last: Message | None = None
         self._dups_ok_acks: list[Message] = []
-        """Acked in mode `dups_ok`, and not yet written."""
+        """Acked in mode `dups_ok`, not yet written."""
         self.losses = 0
-        """How often it was found detached, and what it held had been given back."""
+        """How often it was found detached and had lost its deliveries."""
         self._is_closed = False
 
-    # --- from start to end -----------------------------------------------------------------------
+    # --- start and close -------------------------------------------------------------------------
 
     @property
     def partition(self) -> int:
-        """Where the queue lives; -1 before the start."""
+        """The partition of the queue; -1 before `start`."""
         return self._attachment.partition
 
     async def start(self) -> None:
-        """Find the queue, and attach. Once: what was closed is not started again.
+        """Connect, find the queue and attach. A consumer can be started only once.
 
         Raises:
-            Refused: the worker did not take it: `unknown_queue` or `consumer_limit` say.
-            NoAnswer: there is no worker.
-            ClientError: there is no such application.
-            KafkaError: the brokers cannot be reached, or refuse us.
+            Refused: the worker refused it, for example with `unknown_queue` or `consumer_limit`.
+            NoAnswer: no worker answered in time.
+            ClientError: the application has no topics, or the consumer was started before.
+            KafkaError: the brokers cannot be reached or refuse the client.
         """
         if self.partition >= 0:
-            raise ClientError(f"{self.name} was started already; make another consumer")
+            raise ClientError(f"{self.name} was started before; create another consumer")
         try:
             if self._session is None:
                 await self._connection.open()
@@ -143,7 +150,7 @@ class RingConsumer(AsyncResource):
             raise
 
     async def close(self) -> None:
-        """Detach, and disconnect. What it held comes back and does not count as tried."""
+        """Detach and disconnect. Unsettled deliveries return without counting an attempt (R40)."""
         self._is_closed = True
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -166,12 +173,12 @@ class RingConsumer(AsyncResource):
         )
 
     async def _failed(self) -> None:
-        """What was in hand when an exception came has been tried (R40); the worker shall know."""
+        """Release what was received before an exception, so that the attempt counts (R40)."""
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 for message in list(self._held.values()):
                     await self.settle(message, "release", False)
-        except Exception:  # of the two errors the caller's own is the one to raise
+        except Exception:  # the caller's own error is the one to raise
             log.warning("%s could not release what it held", self.name, exc_info=True)
 
     async def _disconnect(self) -> None:
@@ -181,14 +188,14 @@ class RingConsumer(AsyncResource):
     # --- messages --------------------------------------------------------------------------------
 
     async def receive(self) -> Message:
-        """The next message, as soon as there is one. `asyncio.timeout` bounds the wait.
+        """Wait for the next message and return it. Use `asyncio.timeout` to limit the wait.
 
-        In the modes `auto` and `dups_ok` the one before is acked by this.
+        In the modes `auto` and `dups_ok` this acks the previous message (R16).
 
         Raises:
-            Closed: the consumer is not started, or closed.
-            Refused: it was detached for its silence, and the queue did not take it again.
-            KafkaError: the brokers refuse us.
+            Closed: the consumer is not started or already closed.
+            Refused: the consumer timed out, and the queue refused to attach it again.
+            KafkaError: the brokers refuse the client.
         """
         if self._last is not None and self._last.delivery in self._held:
             await self._last.ack()
@@ -202,9 +209,11 @@ class RingConsumer(AsyncResource):
         return message
 
     def __aiter__(self) -> Self:
+        """Iterate over the messages until the consumer is closed."""
         return self
 
     async def __anext__(self) -> Message:
+        """Return the next message; see `receive`."""
         try:
             return await self.receive()
         except Closed:
@@ -213,20 +222,21 @@ class RingConsumer(AsyncResource):
             raise
 
     async def add_credit(self, add: int) -> None:
-        """Take so many more unsettled messages from now on (R10).
+        """Grant more credit: `add` more unsettled messages may be held from now on (R10).
 
         Raises:
-            BadArgument, Refused: not so many.
-            NoAnswer: there is no worker; whether it took effect is not known.
+            BadArgument: `add` is not valid.
+            Refused: the worker refused it, because the total would be too large.
+            NoAnswer: no worker answered in time. It is unknown whether it took effect.
         """
         await self._attachment.request("credit", add=add)
 
     async def recover(self) -> None:
-        """Give all back that it holds, and stay attached (R20). It comes again, redelivered.
+        """Return all unsettled deliveries and stay attached (R20). They are then redelivered.
 
         Raises:
-            Refused: it was not attached any more.
-            NoAnswer: there is no worker; whether it took effect is not known.
+            Refused: the consumer is no longer attached.
+            NoAnswer: no worker answered in time. It is unknown whether it took effect.
         """
         await self._write_dups_ok_acks()
         snapshot = await self.snapshot()
@@ -238,9 +248,21 @@ class RingConsumer(AsyncResource):
     async def settle(
         self, message: Message, kind: str, confirm: bool, **fields: str | int | None
     ) -> None:
-        """Settle a message; call the message's own methods."""
+        """Settle a message. Programs call the methods of `Message` instead.
+
+        Args:
+            message: one that this consumer received.
+            kind: `ack`, `release` or `reject`.
+            confirm: wait until a worker has executed it.
+            fields: further fields of the command.
+
+        Raises:
+            SettleRefused: the delivery has ended.
+            NoAnswer: `confirm` is set and no worker answered in time.
+            Closed: the consumer is closed.
+        """
         if self.ack_mode == "none" and kind == "ack":
-            return  # it was gone when it was handed over
+            return  # the dispatch itself settled it (R16)
         self._attachment.check()
         settle = {
             "type": kind, "queue": self.queue, "consumer": self.name, "message": message.id,
@@ -258,11 +280,11 @@ class RingConsumer(AsyncResource):
             await self._write(settle, raw, message.partition, confirm, ended)
 
     def _end(self, message: Message, kind: str) -> list[Message]:
-        """Take the messages that a settle ends out of what is held."""
+        """Remove the messages that a settle ends from those held, and return them."""
         if message.delivery not in self._held:
             if self._is_closed:
-                raise Closed(f"{self.name} is closed; what it held has been given back")
-            text = "the delivery has ended: it is settled, or was given back meanwhile"
+                raise Closed(f"{self.name} is closed; its unsettled deliveries were returned")
+            text = "the delivery has ended: it was settled or returned"
             raise SettleRefused("stale_delivery", message.id, text)
         if self.ack_mode != "client" or kind != "ack":
             return [self._held.pop(message.delivery)]
@@ -270,7 +292,7 @@ class RingConsumer(AsyncResource):
         return [ended for each in together for ended in each.end_until(message.delivery)]
 
     def end_until(self, delivery: int) -> list[Message]:
-        """Take all up to that delivery out of what is held."""
+        """Remove and return all held messages up to and including that delivery number."""
         return [self._held.pop(number) for number in list(self._held) if number <= delivery]
 
     async def _write(
@@ -287,19 +309,19 @@ class RingConsumer(AsyncResource):
             else:
                 await self._connection.write_command(partition, raw)
         except Refused as refused:
-            if refused.reason == "bad_command":  # it is the settle that was wrong
+            if refused.reason == "bad_command":  # the settle was wrong; the delivery goes on
                 for each in ended:
                     each.settler.hold(each)
             raise SettleRefused(refused.reason, refused.about, refused.text) from None
         except NoAnswer:
             raise
-        except BaseException:  # not written, as far as we know: it can be tried again
+        except BaseException:  # not known to be written, so allow another attempt
             for each in ended:
                 each.settler.hold(each)
             raise
 
     async def _write_dups_ok_acks(self) -> None:
-        """Write the acks of mode `dups_ok`."""
+        """Write the acks collected in mode `dups_ok`."""
         lazy, self._dups_ok_acks = self._dups_ok_acks, []
         settles = [
             encode({
@@ -315,28 +337,28 @@ class RingConsumer(AsyncResource):
                     for each, raw in zip(lazy, settles, strict=True)
                 )
             )
-        except BaseException:  # again with the next; those that were written do no harm
+        except BaseException:  # repeat them with the next ones; a repeated ack does no harm
             self._dups_ok_acks[:0] = lazy
             raise
 
-    # --- what is held ----------------------------------------------------------------------------
+    # --- held deliveries -------------------------------------------------------------------------
 
     def hold(self, message: Message) -> None:
-        """Hold again what was not settled after all."""
+        """Hold a message again whose settle did not take place."""
         self._held[message.delivery] = message
 
     async def snapshot(self) -> DispatchSnapshot:
-        """This moment: before all that is held is given back."""
+        """Record what has been dispatched so far. Take it before a command returns it all."""
         return DispatchSnapshot(list(self._held), await self._attachment.end())
 
     def forget(self, snapshot: DispatchSnapshot) -> None:
-        """All that was dispatched before has been given back."""
+        """Drop the deliveries of a snapshot: they have been returned."""
         for number in snapshot.held:
             self._held.pop(number, None)
         self._attachment.forget(snapshot.end)
 
     def _on_lost(self) -> None:
-        """It was found detached; nothing that it held is its own any more."""
+        """Drop all held deliveries: the consumer was detached and lost them."""
         self.losses += 1
         self._held.clear()
         self._dups_ok_acks.clear()

@@ -1,4 +1,4 @@
-"""What can go wrong between a client, the brokers and the worker."""
+"""Errors of the client. Errors of the brokers are raised as they are: aiokafka's `KafkaError`s."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from ringfaust.errors import RingfaustError
 
 
 class ClientError(RingfaustError):
-    """Root of the client's own errors. Errors of the brokers are aiokafka's `KafkaError`s."""
+    """Base class of the client's own errors."""
 
 
 class BadArgument(ClientError, ValueError):
-    """What was given cannot be; nothing was written. The text names it and what would be right."""
+    """An argument is not valid, and nothing was written. The text names it and says what is."""
 
 
 class Closed(ClientError):
-    """It was not started, or is closed. Use it in a `with` block, or `start` it."""
+    """The object is not started or already closed. Use it in a `with` block or call `start`."""
 
 
 class NoAnswer(ClientError):
-    """No worker has answered in time; whether it did what was asked is not known.
+    """No worker answered in time. It is unknown whether the command took effect.
 
-    What to do: see that a worker of this application runs, then ask again.
+    What to do: check that a worker of this application runs, then repeat the command.
     """
 
 
 class OutcomeUnknown(ClientError):
-    """A Kafka transaction was being committed when the brokers failed: all took effect or none.
+    """The brokers failed while a Kafka transaction was committed: all of it took effect or nothing.
 
-    What to do: `rollback` a session, which returns what was not settled; send again what may be
-    there twice.
+    What to do: `rollback` a session, which returns whatever is still unsettled; send messages again
+    if duplicates are acceptable.
     """
 
 
 class Refused(ClientError):
-    """A worker refused a command; nothing was changed (R103).
+    """A worker refused a command and changed nothing (R103).
 
     Attributes:
-        reason: one of those in docs/protocol.md, `unknown_queue` say.
-        about: the name or message id that it is about.
-        text: what was wrong, and what would be right.
+        reason: one of the reasons in docs/protocol.md, such as `unknown_queue`.
+        about: the name or message id that the refusal is about.
+        text: what is wrong, and what would be valid.
     """
 
     def __init__(self, reason: str, about: str, text: str) -> None:
@@ -49,8 +49,9 @@ class Refused(ClientError):
 
 
 class SettleRefused(Refused):
-    """A settle came too late or twice: the delivery has ended.
+    """A settle came after its delivery had ended.
 
-    With the reason `stale_delivery` or `evicted` the message was given back meanwhile, by a
-    timeout say: it comes again, to this consumer or to another, or has left by the ring.
+    With the reason `stale_delivery` or `evicted`, the delivery was returned in the meantime, for
+    example by a timeout. The message is delivered again, to this consumer or another, or was
+    evicted by the ring.
     """
