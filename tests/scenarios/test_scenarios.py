@@ -18,12 +18,7 @@ from typer.testing import CliRunner
 from ringfaust.cli.main import main
 from ringfaust.cli.scenario import run
 from ringfaust.testing.broker import EmbeddedBroker
-<<<<<<< HEAD
-from ringfaust.testing.scenario.faust import FaustStage
-=======
 from ringfaust.testing.scenario.faust import FaustHarness
-from ringfaust.testing.scenario.main import run
->>>>>>> 3ece504 (client, testing, demo: unique class names and field names for roles)
 from ringfaust.testing.scenario.memory import MemoryScenarioHost
 from ringfaust.testing.scenario.player import Difference, play
 from ringfaust.testing.scenario.reading import load

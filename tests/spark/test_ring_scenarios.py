@@ -9,12 +9,8 @@ import pytest
 
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.scenario.reading import load
-<<<<<<< HEAD
 from ringfaust.testing.scenario.runner import PlayedScenario, play_all
-from ringfaust.testing.scenario.spark import SparkStage
-=======
 from ringfaust.testing.scenario.spark import SparkHarness
->>>>>>> 3ece504 (client, testing, demo: unique class names and field names for roles)
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 SOME = """
@@ -25,15 +21,9 @@ SOME = """
 """One for each lane; the rest is for `pytest -m slow`."""
 
 
-<<<<<<< HEAD
 def play(servers: str, names: Sequence[str]) -> list[PlayedScenario]:
     """The scenarios that do not hold, apart from those that no host supports yet."""
-    stage = SparkStage(servers)
-=======
-def play(servers: str, names: Sequence[str]) -> list[str]:
-    """What to tell of the files that do not hold, those aside that no host can play yet."""
     stage = SparkHarness(servers)
->>>>>>> 3ece504 (client, testing, demo: unique class names and field names for roles)
     stage.open()
     try:
         scenarios = [load(FOLDER / f"{name}.yaml") for name in names]

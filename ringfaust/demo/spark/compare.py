@@ -13,12 +13,8 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from ringfaust.config import WorkerConfig, load
 from ringfaust.demo.dashboard import RING_SIZE
-<<<<<<< HEAD
-from ringfaust.demo.flights import Record
-from ringfaust.kafka.reader import read_to_end
-=======
 from ringfaust.demo.flights import ProducerRecord
->>>>>>> 3ece504 (client, testing, demo: unique class names and field names for roles)
+from ringfaust.kafka.reader import read_to_end
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
 
@@ -98,16 +94,9 @@ async def _read(
     consumer.assign([place])
     await consumer.seek_to_beginning(place)
     end = (await consumer.end_offsets([place]))[place]
-<<<<<<< HEAD
-    found: list[Evicted] = []
+    found: list[EvictedRecord] = []
     async for records in read_to_end(consumer, {place: end}):
         found += map(_without_times, records)
-=======
-    found: list[EvictedRecord] = []
-    while await consumer.position(place) < end:
-        fetched = await consumer.getmany(place, timeout_ms=500)
-        found += map(_without_times, fetched.get(place, ()))
->>>>>>> 3ece504 (client, testing, demo: unique class names and field names for roles)
     return found
 
 

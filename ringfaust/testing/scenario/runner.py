@@ -17,7 +17,7 @@ class ScenarioHarness(Protocol):
 
     capabilities: frozenset[str]
     """What the host can do beyond the basics; see `Scenario.needs`."""
-    lanes: int
+    parallel_files: int
     """How many scenarios it plays at once."""
 
     def play(self, scenario: Scenario) -> None:
@@ -45,7 +45,7 @@ class PlayedScenario:
 
 class _MemoryHarness:
     capabilities = MemoryScenarioHost.capabilities
-    lanes = 1
+    parallel_files = 1
 
     def play(self, scenario: Scenario) -> None:
         play(scenario, MemoryScenarioHost())
@@ -68,12 +68,12 @@ def open_harness(host: str, bootstrap_servers: str | None) -> ScenarioHarness:
     if host == "memory":
         return _MemoryHarness()
     if host == "faust":
-        from ringfaust.testing.scenario.faust import FaustStage  # noqa: PLC0415
+        from ringfaust.testing.scenario.faust import FaustHarness  # noqa: PLC0415
 
-        return FaustStage(bootstrap_servers)
-    from ringfaust.testing.scenario.spark import SparkStage  # noqa: PLC0415
+        return FaustHarness(bootstrap_servers)
+    from ringfaust.testing.scenario.spark import SparkHarness  # noqa: PLC0415
 
-    harness = SparkStage(bootstrap_servers)
+    harness = SparkHarness(bootstrap_servers)
     harness.open()
     return harness
 
@@ -83,7 +83,7 @@ def play_all(scenarios: Sequence[Scenario], harness: ScenarioHarness) -> Iterato
 
     Scenarios with a crash start first: those that run side by side share one crash.
     """
-    with ThreadPoolExecutor(harness.lanes) as pool:
+    with ThreadPoolExecutor(harness.parallel_files) as pool:
         order = sorted(range(len(scenarios)), key=lambda at: not scenarios[at].crashes())
         played = {at: pool.submit(_play, scenarios[at], harness) for at in order}
         for at in range(len(scenarios)):
