@@ -107,7 +107,7 @@ def test_faust_by_command() -> None:
     done = command("--host", "faust", "--strict", HERE / "ring-of-one.yaml")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "holds    ring-of-one: A ring of one keeps the newest value only.",
+        "holds    ring-of-one: A ring of one keeps only the newest value.",
         "1 hold, 0 fail, 0 skipped (faust)",
     ]
 
@@ -279,7 +279,7 @@ def test_the_command_prints_a_line_for_each_file(tmp_path: Path) -> None:
     done = command(HERE / "ring-of-one.yaml", of_a_later_version(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "holds    ring-of-one: A ring of one keeps the newest value only.",
+        "holds    ring-of-one: A ring of one keeps only the newest value.",
         "skipped  changed: this host has no queue settings: colour",
         "1 hold, 0 fail, 1 skipped (memory)",
     ]
