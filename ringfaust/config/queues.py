@@ -14,7 +14,7 @@ from ringfaust.config.routes import RouteConfig
 from ringfaust.core import limits
 from ringfaust.core.address import SEPARATOR, queue_name
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.model import FIELD_NAMES, QueueSpec
+from ringfaust.core.settings import FIELD_NAMES, QueueSpec
 from ringfaust.errors import BadSetting, suggestion
 from ringfaust.protocol.routes import Route
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ringfaust.core import limits
-from ringfaust.core.model import AddressSpec, Message
+from ringfaust.core.model import Message
+from ringfaust.core.settings import AddressSpec
 from ringfaust.core.table import Kind, Ordered, WriteSet
 
 SEPARATOR = "::"
@@ -39,7 +40,7 @@ class Address:
     """See the head of this file."""
 
     def __init__(
-        self, book: WriteSet, name: str, spec: AddressSpec, row: AddressRow | None
+        self, write_set: WriteSet, name: str, spec: AddressSpec, row: AddressRow | None
     ) -> None:
         """`row` None: the address is new."""
         self.name = name
@@ -53,7 +54,9 @@ class Address:
         self._first = row.first
         """How many it has dropped, and the key of the oldest kept but for `compat: artemis`."""
         self._after = row.after
-        self._kept = Ordered(book, Kind.RETAINED, name, fresh=row.first == row.after, weighs=True)
+        self._kept = Ordered(
+            write_set, Kind.RETAINED, name, fresh=row.first == row.after, weighs=True
+        )
 
     @property
     def as_artemis(self) -> bool:

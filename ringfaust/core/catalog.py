@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ringfaust.core.address import SEPARATOR
-from ringfaust.core.model import AddressSpec, QueueSpec
+from ringfaust.core.settings import AddressSpec, QueueSpec
 
 Fields = Mapping[str, object]
 _Table = list[tuple[Sequence[str], Mapping[str, Any]]]

@@ -100,8 +100,8 @@ class Engine:
             if isinstance(no, Refused):
                 name = getattr(command, "queue", "")
                 refusal = e.Refused(name, no.reason, no.about, no.text)
-        if self._consumers.left_alone:
-            self._addresses.end_left_alone()
+        if self._consumers.to_auto_delete:
+            self._addresses.auto_delete()
         return Step(out, refusal)
 
     def blocker(self, send: c.Send) -> str | None:
@@ -118,7 +118,9 @@ class Engine:
         if found is None:
             return True
         is_blocked = found.spec.when_full == "block" and found.is_full()
-        if is_blocked and (gone := self._ring.hollow(found)):  # when anything meets the queue (R82)
+        if is_blocked and (
+            gone := self._ring.bodyless(found)
+        ):  # when anything meets the queue (R82)
             is_blocked = found.is_full(without=gone)
         return not is_blocked and "pulling" not in found.paused
 
@@ -161,12 +163,12 @@ class Engine:
         """
         queue.applied = None
         now = queue.spec.set_fields()
-        hollow = self._ring.hollow(queue)
-        if now == applied and not hollow:
+        bodyless = self._ring.bodyless(queue)
+        if now == applied and not bodyless:
             return
         self.state.use(queue)
         self._ring.step_apart()
-        self._ring.lose(queue, hollow)
+        self._ring.lose(queue, bodyless)
         if now == applied:
             return
         if queue.sequence or queue.orders:

@@ -10,8 +10,16 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ringfaust.core import limits
-from ringfaust.core.model import Consumer, Counts, Delivery, Message, QueueSpec, time_of, timed_key
+from ringfaust.core.model import (
+    Consumer,
+    Counts,
+    Delivery,
+    Message,
+    time_of,
+    timed_key,
+)
 from ringfaust.core.selector import compile_selector
+from ringfaust.core.settings import QueueSpec
 from ringfaust.core.settlement_history import SettlementHistory
 from ringfaust.core.table import Kind, Ordered, Rows, WriteSet
 from ringfaust.errors import BrokenAccounts
@@ -28,10 +36,10 @@ class QueueRow(NamedTuple):
     applied: dict[str, object]
     """All that it was set to when it was stored, where that is no default."""
     counts: tuple[int, ...]
-    lane_counts: tuple[int, ...]
+    level_counts: tuple[int, ...]
     sequence: int
     orders: int
-    turns: tuple[tuple[int, int, int], ...]
+    cursors: tuple[tuple[int, int, int], ...]
     """(consumer priority, attach order of who had the last delivery, its deliveries in a row)."""
     paused: tuple[str, ...]
     wake_ms: int
@@ -39,7 +47,7 @@ class QueueRow(NamedTuple):
     attached: int
     departures: tuple[int, int]
     size_bytes: int = 0
-    fragile: int = 0
+    non_persistent: int = 0
 
 
 def _nothing_yet(spec: QueueSpec) -> dict[str, object] | None:
@@ -50,9 +58,11 @@ def _nothing_yet(spec: QueueSpec) -> dict[str, object] | None:
 class Queue:
     """See the head of this file."""
 
-    def __init__(self, book: WriteSet, name: str, spec: QueueSpec, row: QueueRow | None) -> None:
+    def __init__(
+        self, write_set: WriteSet, name: str, spec: QueueSpec, row: QueueRow | None
+    ) -> None:
         """`row` None: the queue is new."""
-        self.book = book
+        self.write_set = write_set
         self.name = name
         self.set_to(spec)
         self.applied: dict[str, object] | None = row.applied if row else _nothing_yet(spec)
@@ -60,12 +70,12 @@ class Queue:
         row = row or QueueRow({}, {}, (), (0,) * limits.PRIORITIES, 0, 0, (), (), 0, 0, 0, (0, 0))
         self.settings = row.settings
         self.counts = Counts(*row.counts)
-        self.lane_counts = list(row.lane_counts)
+        self.level_counts = list(row.level_counts)
         self.sequence = row.sequence
         """The last sequence number given."""
         self.orders = row.orders
         """The last attach order given."""
-        self.turns = {level: (order, run) for level, order, run in row.turns}
+        self.cursors = {level: (order, run) for level, order, run in row.cursors}
         """By consumer priority: attach order of who had the last delivery, how many in a row."""
         self.paused = set(row.paused)
         self.wake_ms = row.wake_ms
@@ -74,7 +84,7 @@ class Queue:
         """Rows in `expiry`."""
         self.size_bytes = row.size_bytes
         """Of all its messages (R60)."""
-        self.fragile = row.fragile
+        self.non_persistent = row.non_persistent
         """How many of its messages are not persistent (R82)."""
         self.orphans = 0
         """Deliveries whose consumer has left, and that wait for a decision (R81)."""
@@ -82,13 +92,13 @@ class Queue:
         self._last_lane = 0
         counts = self.counts
         self.scheduled = Ordered(
-            book, Kind.SCHEDULED, name, fresh=not counts.scheduled, weighs=True
+            write_set, Kind.SCHEDULED, name, fresh=not counts.scheduled, weighs=True
         )
-        self.expiry = Ordered(book, Kind.EXPIRY, name, fresh=not row.expiring)
-        self.deliveries = Ordered(book, Kind.DELIVERY, name, fresh=not counts.delivering)
-        self.consumer_rows = Ordered(book, Kind.CONSUMER, name, fresh=not row.attached)
-        self.groups = Rows(book, Kind.GROUP, name)
-        self.ledger = SettlementHistory(book, name, row.departures)
+        self.expiry = Ordered(write_set, Kind.EXPIRY, name, fresh=not row.expiring)
+        self.deliveries = Ordered(write_set, Kind.DELIVERY, name, fresh=not counts.delivering)
+        self.consumer_rows = Ordered(write_set, Kind.CONSUMER, name, fresh=not row.attached)
+        self.groups = Rows(write_set, Kind.GROUP, name)
+        self.history = SettlementHistory(write_set, name, row.departures)
         self.used_step = 0
         """The step that used it last: who was used longest ago is forgotten first."""
         self._load_consumers()
@@ -132,12 +142,12 @@ class Queue:
         self.consumers[consumer.name] = consumer
         self.consumer_rows.put_new(consumer.order, consumer)
         self.level()
-        self._begin_turns_anew()
+        self._reset_cursors()
 
-    def _begin_turns_anew(self) -> None:
+    def _reset_cursors(self) -> None:
         """With Artemis, the first is next whenever a consumer joins or leaves (C12)."""
         if self.as_artemis:
-            self.turns.clear()
+            self.cursors.clear()
 
     def save_consumer(self, consumer: Consumer) -> None:
         """Something of it has changed."""
@@ -148,9 +158,9 @@ class Queue:
         del self.consumers[consumer.name]
         self.consumer_rows.delete(consumer.order)
         self.level()
-        self._begin_turns_anew()
+        self._reset_cursors()
         after = None
-        while rows := self.groups.scan(after, self.book.refill):
+        while rows := self.groups.scan(after, self.write_set.refill):
             for group, order in rows:
                 if order == consumer.order:
                     self.groups.delete(group)
@@ -172,7 +182,7 @@ class Queue:
         if message.group and (owner := self.owner(message.group)) is not None:
             return owner if owner.takes(message) else None
         for level, consumers in self.levels:
-            last, run = self.turns.get(level, (0, 0))
+            last, run = self.cursors.get(level, (0, 0))
             following = None
             wrapped = None
             for consumer in consumers:
@@ -194,8 +204,8 @@ class Queue:
         """The ready messages of one priority: lane = 9 − priority."""
         lane = self._lanes.get(number)
         if lane is None:
-            fresh = not self.lane_counts[number]
-            lane = Ordered(self.book, Kind.RING, self.name, number, fresh=fresh, weighs=True)
+            fresh = not self.level_counts[number]
+            lane = Ordered(self.write_set, Kind.RING, self.name, number, fresh=fresh, weighs=True)
             self._lanes[number] = lane
         return lane
 
@@ -208,7 +218,7 @@ class Queue:
         lane = limits.PRIORITIES - 1 - message.priority
         self.lane(lane).put_new(message.position, message)
         self._last_lane = lane
-        self.lane_counts[lane] += 1
+        self.level_counts[lane] += 1
         self.counts.ready += 1
         if message.expires_at_ms:
             self._will_expire(message, lane, message.position)
@@ -217,14 +227,14 @@ class Queue:
         """It is no longer ready."""
         lane = limits.PRIORITIES - 1 - message.priority
         self.lane(lane).delete(message.position)
-        self.lane_counts[lane] -= 1
+        self.level_counts[lane] -= 1
         self.counts.ready -= 1
         if message.expires_at_ms:
             self._will_not_expire(message)
 
     def in_order(self) -> Iterator[Message]:
         """The ready messages in delivery order (R14). They may be unplaced meanwhile."""
-        for lane, count in enumerate(self.lane_counts):
+        for lane, count in enumerate(self.level_counts):
             if count:
                 for _, message in self.lane(lane):
                     yield message
@@ -232,9 +242,9 @@ class Queue:
     def lowest(self) -> Message:
         """The ready message of the lowest position, whatever its priority (R3 oldest)."""
         only = self._last_lane
-        if self.lane_counts[only] == self.counts.ready:  # as in most rings: one priority
+        if self.level_counts[only] == self.counts.ready:  # as in most rings: one priority
             return self.lane(only).first()[1]  # type: ignore[index, no-any-return]
-        rows = [self.lane(i).first() for i, count in enumerate(self.lane_counts) if count]
+        rows = [self.lane(i).first() for i, count in enumerate(self.level_counts) if count]
         found: list[Message] = [row[1] for row in rows if row is not None]
         return min(found, key=lambda message: (message.position, message.sequence))
 
@@ -246,13 +256,13 @@ class Queue:
 
     def least(self) -> Message:
         """The oldest ready message of the lowest priority (R3 lowest_priority)."""
-        lane = max(i for i, count in enumerate(self.lane_counts) if count)
+        lane = max(i for i, count in enumerate(self.level_counts) if count)
         return self.lane(lane).first()[1]  # type: ignore[index, no-any-return]
 
     def is_ready(self, message: Message) -> bool:
         """Does it stand in the ring?"""
         lane = limits.PRIORITIES - 1 - message.priority
-        return self.lane_counts[lane] > 0 and self.lane(lane).get(message.position) is not None
+        return self.level_counts[lane] > 0 and self.lane(lane).get(message.position) is not None
 
     # --- limits ----------------------------------------------------------------------------------
 
@@ -270,13 +280,13 @@ class Queue:
         """A message comes in."""
         self.size_bytes += message.size_bytes
         if not message.persistent:
-            self.fragile += 1
+            self.non_persistent += 1
 
     def unweigh(self, message: Message) -> None:
         """A message is gone, by whatever way."""
         self.size_bytes -= message.size_bytes
         if not message.persistent:
-            self.fragile -= 1
+            self.non_persistent -= 1
 
     # --- the schedule and expiry -----------------------------------------------------------------
 
@@ -337,18 +347,18 @@ class Queue:
         self._count_in(delivery)
         self.counts.delivering += 1
 
-    def count_turn(self, consumer: Consumer) -> None:
+    def move_cursor(self, consumer: Consumer) -> None:
         """A delivery went to this consumer: the pointer of its priority moves (R11)."""
-        last, run = self.turns.get(consumer.priority, (0, 0))
+        last, run = self.cursors.get(consumer.priority, (0, 0))
         goes_on = consumer.order == last and run < self.spec.batch
-        self.turns[consumer.priority] = (consumer.order, run + 1 if goes_on else 1)
+        self.cursors[consumer.priority] = (consumer.order, run + 1 if goes_on else 1)
 
-    def skip_turn(self) -> None:
+    def skip_consumer(self) -> None:
         """With Artemis, the consumer that meets an expired message has had its turn (C12)."""
         level, consumers = self.levels[0]
-        last, _ = self.turns.get(level, (0, 0))
+        last, _ = self.cursors.get(level, (0, 0))
         following = (consumer for consumer in consumers if consumer.order > last)
-        self.turns[level] = (next(following, consumers[0]).order, self.spec.batch)
+        self.cursors[level] = (next(following, consumers[0]).order, self.spec.batch)
 
     def end(self, delivery: Delivery) -> None:
         """The delivery is over, however; its credit is free again."""
@@ -394,23 +404,23 @@ class Queue:
             BrokenAccounts: they do not add up (R100).
         """
         self.check()
-        self.ledger.save()
+        self.history.save()
         counts = self.counts
         return QueueRow(
             settings=self.settings,
             applied=self.spec.set_fields(),
             counts=tuple(getattr(counts, name) for name in counts.__slots__),
-            lane_counts=tuple(self.lane_counts),
+            level_counts=tuple(self.level_counts),
             sequence=self.sequence,
             orders=self.orders,
-            turns=tuple((level, *turn) for level, turn in sorted(self.turns.items())),
+            cursors=tuple((level, *turn) for level, turn in sorted(self.cursors.items())),
             paused=tuple(sorted(self.paused)),
             wake_ms=self.wake_ms,
             expiring=self.expiring,
             attached=len(self.consumers),
-            departures=self.ledger.departures,
+            departures=self.history.departures,
             size_bytes=self.size_bytes,
-            fragile=self.fragile,
+            non_persistent=self.non_persistent,
         )
 
     def check(self) -> None:
@@ -423,7 +433,7 @@ class Queue:
         in_flight = sum(c.in_flight for c in self.consumers.values())
         promises = {
             "added = held + gone": counts.added == counts.messages + counts.gone,
-            "ready = sum of the lanes": counts.ready == sum(self.lane_counts),
+            "ready = sum of the lanes": counts.ready == sum(self.level_counts),
             "delivering = sum over consumers": counts.delivering == in_flight + self.orphans,
             "no count is negative": min(counts.ready, counts.delivering, counts.scheduled) >= 0,
         }
@@ -435,11 +445,11 @@ class Queue:
         """It was emptied and deleted, and is made again within the same batch."""
         self.set_to(spec)
         self.counts = Counts()
-        self.sequence = self.size_bytes = self.fragile = 0
+        self.sequence = self.size_bytes = self.non_persistent = 0
         self.orders = 0
-        self.turns = {}
+        self.cursors = {}
         self.paused = set()
-        self.ledger.departures = (0, 0)
+        self.history.departures = (0, 0)
         self.applied = _nothing_yet(spec)
 
     def forget(self) -> None:
@@ -450,6 +460,6 @@ class Queue:
     def trim(self, cache_bytes: int) -> None:
         """Shorten the windows to about `cache_bytes`; the front of each stays."""
         for table in (*self._lanes.values(), self.scheduled):
-            excess = self.book.cached_bytes - cache_bytes
+            excess = self.write_set.cached_bytes - cache_bytes
             if excess > 0:
                 table.shed(excess)

@@ -17,7 +17,7 @@ from ringfaust.core.table import Kind, Rows, WriteSet
 
 PAGE = 100
 _PAGES = limits.ENDED_REMEMBERED // PAGE + 1
-_TRAILS_DECODED = 64
+_CONSUMERS_DECODED = 64
 
 
 class Past(NamedTuple):
@@ -29,7 +29,7 @@ class Past(NamedTuple):
     """Number of its last detach; 0 while attached."""
 
 
-class _Trail:
+class _ConsumerHistory:
     """One consumer's ended deliveries, decoded."""
 
     __slots__ = ("changed", "pages", "past", "rows")
@@ -54,28 +54,28 @@ class _Trail:
 class SettlementHistory:
     """The ended deliveries of one queue."""
 
-    __slots__ = ("_book", "_departed", "_past", "_queue", "_trails", "departures")
+    __slots__ = ("_write_set", "_departed", "_past", "_queue", "_by_consumer", "departures")
 
-    def __init__(self, book: WriteSet, queue: str, departures: tuple[int, int]) -> None:
+    def __init__(self, write_set: WriteSet, queue: str, departures: tuple[int, int]) -> None:
         """`departures`: (the last number forgotten, the last one given)."""
-        self._book = book
+        self._write_set = write_set
         self._queue = queue
-        self._past = Rows(book, Kind.PAST, queue)
-        self._departed = Rows(book, Kind.DEPARTED, queue)
-        self._trails: dict[str, _Trail] = {}
+        self._past = Rows(write_set, Kind.PAST, queue)
+        self._departed = Rows(write_set, Kind.DEPARTED, queue)
+        self._by_consumer: dict[str, _ConsumerHistory] = {}
         self.departures = departures
 
     def arrive(self, consumer: str) -> None:
         """It attached; what its name had before counts on."""
-        trail = self._trail(consumer)
-        trail.past = _past(trail)._replace(departure=0)
+        known = self._history_of(consumer)
+        known.past = _past(known)._replace(departure=0)
 
     def depart(self, consumer: str) -> None:
         """It detached; remember it as one of the last that did."""
         forgotten, given = self.departures
         given += 1
-        trail = self._trail(consumer)
-        trail.past = _past(trail)._replace(departure=given)
+        known = self._history_of(consumer)
+        known.past = _past(known)._replace(departure=given)
         self._departed.put_new(given, consumer)
         if given - forgotten > limits.DEPARTED_REMEMBERED:
             forgotten += 1
@@ -85,67 +85,67 @@ class SettlementHistory:
     def _forget_departure(self, number: int) -> None:
         name = self._departed.get(number)
         self._departed.delete(number)
-        if name is not None and _past(self._trail(name)).departure == number:
+        if name is not None and _past(self._history_of(name)).departure == number:
             self._erase_consumer(name)
 
     def remember(self, consumer: str, message_id: str) -> None:
         """A delivery of that message to that consumer is over."""
-        trail = self._trail(consumer)
-        past = _past(trail)
+        known = self._history_of(consumer)
+        past = _past(known)
         number = past.ended
-        trail.past = past._replace(ended=number + 1)
+        known.past = past._replace(ended=number + 1)
         page = number // PAGE
-        if page not in trail.pages:
-            trail.pages[page] = {}
-            if page - _PAGES in trail.pages:
-                del trail.pages[page - _PAGES]
-                trail.changed.add(page - _PAGES)
-        trail.pages[page][message_id] = False
-        trail.changed.add(page)
+        if page not in known.pages:
+            known.pages[page] = {}
+            if page - _PAGES in known.pages:
+                del known.pages[page - _PAGES]
+                known.changed.add(page - _PAGES)
+        known.pages[page][message_id] = False
+        known.changed.add(page)
 
     def evicted(self, holders: Iterable[str], message_id: str) -> None:
         """The message, once held by these, was evicted."""
         for consumer in holders:
-            trail = self._trail(consumer)
-            page = trail.page_of(message_id)
+            known = self._history_of(consumer)
+            page = known.page_of(message_id)
             if page is not None:
-                trail.pages[page][message_id] = True
-                trail.changed.add(page)
+                known.pages[page][message_id] = True
+                known.changed.add(page)
 
-    def judge(self, consumer: str, message_id: str) -> Refusal:
+    def classify(self, consumer: str, message_id: str) -> Refusal:
         """Why there is nothing to settle (R103)."""
-        known = self._trails.get(consumer)
+        known = self._by_consumer.get(consumer)
         if (known.past if known else self._past.get(consumer)) is None:
             return Refusal.BAD_COMMAND
-        trail = self._trail(consumer)
-        page = trail.page_of(message_id)
+        known = self._history_of(consumer)
+        page = known.page_of(message_id)
         if page is None:
             return Refusal.UNKNOWN_DELIVERY
-        return Refusal.EVICTED if trail.pages[page][message_id] else Refusal.STALE_DELIVERY
+        return Refusal.EVICTED if known.pages[page][message_id] else Refusal.STALE_DELIVERY
 
     def save(self) -> None:
         """Write what has changed."""
-        for consumer, trail in self._trails.items():
-            if trail.past is not None and self._past.get(consumer) != trail.past:
-                self._past.put(consumer, trail.past)
-            for number in sorted(trail.changed):
-                page = trail.pages.get(number)
+        for consumer, known in self._by_consumer.items():
+            if known.past is not None and self._past.get(consumer) != known.past:
+                self._past.put(consumer, known.past)
+            for number in sorted(known.changed):
+                page = known.pages.get(number)
                 if page is None:
-                    trail.rows.delete(number)
+                    known.rows.delete(number)
                 else:
-                    trail.rows.put(number, tuple(page.items()))
-            trail.changed.clear()
-        if len(self._trails) > _TRAILS_DECODED:
-            settled = [name for name, trail in self._trails.items() if not trail.rows.is_dirty]
+                    known.rows.put(number, tuple(page.items()))
+            known.changed.clear()
+        if len(self._by_consumer) > _CONSUMERS_DECODED:
+            settled = [name for name, known in self._by_consumer.items() if not known.rows.is_dirty]
             for name in settled:
-                if not self._trails[name].rows.flying:
-                    del self._trails[name]
+                if not self._by_consumer[name].rows.in_flight:
+                    del self._by_consumer[name]
 
     def erase(self) -> None:
         """Delete all rows: the queue ends."""
         self.save()
         after = None
-        while rows := self._past.scan(after, self._book.refill):
+        while rows := self._past.scan(after, self._write_set.refill):
             for name, _ in rows:
                 self._erase_consumer(name)
             after = rows[-1][0]
@@ -154,22 +154,22 @@ class SettlementHistory:
             self._departed.delete(number)
 
     def _erase_consumer(self, name: str) -> None:
-        trail = self._trail(name)
-        for number in trail.pages:
-            trail.rows.delete(number)
-        trail.pages.clear()
-        trail.changed.clear()
-        trail.past = None
+        known = self._history_of(name)
+        for number in known.pages:
+            known.rows.delete(number)
+        known.pages.clear()
+        known.changed.clear()
+        known.past = None
         self._past.delete(name)
 
-    def _trail(self, consumer: str) -> _Trail:
-        trail = self._trails.get(consumer)
-        if trail is None:
+    def _history_of(self, consumer: str) -> _ConsumerHistory:
+        known = self._by_consumer.get(consumer)
+        if known is None:
             past: Past = self._past.get(consumer) or Past(0, 0)
-            rows = Rows(self._book, Kind.ENDED, self._queue, consumer)
-            trail = self._trails[consumer] = _Trail(past, rows)
-        return trail
+            rows = Rows(self._write_set, Kind.ENDED, self._queue, consumer)
+            known = self._by_consumer[consumer] = _ConsumerHistory(past, rows)
+        return known
 
 
-def _past(trail: _Trail) -> Past:
-    return trail.past or Past(0, 0)
+def _past(known: _ConsumerHistory) -> Past:
+    return known.past or Past(0, 0)

@@ -28,7 +28,7 @@ class State:
 
     def __init__(self, store: Store, catalog: Catalog, *, refill: int = limits.REFILL) -> None:
         """`refill`: rows read from the store at a time."""
-        self.book = WriteSet(store, refill)
+        self.write_set = WriteSet(store, refill)
         self.catalog = catalog
         self.queues: dict[str, Queue] = {}
         """Decoded queues, by name."""
@@ -37,15 +37,15 @@ class State:
         self.addresses: dict[str, Address] = {}
         """Decoded addresses, by name."""
         self._changed_addresses: dict[Address, None] = {}
-        self._address_rows = Rows(self.book, Kind.ADDRESS, "")
-        self.xids = Ordered(self.book, Kind.XID, "", fresh=False)
+        self._address_rows = Rows(self.write_set, Kind.ADDRESS, "")
+        self.xids = Ordered(self.write_set, Kind.XID, "", fresh=False)
         """Undecided distributed transactions, by the order they began in."""
-        self.wakes = Ordered(self.book, Kind.WAKE, "", fresh=False)
-        self._clock = Rows(self.book, Kind.CLOCK, "")
-        self._rows = Rows(self.book, Kind.QUEUE, "")
+        self.wakes = Ordered(self.write_set, Kind.WAKE, "", fresh=False)
+        self._clock = Rows(self.write_set, Kind.CLOCK, "")
+        self._rows = Rows(self.write_set, Kind.QUEUE, "")
         self._deleted: dict[str, Queue] = {}
         """Queues deleted, but not yet in the store: a new one must not see what that still has."""
-        self._flying_deleted: dict[str, Queue] = {}
+        self._deleted_in_flight: dict[str, Queue] = {}
         self._sessions: dict[str, Ordered] = {}
         self._operations: dict[int, Ordered] = {}
         clock: Clock = self._clock.get(0) or Clock()
@@ -57,11 +57,11 @@ class State:
         if queue is None:
             row: QueueRow | None = self._rows.get(name)
             if row is not None:
-                queue = Queue(self.book, name, self.catalog.spec(name, row.settings), row)
+                queue = Queue(self.write_set, name, self.catalog.spec(name, row.settings), row)
                 self.queues[name] = queue
             elif self.catalog.declares(name):
                 if address_of(name):  # its address has yet to make it: this is but a look
-                    return Queue(self.book, name, self.catalog.spec(name, {}), None)
+                    return Queue(self.write_set, name, self.catalog.spec(name, {}), None)
                 queue = self.create(name, {})
         return queue
 
@@ -72,9 +72,9 @@ class State:
             BadSetting: a setting is not right.
         """
         spec = self.catalog.spec(name, settings)
-        queue = self._deleted.pop(name, None) or self._flying_deleted.pop(name, None)
+        queue = self._deleted.pop(name, None) or self._deleted_in_flight.pop(name, None)
         if queue is None:
-            queue = Queue(self.book, name, spec, None)
+            queue = Queue(self.write_set, name, spec, None)
         else:
             queue.begin_anew(spec)
         queue.settings = settings
@@ -89,7 +89,7 @@ class State:
             spec = self.catalog.address(name, row.settings if row else {})
             if spec is None:
                 return None
-            address = self.addresses[name] = Address(self.book, name, spec, row)
+            address = self.addresses[name] = Address(self.write_set, name, spec, row)
         return address
 
     def use_address(self, address: Address) -> None:
@@ -100,7 +100,7 @@ class State:
         """What was done in a distributed transaction, in order."""
         table = self._operations.get(xid)
         if table is None:
-            table = Ordered(self.book, Kind.OPERATION, "", xid, fresh=False)
+            table = Ordered(self.write_set, Kind.OPERATION, "", xid, fresh=False)
             self._operations[xid] = table
         return table
 
@@ -111,7 +111,7 @@ class State:
 
     def delete(self, queue: Queue) -> None:
         """An emptied queue ends."""
-        queue.ledger.erase()
+        queue.history.erase()
         self._rows.delete(queue.name)
         del self.queues[queue.name]
         del self.changed_queues[queue]
@@ -121,7 +121,7 @@ class State:
         """The consumers of a session."""
         table = self._sessions.get(name)
         if table is None:
-            table = Ordered(self.book, Kind.SESSION, "", name, fresh=False)
+            table = Ordered(self.write_set, Kind.SESSION, "", name, fresh=False)
             self._sessions[name] = table
         return table
 
@@ -143,8 +143,8 @@ class State:
         Raises:
             BrokenAccounts: a queue's counts do not add up (R100).
         """
-        book = self.book
-        if not self.changed_queues and not self._changed_addresses and not book.dirty:
+        writes = self.write_set
+        if not self.changed_queues and not self._changed_addresses and not writes.dirty:
             return
         self._clock.put(0, Clock(self.now_ms, self.step, self.deliveries))
         for queue in self.changed_queues:
@@ -153,20 +153,20 @@ class State:
         for address in self._changed_addresses:
             self._address_rows.put(address.name, address.row())
         self._changed_addresses.clear()
-        self._flying_deleted, self._deleted = self._deleted, {}
-        book.flying, book.dirty = book.dirty, []
-        for table in book.flying:
+        self._deleted_in_flight, self._deleted = self._deleted, {}
+        writes.in_flight, writes.dirty = writes.dirty, []
+        for table in writes.in_flight:
             yield from table.writes()
 
-    def settle(self, cache_bytes: int) -> None:
+    def committed(self, cache_bytes: int) -> None:
         """The host has applied the writes. Then bring the decoded part down to `cache_bytes`."""
-        for table in self.book.flying:
-            table.settle()
-        self.book.flying = []
-        self._flying_deleted = {}
+        for table in self.write_set.in_flight:
+            table.committed()
+        self.write_set.in_flight = []
+        self._deleted_in_flight = {}
         self._sessions = {name: t for name, t in self._sessions.items() if t.is_dirty}
         self._operations = {xid: t for xid, t in self._operations.items() if t.is_dirty}
-        if self.book.cached_bytes > cache_bytes or len(self.queues) > QUEUES_DECODED:
+        if self.write_set.cached_bytes > cache_bytes or len(self.queues) > QUEUES_DECODED:
             self._shrink(cache_bytes // 2)
 
     def _shrink(self, cache_bytes: int) -> None:
@@ -178,7 +178,10 @@ class State:
             self.addresses.pop(name).forget()
         idle = [queue for queue in self.queues.values() if queue not in self.changed_queues]
         for queue in sorted(idle, key=lambda queue: queue.used_step):
-            if self.book.cached_bytes <= cache_bytes and len(self.queues) <= QUEUES_DECODED // 2:
+            if (
+                self.write_set.cached_bytes <= cache_bytes
+                and len(self.queues) <= QUEUES_DECODED // 2
+            ):
                 return
             queue.forget()
             del self.queues[queue.name]

@@ -1,14 +1,14 @@
-"""Rows of the state, with what a batch changed laid over what the store holds.
+"""The tables of a partition: what the store holds, overlaid with uncommitted changes.
 
-Two shapes. `Rows` is read by key. `Ordered` is read from its front as well and keeps a **window**
-decoded: all rows up to an edge, never one beyond it. So a ring may be far larger than memory: what
-lies behind the edge is in the store (or among this batch's changes) and is read when the window
-runs empty.
+There are two kinds of table. `Rows` is read by key. `Ordered` is also read in key order and keeps a
+**window** of decoded rows: every row up to an edge, and none beyond it. A ring can therefore be far
+larger than memory: rows behind the edge stay in the store (or among the uncommitted changes) and
+are read when the window is empty.
 
-A row that is born and dies within one batch leaves no trace in either, so it is never written.
+A row that is put and deleted within one batch is never written.
 
-A batch's changes take off with `writes` and land with `settle`, when the host has made them durable
-and applied them. Meanwhile the next batch may go on: it reads through what is flying.
+`writes` hands the changes of a batch to the host, and `committed` reports that they are durable and
+in the store. The next batch may start in between; it reads the changes in flight as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ringfaust.core import limits
 Key = Any
 """int, str, or a tuple of these: the same type within one table."""
 Row = tuple[int, str, Any, Key]
-"""kind of table, queue, lane (a part of the table, or 0), key."""
+"""kind of table, queue, part (a part of the table, or 0), key."""
 
 
 class Kind(IntEnum):
@@ -36,7 +36,7 @@ class Kind(IntEnum):
     CONSUMER = 3
     """Attached consumers, by attach order."""
     RING = 4
-    """Ready messages; lane = 9 − priority, key = position."""
+    """Ready messages; part = 9 − priority, key = position."""
     DELIVERY = 5
     """Unsettled deliveries, by number."""
     SCHEDULED = 6
@@ -48,9 +48,9 @@ class Kind(IntEnum):
     GROUP = 9
     """Owner of a message group: attach order of its consumer, by group."""
     SESSION = 10
-    """Consumers of a session: lane = session, key = (queue, consumer)."""
+    """Consumers of a session: part = session, key = (queue, consumer)."""
     ENDED = 11
-    """Ended deliveries: lane = consumer, key = page."""
+    """Ended deliveries: part = consumer, key = page."""
     PAST = 12
     """Consumers that were ever attached, by name."""
     DEPARTED = 13
@@ -62,7 +62,7 @@ class Kind(IntEnum):
     XID = 16
     """Undecided distributed transactions, in the order they began."""
     OPERATION = 17
-    """What was done in one: lane = its number in that order, key = number of the operation."""
+    """What was done in one: part = its number in that order, key = number of the operation."""
 
 
 class Store(Protocol):
@@ -71,45 +71,45 @@ class Store(Protocol):
     def get(self, row: Row) -> Any | None:
         """The row's value, or None."""
 
-    def scan(self, kind: int, queue: str, lane: Any, after: Key | None, most: int) -> list[Any]:
+    def scan(self, kind: int, queue: str, part: Any, after: Key | None, most: int) -> list[Any]:
         """Up to `most` (key, value) pairs of one table in key order, from the first key > after."""
 
 
 class WriteSet:
     """What the tables of one partition share: the store, and which of them a batch changed."""
 
-    __slots__ = ("cached_bytes", "dirty", "flying", "refill", "store")
+    __slots__ = ("cached_bytes", "dirty", "in_flight", "refill", "store")
 
     def __init__(self, store: Store, refill: int = limits.REFILL) -> None:
         """`refill`: rows read from the store at a time."""
         self.store = store
         self.refill = refill
         self.dirty: list[Rows] = []
-        self.flying: list[Rows] = []
+        self.in_flight: list[Rows] = []
         self.cached_bytes = 0
 
 
 class Rows:
     """Rows read by key alone. Nothing is cached beyond the batch."""
 
-    __slots__ = ("book", "born", "changed", "flying", "is_dirty", "kind", "lane", "queue")
+    __slots__ = ("write_set", "born", "changed", "in_flight", "is_dirty", "kind", "part", "queue")
 
-    def __init__(self, book: WriteSet, kind: int, queue: str, lane: Any = 0) -> None:
-        self.book = book
+    def __init__(self, write_set: WriteSet, kind: int, queue: str, part: Any = 0) -> None:
+        self.write_set = write_set
         self.kind = kind
         self.queue = queue
-        self.lane = lane
+        self.part = part
         self.born: dict[Key, Any] = {}
         """Put in this batch, and not in the store."""
         self.changed: dict[Key, Any | None] = {}
         """Put or deleted (None) in this batch, and perhaps in the store."""
-        self.flying: dict[Key, Any | None] = {}
+        self.in_flight: dict[Key, Any | None] = {}
         """The last batch's changes, until the store has them."""
         self.is_dirty = False
 
     def _touch(self) -> None:
         self.is_dirty = True
-        self.book.dirty.append(self)
+        self.write_set.dirty.append(self)
 
     def get(self, key: Key) -> Any | None:
         """The row's value, or None."""
@@ -118,9 +118,9 @@ class Rows:
             return value
         if key in self.changed:
             return self.changed[key]
-        if key in self.flying:
-            return self.flying[key]
-        return self.book.store.get((self.kind, self.queue, self.lane, key))
+        if key in self.in_flight:
+            return self.in_flight[key]
+        return self.write_set.store.get((self.kind, self.queue, self.part, key))
 
     def put_new(self, key: Key, value: Any) -> None:
         """Put a row that the store does not have."""
@@ -149,25 +149,25 @@ class Rows:
 
     def writes(self) -> Iterator[tuple[Row, Any | None]]:
         """What this batch changed takes off: (row, value), or (row, None) for a delete."""
-        self.flying = {**self.changed, **self.born}
+        self.in_flight = {**self.changed, **self.born}
         self.born = {}
         self.changed = {}
         self.is_dirty = False
-        head = (self.kind, self.queue, self.lane)
-        for key, value in self.flying.items():
+        head = (self.kind, self.queue, self.part)
+        for key, value in self.in_flight.items():
             yield (*head, key), value
 
-    def settle(self) -> None:
-        """What was flying is in the store now."""
-        self.flying = {}
+    def committed(self) -> None:
+        """What was in_flight is in the store now."""
+        self.in_flight = {}
 
     def scan(self, after: Key | None, most: int) -> list[tuple[Key, Any]]:
         """Up to `most` rows in key order, from the first key > after, all changes included."""
-        reach = most + len(self.changed) + len(self.flying)
-        pairs = self.book.store.scan(self.kind, self.queue, self.lane, after, reach)
+        reach = most + len(self.changed) + len(self.in_flight)
+        pairs = self.write_set.store.scan(self.kind, self.queue, self.part, after, reach)
         cut = pairs[-1][0] if len(pairs) == reach else None
         found = dict(pairs)
-        for changes in (self.flying, self.changed, self.born):
+        for changes in (self.in_flight, self.changed, self.born):
             for key, value in changes.items():
                 if (after is None or key > after) and (cut is None or key <= cut):
                     found[key] = value
@@ -182,16 +182,16 @@ class Ordered(Rows):
 
     def __init__(
         self,
-        book: WriteSet,
+        write_set: WriteSet,
         kind: int,
         queue: str,
-        lane: Any = 0,
+        part: Any = 0,
         *,
         fresh: bool,
         weighs: bool = False,
     ) -> None:
         """`fresh`: the store has no rows of it. `weighs`: its values have `size_bytes`."""
-        super().__init__(book, kind, queue, lane)
+        super().__init__(write_set, kind, queue, part)
         self._keys: list[Key] = []
         """The window's keys in order, from index `_head` on."""
         self._head = 0
@@ -268,7 +268,7 @@ class Ordered(Rows):
         if value is None:
             return
         if self.weighs:
-            self.book.cached_bytes -= value.size_bytes + ROW_BYTES
+            self.write_set.cached_bytes -= value.size_bytes + ROW_BYTES
         if self._keys[self._head] == key:
             self._head += 1
             if self._head > 4096 and self._head * 2 > len(self._keys):
@@ -290,8 +290,8 @@ class Ordered(Rows):
     def shed(self, excess_bytes: int) -> None:
         """Forget rows from the far end until so many bytes are free, but for the first row."""
         stop = len(self._keys)
-        target = self.book.cached_bytes - excess_bytes
-        while stop > self._head + 1 and self.book.cached_bytes > target:
+        target = self.write_set.cached_bytes - excess_bytes
+        while stop > self._head + 1 and self.write_set.cached_bytes > target:
             stop -= 1
             self._weigh(None, self._values.pop(self._keys[stop]))
         if stop < len(self._keys):
@@ -316,13 +316,13 @@ class Ordered(Rows):
             insort(keys, key, self._head)
         self._values[key] = value
         if self.weighs:
-            self.book.cached_bytes += value.size_bytes + ROW_BYTES
+            self.write_set.cached_bytes += value.size_bytes + ROW_BYTES
 
     def _weigh(self, new: Any | None, old: Any | None) -> None:
         if self.weighs:
-            self.book.cached_bytes += (new.size_bytes + ROW_BYTES if new is not None else 0) - (
-                old.size_bytes + ROW_BYTES if old is not None else 0
-            )
+            self.write_set.cached_bytes += (
+                new.size_bytes + ROW_BYTES if new is not None else 0
+            ) - (old.size_bytes + ROW_BYTES if old is not None else 0)
 
     def _refill(self) -> bool:
         """The window is empty: read on. True if there is a row."""
@@ -334,7 +334,7 @@ class Ordered(Rows):
 
     def _extend(self) -> None:
         """Read up to `refill` more rows into the window."""
-        refill = self.book.refill
+        refill = self.write_set.refill
         rows = self.scan(self._edge, refill)
         for key, value in rows:
             self._insert(key, value)

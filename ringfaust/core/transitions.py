@@ -234,7 +234,7 @@ class Transitions:
         queue.unplace(expired)
         self._expired(queue, expired)
         if queue.as_artemis:
-            queue.skip_turn()
+            queue.skip_consumer()
 
     def _hand_out(self, queue: Queue) -> None:
         for message in queue.in_order():
@@ -252,7 +252,7 @@ class Transitions:
         queue.unplace(message)
         if message.group and queue.owner(message.group) is None:
             queue.groups.put(message.group, consumer.order)
-        queue.count_turn(consumer)
+        queue.move_cursor(consumer)
         holders = tuple(name for name in message.holders if name != consumer.name)
         holders = (*holders[1 - limits.HOLDERS :], consumer.name)
         message = message._replace(
@@ -264,7 +264,7 @@ class Transitions:
         if consumer.ack_mode is AckMode.NONE:
             queue.unweigh(message)
             queue.counts.acked += 1
-            queue.ledger.remember(consumer.name, message.id)
+            queue.history.remember(consumer.name, message.id)
             self.out.append(e.Acked(queue.name, delivery))
         else:
             queue.hand_over(delivery, consumer)
@@ -285,11 +285,11 @@ class Transitions:
 
     def _end(self, queue: Queue, delivery: Delivery) -> None:
         queue.end(delivery)
-        queue.ledger.remember(delivery.consumer, delivery.message.id)
+        queue.history.remember(delivery.consumer, delivery.message.id)
 
     # --- coming back -----------------------------------------------------------------------------
 
-    def give_back(
+    def requeue(
         self,
         queue: Queue,
         deliveries: Iterable[Delivery],
@@ -330,7 +330,7 @@ class Transitions:
         if not was_tried:
             message = message._replace(attempts=message.attempts - 1)
         delivery = held._replace(message=message)
-        if message.is_hollow:
+        if message.is_bodyless:
             self._lost(queue, message)
         elif 0 <= queue.spec.max_attempts <= message.attempts:
             self._dead(queue, delivery, DeadReason.UNDELIVERABLE, "")
@@ -361,7 +361,7 @@ class Transitions:
             self._evicted(queue, message, EvictReason.RETURN_OVERFLOW, "")
         elif wait_ms:
             if queue.as_artemis:
-                position = artemis.turn_position(turn, message)
+                position = artemis.rank_position(turn, message)
             message = message._replace(position=position, due_ms=self.now + wait_ms)
             queue.schedule(message)
             self.wake_by(queue, message.due_ms)
@@ -389,7 +389,7 @@ class Transitions:
         queue.unweigh(message)
         queue.counts.evicted += 1
         if message.holders:
-            queue.ledger.evicted(message.holders, message.id)
+            queue.history.evicted(message.holders, message.id)
         spec = queue.spec
         self.out.append(
             e.Evicted(
@@ -426,16 +426,16 @@ class Transitions:
         queue.counts.dead += 1
         self.out.append(e.Dead(queue.name, delivery.message, reason, delivery.consumer, text))
 
-    def hollow(self, queue: Queue) -> list[Message]:
+    def bodyless(self, queue: Queue) -> list[Message]:
         """Which messages of the queue have lost their bodies by a crash (R82)."""
-        if not queue.fragile:
+        if not queue.non_persistent:
             return []
         waiting = (message for _, message in queue.scheduled)
-        return [m for m in (*queue.in_order(), *waiting) if m.is_hollow]
+        return [m for m in (*queue.in_order(), *waiting) if m.is_bodyless]
 
-    def lose(self, queue: Queue, hollow: Iterable[Message]) -> None:
+    def lose(self, queue: Queue, bodyless: Iterable[Message]) -> None:
         """A message without its body is no message any more (R82)."""
-        for message in hollow:
+        for message in bodyless:
             if queue.is_ready(message):
                 queue.unplace(message)
             else:

@@ -33,5 +33,5 @@ class MemoryHost:
         writes = encode_writes(self.state.writes())
         self._store.apply(writes)
         self._changelog.apply(without_bodies(writes))
-        self.state.settle(CACHE_BYTES)
+        self.state.committed(CACHE_BYTES)
         return step

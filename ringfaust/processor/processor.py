@@ -287,11 +287,11 @@ class Processor(Generic[G]):
         Raises:
             BrokenAccounts: see `State.writes`.
         """
-        is_fragile = any(queue.fragile for queue in self.state.changed_queues)
+        has_non_persistent = any(queue.non_persistent for queue in self.state.changed_queues)
         writes = encode_writes(self.state.writes())
         positions = json.dumps(self.positions, separators=(",", ":")).encode()
         writes.append((POSITIONS_KEY, positions))
-        return Writes(writes, without_bodies(writes) if is_fragile else writes)
+        return Writes(writes, without_bodies(writes) if has_non_persistent else writes)
 
 
 def read_positions(raw: bytes | None) -> dict[str, int]:

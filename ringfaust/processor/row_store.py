@@ -31,10 +31,10 @@ class ByteStore:
         raw = self._data.get(stored.write_key(row))
         return None if raw is None else stored.read_value(row[0], raw)
 
-    def scan(self, kind: int, queue: str, lane: Any, after: Key | None, most: int) -> list[Any]:
+    def scan(self, kind: int, queue: str, part: Any, after: Key | None, most: int) -> list[Any]:
         """Up to `most` (key, value) pairs of one table in key order, from the first key > after."""
-        prefix = stored.table_prefix(kind, queue, lane)
-        start = prefix if after is None else stored.write_key((kind, queue, lane, after)) + b"\0"
+        prefix = stored.table_prefix(kind, queue, part)
+        start = prefix if after is None else stored.write_key((kind, queue, part, after)) + b"\0"
         rows = []
         for key, raw in self._data.items_from(start):
             if not key.startswith(prefix):

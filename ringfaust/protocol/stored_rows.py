@@ -1,6 +1,6 @@
 """Stored rows: keys that sort in the order they are read, values of fixed layout or JSON.
 
-The same bytes stand in RocksDB and in the changelog. A key is: kind (1 byte), queue, NUL, lane, and
+The same bytes stand in RocksDB and in the changelog. A key is: kind (1 byte), queue, NUL, part, and
 the rest by kind; whole numbers are big-endian, so that the order of bytes is the order of keys.
 """
 
@@ -31,19 +31,19 @@ _POSITION_BYTES = 14
 # --- keys ---------------------------------------------------------------------------------------
 
 
-def table_prefix(kind: int, queue: str, lane: Any) -> bytes:
+def table_prefix(kind: int, queue: str, part: Any) -> bytes:
     """What all keys of one table start with."""
     if kind in _WHOLE:
         return bytes((kind,))
     if kind == Kind.SESSION:
-        return b"%c%b\0" % (kind, lane.encode())
+        return b"%c%b\0" % (kind, part.encode())
     prefix = b"%c%b\0" % (kind, queue.encode())
     if kind == Kind.RING:
-        return prefix + bytes((lane,))
+        return prefix + bytes((part,))
     if kind == Kind.ENDED:
-        return b"%b%b\0" % (prefix, lane.encode())
+        return b"%b%b\0" % (prefix, part.encode())
     if kind == Kind.OPERATION:
-        return prefix + _U64.pack(lane)
+        return prefix + _U64.pack(part)
     return prefix
 
 
@@ -95,8 +95,8 @@ _TAIL: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
 
 def write_key(row: Row) -> bytes:
     """The row's key."""
-    kind, queue, lane, key = row
-    return table_prefix(kind, queue, lane) + _TAIL[kind][0](key)
+    kind, queue, part, key = row
+    return table_prefix(kind, queue, part) + _TAIL[kind][0](key)
 
 
 def read_tail(kind: int, raw: bytes) -> Any:
@@ -107,14 +107,14 @@ def read_tail(kind: int, raw: bytes) -> Any:
 # --- messages -----------------------------------------------------------------------------------
 
 _MESSAGE = Struct(">BQ14sBQQQIIQHHHHiiH")
-_FRAGILE, _HOLLOW, _PRIORITY = 0x80, 0x40, 0x0F
+_NON_PERSISTENT, _BODYLESS, _PRIORITY = 0x80, 0x40, 0x0F
 """In the byte of the priority: it is not persistent; and its body is gone (R82)."""
 
 
 def write_message(m: Message) -> bytes:
     """A message with its payload."""
     key, value, headers, source = m.payload
-    flags = 0 if m.persistent else _FRAGILE | (_HOLLOW if m.is_hollow else 0)
+    flags = 0 if m.persistent else _NON_PERSISTENT | (_BODYLESS if m.is_bodyless else 0)
     id_, group, source_, holders = m.id.encode(), m.group.encode(), source.encode(), b""
     if m.holders:
         holders = "\0".join(m.holders).encode()
@@ -204,7 +204,7 @@ def read_message(raw: bytes) -> Message:
         id_.decode(), sequence, int.from_bytes(position, "big"), priority & _PRIORITY, enqueued_ms,  # type: ignore[union-attr]
         expires_at_ms, due_ms, group.decode(), attempts, handovers,  # type: ignore[union-attr]
         tuple(holders.decode().split("\0")) if holders else (), size_bytes, payload,
-        priority < _FRAGILE, bool(priority & _HOLLOW),
+        priority < _NON_PERSISTENT, bool(priority & _BODYLESS),
     )  # fmt: skip
 
 
@@ -254,11 +254,11 @@ def without_body(key: bytes, value: bytes) -> bytes:
     if kind not in (Kind.RING, Kind.SCHEDULED, Kind.DELIVERY):
         return value
     at = _message_of_delivery(value)[0] if kind == Kind.DELIVERY else 0
-    if not value[at + _FLAGS_AT] & _FRAGILE:
+    if not value[at + _FLAGS_AT] & _NON_PERSISTENT:
         return value
     message = read_message(value[at:])
     payload = Payload(None, None, (), message.payload.source)
-    return value[:at] + write_message(message._replace(payload=payload, is_hollow=True))
+    return value[:at] + write_message(message._replace(payload=payload, is_bodyless=True))
 
 
 _OPERATION = Struct(">QH")
@@ -303,8 +303,8 @@ def _read_queue(raw: bytes) -> QueueRow:
     row = QueueRow(*json.loads(raw))
     return row._replace(
         counts=tuple(row.counts),
-        lane_counts=tuple(row.lane_counts),
-        turns=tuple((level, order, run) for level, order, run in row.turns),
+        level_counts=tuple(row.level_counts),
+        cursors=tuple((level, order, run) for level, order, run in row.cursors),
         paused=tuple(row.paused),
         departures=(row.departures[0], row.departures[1]),
     )

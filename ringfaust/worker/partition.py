@@ -160,7 +160,7 @@ class PartitionWork:
 
     def settle(self) -> None:
         """Drop what the store has now, and shrink the decoded state to its bound."""
-        self._processor.state.settle(self._context.cache_bytes)
+        self._processor.state.committed(self._context.cache_bytes)
 
     async def end_cycle(self, *, is_idle: bool) -> None:
         """Pause and resume inputs; when idle, check whether the old log has been read."""

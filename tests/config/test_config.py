@@ -21,7 +21,7 @@ from ringfaust.config import (
 )
 from ringfaust.config.documents import FILE_BYTES, shipped
 from ringfaust.config.routes import conflict
-from ringfaust.core.model import FIELD_NAMES, QueueSpec
+from ringfaust.core.settings import FIELD_NAMES, QueueSpec
 from ringfaust.errors import RingfaustError
 
 SECRET = "hunter2"

@@ -147,7 +147,7 @@ def test_what_lost_its_body_is_lost() -> None:
     effects = send(it, "C")
     assert [type(effect).__name__ for effect in effects] == ["Lost", "Added"]
     queue = it.state.queues["q"]
-    assert (queue.counts.lost, queue.fragile) == (1, 1)
+    assert (queue.counts.lost, queue.non_persistent) == (1, 1)
     effects = it.step(c.Recover("q", "k"), 0).all_effects  # it had it; nobody else can be given it
     assert [type(effect).__name__ for effect in effects] == ["Lost", "Dispatched"]
     queue.check()

@@ -40,10 +40,10 @@ class Windows(RuleBasedStateMachine):
     def begin(self, rows: dict[int, Value], refill: int) -> None:
         self.store = DictStore()
         self.store.apply(((Kind.RING, "q", 0, key), value) for key, value in rows.items())
-        self.book = WriteSet(self.store, refill)
+        self.write_set = WriteSet(self.store, refill)
         self.truth = dict(rows)
-        self.flying: dict[Row, Value | None] = {}
-        self.table = Ordered(self.book, Kind.RING, "q", fresh=not rows, weighs=True)
+        self.in_flight: dict[Row, Value | None] = {}
+        self.table = Ordered(self.write_set, Kind.RING, "q", fresh=not rows, weighs=True)
 
     @rule(key=KEYS, value=VALUES)
     def put_new(self, key: int, value: Value) -> None:
@@ -104,35 +104,35 @@ class Windows(RuleBasedStateMachine):
         rows = [(k, v) for k, v in sorted(self.truth.items()) if after is None or k > after]
         assert self.table.scan(after, most) == rows[:most]
 
-    @precondition(lambda self: not self.flying)
+    @precondition(lambda self: not self.in_flight)
     @rule()
-    def take_off(self) -> None:
-        self.flying = dict(self.table.writes())
-        self.book.dirty.clear()
+    def begin_commit(self) -> None:
+        self.in_flight = dict(self.table.writes())
+        self.write_set.dirty.clear()
 
     @rule()
-    def land(self) -> None:
-        self.store.apply(self.flying.items())
-        self.flying = {}
-        self.table.settle()
+    def finish_commit(self) -> None:
+        self.store.apply(self.in_flight.items())
+        self.in_flight = {}
+        self.table.committed()
 
     @rule(excess=st.integers(0, 4_000))
     def shed(self, excess: int) -> None:
-        before = self.book.cached_bytes
+        before = self.write_set.cached_bytes
         self.table.shed(excess)
         kept = list(self.table._values)
-        assert self.book.cached_bytes <= max(before - excess, 0) or len(kept) <= 1
+        assert self.write_set.cached_bytes <= max(before - excess, 0) or len(kept) <= 1
 
     @rule()
     def forget(self) -> None:
         self.table.forget()
-        assert self.book.cached_bytes == 0
+        assert self.write_set.cached_bytes == 0
 
     @invariant()
     def weighs_what_it_holds(self) -> None:
         if hasattr(self, "table"):
             held = self.table._values.values()
-            assert self.book.cached_bytes == sum(v.size_bytes + ROW_BYTES for v in held)
+            assert self.write_set.cached_bytes == sum(v.size_bytes + ROW_BYTES for v in held)
 
     @invariant()
     def writes_are_the_difference(self) -> None:
@@ -140,9 +140,9 @@ class Windows(RuleBasedStateMachine):
         if not hasattr(self, "table"):
             return
         table = deepcopy(self.table)
-        store = table.book.store
-        store.apply(self.flying.items())
-        table.settle()
+        store = table.write_set.store
+        store.apply(self.in_flight.items())
+        table.committed()
         store.apply(table.writes())
         assert dict(store.scan(Kind.RING, "q", 0, None, 99)) == self.truth
 

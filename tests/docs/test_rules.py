@@ -26,7 +26,7 @@ def test_a_rule_has_its_place_and_its_scenario(number: str) -> None:
 def test_places_are_named() -> None:
     assert "Transitions.enter" in RULES["R2"].places["core/transitions.py"], "a method's docstring"
     assert "QueueSpec.ring_size" in RULES["R1"].places["core/model.py"], "a field's docstring"
-    assert "Transitions.give_back" in RULES["R21"].places["core/transitions.py"], "within a range"
+    assert "Transitions.requeue" in RULES["R21"].places["core/transitions.py"], "within a range"
 
 
 def test_the_page_is_up_to_date() -> None:

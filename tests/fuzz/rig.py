@@ -114,7 +114,7 @@ class Partition:
         assert left == [], "no queue of this partition blocks"
         out = {role: records for (role, _), records in self.road.outputs().items()}
         self._store.apply(self.road.writes().store)
-        self.road.state.settle(1 << 20)
+        self.road.state.committed(1 << 20)
         lines = [line for _, value, _ in out.pop(Role.EVENTS, []) for line in value.splitlines()]
         replies = [json.loads(value) for _, value, _ in out.pop(Role.REPLIES, [])]
         dead = out.pop(Role.DEAD, [])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ringfaust.config import QueuesConfig, WorkerConfig, load_queues, load_worker
 from ringfaust.config.documents import ConfigError, check
 from ringfaust.core import commands as c
-from ringfaust.core.model import FIELD_NAMES
+from ringfaust.core.settings import FIELD_NAMES
 from ringfaust.processor.memory import MemoryHost
 from ringfaust.protocol.records import Payload
 from ringfaust.testing.scenario.memory import MemoryScenarioHost

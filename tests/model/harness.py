@@ -13,8 +13,9 @@ from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.commands import Command, Send
 from ringfaust.core.engine import Engine, Step
-from ringfaust.core.model import AddressSpec, Consumer, Delivery, Message, QueueSpec, time_of
+from ringfaust.core.model import Consumer, Delivery, Message, time_of
 from ringfaust.core.selector import Selector
+from ringfaust.core.settings import AddressSpec, QueueSpec
 from ringfaust.core.state import State
 from ringfaust.core.table import Key, Kind, Row, Store
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue, encode_writes, without_bodies
@@ -48,8 +49,8 @@ class DictStore:
         value = pickle.loads(raw)
         return Consumer(**value) if row[0] == Kind.CONSUMER else value
 
-    def scan(self, kind: int, queue: str, lane: Any, after: Key | None, most: int) -> list[Any]:
-        table = (kind, queue, lane)
+    def scan(self, kind: int, queue: str, part: Any, after: Key | None, most: int) -> list[Any]:
+        table = (kind, queue, part)
         keys = sorted(
             row[3] for row in self.rows if row[:3] == table and (after is None or row[3] > after)
         )
@@ -82,7 +83,7 @@ def _without_body(kind: int, value: Any) -> Any:
         return value._replace(message=_without_body(Kind.RING, value.message))
     if kind in (Kind.RING, Kind.SCHEDULED) and value is not None and not value.persistent:
         payload = Payload(None, None, (), value.payload.source)
-        return value._replace(payload=payload, is_hollow=True)
+        return value._replace(payload=payload, is_bodyless=True)
     return value
 
 
@@ -126,7 +127,7 @@ class Partition:
 
     def start(self) -> None:
         """Begin with what is durable; all else is lost."""
-        self.flying: list[tuple[Row, Any | None]] | None = None
+        self.in_flight: list[tuple[Row, Any | None]] | None = None
         self.state = State(self.store, self.catalog, refill=self.refill)
         self.engine = Engine(self.state)
 
@@ -135,34 +136,34 @@ class Partition:
 
     def commit(self) -> list[tuple[Row, Any | None]]:
         """Make all durable that was done."""
-        self.land()
-        self.take_off()
-        return self.land()
+        self.finish_commit()
+        self.begin_commit()
+        return self.finish_commit()
 
-    def take_off(self) -> None:
+    def begin_commit(self) -> None:
         """The batch is on its way to be durable; the next may begin meanwhile."""
-        assert self.flying is None
-        self.flying = list(self.state.writes())
+        assert self.in_flight is None
+        self.in_flight = list(self.state.writes())
 
-    def land(self) -> list[tuple[Row, Any | None]]:
+    def finish_commit(self) -> list[tuple[Row, Any | None]]:
         """What flies, if anything, is durable."""
-        landed, self.flying = self.flying, None
-        if landed is not None:
-            self.store.apply(landed)
-            self.state.settle(self.cache_bytes)
-        return landed or []
+        written, self.in_flight = self.in_flight, None
+        if written is not None:
+            self.store.apply(written)
+            self.state.committed(self.cache_bytes)
+        return written or []
 
     def would_be_durable(self) -> DictStore | BytesStore:
         """The rows as a commit would leave them; the partition itself is not touched."""
         state = self.state
-        changed = (state.book.dirty, state.changed_queues, state._changed_addresses)
-        if self.flying is None and not any(changed):
+        changed = (state.write_set.dirty, state.changed_queues, state._changed_addresses)
+        if self.in_flight is None and not any(changed):
             return self.store
-        state, flying = copy.deepcopy((state, self.flying))
-        store: DictStore | BytesStore = state.book.store  # type: ignore[assignment]
-        if flying is not None:
-            store.apply(flying)
-            state.settle(1 << 30)
+        state, in_flight = copy.deepcopy((state, self.in_flight))
+        store: DictStore | BytesStore = state.write_set.store  # type: ignore[assignment]
+        if in_flight is not None:
+            store.apply(in_flight)
+            state.committed(1 << 30)
         store.apply(state.writes())
         return store
 
@@ -220,8 +221,8 @@ def view_of_store(store: Store, name: str) -> dict[str, Any] | None:
     if row is None:
         return None
 
-    def table(kind: Kind, lane: Any = 0) -> list[tuple[Any, Any]]:
-        return store.scan(kind, name, lane, None, ALL)
+    def table(kind: Kind, part: Any = 0) -> list[tuple[Any, Any]]:
+        return store.scan(kind, name, part, None, ALL)
 
     consumers = [k for _, k in table(Kind.CONSUMER)]
     deliveries = [d for _, d in table(Kind.DELIVERY)]
@@ -232,17 +233,17 @@ def view_of_store(store: Store, name: str) -> dict[str, Any] | None:
         "settings": row.settings,
         "counts": dict(zip(_COUNTS, row.counts, strict=True)),
         "bytes": row.size_bytes,
-        "fragile": row.fragile,
+        "non_persistent": row.non_persistent,
         "paused": sorted(row.paused),
         "sequence": row.sequence,
-        "ready": [(m.id, m.sequence, m.attempts, m.handovers, m.is_hollow) for m in ready],
+        "ready": [(m.id, m.sequence, m.attempts, m.handovers, m.is_bodyless) for m in ready],
         "delivering": {
             k.name: [(d.number, d.message.id, d.xid) for d in own if d.consumer == k.name]
             for k in consumers
         },
         "orphans": [(d.number, d.consumer, d.xid) for d in deliveries if d.is_orphan],
         "scheduled": [
-            (time_of(key), m.sequence, m.id, m.attempts, m.is_hollow)
+            (time_of(key), m.sequence, m.id, m.attempts, m.is_bodyless)
             for key, m in table(Kind.SCHEDULED)
         ],
         "expiring": [time_of(key) for key, _ in table(Kind.EXPIRY)],
@@ -262,19 +263,19 @@ _COUNTS = ("ready", "delivering", "scheduled", *PAST)
 
 def messages_of(store: Store, name: str, kind: Kind) -> list[Message]:
     """The messages of a queue in one kind of table."""
-    lanes = range(limits.PRIORITIES) if kind is Kind.RING else [0]
-    rows = [value for lane in lanes for _, value in store.scan(kind, name, lane, None, ALL)]
+    levels = range(limits.PRIORITIES) if kind is Kind.RING else [0]
+    rows = [value for part in levels for _, value in store.scan(kind, name, part, None, ALL)]
     return [row.message for row in rows] if kind is Kind.DELIVERY else rows
 
 
-def hollow_in(store: Store) -> set[tuple[str, int]]:
+def bodyless_in(store: Store) -> set[tuple[str, int]]:
     """(queue, sequence number) of all messages without their bodies."""
     return {
         (name, m.sequence)
         for name in queue_names(store)
         for kind in (Kind.RING, Kind.SCHEDULED, Kind.DELIVERY)
         for m in messages_of(store, name, kind)
-        if m.is_hollow
+        if m.is_bodyless
     }
 
 
@@ -289,10 +290,10 @@ def view_of_model(model: Model, name: str) -> dict[str, Any] | None:
         "settings": q.own,
         "counts": {k: v for k, v in q.all_counts().items() if k != "messages"},
         "bytes": sum(m.size_bytes for m in q.everything()),
-        "fragile": len([m for m in q.everything() if not m.persistent]),
+        "non_persistent": len([m for m in q.everything() if not m.persistent]),
         "paused": sorted(q.paused),
         "sequence": q.sequences,
-        "ready": [(m.id, m.sequence, m.attempts, m.handovers, m.is_hollow) for m in ready],
+        "ready": [(m.id, m.sequence, m.attempts, m.handovers, m.is_bodyless) for m in ready],
         "delivering": {
             k.name: [
                 (h.number, h.message.id, h.xid)
@@ -303,7 +304,7 @@ def view_of_model(model: Model, name: str) -> dict[str, Any] | None:
         },
         "orphans": [(h.number, h.consumer, h.xid) for h in q.held if h.is_orphan],
         "scheduled": [
-            (due, m.sequence, m.id, m.attempts, m.is_hollow) for due, m in q.by_due_time()
+            (due, m.sequence, m.id, m.attempts, m.is_bodyless) for due, m in q.by_due_time()
         ],
         "expiring": sorted(m.expires_ms for m in waiting if m.expires_ms),
         "consumers": [

@@ -39,16 +39,16 @@ class Model(Operating):
     def miss(self, name: str) -> None:
         """All that the queue has without a body is gone (R82)."""
         q = self.queues[name]
-        for m in [m for m in q.waiting() if m.is_hollow]:
+        for m in [m for m in q.waiting() if m.is_bodyless]:
             self.lose(q, m)
         self.step_apart()
 
-    def crash(self, hollow: set[tuple[str, int]]) -> None:
-        """`hollow`: (queue, sequence number) of messages whose bodies are gone; nothing else is."""
+    def crash(self, bodyless: set[tuple[str, int]]) -> None:
+        """`bodyless`: (queue, sequence) of the messages whose bodies are lost."""
         for q in self.queues.values():
             for m in q.everything():
-                if (q.name, m.sequence) in hollow:
+                if (q.name, m.sequence) in bodyless:
                     assert not m.persistent
-                    m.is_hollow = True
-                    hollow.discard((q.name, m.sequence))
-        assert not hollow
+                    m.is_bodyless = True
+                    bodyless.discard((q.name, m.sequence))
+        assert not bodyless

@@ -41,14 +41,14 @@ class Artemis(Parts):
         self.leave_expired(q, m)
         highest = max(k.priority for k in q.consumers)
         orders = sorted(k.order for k in q.consumers if k.priority == highest)
-        last, _ = q.turns.get(highest, (0, 0))
+        last, _ = q.cursors.get(highest, (0, 0))
         after = [order for order in orders if order > last]
-        q.turns[highest] = ((after or orders)[0], q.spec.batch)
+        q.cursors[highest] = ((after or orders)[0], q.spec.batch)
 
     def begin_turns_anew(self, q: Queue) -> None:
         """C12: a consumer has come or gone."""
         if q.as_artemis:
-            q.turns = {}
+            q.cursors = {}
 
     def offer(self, q: Queue, m: Message) -> None:
         """A sent message passes those that nobody wanted; then who is next may be met."""

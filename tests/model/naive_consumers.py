@@ -7,7 +7,8 @@ from math import floor
 
 from ringfaust.core import commands as c
 from ringfaust.core import limits
-from ringfaust.core.model import AckMode, QueueSpec
+from ringfaust.core.model import AckMode
+from ringfaust.core.settings import QueueSpec
 from tests.model.naive_parts import Refuse, need
 from tests.model.naive_queue import Consumer, Held, Queue
 from tests.model.naive_selectors import BAD_SELECTORS
@@ -96,7 +97,7 @@ class Consuming(Sending):
         What it has settled in an undecided transaction waits for that alone (R81).
         """
         self.expire(q)
-        self.give_back(q, q.held_by(k.name), why)
+        self.requeue(q, q.held_by(k.name), why)
         for h in q.held:
             if h.consumer == k.name:
                 h.is_orphan = True
@@ -179,7 +180,7 @@ class Consuming(Sending):
         need(do.delay_ms is None or do.delay_ms >= 0)
         q, _, held = self.holding(do)
         self.expire(q)
-        self.give_back(q, [held], "release", do.delay_ms)
+        self.requeue(q, [held], "release", do.delay_ms)
         self.dispatch(q)
 
     def on_Reject(self, do: c.Reject) -> None:
@@ -193,7 +194,7 @@ class Consuming(Sending):
         q, k = self.attached(do.queue, do.consumer)
         k.seen_ms = self.now
         self.expire(q)
-        self.give_back(q, q.held_by(k.name), "recover")
+        self.requeue(q, q.held_by(k.name), "recover")
         self.dispatch(q)
 
     def on_Rollback(self, do: c.Rollback) -> None:
@@ -206,7 +207,7 @@ class Consuming(Sending):
             acked = [h for h in all_acked if h in held]
             self.expire(q)
             rest = [h for h in held if h not in acked]
-            self.give_back(q, acked + rest, "rollback", acked=acked)
+            self.requeue(q, acked + rest, "rollback", acked=acked)
             self.dispatch(q)
         for _, k in members:
             k.seen_ms = self.now
@@ -256,7 +257,7 @@ class Consuming(Sending):
 
     # --- coming back (R20 to R24, R40) ------------------------------------------------------------
 
-    def give_back(
+    def requeue(
         self,
         q: Queue,
         returning: list[Held],
@@ -277,7 +278,7 @@ class Consuming(Sending):
             delay = self.redelivery_delay(q.spec, m.attempts) if own_delay is None else own_delay
             if why in ("detach", "timeout"):
                 delay = 0
-            if m.is_hollow:
+            if m.is_bodyless:
                 self.lose(q, m)
             elif q.spec.max_attempts != -1 and m.attempts >= q.spec.max_attempts:
                 self.die(q, h, "undeliverable", "")

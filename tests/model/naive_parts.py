@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringfaust.core import commands as c
-from ringfaust.core.model import AckMode, AddressSpec, QueueSpec
+from ringfaust.core.model import AckMode
+from ringfaust.core.settings import AddressSpec, QueueSpec
 from ringfaust.errors import BadSetting
 from tests.model.naive_queue import Consumer, Held, Message, Queue
 
@@ -172,7 +173,7 @@ class Parts:
             self.hand_over(q, *able[0])
 
     def hand_over(self, q: Queue, m: Message, k: Consumer) -> None:
-        assert not m.is_hollow
+        assert not m.is_bodyless
         self.withdraw(q, m)
         m.attempts += 1
         m.handovers += 1

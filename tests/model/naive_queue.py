@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ringfaust.core.model import AckMode, QueueSpec
+from ringfaust.core.model import AckMode
+from ringfaust.core.settings import QueueSpec
 from tests.model.naive_selectors import selects
 
 PAST = (
@@ -29,7 +30,7 @@ class Message:
     size_bytes: int
     payload: Any
     persistent: bool = True
-    is_hollow: bool = False
+    is_bodyless: bool = False
     """A crash took its body (R82)."""
     place: Any = None
     """Position: (0, due time, sequence) for what came due, (1, sequence) for the plain."""
@@ -88,7 +89,7 @@ class Queue:
         self.consumers: list[Consumer] = []
         self.owners: dict[str, str] = {}
         """Message group → the consumer that has it."""
-        self.turns: dict[int, tuple[int, int]] = {}
+        self.cursors: dict[int, tuple[int, int]] = {}
         """By consumer priority: attach order of who got the last delivery, how many in a row."""
         self.ended: dict[str, dict[str, str]] = {}
         """By consumer that ever attached and message id: why its delivery is no more."""
@@ -184,7 +185,7 @@ class Queue:
             return None
         highest = max(k.priority for k in able)
         able = [k for k in able if k.priority == highest]
-        last, in_a_row = self.turns.get(highest, (0, 0))
+        last, in_a_row = self.cursors.get(highest, (0, 0))
         for k in able:
             if k.order == last and in_a_row < self.spec.batch:
                 return k
@@ -192,9 +193,9 @@ class Queue:
 
     def took(self, k: Consumer) -> None:
         """Every delivery moves the turn (R11)."""
-        last, in_a_row = self.turns.get(k.priority, (0, 0))
+        last, in_a_row = self.cursors.get(k.priority, (0, 0))
         goes_on = last == k.order and in_a_row < self.spec.batch
-        self.turns[k.priority] = (k.order, in_a_row + 1 if goes_on else 1)
+        self.cursors[k.priority] = (k.order, in_a_row + 1 if goes_on else 1)
 
     def all_counts(self) -> dict[str, int]:
         """The accounts (R100), `messages` too."""

@@ -135,7 +135,7 @@ class Sending(Artemis):
             if q is None and name in self.declared:
                 q = Queue(name, {}, self.spec(name, {}))
             if q is not None and not do.xid:
-                gone = [m for m in q.waiting() if m.is_hollow]
+                gone = [m for m in q.waiting() if m.is_bodyless]
                 more, more_bytes = 1 - len(gone), 1 - sum(m.size_bytes for m in gone)
                 is_blocked = q.spec.when_full == "block" and q.exceeds(more, more_bytes)
                 if is_blocked or "pulling" in q.paused:

@@ -73,7 +73,7 @@ class Deciding(Consuming):
         settled = [each for each in x.operations if not isinstance(each, c.Send)]
         for q in {id(q): q for q, _ in settled}.values():
             self.expire(q)
-            self.give_back(q, [h for other, h in settled if other is q], "xid")
+            self.requeue(q, [h for other, h in settled if other is q], "xid")
             self.dispatch(q)
             self.end_if_alone(q)
         self.facts.append(("decided", "", x.name, False))

@@ -18,10 +18,10 @@ from tests.model.harness import (
     Partition,
     address_in_model,
     address_in_store,
+    bodyless_in,
     by_queue,
     fact,
     first_thing_to_do,
-    hollow_in,
     queue_names,
     view_of_model,
     view_of_store,
@@ -122,19 +122,19 @@ class SideBySide(RuleBasedStateMachine):
         if kind == "applied":
             partition.commit()
         else:  # it is in the changelog alone
-            partition.land()
-            partition.take_off()
-            store.replay(partition.flying or [])
+            partition.finish_commit()
+            partition.begin_commit()
+            store.replay(partition.in_flight or [])
         if kind == "cold":
             store.lose_bodies()
-        hollow = hollow_in(store)
+        bodyless = bodyless_in(store)
         all_of_it = [(q.name, m) for q in self.model.queues.values() for m in q.everything()]
         if kind == "applied":
-            assert hollow == {(name, m.sequence) for name, m in all_of_it if m.is_hollow}
+            assert bodyless == {(name, m.sequence) for name, m in all_of_it if m.is_bodyless}
         if kind == "cold":
-            assert hollow == {(name, m.sequence) for name, m in all_of_it if not m.persistent}
+            assert bodyless == {(name, m.sequence) for name, m in all_of_it if not m.persistent}
         partition.start()
-        self.model.crash(hollow)
+        self.model.crash(bodyless)
         self.both(c.Start(), partition.state.now_ms)
 
     @invariant()

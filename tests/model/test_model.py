@@ -280,10 +280,10 @@ class Rules(SideBySide):
     @rule()
     def take_off_or_land(self) -> None:
         """Steps are done while the batch before them is being made durable."""
-        if self.partition.flying is None:
-            self.partition.take_off()
+        if self.partition.in_flight is None:
+            self.partition.begin_commit()
         else:
-            self.partition.land()
+            self.partition.finish_commit()
 
 
 class RulesInBytes(Rules):

@@ -59,8 +59,8 @@ def test_neither_batches_nor_memory_nor_looks_change_effects_or_state(
             other.engine.blocker(command)
         assert other.step(command, now).all_effects == expected
         if index in commits:
-            other.land()
-            other.take_off()
+            other.finish_commit()
+            other.begin_commit()
     other.commit()
     assert rows_of(other) == rows_of(plain)
 
@@ -112,7 +112,7 @@ def test_a_cold_crash_loses_only_what_was_not_persistent_and_hands_out_no_more(
                 lives[one.queue] += 1
             elif isinstance(one, e.Dispatched):
                 assert (one.queue, life, one.delivery.message.sequence) not in gone
-                assert not one.delivery.message.is_hollow
+                assert not one.delivery.message.is_bodyless
             elif isinstance(one, e.Lost):
                 assert not one.message.persistent
                 gone.add((one.queue, life, one.message.sequence))

@@ -60,7 +60,7 @@ class Rig:
     def take(self, *records: Record) -> None:
         self.road.take(records, self.now_ms)
         self.store.apply(self.road.writes().store)
-        self.road.state.settle(1 << 20)
+        self.road.state.committed(1 << 20)
 
     def go_on(self, topic: str) -> None:
         """As the host does: go back to the position, and read on."""

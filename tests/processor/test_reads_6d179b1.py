@@ -126,7 +126,7 @@ def test_the_rings_are_the_same_and_continue_the_same(source: str, tmp_path: Pat
             play(processor, batch)
             found += [[number, *record] for record in comparable(processor.outputs())]
             store.apply(processor.writes().store)
-            processor.state.settle(1 << 24)
+            processor.state.committed(1 << 24)
     assert [line for line in found if line[0] == 0] == [line for line in expected if line[0] == 0]
     assert found == expected
 

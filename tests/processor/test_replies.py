@@ -54,8 +54,8 @@ class Bench:
         self.out = self.road.outputs()
         writes = self.road.writes()
         self.store.apply(writes.store)
-        self.road.state.settle(1 << 20)
-        self.is_fragile = writes.store is not writes.changelog
+        self.road.state.committed(1 << 20)
+        self.has_non_persistent = writes.store is not writes.changelog
         found = self.out.get((Role.REPLIES, None), [])
         return [
             {"key": (key or b"").decode(), **json.loads(value or b"")} for key, value, _ in found
@@ -117,10 +117,10 @@ def test_a_start_rolls_back_what_is_not_prepared(bench: Bench) -> None:
 
 def test_the_changelog_differs_only_where_a_message_is_not_persistent(bench: Bench) -> None:
     bench.send("q", "a")
-    assert not bench.is_fragile
+    assert not bench.has_non_persistent
     bench.send("q", "b", ringfaust_delivery_mode="non_persistent")
-    assert bench.is_fragile
+    assert bench.has_non_persistent
     bench.say("purge", queue="q")
-    assert not bench.is_fragile
+    assert not bench.has_non_persistent
     bench.send("q", "c")
-    assert not bench.is_fragile
+    assert not bench.has_non_persistent

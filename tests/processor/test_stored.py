@@ -28,8 +28,8 @@ WHOLE = Message(
     "id-ü", 7, plain_position(7), 9, 1, 2, 3, "group", 1, 2, ("me", "you"), 99,
     Payload(b"key", b"the body", (("theirs", b"1"), ("null", None)), "in/0/7"),  # type: ignore[arg-type]
 )  # fmt: skip
-FRAGILE = WHOLE._replace(persistent=False, priority=0)
-HOLLOW = FRAGILE._replace(payload=Payload(None, None, (), "in/0/7"), is_hollow=True)
+NON_PERSISTENT = WHOLE._replace(persistent=False, priority=0)
+BODYLESS = NON_PERSISTENT._replace(payload=Payload(None, None, (), "in/0/7"), is_bodyless=True)
 BARE = WHOLE._replace(payload=Payload(None, b"", (), ""), holders=(), group="")
 CONSUMER = Consumer("me", 1, 5, -1, AckMode.CLIENT, "s", True, 9, "a = 1", 77)
 QUEUE = QueueRow(
@@ -43,31 +43,31 @@ def delivery(message: Message, **fields: Any) -> Delivery:
 
 ROWS: list[tuple[Row, Any]] = [
     *(((kind, "q", 3, 7), message) for kind in (Kind.RING, Kind.SCHEDULED)
-      for message in (WHOLE, FRAGILE, HOLLOW, BARE)),
+      for message in (WHOLE, NON_PERSISTENT, BODYLESS, BARE)),
     ((Kind.DELIVERY, "q", 0, 5), delivery(WHOLE)),
-    ((Kind.DELIVERY, "q", 0, 5), delivery(FRAGILE, xid="an xid of ü")),
-    ((Kind.DELIVERY, "q", 0, 5), delivery(HOLLOW, xid="x" * 249, is_orphan=True)),
+    ((Kind.DELIVERY, "q", 0, 5), delivery(NON_PERSISTENT, xid="an xid of ü")),
+    ((Kind.DELIVERY, "q", 0, 5), delivery(BODYLESS, xid="x" * 249, is_orphan=True)),
     ((Kind.CONSUMER, "q", 0, 1), CONSUMER),
-    ((Kind.QUEUE, "", 0, "q"), QUEUE._replace(size_bytes=2**40, fragile=3)),
+    ((Kind.QUEUE, "", 0, "q"), QUEUE._replace(size_bytes=2**40, non_persistent=3)),
     ((Kind.ADDRESS, "", 0, "prices"), AddressRow({"retroactive_count": 2}, ("prices::a",), 3, 5)),
     ((Kind.RETAINED, "prices", 0, 2**63), WHOLE._replace(sequence=0, position=0)),
     ((Kind.XID, "", 0, 3), XidRow("an xid", True, 7)),
     ((Kind.OPERATION, "", 3, 1), Operation("q-ü", None, 42)),
-    ((Kind.OPERATION, "", 3, 2), Operation("prices", FRAGILE._replace(sequence=0), 0)),
+    ((Kind.OPERATION, "", 3, 2), Operation("prices", NON_PERSISTENT._replace(sequence=0), 0)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("row", "value"), ROWS)
 def test_a_row_comes_back(row: Row, value: Any) -> None:
-    kind, queue, lane, key = row
-    raw_key, prefix = write_key(row), table_prefix(kind, queue, lane)
+    kind, queue, part, key = row
+    raw_key, prefix = write_key(row), table_prefix(kind, queue, part)
     assert raw_key.startswith(prefix)
     assert read_tail(kind, raw_key[len(prefix) :]) == key
     assert read_value(kind, write_value(kind, value)) == value
 
 
 def test_the_operations_of_a_transaction_stand_in_their_order() -> None:
-    rows = [(Kind.OPERATION, "", lane, key) for lane in (1, 2, 300) for key in (1, 2, 300)]
+    rows = [(Kind.OPERATION, "", part, key) for part in (1, 2, 300) for key in (1, 2, 300)]
     assert sorted(rows, key=write_key) == rows
     first = table_prefix(Kind.OPERATION, "", 1)
     assert [write_key(row).startswith(first) for row in rows] == [True] * 3 + [False] * 6
@@ -82,14 +82,14 @@ def test_rows_of_before_are_read() -> None:
 @pytest.mark.parametrize("kind", [Kind.RING, Kind.SCHEDULED])
 def test_the_changelog_lacks_the_body_of_what_is_not_persistent(kind: Kind) -> None:
     key = write_key((kind, "q", 3, 7))
-    for message, told in ((WHOLE, WHOLE), (FRAGILE, HOLLOW), (HOLLOW, HOLLOW)):
+    for message, told in ((WHOLE, WHOLE), (NON_PERSISTENT, BODYLESS), (BODYLESS, BODYLESS)):
         assert read_value(kind, without_body(key, write_value(kind, message))) == told
 
 
 def test_so_do_deliveries() -> None:
     key = write_key((Kind.DELIVERY, "q", 0, 5))
     for fields in ({}, {"xid": "x"}, {"xid": "x", "is_orphan": True}):
-        for message, told in ((WHOLE, WHOLE), (FRAGILE, HOLLOW)):
+        for message, told in ((WHOLE, WHOLE), (NON_PERSISTENT, BODYLESS)):
             raw = write_value(Kind.DELIVERY, delivery(message, **fields))
             found = read_value(Kind.DELIVERY, without_body(key, raw))
             assert found == delivery(told, **fields)
@@ -97,7 +97,7 @@ def test_so_do_deliveries() -> None:
 
 def test_all_else_stays_whole() -> None:
     for kind in (Kind.RETAINED, Kind.OPERATION):
-        value = write_message(FRAGILE)
+        value = write_message(NON_PERSISTENT)
         assert without_body(write_key((kind, "q", 1, 1)), value) == value
     assert without_bodies([(b"\x04q\0\0", None), (b"\0positions", b"{}")]) == [
         (b"\x04q\0\0", None), (b"\0positions", b"{}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ringfaust.core.model import QueueSpec
+from ringfaust.core.settings import QueueSpec
 from tests.sim.plan import SELECTORS
 
 WINDOW = "@window"

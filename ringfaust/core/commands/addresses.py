@@ -119,9 +119,9 @@ class Addresses:
         self._operator.delete_queue(delete)
         self._leave(delete.queue)
 
-    def end_left_alone(self) -> None:
+    def auto_delete(self) -> None:
         """Queues that are not durable end with their last consumer (R70)."""
-        queues, self._consumers.left_alone = self._consumers.left_alone, []
+        queues, self._consumers.to_auto_delete = self._consumers.to_auto_delete, []
         for queue in dict.fromkeys(queues):
             if self._state.queues.get(queue.name) is queue:
                 self._operator.delete(queue)

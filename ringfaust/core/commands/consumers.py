@@ -28,7 +28,7 @@ class Consumers:
     def __init__(self, ring: Transitions) -> None:
         self._ring = ring
         self._state = ring.state
-        self.left_alone: list[Queue] = []
+        self.to_auto_delete: list[Queue] = []
         """Queues that end with their last consumer, which has left in this step (R70)."""
 
     # --- joining and leaving ---------------------------------------------------------------------
@@ -58,7 +58,7 @@ class Consumers:
 
     def _join(self, queue: Queue, consumer: Consumer) -> None:
         queue.add_consumer(consumer)
-        queue.ledger.arrive(consumer.name)
+        queue.history.arrive(consumer.name)
         if consumer.session:
             self._state.session(consumer.session).put_new((queue.name, consumer.name), True)
         if deadline := self.deadline(queue, consumer):
@@ -113,21 +113,21 @@ class Consumers:
 
     def part(self, queue: Queue, consumer: Consumer, *, timeout: bool) -> None:
         """A consumer leaves; what it held returns; backups take over; then dispatch."""
-        self._ring.give_back(queue, queue.held_by(consumer), delayed=False, clean=not timeout)
+        self._ring.requeue(queue, queue.held_by(consumer), delayed=False, clean=not timeout)
         queue.orphan(consumer)
         queue.drop_consumer(consumer)
-        queue.ledger.depart(consumer.name)
+        queue.history.depart(consumer.name)
         if consumer.session:
             self._state.session(consumer.session).delete((queue.name, consumer.name))
         self._ring.out.append(e.Detached(queue.name, consumer.name, timeout))
         self.promote(queue)
         self._ring.dispatch(queue)
-        self.leave_alone(queue)
+        self.check_auto_delete(queue)
 
-    def leave_alone(self, queue: Queue) -> None:
+    def check_auto_delete(self, queue: Queue) -> None:
         """If it is not durable and nobody is left, it ends with this step (R70)."""
         if not (queue.spec.durable or queue.consumers or queue.orphans):
-            self.left_alone.append(queue)
+            self.to_auto_delete.append(queue)
 
     def promote(self, queue: Queue) -> None:
         """Backups become active, in attach order, while there is a place (R11)."""
@@ -206,7 +206,7 @@ class Consumers:
         if release.delay_ms is not None and not 0 <= release.delay_ms <= limits.TIME_MS:
             raise bad(release.message, f"delay_ms must be 0 or more, not {release.delay_ms}")
         queue, delivery = self.settled(release)
-        self._ring.give_back(queue, [delivery], delayed=True, delay_ms=release.delay_ms, alone=True)
+        self._ring.requeue(queue, [delivery], delayed=True, delay_ms=release.delay_ms, alone=True)
         self._ring.dispatch(queue)
 
     def reject(self, reject: c.Reject) -> None:
@@ -229,7 +229,7 @@ class Consumers:
                     if queue.expiring:
                         self._ring.expire(queue)
                     return queue, delivery
-        reason = queue.ledger.judge(settle.consumer, settle.message)
+        reason = queue.history.classify(settle.consumer, settle.message)
         if numbers and settle.delivery in (0, *numbers) or _is_orphaned(queue, settle):
             reason = Refusal.STALE_DELIVERY  # settled in an undecided transaction
         raise Refused(reason, settle.message, _NO_DELIVERY[reason])
@@ -240,7 +240,7 @@ class Consumers:
         """R20: it stays, and gives all it holds back."""
         queue, consumer = self._find(recover)
         self._alive(queue, consumer)
-        self._ring.give_back(queue, queue.held_by(consumer), delayed=True)
+        self._ring.requeue(queue, queue.held_by(consumer), delayed=True)
         self._ring.dispatch(queue)
 
     def rollback(self, rollback: c.Rollback) -> None:
@@ -262,7 +262,7 @@ class Consumers:
         rest = [each for number, each in held.items() if number not in acked]
         for queue in queues:
             returning = [delivery for where, delivery in first + rest if where is queue]
-            self._ring.give_back(queue, returning, delayed=True, acked=acked)
+            self._ring.requeue(queue, returning, delayed=True, acked=acked)
             self._ring.dispatch(queue)
 
     def _companions(self, queue: Queue, consumer: Consumer) -> Iterable[tuple[Queue, Consumer]]:

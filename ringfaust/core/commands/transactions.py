@@ -76,7 +76,7 @@ class Transactions:
                 self._sent(operation.queue, operation.message, operation.number)
             else:
                 self._acked(operation, row.name)
-                self._addresses.end_left_alone()
+                self._addresses.auto_delete()
         self._ring.out.append(e.Decided("", row.name, True))
 
     def rollback(self, rollback: c.RollbackXid) -> None:
@@ -157,7 +157,7 @@ class Transactions:
         self._ring.expire(queue)
         self._ring.acked(queue, delivery)
         self._ring.dispatch(queue)
-        self._consumers.leave_alone(queue)
+        self._consumers.check_auto_delete(queue)
 
     def _undo(self, number: int, row: XidRow) -> None:
         by_queue: dict[str, list[int]] = {}
@@ -168,7 +168,7 @@ class Transactions:
             queue = self._ring.queue(name)
             self._state.use(queue)
             returning: list[Delivery] = [queue.deliveries.get(each) for each in numbers]  # type: ignore[misc]
-            self._ring.give_back(queue, returning, delayed=True, acked=numbers)
+            self._ring.requeue(queue, returning, delayed=True, acked=numbers)
             self._ring.dispatch(queue)
-            self._consumers.leave_alone(queue)
+            self._consumers.check_auto_delete(queue)
         self._ring.out.append(e.Decided("", row.name, False))

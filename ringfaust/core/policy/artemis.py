@@ -39,7 +39,7 @@ def sorted_position(queue: Queue, message: Message) -> int:
     return before - _number(before) + number
 
 
-def turn_position(turn: int, message: Message) -> int:
+def rank_position(turn: int, message: Message) -> int:
     """While it waits to be redelivered: its turn among those that came back with it."""
     return turn << _BITS | _number(message.position)
 

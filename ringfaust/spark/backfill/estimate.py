@@ -113,7 +113,7 @@ class _Ring:
 
     def _commit(self) -> None:
         self._durable.apply(encode_writes(self._state.writes()))
-        self._state.settle(_CACHE_BYTES)
+        self._state.committed(_CACHE_BYTES)
 
     def told(self) -> QueueEstimate:
         """What became of them."""

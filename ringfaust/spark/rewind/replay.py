@@ -151,11 +151,11 @@ class Replay:
                 returning = []
                 continue
             if returning:
-                self._give_back(returning)
+                self._requeue(returning)
                 returning = []
             self._one(line, lines[index:])
         if returning:
-            self._give_back(returning)
+            self._requeue(returning)
 
     def _one(self, line: Line, following: Sequence[Line]) -> None:
         """What a line tells that no other line of the step does."""
@@ -235,7 +235,7 @@ class Replay:
         about = (_NAME, held.consumer, held.message.id, held.number)
         self._send_command(c.Ack(*about) if line.event == "acked" else c.Reject(*about))
 
-    def _give_back(self, lines: Sequence[Line]) -> None:
+    def _requeue(self, lines: Sequence[Line]) -> None:
         """A returning set: newest first, and nothing is dispatched until all are placed (R21)."""
         ended = [(held, line) for line in lines if (held := self._close_slot(line))]
         newest_first = sorted(ended, key=lambda each: each[0].message.position, reverse=True)
@@ -251,7 +251,7 @@ class Replay:
         assert line.consumer
         with self._without_dispatch():
             if line.timeout:
-                self._give_back(returning)
+                self._requeue(returning)
             else:
                 for each in returning:
                     self._close_slot(each)

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from ringfaust.core.catalog import Catalog, Fields
-from ringfaust.core.model import QueueSpec
+from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSetting
 from ringfaust.spark.lines import is_refusal
 from ringfaust.spark.rewind.messages import GONE

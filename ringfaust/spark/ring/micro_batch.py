@@ -116,7 +116,7 @@ class Turn:
 
     def _write(self) -> None:
         self._leaves.apply(self._road.writes().store)
-        self._road.state.settle(self._plan.cache_bytes)
+        self._road.state.committed(self._plan.cache_bytes)
 
     def _start(self) -> None:
         """The first turn after the job was started anew does what a worker does on opening."""

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ringfaust.core import limits
-from ringfaust.core.model import FIELD_NAMES, AckMode, Counts
+from ringfaust.core.model import AckMode, Counts
+from ringfaust.core.settings import FIELD_NAMES
 from ringfaust.protocol.control import MaybeName, MessageId, Name
 from ringfaust.protocol.routes import is_scalar
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ringfaust.config.documents import FILE_BYTES, StrictLoader, shown
 from ringfaust.core.address import address_of
-from ringfaust.core.model import FIELD_NAMES, QueueSpec
+from ringfaust.core.settings import FIELD_NAMES, QueueSpec
 from ringfaust.errors import BadSetting, RingfaustError
 from ringfaust.testing.scenario.grammar import LONGEST_MS, STEPS, Expect, Scenario, Step
 
