@@ -25,7 +25,7 @@ def test_a_rule_has_its_place_and_its_scenario(number: str) -> None:
 
 def test_places_are_named() -> None:
     assert "Transitions.enter" in RULES["R2"].places["core/transitions.py"], "a method's docstring"
-    assert "QueueSpec.ring_size" in RULES["R1"].places["core/model.py"], "a field's docstring"
+    assert "QueueSpec.ring_size" in RULES["R1"].places["core/settings.py"], "a field's docstring"
     assert "Transitions.requeue" in RULES["R21"].places["core/transitions.py"], "within a range"
 
 
