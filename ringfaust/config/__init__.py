@@ -1,4 +1,6 @@
-"""Configuration: `queues.yaml` says what the queues are, `worker.yaml` what one process needs."""
+"""Configuration: `queues.yaml` defines the queues, `worker.yaml` configures one process."""
+
+from __future__ import annotations
 
 from ringfaust.config.documents import ConfigError, Fault
 from ringfaust.config.load import load, load_queues, load_worker

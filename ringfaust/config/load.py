@@ -1,4 +1,4 @@
-"""Read both files and check that they go together."""
+"""Load `queues.yaml` and `worker.yaml`, and check them against each other."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ringfaust.protocol.records import Role
 
 
 def load_queues(path: Path) -> QueuesConfig:
-    """Read a `queues.yaml`.
+    """Load a `queues.yaml`.
 
     Raises:
-        ConfigError: it cannot be used; all faults are told, with their lines.
+        ConfigError: the file is not valid; it lists every mistake with its line.
     """
     return read(path).model(QueuesConfig)
 
 
 def load_worker(path: Path | None = None, **overrides: object) -> WorkerConfig:
-    """Read a `worker.yaml`; without one, everything is at its default.
+    """Load a `worker.yaml`. Without a path, every setting has its default.
 
     Args:
-        path: the file; one that is given has to be there.
-        overrides: settings of the command line, which win over the file; None: not given.
+        path: the file, which must exist.
+        overrides: settings from the command line, which override the file. None means not given.
 
     Raises:
-        ConfigError: it cannot be used; all faults are told, with their lines.
+        ConfigError: the file is not valid; it lists every mistake with its line.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     alone = check(WorkerConfig, given, "command line")
@@ -38,20 +38,19 @@ def load_worker(path: Path | None = None, **overrides: object) -> WorkerConfig:
 
 
 def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig, QueuesConfig]:
-    """Read both files and see that they go together.
+    """Load both files and check them against each other.
 
     Args:
-        folder: has `queues.yaml` and, unless all of it is at its default, `worker.yaml`; without
-            it the shipped ones.
+        folder: contains `queues.yaml` and optionally `worker.yaml`. None: the shipped folder.
         overrides: as for `load_worker`.
 
     Raises:
-        ConfigError: they cannot be used.
+        ConfigError: a file is not valid, or the two contradict each other.
     """
     folder = folder or shipped("config")
     queues_path, worker_path = folder / "queues.yaml", folder / "worker.yaml"
     if not folder.is_dir():
-        raise ConfigError(folder, [Fault("", "is no folder; it should hold queues.yaml")])
+        raise ConfigError(folder, [Fault("", "not a folder; it should contain queues.yaml")])
     queues = load_queues(queues_path)
     worker = load_worker(worker_path if worker_path.exists() else None, **overrides)
     faults = [*_own_topics(worker, queues), *_split_queues(worker, queues)]
@@ -61,24 +60,25 @@ def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig,
 
 
 def _own_topics(worker: WorkerConfig, queues: QueuesConfig) -> Iterator[Fault]:
-    """Routes that would feed the application its own output (R42)."""
+    """Yield a fault for each route that would feed the application its own output (R42)."""
     ours = {worker.topic(role) for role in Role}
     for index, route in enumerate(queues.routes):
         if route.topic in ours:
             yield Fault(
                 f"routes.{index}.topic",
-                f"{route.topic} is a topic of this application's own, which would feed itself: "
-                "read it with another application, or name yours otherwise in worker.yaml",
+                f"{route.topic} is one of this application's own topics, so the application would "
+                "feed itself: read it with another application, or choose another `application` "
+                "in worker.yaml",
             )
 
 
 def _split_queues(worker: WorkerConfig, queues: QueuesConfig) -> Iterator[Fault]:
-    """Pairs of routes that could put one queue's records into two partitions."""
+    """Yield a fault for each pair of routes that could split a queue over two partitions."""
     for (_, one), (index, other) in combinations(enumerate(queues.routes), 2):
         if conflict(one, other, worker.partitions):
             yield Fault(
                 f"routes.{index}.hop",
                 f"{one.topic} ({one.queue}) and {other.topic} ({other.queue}) can name the same "
-                "queue, but would put it into different partitions: give both hop: always, or "
-                "their queues different names",
+                "queue but would send its records to different partitions: set hop: always on "
+                "both, or give their queues different names",
             )

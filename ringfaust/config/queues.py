@@ -1,6 +1,6 @@
-"""`queues.yaml`: which queues there are, what they are set to, and what feeds them.
+"""`queues.yaml`: the queues, their settings, and the topics that feed them.
 
-It must be the same on all workers of an application, because any of them may own any queue.
+All workers of an application need the same file, because any worker may own any queue.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ringfaust.protocol.routes import Route
 
 def _pattern(name: str) -> str:
     if not name or len(name) > limits.NAME_CHARS or "\0" in name:
-        raise refuse(f"a queue's name has from 1 to {limits.NAME_CHARS} characters, none NUL")
+        raise refuse(f"a queue's name has 1 to {limits.NAME_CHARS} characters and no NUL")
     for word in name.split("."):
         if len(word) > 1 and ("*" in word or "#" in word):
             raise refuse(
-                f"{shown(word)}: * and # each stand for whole words between dots, such as "
-                "departures.*"
+                f"{shown(word)} mixes a wildcard with text: * and # match whole words between "
+                "dots, as in departures.*"
             )
     if SEPARATOR in name:
         raise refuse(
-            f"{shown(name)} is the queue of an address: declare it as addresses."
+            f"{shown(name)} is a queue of an address: declare it as addresses."
             f"{name.replace(SEPARATOR, '.subscriptions.', 1)}"
         )
     return name
@@ -38,7 +38,10 @@ def _pattern(name: str) -> str:
 
 def _subscription(name: str) -> str:
     if not name or SEPARATOR in name or {"*", "#"} & set(name.split(".")):
-        raise refuse(f"{shown(name)} cannot name a queue of an address: patterns and :: are none")
+        raise refuse(
+            f"{shown(name)} is not a valid name for a subscription: it must not be empty, contain "
+            ":: or be a pattern"
+        )
     return _pattern(name)
 
 
@@ -46,60 +49,62 @@ def _queue_fields(fields: dict[str, object]) -> dict[str, object]:
     compat = {"compat": "artemis"} if fields.get("compat") == "artemis" else {}
     for name, value in fields.items():
         if name not in FIELD_NAMES:
-            raise refuse(f"there is no such setting; {suggestion(name, FIELD_NAMES)}", name)
+            raise refuse(f"unknown setting; {suggestion(name, FIELD_NAMES)}", name)
         try:
             QueueSpec().with_fields({name: value, **compat})
         except BadSetting as error:
-            raise refuse(f"is {shown(value)}: {error.advice}", name) from None
+            raise refuse(f"{shown(value)} is not allowed: {error.advice}", name) from None
     return fields
 
 
-def _nothing_is_empty(value: object) -> object:
-    """In YAML `orders:` with nothing behind it is null; it means an entry without fields."""
+def _null_is_empty(value: object) -> object:
+    """Read null, which YAML makes of a bare `orders:`, as an entry without fields."""
     return {} if value is None else value
 
 
 _Pattern = Annotated[str, AfterValidator(_pattern)]
 _Fields = Annotated[
-    dict[str, object], BeforeValidator(_nothing_is_empty), AfterValidator(_queue_fields)
+    dict[str, object], BeforeValidator(_null_is_empty), AfterValidator(_queue_fields)
 ]
-_Table = Annotated[dict[_Pattern, _Fields], BeforeValidator(_nothing_is_empty)]
+_Table = Annotated[dict[_Pattern, _Fields], BeforeValidator(_null_is_empty)]
 _Subscriptions = Annotated[
-    dict[Annotated[str, AfterValidator(_subscription)], _Fields], BeforeValidator(_nothing_is_empty)
+    dict[Annotated[str, AfterValidator(_subscription)], _Fields], BeforeValidator(_null_is_empty)
 ]
 
 
 class AddressConfig(ConfigModel):
-    """One of `addresses`: what is sent to it is copied to each of its queues (R70)."""
+    """One of `addresses`. A message sent to it is copied to each of its queues (R70)."""
 
     routing: Literal["multicast", "anycast"] = "multicast"
     compat: Literal["default", "artemis"] = "default"
     retroactive_count: Annotated[int, Field(ge=0, le=limits.RETAINED)] = 0
-    """How many messages it keeps for queues that are made later (R71)."""
+    """How many messages it keeps for queues that are created later (R71)."""
     subscriptions: _Subscriptions = {}
-    """Its queues that are there from the beginning: fields by name."""
+    """Its predeclared queues: fields by name."""
 
     @model_validator(mode="after")
     def _anycast_has_one(self) -> Self:
         if self.routing == "anycast" and len(self.subscriptions) > 1:
-            raise refuse("an anycast address has one queue; multicast has many", "subscriptions")
+            raise refuse(
+                "an anycast address has one queue; use multicast for several", "subscriptions"
+            )
         return self
 
 
-_Address = Annotated[AddressConfig, BeforeValidator(_nothing_is_empty)]
-_Addresses = Annotated[dict[_Pattern, _Address], BeforeValidator(_nothing_is_empty)]
+_Address = Annotated[AddressConfig, BeforeValidator(_null_is_empty)]
+_Addresses = Annotated[dict[_Pattern, _Address], BeforeValidator(_null_is_empty)]
 
 
 class QueuesConfig(ConfigModel):
-    """`queues.yaml`: which queues there are, what they are set to, and what feeds them."""
+    """`queues.yaml`: the queues, their settings, and the topics that feed them."""
 
     routes: Annotated[tuple[RouteConfig, ...], Field(strict=False)] = ()
     queues: _Table = {}
-    """Fields by queue name; a pattern declares all queues that match."""
+    """Fields by queue name. A pattern declares every queue that matches."""
     addresses: _Addresses = {}
-    """What can be sent to beside queues, by name; a pattern declares all that match."""
+    """Addresses by name. A pattern declares every address that matches."""
     settings: _Table = {}
-    """Fields by pattern for queues that are declared elsewhere (R72)."""
+    """Fields by pattern, for queues that are declared elsewhere (R72)."""
 
     @model_validator(mode="after")
     def _one_route_for_a_topic(self) -> Self:
@@ -107,8 +112,8 @@ class QueuesConfig(ConfigModel):
         for index, route in enumerate(self.routes):
             if route.topic in seen:
                 raise refuse(
-                    f"topic {route.topic!r} stands in two routes, but a record goes to one queue: "
-                    "keep one of them",
+                    f"topic {route.topic!r} has two routes, but a record goes to one queue: "
+                    "remove one of them",
                     "routes",
                     index,
                     "topic",
@@ -120,7 +125,9 @@ class QueuesConfig(ConfigModel):
     def _names_differ(self) -> Self:
         for name in self.queues:
             if name in self.addresses:
-                raise refuse("is an address too, and a send could mean either", "queues", name)
+                raise refuse(
+                    "is also an address, so a send would be ambiguous: rename one", "queues", name
+                )
         return self
 
     @model_validator(mode="after")
@@ -129,8 +136,8 @@ class QueuesConfig(ConfigModel):
             for name in given.subscriptions:
                 if len(queue_name(address, name)) > limits.NAME_CHARS:
                     raise refuse(
-                        f"{shown(queue_name(address, name))} is too long: a queue's name, with its "
-                        f"address and ::, has at most {limits.NAME_CHARS} characters",
+                        f"{shown(queue_name(address, name))} is too long: a queue's name, with "
+                        f"its address and ::, has at most {limits.NAME_CHARS} characters",
                         "addresses",
                         address,
                         "subscriptions",
@@ -143,10 +150,9 @@ class QueuesConfig(ConfigModel):
         declared = [*self.queues, *self.addresses]
         for index, route in enumerate(self.routes):
             if not any(route.may_lead_to(pattern) for pattern in declared):
-                known = suggestion(route.queue, declared) if declared else "there are none"
+                known = suggestion(route.queue, declared) if declared else "both are empty"
                 raise refuse(
-                    f"is {shown(route.queue)}, but no entry of `queues` or `addresses` declares "
-                    f"that; {known}",
+                    f"{shown(route.queue)} is not declared in `queues` or `addresses`; {known}",
                     "routes",
                     index,
                     "queue",
@@ -154,20 +160,20 @@ class QueuesConfig(ConfigModel):
         return self
 
     def split_routes(self, partitions: int) -> tuple[list[Route], list[Route]]:
-        """Those whose records are at home already, and those whose records take the hop.
+        """Return the routes that workers read directly, and those whose records take the hop.
 
         Args:
-            partitions: of the application's topics.
+            partitions: number of partitions of the application's topics.
         """
         direct: list[Route] = []
-        hopping: list[Route] = []
+        repartitioned: list[Route] = []
         for route in self.routes:
-            ours = hopping if route.needs_hop(partitions) else direct
-            ours.append(Route(route.topic, route.queue))
-        return direct, hopping
+            group = repartitioned if route.needs_hop(partitions) else direct
+            group.append(Route(route.topic, route.queue))
+        return direct, repartitioned
 
     def catalog(self) -> Catalog:
-        """The declared queues and addresses and their settings, as the engine asks for them."""
+        """Return the declared queues and addresses with their settings, for the engine."""
         return Catalog(
             self.queues,
             self.settings,

@@ -1,7 +1,7 @@
-"""Routes: which queue a producer's record goes to, and whether it can go there directly.
+"""Routes: which queue a producer's record goes to, and whether it needs the hop topic.
 
-A queue lives whole in one partition. What is decided here is whether the producer's own
-partitioning keeps it so; reading a template against a record is the wire's (`wire/route.py`).
+A queue lives in one partition. This module decides whether the producer's own partitioning already
+keeps a queue in one partition. `protocol.routes` applies a template to a record.
 """
 
 from __future__ import annotations
@@ -23,52 +23,53 @@ _PLACEHOLDERS = ("{topic}", "{key}", "{header:NAME}")
 def _topic_name(name: str) -> str:
     if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
         raise refuse(
-            f"{shown(name)} cannot be a topic's name: Kafka allows letters, digits and . _ -, "
-            "up to 249 of them"
+            f"{shown(name)} is not a valid topic name: Kafka allows up to 249 letters, digits and "
+            ". _ -"
         )
     return name
 
 
 class RouteConfig(ConfigModel):
-    """Which queue the records of a producer's topic go to."""
+    """One of `routes`: which queue the records of a producer's topic go to."""
 
     topic: Annotated[str, AfterValidator(_topic_name)]
     queue: str
     """Template of the queue's name: text, `{topic}`, `{key}`, `{header:NAME}`."""
     hop: Literal["auto", "always", "never"] = "auto"
-    """Whether records first go through the internal topic that is partitioned by queue."""
+    """Whether records first go through the hop topic, which is partitioned by queue."""
 
     @field_validator("queue")
     @classmethod
     def _template(cls, template: str) -> str:
         if not template:
-            raise refuse("is empty, but has to name a queue")
+            raise refuse("is empty but must name a queue")
         for name in _PLACEHOLDER.findall(template):
             if name not in ("topic", "key") and not re.fullmatch("header:.+", name):
                 known = suggestion(f"{{{name}}}", _PLACEHOLDERS)
-                raise refuse(f"{shown(f'{{{name}}}')} stands for nothing; {known}")
+                raise refuse(f"{shown(f'{{{name}}}')} is not a placeholder; {known}")
         if set("{}\0") & set(_PLACEHOLDER.sub("", template)):
-            raise refuse(f"{shown(template)} has a brace without its other half, or a NUL")
+            raise refuse(f"{shown(template)} contains an unmatched brace or a NUL")
         return template
 
     def needs_hop(self, partitions: int) -> bool:
-        """Would the topic's own partitioning spread a queue over several partitions?
+        """Return whether the topic's own partitioning would split a queue over partitions.
 
-        `auto` takes no hop where a queue's name holds the key and nothing else that varies, for
-        then all records of a queue have one key, and so one partition already. Of several things
-        that vary two different records could make one name.
+        With `auto`, records skip the hop if the key is the only varying part of the queue's name:
+        all records of a queue then have the same key, and so the same partition. If several parts
+        vary, records with different keys can produce the same name.
 
         Args:
-            partitions: of the application's topics, and so of each topic that is read directly.
+            partitions: number of partitions of the application's topics, and of each topic that is
+                read directly.
         """
         if self.hop != "auto":
             return self.hop == "always"
         return partitions > 1 and set(_PLACEHOLDER.findall(self.name_template)) != {"key"}
 
     def may_lead_to(self, pattern: str) -> bool:
-        """Could a record of this route name a queue that the pattern declares?
+        """Return whether a record of this route could name a queue that the pattern declares.
 
-        Where the name varies, only the whole words in front of that are compared.
+        If the name varies, this compares only the whole words before the first placeholder.
         """
         first = _PLACEHOLDER.search(self.name_template)
         if first is None:
@@ -89,10 +90,11 @@ class RouteConfig(ConfigModel):
 
 
 def conflict(one: RouteConfig, other: RouteConfig, partitions: int) -> bool:
-    """Could the two put records of one queue into different partitions?
+    """Return whether the two routes could send records of one queue to different partitions.
 
-    Both through the hop is well: the queue's name decides. Both without is well where the same
-    template makes the same key of the same name. `hop: never` is believed.
+    Two routes through the hop agree, because the queue's name determines the partition. Two direct
+    routes agree if their templates are equal, because then equal names come from equal keys.
+    `hop: never` is trusted.
     """
     if partitions == 1 or "never" in (one.hop, other.hop) or not _may_agree(one, other):
         return False
@@ -101,7 +103,10 @@ def conflict(one: RouteConfig, other: RouteConfig, partitions: int) -> bool:
 
 
 def _may_agree(one: RouteConfig, other: RouteConfig) -> bool:
-    """Could the two make one name? Where both vary, only their beginnings and ends are compared."""
+    """Return whether both could produce the same name.
+
+    If both names vary, this compares only how they begin and end.
+    """
     mine, theirs = _texts(one), _texts(other)
     if len(mine) == 1 or len(theirs) == 1:
         fixed, varying = (mine, theirs) if len(mine) == 1 else (theirs, mine)
@@ -111,5 +116,5 @@ def _may_agree(one: RouteConfig, other: RouteConfig) -> bool:
 
 
 def _texts(route: RouteConfig) -> list[str]:
-    """What stands before, between and after the placeholders."""
+    """Return the literal texts before, between and after the placeholders."""
     return _PLACEHOLDER.split(route.name_template)[::2]

@@ -1,4 +1,4 @@
-"""How a process proves itself to the brokers. Secrets stay in the environment, never in a file."""
+"""How a process authenticates to the brokers. Secrets come from the environment, never a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringfaust.config.documents import ConfigError, ConfigModel, Fault, refuse
 
 
 class _Secret(str):
-    """Text that does not show itself where data are printed for people."""
+    """Text that `repr` hides, so that printed options show no secret."""
 
     __slots__ = ()
 
@@ -30,11 +30,11 @@ _OptionalPath = Annotated[Path | None, Field(strict=False), AfterValidator(_home
 
 
 class SecurityConfig(ConfigModel):
-    """How this process proves itself to the brokers. No secret is in here, only where it is."""
+    """`security`: how this process authenticates. Names where secrets are, and contains none."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     ca_file: _OptionalPath = None
-    """Certificates of those who sign the brokers' own (PEM); none: those of the system."""
+    """Certificate authorities that sign the brokers' certificates (PEM). None: the system's."""
     cert_file: _OptionalPath = None
     key_file: _OptionalPath = None
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
@@ -45,11 +45,11 @@ class SecurityConfig(ConfigModel):
     @field_validator("password_env")
     @classmethod
     def _names_a_variable(cls, name: str | None) -> str | None:
-        # The value is not shown: somebody may have written the password itself.
+        # Do not show the value: it may be the password itself.
         if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise refuse(
-                "must be the name of an environment variable, such as KAFKA_PASSWORD, and never "
-                "the password itself"
+                "must be the name of an environment variable, such as KAFKA_PASSWORD, not the "
+                "password itself"
             )
         return name
 
@@ -66,7 +66,7 @@ class SecurityConfig(ConfigModel):
         if self.protocol.startswith("SASL") and len(sasl) < 2:
             raise refuse(f"protocol {self.protocol} needs both username and password_env")
         if bool(self.cert_file) != bool(self.key_file):
-            raise refuse("cert_file and key_file belong together: set both or none")
+            raise refuse("cert_file and key_file go together: set both or neither")
         return self
 
     @property
@@ -80,7 +80,7 @@ class SecurityConfig(ConfigModel):
         return " and ".join(parts)
 
     def client_options(self) -> dict[str, object]:
-        """Keyword arguments for any aiokafka client; printing them does not show the password.
+        """Return keyword arguments for any aiokafka client. Printing them hides the password.
 
         Raises:
             ConfigError: a certificate cannot be loaded, or the password's variable is not set.
@@ -95,11 +95,11 @@ class SecurityConfig(ConfigModel):
         return options
 
     def java_options(self, prefix: str) -> dict[str, str]:
-        """The same for Kafka's Java clients, each name with the prefix before it.
+        """Return the same options for Kafka's Java clients, with `prefix` before each name.
 
         Raises:
-            ConfigError: the client's certificate or key cannot be read, or not by Java, or the
-                password's variable is not set.
+            ConfigError: the client's certificate or key cannot be read, Java cannot read its
+                format, or the password's variable is not set.
         """
         options: dict[str, str] = {"security.protocol": self.protocol}
         if self.ca_file:
@@ -127,7 +127,7 @@ class SecurityConfig(ConfigModel):
             raise _cannot_load("ca_file", self.ca_file, error) from None
         if self.cert_file:
             try:
-                # An empty password, so that a locked key is an error and not a question.
+                # With an empty password, an encrypted key is an error instead of a prompt.
                 context.load_cert_chain(self.cert_file, self.key_file, password="")
             except (OSError, ValueError) as error:
                 raise _cannot_load("cert_file", self.cert_file, error) from None
@@ -142,7 +142,7 @@ class SecurityConfig(ConfigModel):
                     Fault(
                         "security.password_env",
                         "the environment variable that it names is not set or empty: set it to "
-                        "the password before the start",
+                        "the password before you start ringfaust",
                     )
                 ],
             )
@@ -153,7 +153,7 @@ _JAVA_KEY = "-----BEGIN PRIVATE KEY-----"
 
 
 def _pem(field: str, path: Path, needed: str = "-----BEGIN") -> str:
-    """The text of a PEM file; what Java would refuse in words of its own is told in ours."""
+    """Return the text of a PEM file, or raise a clear error if Java would refuse it."""
     try:
         text = path.read_text("ascii")
     except (OSError, ValueError) as error:
@@ -161,7 +161,7 @@ def _pem(field: str, path: Path, needed: str = "-----BEGIN") -> str:
     if needed not in text:
         advice = (
             f"has no line {needed}, which Kafka's Java client needs; for a key, "
-            "`openssl pkcs8 -topk8 -nocrypt -in OLD -out NEW` makes such a file"
+            "`openssl pkcs8 -topk8 -nocrypt -in OLD -out NEW` converts it"
         )
         raise _cannot_load(field, path, ValueError(advice))
     return text

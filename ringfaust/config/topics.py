@@ -1,7 +1,7 @@
-"""The topics of an application: what each must be, and what is wrong with those that are there.
+"""The topics of an application: what each must look like, and what is wrong with existing ones.
 
-What a topic is for stands in `topics/*.yaml`. Here the declarations become the topics that one
-application needs, and are compared with what the brokers have. Nothing is altered or removed.
+`topics/*.yaml` declares one topic for each role. This module derives the topics that an application
+needs, and compares them with those on the brokers. It never alters or deletes a topic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Ms = Annotated[int, Field(ge=1)]
 
 
 class TopicDeclaration(ConfigModel):
-    """One file of `topics/`: what a topic of this role is."""
+    """One file of `topics/`: what a topic with this role looks like."""
 
     role: Annotated[Role, Field(strict=False)]
     name: str
@@ -33,10 +33,10 @@ class TopicDeclaration(ConfigModel):
     partitions: Literal["application", "any"]
     cleanup: Literal["delete", "compact"]
     retention_ms: _Ms | None = None
-    """How long records stay; none: what the brokers are set to."""
+    """How long records are kept. None: the brokers' default."""
     segment_bytes: Annotated[int, Field(ge=1 << 20)] | None = None
     tombstone_retention_ms: _Ms | None = None
-    """How long a compacted topic still tells that a row was removed."""
+    """How long a compacted topic keeps the tombstone of a removed row."""
     timestamps: Literal["append", "create"]
     max_message_bytes: Annotated[int, Field(ge=1)] | None = None
     key: str
@@ -51,11 +51,11 @@ class TopicDeclaration(ConfigModel):
         producer = self.role is Role.PRODUCER
         right = _PRODUCER_NAME if producer else f"{{application}}.{self.role}"
         if self.name != right:
-            raise refuse(f"must be {right!r}, which is how workers name it", "name")
+            raise refuse(f"must be {right!r}, the name that workers use", "name")
         return self
 
     def kafka_settings(self) -> dict[str, str]:
-        """What Kafka is told when such a topic is made."""
+        """Return the settings with which Kafka creates such a topic."""
         given = {
             "cleanup.policy": self.cleanup,
             "message.timestamp.type": _TIMESTAMPS[self.timestamps],
@@ -68,14 +68,14 @@ class TopicDeclaration(ConfigModel):
 
 
 class WantedTopic(NamedTuple):
-    """One topic that the application needs."""
+    """A topic that the application needs."""
 
     name: str
     declaration: TopicDeclaration
     partitions: int
-    """What it is made with."""
+    """How many it is created with."""
     exact: bool
-    """Must it have just so many partitions?"""
+    """Whether an existing topic must have exactly this number of partitions."""
 
 
 What = Literal["missing", "partitions", "cleanup", "timestamps", "max_message_bytes", "tombstones"]
@@ -88,8 +88,9 @@ class TopicProblem(NamedTuple):
     role: Role
     what: What
     severity: Literal["error", "warning"]
+    """A worker starts despite warnings."""
     text: str
-    """One sentence or two: what is wrong, what follows from it, what to do."""
+    """What is wrong, the consequence, and what to do, in one or two sentences."""
 
     def __str__(self) -> str:
         return self.text
@@ -98,7 +99,7 @@ class TopicProblem(NamedTuple):
 class WrongTopics(RingfaustError):
     """The topics are not as the rings need them.
 
-    What to do: `ringfaust topics create` makes what is missing; the text explains the rest.
+    `ringfaust topics create` creates missing topics; the text explains everything else.
     """
 
     def __init__(self, problems: Sequence[TopicProblem]) -> None:
@@ -107,7 +108,7 @@ class WrongTopics(RingfaustError):
 
 
 class TopicFinding(NamedTuple):
-    """A wanted topic, beside what is there of it."""
+    """A topic that the application needs, compared with the brokers."""
 
     wanted: WantedTopic
     existing: ExistingTopic | None
@@ -116,24 +117,24 @@ class TopicFinding(NamedTuple):
 
 @cache
 def declarations() -> dict[Role, TopicDeclaration]:
-    """The shipped declarations.
+    """Return the shipped declarations.
 
     Raises:
-        ConfigError: a file is missing or wrong.
+        ConfigError: a file is missing or not valid.
     """
     folder = shipped("topics")
     return {role: read(folder / f"{role}.yaml").model(TopicDeclaration) for role in Role}
 
 
 def wanted_topics(config: WorkerConfig, queues: QueuesConfig) -> list[WantedTopic]:
-    """All topics of the application: its own, then those its routes read."""
+    """Return the topics that the application needs: its own, then those that its routes read."""
     known = declarations()
     own = [
         WantedTopic(config.topic(role), known[role], config.partitions, exact=True)
         for role in Role
         if role is not Role.PRODUCER
     ]
-    read_ones = [
+    producers = [
         WantedTopic(
             route.topic,
             known[Role.PRODUCER],
@@ -142,40 +143,39 @@ def wanted_topics(config: WorkerConfig, queues: QueuesConfig) -> list[WantedTopi
         )
         for route in queues.routes
     ]
-    return own + read_ones
+    return own + producers
 
 
 async def compare_topics(config: WorkerConfig, queues: QueuesConfig) -> list[TopicFinding]:
-    """Compare the topics that are needed with those that are there.
+    """Compare the topics that the application needs with those on the brokers.
 
     Raises:
-        BrokerUnreachable: no broker answers, or what answers is none.
-        BrokerRefused: one does, but does not tell.
+        BrokerUnreachable: nothing answers, or what answers is not a Kafka broker.
+        BrokerRefused: a broker answers but cannot describe its topics.
     """
     async with open_admin(config.brokers()) as admin:
         return await _compare(admin, wanted_topics(config, queues))
 
 
 async def check_topics(config: WorkerConfig, queues: QueuesConfig) -> list[TopicProblem]:
-    """What is wrong with the topics; empty: nothing. Only errors forbid a worker to start.
+    """Return what is wrong with the topics. A worker may start unless one problem is an error.
 
     Raises:
-        BrokerUnreachable: no broker answers, or what answers is none.
-        BrokerRefused: one does, but does not tell.
+        BrokerUnreachable: nothing answers, or what answers is not a Kafka broker.
+        BrokerRefused: a broker answers but cannot describe its topics.
     """
-    return [
-        problem for finding in await compare_topics(config, queues) for problem in finding.problems
-    ]
+    findings = await compare_topics(config, queues)
+    return [problem for finding in findings for problem in finding.problems]
 
 
 async def create_topics(config: WorkerConfig, queues: QueuesConfig) -> list[str]:
-    """Make the topics that are missing, and return their names once the brokers know them.
+    """Create the missing topics and wait until the brokers list them. Returns their names.
 
-    Several processes may do so at once. A topic that is there is left as it is.
+    Existing topics stay as they are, so several processes may call this at once.
 
     Raises:
-        BrokerUnreachable: no broker answers, or what answers is none.
-        BrokerRefused: the brokers refuse to make one.
+        BrokerUnreachable: nothing answers, or what answers is not a Kafka broker.
+        BrokerRefused: the brokers refuse to create one.
     """
     async with open_admin(config.brokers()) as admin:
         findings = await _compare(admin, wanted_topics(config, queues))
@@ -194,15 +194,15 @@ async def create_topics(config: WorkerConfig, queues: QueuesConfig) -> list[str]
 
 
 async def _compare(admin: Admin, topics: Sequence[WantedTopic]) -> list[TopicFinding]:
-    there = await admin.existing([topic.name for topic in topics])
+    found = await admin.existing([topic.name for topic in topics])
     return [
-        TopicFinding(topic, there.get(topic.name), tuple(problems(topic, there.get(topic.name))))
+        TopicFinding(topic, found.get(topic.name), tuple(problems(topic, found.get(topic.name))))
         for topic in topics
     ]
 
 
 def problems(topic: WantedTopic, existing: ExistingTopic | None) -> Iterator[TopicProblem]:
-    """Judge one topic by what the brokers have of it."""
+    """Yield what is wrong with a topic. `existing` is None if the brokers do not have it."""
     if existing is None:
         yield _problem(topic, "missing", _missing(topic))
         return
@@ -220,89 +220,85 @@ def problems(topic: WantedTopic, existing: ExistingTopic | None) -> Iterator[Top
         yield _problem(topic, "max_message_bytes", _too_small(topic, int(most)))
     kept = existing.settings.get("delete.retention.ms", "")
     if kept and int(kept) < (declared.tombstone_retention_ms or 0):
-        yield _problem(topic, "tombstones", _forgets_removals(topic, int(kept)))
+        yield _problem(topic, "tombstones", _drops_tombstones(topic, int(kept)))
 
 
-def _problem(
-    topic: WantedTopic,
-    what: What,
-    text: str,
-) -> TopicProblem:
+def _problem(topic: WantedTopic, what: What, text: str) -> TopicProblem:
     role = topic.declaration.role
-    # A producer's topic is its owner's: we work with it as far as it can be worked with.
-    yours = role is Role.PRODUCER and what not in ("missing", "partitions")
-    return TopicProblem(topic.name, role, what, "warning" if yours else "error", text)
+    # A producer's topic is not ours to judge: only what makes it unusable is an error.
+    is_warning = role is Role.PRODUCER and what not in ("missing", "partitions")
+    return TopicProblem(topic.name, role, what, "warning" if is_warning else "error", text)
 
 
 def _missing(topic: WantedTopic) -> str:
     if topic.declaration.role is Role.PRODUCER:
         return (
-            f"Topic {topic.name}, which a route of queues.yaml reads, is missing: "
-            f"`ringfaust topics create` makes it with {_count(topic.partitions)}."
+            f"Topic {topic.name}, which a route of queues.yaml reads, does not exist. "
+            f"`ringfaust topics create` creates it with {_count(topic.partitions)}."
         )
-    return f"Topic {topic.name} is missing: `ringfaust topics create` makes it."
+    return f"Topic {topic.name} does not exist. `ringfaust topics create` creates it."
 
 
 def _wrong_partitions(topic: WantedTopic, there: int) -> str:
     if topic.declaration.role is Role.PRODUCER:
         return (
-            f"Topic {topic.name} has {_count(there)}, but a topic that is read without a hop needs "
-            f"exactly {topic.partitions} (`partitions` of worker.yaml), for its records must be in "
-            "the partition that their queue lives in: give its route hop: always."
+            f"Topic {topic.name} has {_count(there)}, but a topic that is read without the hop "
+            f"needs exactly {topic.partitions} (`partitions` in worker.yaml), because each record "
+            "must be in the partition of its queue. Set hop: always on its route."
         )
     return (
-        f"Topic {topic.name} has {_count(there)}, but `partitions` of worker.yaml is "
-        f"{topic.partitions}, and what is decided in a partition is written to the partition of "
-        f"the same number: set partitions to {there}, or choose another `application`."
+        f"Topic {topic.name} has {_count(there)}, but `partitions` in worker.yaml is "
+        f"{topic.partitions}. Each partition's output goes to the partition with the same number, "
+        f"so the two must be equal. Set partitions to {there}, or choose another `application`."
     )
 
 
 def _wrong_cleanup(topic: WantedTopic, there: str) -> str:
     if topic.declaration.cleanup == "compact":
-        follows = "Kafka would throw away state for its age, and rings with it"
+        follows = "Kafka would delete old state, and rings with it"
     else:
-        follows = "Kafka may throw away a record before it is read when its key comes again"
-    mend = _mend(topic, "cleanup.policy")
-    return f"Topic {topic.name} has cleanup.policy={there}: {follows}. {mend}"
+        follows = "Kafka may delete a record before it is read, if its key is written again"
+    remedy = _remedy(topic, "cleanup.policy")
+    return f"Topic {topic.name} has cleanup.policy={there}: {follows}. {remedy}"
 
 
 def _wrong_timestamps(topic: WantedTopic, right: str) -> str:
     match topic.declaration.role:
         case Role.PRODUCER:
             follows = (
-                "which could be wrong and so are not used: ttl, delay and age count from when a "
-                "worker reads a record instead of from its send"
+                "which may be wrong and are therefore ignored: ttl, delay and age count from when "
+                "a worker reads a record, not from when it was sent"
             )
         case Role.CONTROL | Role.HOP:
-            follows = "so that a client with a wrong clock could move time"
+            follows = "so a client with a wrong clock could change the time of the rings"
         case _:
-            follows = "so that its records do not tell when things were decided, but when written"
-    mend = _mend(topic, "message.timestamp.type")
+            follows = "so its records show when they were written, not when a worker decided"
+    remedy = _remedy(topic, "message.timestamp.type")
     whose = "its writers' timestamps" if right == "LogAppendTime" else "the brokers' timestamps"
-    return f"Topic {topic.name} carries {whose}, {follows}. {mend}"
+    return f"Topic {topic.name} has {whose}, {follows}. {remedy}"
 
 
 def _too_small(topic: WantedTopic, there: int) -> str:
     return (
-        f"Topic {topic.name} takes records of up to {there:,} bytes only, but needs "
+        f"Topic {topic.name} accepts records of up to {there:,} bytes, but needs to accept "
         f"{topic.declaration.max_message_bytes:,}: a larger record would stop the worker. "
-        f"{_mend(topic, 'max.message.bytes')}"
+        f"{_remedy(topic, 'max.message.bytes')}"
     )
 
 
-def _forgets_removals(topic: WantedTopic, there: int) -> str:
+def _drops_tombstones(topic: WantedTopic, there: int) -> str:
     return (
-        f"Topic {topic.name} tells only for {there:,} ms that a row was removed "
+        f"Topic {topic.name} keeps the tombstones of removed rows for only {there:,} ms "
         "(delete.retention.ms), but a worker trusts local state that is up to "
-        f"{topic.declaration.tombstone_retention_ms:,} ms old: messages that had left their queue "
-        f"could come back. {_mend(topic, 'delete.retention.ms')}"
+        f"{topic.declaration.tombstone_retention_ms:,} ms old: messages that have left their queue "
+        f"could come back. {_remedy(topic, 'delete.retention.ms')}"
     )
 
 
-def _mend(topic: WantedTopic, setting: str) -> str:
-    """The command that puts a setting right; it is the owner's to give."""
+def _remedy(topic: WantedTopic, setting: str) -> str:
+    """Return the command that corrects a setting, for the topic's owner to run."""
     return (
-        f"To mend it: kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} "
+        f"To fix it: kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} "
         f"--add-config {setting}={topic.declaration.kafka_settings()[setting]}"
     )
 

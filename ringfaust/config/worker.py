@@ -1,4 +1,4 @@
-"""`worker.yaml`: what one worker process needs to know. Workers may differ in it."""
+"""`worker.yaml`: the settings of one worker process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _application_name(name: str) -> str:
     longest = 249 - _LONGEST_ROLE
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or len(name) > longest:
         raise refuse(
-            f"{shown(name)} cannot begin topics' names: use letters, digits and . _ - (the first "
-            f"a letter or digit), up to {longest}"
+            f"{shown(name)} cannot begin a topic's name: use up to {longest} letters, digits and "
+            ". _ -, starting with a letter or digit"
         )
     return name
 
@@ -32,8 +32,8 @@ def _servers(text: str) -> str:
         host, _, port = server.strip().rpartition(":")
         if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host) or not _is_port(port):
             raise refuse(
-                f"{shown(server)} is no broker's address: write host:port, several with commas "
-                "between, such as 127.0.0.1:9092"
+                f"{shown(server)} is not a broker's address: write host:port, such as "
+                "127.0.0.1:9092, and separate several with commas"
             )
     return ",".join(server.strip() for server in text.split(","))
 
@@ -43,25 +43,26 @@ def _is_port(text: str) -> bool:
 
 
 def _state_folder(settings: dict[str, Any]) -> Path:
-    """The folder for users' state (XDG), with a part for each application."""
+    """Return the application's folder within the user's state folder (XDG)."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base, "ringfaust", settings.get("application", "ringfaust"))
 
 
 def _absolute(path: Path) -> Path:
     if "\0" in str(path):
-        raise refuse("holds a NUL character, which no folder's name can")
+        raise refuse("contains a NUL character, which a folder's name cannot")
     try:
         return path.expanduser().absolute()
     except RuntimeError:
-        raise refuse(f"{shown(str(path))} begins with a user nobody knows: write it out") from None
+        text = f"{shown(str(path))} begins with an unknown user: write the path out"
+        raise refuse(text) from None
 
 
 _Folder = Annotated[Path, Field(strict=False), AfterValidator(_absolute)]
 
 
 class WebConfig(ConfigModel):
-    """The worker's own web page and metrics."""
+    """`web`: the worker's own web page and metrics."""
 
     enabled: bool = False
     bind: str = "127.0.0.1"
@@ -69,34 +70,34 @@ class WebConfig(ConfigModel):
 
 
 class WorkerConfig(ConfigModel):
-    """`worker.yaml`: what one worker process needs to know. Workers may differ in it.
+    """`worker.yaml`: the settings of one worker process.
 
-    Only `application` and `partitions` are the same for all, for they name and size the topics
-    that the workers share.
+    Workers of an application may differ in all settings but `application` and `partitions`, which
+    name and size the topics that they share.
     """
 
     application: Annotated[str, AfterValidator(_application_name)] = "ringfaust"
-    """Consumer group, and the beginning of the names of our topics and transactional ids."""
+    """Consumer group, and prefix of our topics and transactional ids."""
     bootstrap_servers: Annotated[str, AfterValidator(_servers)] = "127.0.0.1:9092"
-    """`host:port`, several with commas between."""
+    """`host:port`, separated by commas."""
     partitions: Annotated[int, Field(ge=1, le=10_000)] = 4
-    """Partitions of our topics, and of each producer's topic that is read without a hop."""
+    """Partitions of our topics, and of each producer's topic that is read without the hop."""
     replication_factor: Annotated[int, Field(ge=-1, le=32_767)] = -1
-    """Copies of each partition of the topics we make; -1: what the brokers are set to."""
+    """Copies of each partition of the topics we create. -1: the brokers' default."""
     data_dir: _Folder = Field(default_factory=_state_folder)
-    """Where RocksDB lives, absolute; each worker needs one of its own."""
+    """Folder for RocksDB, absolute. Each worker needs its own."""
     cache_bytes: Annotated[int, Field(ge=1 << 20)] = 256 << 20
-    """Bound of the state that is held in memory, over all partitions of this worker."""
+    """Most memory for cached state, over all partitions of this worker."""
     batch_records: Annotated[int, Field(ge=1, le=100_000)] = 4000
     """Most records of one partition in one transaction."""
     clock: Literal["wall", "log"] = "wall"
-    """`log`: time comes from tick records alone, for tests."""
+    """`log`: time advances only by tick records, for tests."""
     tick_ms: Annotated[int, Field(ge=1, le=60_000)] = 50
-    """How often due work is looked for."""
+    """How often the worker checks for due work."""
     max_record_bytes: Annotated[int, Field(ge=1_000, le=1_900_000)] = 900_000
-    """Largest record taken in; a larger one goes to the dead topic."""
+    """Largest record accepted. A larger one goes to the dead topic."""
     session_timeout_ms: Annotated[int, Field(ge=1_000, le=1_800_000)] = 10_000
-    """A worker that is silent for so long loses its partitions to the others."""
+    """A worker that is silent for this long loses its partitions to the others."""
     security: SecurityConfig = SecurityConfig()
     web: WebConfig = WebConfig()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -112,11 +113,11 @@ class WorkerConfig(ConfigModel):
     @classmethod
     def _some_copies(cls, copies: int) -> int:
         if copies == 0:
-            raise refuse("is 0: use 1 or more, or -1 for what the brokers are set to")
+            raise refuse("0 is not allowed: use 1 or more, or -1 for the brokers' default")
         return copies
 
     def client_options(self) -> dict[str, Any]:
-        """Keyword arguments for any aiokafka client: where the brokers are, and security.
+        """Return keyword arguments for any aiokafka client: the brokers, and security.
 
         Raises:
             ConfigError: see `SecurityConfig.client_options`.
@@ -137,5 +138,5 @@ class WorkerConfig(ConfigModel):
         )
 
     def topic(self, role: str) -> str:
-        """Name of our topic of this role, such as `ringfaust.control`."""
+        """Return the name of our topic with this role, such as `ringfaust.control`."""
         return topic_name(self.application, role)

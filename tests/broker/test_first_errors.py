@@ -63,7 +63,7 @@ def test_a_missing_broker_is_one_line(app: Application) -> None:
 
 def test_a_missing_topic_is_named(app: Application) -> None:
     app.write("queues.yaml", queues("odrers"))
-    assert "Topic odrers, which a route of queues.yaml reads, is missing" in refused(app)
+    assert "Topic odrers, which a route of queues.yaml reads, does not exist" in refused(app)
 
 
 def test_a_wrong_number_of_partitions_is_explained(app: Application) -> None:

@@ -99,7 +99,7 @@ def test_a_wrong_file_is_told_with_line_and_suggestion(command, tmp_path):
 def test_a_folder_that_is_not_there_is_told(tmp_path):
     failed = run("config", "check", "--config", str(tmp_path / "none"))
     assert failed.exit_code == 2
-    assert "is no folder; it should hold queues.yaml" in failed.stderr
+    assert "not a folder; it should contain queues.yaml" in failed.stderr
 
 
 @pytest.mark.parametrize("command", ["plan", "create", "verify"])

@@ -151,7 +151,7 @@ def test_a_split_queue_is_refused(write, tmp_path):
         "routes:\n- {topic: a, queue: 'x.{key}'}\n- {topic: b, queue: 'x.{header:h}'}\n"
         "queues: {x.*: }\n"
     )
-    with pytest.raises(ConfigError, match="different partitions: give both hop: always"):
+    with pytest.raises(ConfigError, match="different partitions: set hop: always on both"):
         load(tmp_path)
     load(tmp_path, partitions=1)
 
@@ -207,52 +207,67 @@ def test_the_addresses_in_the_comments_of_the_shipped_queues_work(write):
 # --- what is wrong ------------------------------------------------------------------------------
 
 HOSTILE_QUEUES = {
-    "not there": (None, "is not there; commented examples are in"),
-    "empty": ("", "is empty"),
-    "random bytes": (b"\x00\xff\xfe\x80", "is not UTF-8 text"),
-    "NUL": ("queues: \x00", "is no YAML"),
+    "not there": (None, "file not found; for examples with comments, see"),
+    "empty": ("", "the file is empty"),
+    "random bytes": (b"\x00\xff\xfe\x80", "not UTF-8 text"),
+    "NUL": ("queues: \x00", "not valid YAML"),
     "a list": ("- 1\n- 2\n", "has no keys"),
     "broken YAML": ("queues: {orders: {ring_size: 1}\n", "line 2: "),
     "code": ("queues: !!python/object/apply:os.system [exit]\n", "line 1: could not determine"),
-    "a bomb": ("a: &a [1]\nb: [*a, *a]\n", "line 2: an alias (*name) is not allowed"),
-    "deep": ("[" * 5000, "is nested too deeply"),
-    "huge": ("#" * (FILE_BYTES + 1), "is larger than"),
-    "a huge number": ("queues: {a: {ring_size: 1" + "0" * 5000 + "}}", "is no YAML"),
-    "no date": ("queues: {a: {ring_size: 2024-99-99}}", "is no YAML: month"),
-    "twice": ("queues:\n  a: {}\n  a: {ring_size: 1}\n", "line 3: 'a' stands here a second time"),
+    "a bomb": ("a: &a [1]\nb: [*a, *a]\n", "line 2: aliases (*name) are not allowed"),
+    "deep": ("[" * 5000, "nested too deeply"),
+    "huge": ("#" * (FILE_BYTES + 1), "larger than"),
+    "a huge number": ("queues: {a: {ring_size: 1" + "0" * 5000 + "}}", "not valid YAML"),
+    "no date": ("queues: {a: {ring_size: 2024-99-99}}", "not valid YAML: month"),
+    "twice": ("queues:\n  a: {}\n  a: {ring_size: 1}\n", "line 3: 'a' is repeated"),
     "two documents": ("a: 1\n---\nb: 1\n", "line 2: "),
-    "a key of lists": ("queues: {[1]: {}}", "line 1: the name of a setting must be plain text"),
-    "unknown part": ("routs: []\n", "line 1, routs: there is no such setting; did you"),
+    "a key of lists": ("queues: {[1]: {}}", "line 1: a setting's name must be plain text"),
+    "unknown part": ("routs: []\n", "line 1, routs: unknown setting; did you"),
     "unknown field": (
         "queues:\n  orders:\n    ring_sise: 5\n",
-        "line 3, queues.orders.ring_sise: there is no such setting; did you mean 'ring_size'?",
+        "line 3, queues.orders.ring_sise: unknown setting; did you mean 'ring_size'?",
     ),
     "unknown in route": (
         "routes:\n- topic: a\n  que: b\n",
-        "line 3, routes.0.que: there is no such setting; did you mean 'queue'?",
+        "line 3, routes.0.que: unknown setting; did you mean 'queue'?",
     ),
     "ring of none": (
         "queues:\n  orders: {ring_size: 0}\n",
-        "line 2, queues.orders.ring_size: is 0: must be 1 or more, or -1 for no limit",
+        "line 2, queues.orders.ring_size: 0 is not allowed: must be 1 or more, or -1 for no limit",
     ),
-    "text for a number": ("settings: {'#': {ring_size: '5'}}", "settings.#.ring_size: is '5'"),
-    "yes for a number": ("queues: {a: {ring_size: yes}}", "queues.a.ring_size: is True"),
-    "no number": ("queues: {a: {redelivery_jitter: .nan}}", "queues.a.redelivery_jitter: is nan"),
-    "number for a name": ("queues: {5: {}}", "queues.5: is 5, but must be text: put it in quotes"),
-    "half a word": ("queues: {'a.b*': {}}", "stand for whole words between dots"),
-    "no name": ("queues: {'': {}}", "has from 1 to 249 characters"),
-    "no topic": ("routes: [{topic: 'a b', queue: a}]\nqueues: {a: }", "cannot be a topic's name"),
-    "no hop": ("routes: [{topic: a, queue: a, hop: no}]\nqueues: {a: }", "is False, but must be"),
+    "text for a number": (
+        "settings: {'#': {ring_size: '5'}}",
+        "settings.#.ring_size: '5' is not allowed",
+    ),
+    "yes for a number": (
+        "queues: {a: {ring_size: yes}}",
+        "queues.a.ring_size: True is not allowed",
+    ),
+    "no number": (
+        "queues: {a: {redelivery_jitter: .nan}}",
+        "queues.a.redelivery_jitter: nan is not allowed",
+    ),
+    "number for a name": (
+        "queues: {5: {}}",
+        "queues.5: 5 is not allowed: must be text; put it in quotes",
+    ),
+    "half a word": ("queues: {'a.b*': {}}", "match whole words between dots"),
+    "no name": ("queues: {'': {}}", "has 1 to 249 characters"),
+    "no topic": ("routes: [{topic: 'a b', queue: a}]\nqueues: {a: }", "is not a valid topic name"),
+    "no hop": (
+        "routes: [{topic: a, queue: a, hop: no}]\nqueues: {a: }",
+        "False is not allowed: must be",
+    ),
     "bad template": (
         "routes: [{topic: a, queue: 'a.{kye}'}]\nqueues: {a.*: }",
-        "'{kye}' stands for nothing; did you mean '{key}'?",
+        "'{kye}' is not a placeholder; did you mean '{key}'?",
     ),
-    "half a brace": ("routes: [{topic: a, queue: 'a.{key'}]", "brace without its other half"),
+    "half a brace": ("routes: [{topic: a, queue: 'a.{key'}]", "contains an unmatched brace"),
     "address field": (
         "addresses:\n  a:\n    retroactiv_count: 3\n",
-        "line 3, addresses.a.retroactiv_count: there is no such setting; did you mean",
+        "line 3, addresses.a.retroactiv_count: unknown setting; did you mean",
     ),
-    "address value": ("addresses: {a: {retroactive_count: -1}}", "count: is -1, but must"),
+    "address value": ("addresses: {a: {retroactive_count: -1}}", "count: -1 is not allowed: must"),
     "routing": ("addresses: {a: {routing: uni}}", "must be 'multicast' or 'anycast'"),
     "anycast": (
         "addresses: {a: {routing: anycast, subscriptions: {x: , y: }}}",
@@ -260,14 +275,17 @@ HOSTILE_QUEUES = {
     ),
     "subscription field": (
         "addresses:\n  a:\n    subscriptions:\n      x: {ring_size: 0}\n",
-        "line 4, addresses.a.subscriptions.x.ring_size: is 0: must be",
+        "line 4, addresses.a.subscriptions.x.ring_size: 0 is not allowed: must be",
     ),
-    "subscription pattern": ("addresses: {a: {subscriptions: {'*': }}}", "cannot name a queue of"),
+    "subscription pattern": (
+        "addresses: {a: {subscriptions: {'*': }}}",
+        "is not a valid name for a subscription",
+    ),
     "a queue of an address": ("queues: {'a::b': }", "declare it as addresses.a.subscriptions.b"),
-    "both": ("queues: {a: }\naddresses: {a: }", "line 1, queues.a: is an address too"),
+    "both": ("queues: {a: }\naddresses: {a: }", "line 1, queues.a: is also an address"),
     "a topic twice": (
         "routes:\n- {topic: a, queue: a}\n- {topic: a, queue: b}\nqueues: {a: , b: }",
-        "line 3, routes.1.topic: topic 'a' stands in two routes",
+        "line 3, routes.1.topic: topic 'a' has two routes",
     ),
 }  # fmt: skip
 
@@ -288,14 +306,14 @@ def test_hostile_queues_are_told_in_words(case, write, tmp_path):
 
 HOSTILE_WORKERS = {
     "unknown": ("sesion_timeout_ms: 3\n", "did you mean 'session_timeout_ms'?"),
-    "unknown within": ("web:\n  prot: 80\n", "line 2, web.prot: there is no such setting; did"),
-    "text": ("partitions: '4'", "partitions: is '4', but must be a valid integer"),
-    "none": ("partitions: 0", "partitions: is 0, but must be greater than or equal to 1"),
+    "unknown within": ("web:\n  prot: 80\n", "line 2, web.prot: unknown setting; did"),
+    "text": ("partitions: '4'", "partitions: '4' is not allowed: must be a valid integer"),
+    "none": ("partitions: 0", "partitions: 0 is not allowed: must be greater than or equal to 1"),
     "no copies": ("replication_factor: 0", "use 1 or more, or -1"),
     "a url": ("bootstrap_servers: kafka://a:1", "write host:port"),
     "no port": ("bootstrap_servers: localhost", "write host:port"),
-    "wrong port": ("bootstrap_servers: a:1,b:99999", "'b:99999' is no broker's address"),
-    "application": ("application: 'my shop'", "cannot begin topics' names"),
+    "wrong port": ("bootstrap_servers: a:1,b:99999", "'b:99999' is not a broker's address"),
+    "application": ("application: 'my shop'", "cannot begin a topic's name"),
     "long application": (f"application: {'a' * 240}", "up to 238"),
     "record": ("max_record_bytes: 2000000", "less than or equal to 1900000"),
     "folder": ("data_dir: 5", "must be text"),
@@ -399,7 +417,7 @@ def test_a_key_that_java_cannot_read_is_told_with_a_remedy(tmp_path):
         ("{protocol: SASL_SSL}", "needs both username and password_env"),
         ("{ca_file: a.pem}", "security.ca_file: is not used by protocol PLAINTEXT"),
         ("{username: u}", "security.username: is not used by protocol PLAINTEXT"),
-        ("{protocol: SSL, cert_file: a.pem}", "cert_file and key_file belong together"),
+        ("{protocol: SSL, cert_file: a.pem}", "cert_file and key_file go together"),
     ],
 )
 def test_settings_that_do_not_fit_the_protocol_are_refused(text, words, write):

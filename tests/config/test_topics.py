@@ -21,7 +21,13 @@ from ringfaust.config.topics import (
     problems,
     wanted_topics,
 )
-from ringfaust.kafka.admin import BrokerRefused, BrokerUnreachable, ExistingTopic
+from ringfaust.kafka.admin import (
+    CONNECT_TIMEOUT_S,
+    BrokerRefused,
+    BrokerUnreachable,
+    ExistingTopic,
+    open_admin,
+)
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
 
@@ -81,7 +87,7 @@ def test_the_largest_record_taken_in_fits_our_topics_with_its_headers():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"rol": "dead"}, "there is no such setting; did you mean 'role'?"),
+        ({"rol": "dead"}, "unknown setting; did you mean 'role'?"),
         ({"name": "dead"}, r"must be '\{application\}.dead'"),
         ({"cleanup": "never"}, "must be 'delete' or 'compact'"),
         ({"why": None}, "must be text"),
@@ -95,7 +101,7 @@ def test_a_wrong_declaration_is_refused(change, words, tmp_path):
         read(path).model(TopicDeclaration)
 
 
-# --- judgement ----------------------------------------------------------------------------------
+# --- problems -----------------------------------------------------------------------------------
 
 
 def test_an_application_needs_its_own_topics_and_those_of_its_routes():
@@ -105,27 +111,27 @@ def test_an_application_needs_its_own_topics_and_those_of_its_routes():
         "flights",
     ]
     assert {t.name for t in topics} - {"orders", "flights"} == {f"shop.{role}" for role in OWN}
-    # A fixed queue comes by the hop, so its topic may have any number.
+    # A fixed queue takes the hop, so its topic may have any number of partitions.
     assert [topic.name for topic in topics if not topic.exact] == ["orders"]
     assert {topic.partitions for topic in topics} == {3}
 
 
 @pytest.mark.parametrize("role", Role)
-def test_what_is_as_declared_has_no_problem(role):
+def test_a_topic_as_declared_has_no_problem(role):
     assert list(problems(wanted(role), as_declared(wanted(role)))) == []
 
 
 @pytest.mark.parametrize("role", Role)
-def test_a_missing_topic_is_an_error_that_names_the_cure(role):
+def test_a_missing_topic_is_an_error_that_names_the_remedy(role):
     (problem,) = problems(wanted(role), None)
     assert (problem.what, problem.severity) == ("missing", "error")
-    assert "is missing: `ringfaust topics create` makes it" in problem.text
+    assert "does not exist. `ringfaust topics create` creates it" in problem.text
 
 
 def test_a_wrong_number_of_partitions_is_explained():
     (problem,) = judge(wanted(Role.CONTROL), partitions=1)
     assert (problem.what, problem.severity) == ("partitions", "error")
-    assert "has 1 partition, but `partitions` of worker.yaml is 4" in problem.text
+    assert "has 1 partition, but `partitions` in worker.yaml is 4" in problem.text
     orders, flights = (t for t in wanted_topics(WorkerConfig(), QUEUES) if "." not in t.name)
     assert judge(orders, partitions=1) == []
     (problem,) = judge(flights, partitions=12)
@@ -134,15 +140,15 @@ def test_a_wrong_number_of_partitions_is_explained():
     assert "hop: always" in problem.text
 
 
-def test_a_changelog_that_forgets_is_an_error():
+def test_a_changelog_that_deletes_old_state_is_an_error():
     for policy in ("delete", "compact,delete"):
         (problem,) = judge(wanted(Role.CHANGELOG), cleanup_policy=policy)
         assert (problem.what, problem.severity) == ("cleanup", "error")
-        assert "would throw away state" in problem.text
+        assert "would delete old state" in problem.text
         assert "--add-config cleanup.policy=compact" in problem.text
 
 
-def test_a_producers_topic_that_could_be_better_is_a_warning():
+def test_an_unsuitable_setting_of_a_producers_topic_is_only_a_warning():
     found = judge(
         wanted(Role.PRODUCER), message_timestamp_type="CreateTime", cleanup_policy="compact"
     )
@@ -152,66 +158,67 @@ def test_a_producers_topic_that_could_be_better_is_a_warning():
     ]
 
 
-def test_a_changelog_that_forgets_what_was_removed_is_an_error():
+def test_a_changelog_that_drops_tombstones_too_early_is_an_error():
     (problem,) = judge(wanted(Role.CHANGELOG), delete_retention_ms="86400000")
     assert (problem.what, problem.severity) == ("tombstones", "error")
     assert "delete.retention.ms=604800000" in problem.text
 
 
-def test_wrong_timestamps_and_sizes_of_our_own_are_errors():
+def test_wrong_timestamps_and_sizes_of_our_own_topics_are_errors():
     (problem,) = judge(wanted(Role.CONTROL), message_timestamp_type="CreateTime")
     assert problem.severity == "error"
-    assert "a client with a wrong clock could move time" in problem.text
+    assert "a client with a wrong clock could change the time" in problem.text
     (problem,) = judge(wanted(Role.DEAD), message_timestamp_type="LogAppendTime")
     assert problem.severity == "error"
     (problem,) = judge(wanted(Role.CHANGELOG), max_message_bytes="1048588")
     assert (problem.what, problem.severity) == ("max_message_bytes", "error")
-    assert "1,048,588 bytes only, but needs 2,097,152" in problem.text
+    assert "1,048,588 bytes, but needs to accept 2,097,152" in problem.text
 
 
 # --- without a broker ---------------------------------------------------------------------------
 
 
-async def _unreachable(port: int) -> str:
-    config = WorkerConfig(bootstrap_servers=f"127.0.0.1:{port}")
-    async with asyncio.timeout(8):
-        with pytest.raises(BrokerUnreachable) as caught:
-            await check_topics(config, QUEUES)
-    assert caught.value.servers == config.bootstrap_servers
-    return str(caught.value)
-
-
-async def test_nothing_there_is_told_at_once():
+async def test_a_closed_port_is_reported_at_once():
     server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
-    assert f"No Kafka broker answers at 127.0.0.1:{port}: Connection refused." in (
-        await _unreachable(port)
-    )
+    config = WorkerConfig(bootstrap_servers=f"127.0.0.1:{port}")
+    with pytest.raises(BrokerUnreachable) as caught:
+        await check_topics(config, QUEUES)
+    assert caught.value.servers == config.bootstrap_servers
+    assert f"No Kafka broker answers at 127.0.0.1:{port}: Connection refused." in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\x08" + b"x" * 8]
 )
-async def test_something_else_there_is_told_within_seconds(answer):
+async def test_a_server_that_is_not_kafka_is_reported(answer):
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if answer:
             await reader.read(1)
             writer.write(answer)
-        await reader.read()  # until the other side has had enough
+        await reader.read()  # until the client closes the connection
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        told = await _unreachable(server.sockets[0].getsockname()[1])
-    assert "does not answer as a Kafka broker with protocol PLAINTEXT" in told
+        config = WorkerConfig(bootstrap_servers=f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(BrokerUnreachable) as caught:
+            async with open_admin(config.brokers(), connect_timeout_s=0.3):
+                pass
+    assert caught.value.servers == config.bootstrap_servers
+    assert "does not answer as a Kafka broker with protocol PLAINTEXT" in str(caught.value)
 
 
-# --- with one -----------------------------------------------------------------------------------
+def test_the_default_timeout_for_connecting_is_a_few_seconds():
+    assert CONNECT_TIMEOUT_S <= 8
+
+
+# --- with a broker ------------------------------------------------------------------------------
 
 
 @pytest.mark.kafka
-async def test_topics_are_made_once_and_verified(broker: EmbeddedBroker):
+async def test_topics_are_created_once_and_verified(broker: EmbeddedBroker):
     config = WorkerConfig(application="topics-once", bootstrap_servers=broker.bootstrap_servers)
     queues = _queues("topics-once-in")
     missing = await check_topics(config, queues)
@@ -229,7 +236,7 @@ async def test_topics_are_made_once_and_verified(broker: EmbeddedBroker):
 
 
 @pytest.mark.kafka
-async def test_what_is_there_is_judged_and_left_as_it_is(broker: EmbeddedBroker):
+async def test_existing_topics_are_checked_but_never_changed(broker: EmbeddedBroker):
     config = WorkerConfig(application="topics-odd", bootstrap_servers=broker.bootstrap_servers)
     queues = _queues("topics-odd-in")
     admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
@@ -237,8 +244,8 @@ async def test_what_is_there_is_judged_and_left_as_it_is(broker: EmbeddedBroker)
     odd = [("topics-odd-in", 2), ("topics-odd.changelog", 4), ("topics-odd.control", 3)]
     await admin.create_topics([NewTopic(name, count, 1) for name, count in odd])
     await admin.close()
-    made = await create_topics(config, queues)
-    assert not set(made) & {name for name, _ in odd}
+    created = await create_topics(config, queues)
+    assert not set(created) & {name for name, _ in odd}
     found = {(p.topic, p.what, p.severity) for p in await check_topics(config, queues)}
     assert found >= {
         ("topics-odd-in", "partitions", "error"),
@@ -251,13 +258,13 @@ async def test_what_is_there_is_judged_and_left_as_it_is(broker: EmbeddedBroker)
 
 
 @pytest.mark.kafka
-async def test_a_refusal_of_the_broker_is_told(broker: EmbeddedBroker):
+async def test_a_refusal_by_the_broker_is_reported(broker: EmbeddedBroker):
     config = WorkerConfig(
         application="topics-copies",
         bootstrap_servers=broker.bootstrap_servers,
         replication_factor=3,
     )
-    with pytest.raises(BrokerRefused, match=r"to make topic topics-copies\.\w+ and failed: .*3"):
+    with pytest.raises(BrokerRefused, match=r"could not create topic topics-copies\.\w+: .*3"):
         await create_topics(config, _queues("topics-copies-in"))
 
 

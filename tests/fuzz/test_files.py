@@ -51,7 +51,7 @@ QUEUES: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "a negative time": (_queue("redelivery_delay: -1"), ("redelivery_delay", "-1")),
     "a time beyond time": (_queue(f"consumer_timeout: {2**48}"), ("consumer_timeout", "2814")),
     "a date": (_queue("ring_size: 2024-01-01"), ("ring_size", "datetime.date")),
-    "one for yes": (_queue("shared: 1"), ("queues.orders.shared", "is 1")),
+    "one for yes": (_queue("shared: 1"), ("queues.orders.shared", "1 is not")),
     "a bad selector": (_queue("selector: 'a = = 1'"), ("queues.orders.selector", "a = = 1")),
     "bytes": (_queue("selector: !!binary aGk="), ("selector", "b'hi'")),
     "a policy that is not": (_queue("when_full: explode"), ("when_full", "'explode'", "block")),
@@ -61,7 +61,7 @@ QUEUES: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "half a pattern": ("settings: {'a*.b': {}}", ("settings.a*.b", "whole words")),
     "a queue of an address": ("queues: {'a::b': {}}", ("a::b", "addresses.a.subscriptions.b")),
     "an address in two": ("addresses: {'a::b': {}}", ("a::b",)),
-    "a name for both": ("queues: {a: {}}\naddresses: {a: {}}", ("queues.a", "is an address too")),
+    "a name for both": ("queues: {a: {}}\naddresses: {a: {}}", ("queues.a", "is also an address")),
     "an unknown routing": (_address("routing: broadcast"), ("prices.routing", "'broadcast'")),
     "two for anycast": (
         _address("routing: anycast, subscriptions: {a: , b: }"), ("subscriptions", "one queue"),
@@ -79,7 +79,7 @@ QUEUES: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
         f"addresses: {{{'a' * 200}: {{subscriptions: {{{'b' * 48}: {{}}}}}}}}", ("249",),
     ),
     "a field of a subscription": (
-        _address("subscriptions: {a: {ring_size: 0}}"), ("subscriptions.a.ring_size", "is 0"),
+        _address("subscriptions: {a: {ring_size: 0}}"), ("subscriptions.a.ring_size", "0 is not"),
     ),
 }  # fmt: skip
 

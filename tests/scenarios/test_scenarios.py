@@ -229,7 +229,7 @@ BAD: list[tuple[str, Callable[[str], str], str]] = [
     ("unknown count", lambda text: text.replace("{acked: 1}", "{aked: 1}"), "no count 'aked'"),
     ("key twice", lambda text: text.replace("    expect: {expired: [E]}",
      "    expect: {expired: [E]}\n    expect: {expired: [E]}"),
-     "21: 'expect' stands here a second time (first in line 20)"),
+     "21: 'expect' is repeated (first in line 20)"),
     ("bad setting", lambda text: text.replace("ring_size: 3", "ring_size: 0"),
      "5: ring_size = 0: must be 1 or more, or -1 for no limit"),
     ("begin without name", lambda text: text + "  - begin: {}\n",
