@@ -181,8 +181,9 @@ async def test_a_window_dispatches_without_a_consumer_and_control_settles(bench:
 
 async def test_state_and_time_survive_a_graceful_restart(bench: Bench) -> None:
     process = bench.start()
-    await bench.send("keyed", "now", "k")
-    await bench.send("keyed", "late", "k", ringfaust_delay_ms="3000", ringfaust_id="late")
+    await bench.send("keyed", "now", "k", ringfaust_id="now")
+    await _event(bench, "added", lambda event: event["id"] == "now")  # the worker is up: it counts
+    await bench.send("keyed", "late", "k", ringfaust_delay_ms="5000", ringfaust_id="late")
     await _event(bench, "scheduled", lambda event: event["id"] == "late")
     listing = await bench.control("k", type="list", queue="device.k")
     assert listing["answer"]["scheduled"] == ["late"]

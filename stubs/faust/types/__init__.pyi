@@ -5,7 +5,7 @@ class TP(NamedTuple):
     topic: str
     partition: int
 
-class Settings:
+class _Settings:
     broker_client_id: str
     broker_consumer: Any
     broker_max_poll_records: int
@@ -24,12 +24,12 @@ class Settings:
     id: str
     ssl_context: Any
 
-class Monitor:
+class _Monitor:
     def track_tp_end_offset(self, tp: TP, offset: int) -> None: ...
 
 class AppT:
-    conf: Settings
-    monitor: Monitor
+    conf: _Settings
+    monitor: _Monitor
     assignor: Any
     consumer_generation_id: int
     @property

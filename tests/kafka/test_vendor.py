@@ -1,0 +1,83 @@
+"""The private behaviour of aiokafka behind `kafka/vendor.py`.
+
+A failure here means that an update of aiokafka has changed something that is not part of its API.
+Do not adapt the test alone: read the new code, then `kafka/vendor.py`, `kafka/transactions.py` and
+`kafka/offsets.py`, and run tests/broker/test_commit.py.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import NoError
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.producer.sender import Sender
+
+from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, FENCED_BETWEEN_CALLS, use_backoff
+
+
+async def test_the_client_of_a_producer_asks_its_own_ready_method() -> None:
+    """If not: `use_backoff` has no effect, and a broker that restarts is flooded."""
+    parameters = inspect.signature(AIOKafkaClient.ready).parameters
+    assert list(parameters) == ["self", "node_id", "group"]
+    assert inspect.iscoroutinefunction(AIOKafkaClient.ready)
+    assert "await self.ready(node_id, group=group)" in inspect.getsource(AIOKafkaClient.send)
+    assert "self.client.ready(" in inspect.getsource(Sender)
+    producer = AIOKafkaProducer(bootstrap_servers="localhost:1")
+    before = producer.client.ready
+    use_backoff(producer)
+    assert producer.client.ready != before
+    assert producer._sender.client is producer.client
+
+
+async def _known(topic: str) -> None:
+    """The metadata of every topic is known."""
+
+
+async def test_a_fenced_producer_raises_these_between_two_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If not: a fenced producer may look like a bug and stop the worker."""
+    producer = AIOKafkaProducer(bootstrap_servers="localhost:1", transactional_id="pinned")
+    monkeypatch.setattr(producer.client, "_wait_on_metadata", _known)
+    monkeypatch.setattr(producer, "_partition", lambda *_: 0)
+    with pytest.raises(FENCED_BETWEEN_CALLS):  # outside a transaction, as after it was fenced
+        await producer.send_offsets_to_transaction({TopicPartition("in", 0): 1}, "group")
+    with pytest.raises(FENCED_BETWEEN_CALLS):
+        await producer.send_batch(BatchBuilder(1_000, 0), "out", partition=0)
+    with pytest.raises(FENCED_BETWEEN_CALLS):
+        producer._txn_manager.committing_transaction()
+
+
+async def answer(*partitions: tuple[int, int, str, int]) -> dict[TopicPartition, Any]:
+    """What the admin client makes of a coordinator's answer: partition, offset, metadata, error."""
+    response = SimpleNamespace(error_code=0, topics=[("in", partitions)])
+
+    async def send(*_: object) -> Any:
+        return response
+
+    admin = SimpleNamespace(_send_request=send)
+    tps = [TopicPartition("in", 0), TopicPartition("in", 1)]
+    return await AIOKafkaAdminClient.list_consumer_group_offsets(admin, "group", 1, tps)
+
+
+async def test_the_admin_client_leaves_out_partitions_that_the_answer_lacks() -> None:
+    """If not: `group_offsets` may ask again for ever, or take a partial answer for a whole one."""
+    found = await answer((0, 7, "", 0))
+    assert found.keys() == {TopicPartition("in", 0)}
+    found = await answer((0, 7, "", 0), (1, -1, "", 0))
+    assert [offset.offset for offset in found.values()] == [7, -1]
+
+
+async def test_the_error_of_a_single_partition_is_raised_as_no_error() -> None:
+    """If not: `COORDINATOR_NOT_READY` can do without NoError."""
+    coordinator_load_in_progress = 14
+    with pytest.raises(NoError):
+        await answer((0, -1, "", coordinator_load_in_progress))
+    assert NoError in COORDINATOR_NOT_READY
