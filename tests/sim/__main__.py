@@ -1,9 +1,9 @@
-"""`make sim SEEDS=2000`: the Faust host under crashes, on a Kafka that is a value.
+"""`make sim SEEDS=2000`: the worker's tasks under crashes, on a virtual Kafka.
 
-Each seed is a history: sends, settles, commands, crashes, rebalances, repeats, clock jumps. The
-host's own files do it; an independent bookkeeper reads the topics and holds them against the
-contract; the same without any crash must leave the same bytes. Exit status 1 if a seed fails: it is
-printed with the shortest history that does, to be pasted into `tests/sim/test_sim.py`.
+Each seed is a history of sends, settles, commands, crashes, rebalances, repeats and clock jumps,
+run by the worker's own tasks. An independent bookkeeper reads the topics and checks them against
+the contract, and a run without crashes must leave the same bytes. If a seed fails, the exit status
+is 1, and the shortest history that fails is printed, to be pasted into `tests/sim/test_sim.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import Counter
 from rich.console import Console
 from rich.progress import track
 
-from tests.sim.run import fault, history, shrink
+from tests.sim.run import failure, history, shrink
 
 
 def main() -> int:
@@ -28,21 +28,21 @@ def main() -> int:
     asked = parser.parse_args()
     seeds = range(asked.first, asked.first + asked.seeds)
     began, steps = time.process_time(), 0
-    told: Counter[str] = Counter()
+    events: Counter[str] = Counter()
     for seed in track(seeds, "simulating", console=Console(stderr=True)):
         given = history(seed)
         steps += len(given.steps)
-        if wrong := fault(given, told):
+        if wrong := failure(given, events):
             print(f"seed {seed}: {wrong}", flush=True)
-            shortest = shrink(given, fault)
-            print(f"{len(shortest.steps)} steps fail as well: {fault(shortest)}\n{shortest}")
+            shortest = shrink(given, failure)
+            print(f"{len(shortest.steps)} steps are enough: {failure(shortest)}\n{shortest}")
             print(f"again: make sim SEEDS=1 FIRST={seed}")
             return 1
     rate = steps / (time.process_time() - began)
     print(
-        f"{asked.seeds} seeds, {steps:,} steps ({rate:,.0f} a second of one core): all books agree"
+        f"{asked.seeds} seeds, {steps:,} steps ({rate:,.0f} a second on one core): all books agree"
     )
-    print("told:", ", ".join(f"{count:,} {event}" for event, count in sorted(told.items())))
+    print("events:", ", ".join(f"{count:,} {event}" for event, count in sorted(events.items())))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The independent bookkeeper: reads the virtual topics, as any consumer could, and nothing else."""
+"""The independent bookkeeper: it reads nothing but the virtual topics, as any consumer could."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.sim.broker import Broker, Record
 from tests.sim.causes import Causes
 from tests.sim.partition_book import PartitionBook
 from tests.sim.plan import ADDRESS, PARTITIONS, Plan
-from tests.sim.queue_book import Line, Told, demand
+from tests.sim.queue_book import Line, Message, demand
 from tests.sim.sends import Send
 
 _ALL = 1_000_000
@@ -20,7 +20,7 @@ _INPUTS = ("control", "hop", "keyed", "timed")
 
 
 class Bookkeeper:
-    """Reads on, and compares what it finds with the contract."""
+    """Reads the topics and checks them against the contract."""
 
     def __init__(self, broker: Broker, plan: Plan) -> None:
         self._partitions = [_Reader(broker, plan, number) for number in range(PARTITIONS)]
@@ -28,7 +28,7 @@ class Bookkeeper:
         self._plan = plan
 
     def read(self, when: str) -> None:
-        """All that is new since the last time. `when`: of the answers to `list`."""
+        """Read and check everything new. `when`: which answers to `list` to check."""
         for partition in self._partitions:
             partition.read()
             if not self._plan.as_artemis:
@@ -38,18 +38,18 @@ class Bookkeeper:
         self._check_hop()
 
     @property
-    def told(self) -> Counter[str]:
-        """How often each event was told, with its reason if it has one."""
-        return sum((partition.told for partition in self._partitions), Counter())
+    def events(self) -> Counter[str]:
+        """How often each event occurred, by name and reason."""
+        return sum((partition.events for partition in self._partitions), Counter())
 
     def _check_hop(self) -> None:
-        """Each record of a topic that takes the hop has taken it once, or was told unreadable."""
+        """Every record of a repartitioned topic was forwarded once, or reported as undecodable."""
         sources: dict[str, int] = {}
         for number in range(PARTITIONS):
             for record in self._broker.log("hop", number).read(0, _ALL)[0]:
                 source = _said(record)["source"]
                 sources[source] = sources.get(source, 0) + 1
-            for source in self._partitions[number].unreadable_before_hop:
+            for source in self._partitions[number].undecodable_before_hop:
                 sources[source] = sources.get(source, 0) + 1
         for number in range(self._plan.far_partitions):
             log = self._broker.log("far", number)
@@ -57,7 +57,7 @@ class Bookkeeper:
             for record in log.read(0, _ALL)[0]:
                 count = sources.pop(f"far/{number}/{record.offset}", 0)
                 demand(count == (record.offset < at), "forwarded", count, "times:", record)
-            demand(at >= log.end or not log.read(at, 1)[0], "the forwarder stands still")
+            demand(at >= log.end or not log.read(at, 1)[0], "the repartition task is stuck")
         demand(not sources, "forwarded, but not in the topic:", sources)
 
 
@@ -69,15 +69,15 @@ class _Reader:
         self._number = number
         self._at: dict[str, int] = {}
         self._done: dict[str, int] = {}
-        """By topic: the last offset that something came of."""
+        """By topic: the last offset that had an effect."""
         self._seen: set[str] = set()
         self._book = PartitionBook(plan)
         self._causes = Causes(self._book)
         self._step = 0
         self._replies: list[tuple[str, str]] = []
         self._lists: dict[str, dict[str, Any]] = {}
-        self.unreadable_before_hop: list[str] = []
-        self.told: Counter[str] = Counter()
+        self.undecodable_before_hop: list[str] = []
+        self.events: Counter[str] = Counter()
 
     def _new(self, topic: str) -> list[Record]:
         found, self._at[topic] = self._broker.log(topic, self._number).read(
@@ -87,7 +87,11 @@ class _Reader:
 
     def _record(self, by: str) -> Record:
         topic, partition, offset = by.split("/")
-        demand(topic in _INPUTS and int(partition) == self._number, "whose record is", by)
+        demand(
+            topic in _INPUTS and int(partition) == self._number,
+            "this record belongs elsewhere:",
+            by,
+        )
         record = self._broker.log(topic, self._number).at(int(offset))
         demand(record is not None, "no committed record at", by)
         assert record is not None
@@ -101,7 +105,7 @@ class _Reader:
             assert record.value is not None
             lines += map(json.loads, record.value.decode().split("\n"))
         for line in lines:
-            self.told[f"{line['event']} {line.get('reason', '')}".strip()] += 1
+            self.events[f"{line['event']} {line.get('reason', '')}".strip()] += 1
         for (_, by), group in groupby(lines, key=lambda line: (line["step"], line["by"])):
             self._read_group(by, list(group))
 
@@ -123,7 +127,11 @@ class _Reader:
             return
         if record.topic == "control":
             command = json.loads(record.value or b"")
-            demand(lines[-1]["event"] in ("done", "refused"), "it is not told how it ended:", lines)
+            demand(
+                lines[-1]["event"] in ("done", "refused"),
+                "neither done nor refused at the end:",
+                lines,
+            )
             self._causes.judge(command, lines)
             self._expect_replies(command, lines)
         else:
@@ -136,10 +144,10 @@ class _Reader:
                     self._replies.append((about, line["reason"]))
 
     def _read_unreadable(self, by: str, lines: list[Line]) -> None:
-        demand(len(lines) == 1, "told more than once:", lines)
+        demand(len(lines) == 1, "reported more than once:", lines)
         self._book.outputs["dead"].append(("", by, lines[0]["reason"]))
         if by.startswith("far/"):
-            self.unreadable_before_hop.append(by)
+            self.undecodable_before_hop.append(by)
             return
         record = self._record(by)
         self._note(by, record)
@@ -147,14 +155,16 @@ class _Reader:
             self._replies.append((json.loads(record.value or b"")["reply"], "bad_command"))
 
     def _note(self, by: str, record: Record) -> None:
-        """Something came of this record: once, and in its topic's order."""
+        """A record took effect: once, and in its topic's order."""
         demand(by not in self._seen, by, "took effect twice")
         self._seen.add(by)
-        demand(record.offset > self._done.get(record.topic, -1), by, "came after a later one")
+        demand(
+            record.offset > self._done.get(record.topic, -1), by, "took effect after a later record"
+        )
         self._done[record.topic] = record.offset
 
     def _expect_replies(self, command: dict[str, Any], lines: list[Line]) -> None:
-        """Of the sends that it made and that were refused, then its own (R62)."""
+        """A reply for each send that it made and that was refused, then its own (R62)."""
         for line in lines[:-1]:
             if line["event"] == "refused":
                 self._replies.append((line["about"], line["reason"]))
@@ -165,7 +175,7 @@ class _Reader:
     # --- inputs ----------------------------------------------------------------------------------
 
     def check_inputs(self) -> None:
-        """What was read has exactly one fate; what was not is behind a queue that is not pulled."""
+        """Every record that was read took effect; others wait for a queue that is not pulled."""
         for topic in _INPUTS:
             log = self._broker.log(topic, self._number)
             at = self._broker.offsets.get((topic, self._number), 0)
@@ -183,19 +193,22 @@ class _Reader:
         names = self._book.members if send.queue == ADDRESS else [send.queue]
         queues = [self._book.queue(name) for name in names]
         stopped = [queue for queue in queues if queue is not None and not queue.is_pulled()]
-        demand(stopped and not send.xid, "nothing came of", record)
+        demand(stopped and not send.xid, "had no effect:", record)
 
-    # --- what came out ---------------------------------------------------------------------------
+    # --- outputs ---------------------------------------------------------------------------------
 
     def check_outputs(self) -> None:
-        """Each other topic has what the events tell, in their order, once."""
+        """Every other topic has the records that the events announce, once and in order."""
         for topic, check in (
             ("dispatched", _check_dispatched), ("evicted", _check_evicted), ("dead", _check_dead)
         ):  # fmt: skip
-            told, self._book.outputs[topic] = self._book.outputs[topic], []
+            expected, self._book.outputs[topic] = self._book.outputs[topic], []
             records = self._new(topic)
-            demand(len(records) == len(told), topic, "has", len(records), "records of", len(told))
-            for record, line in zip(records, told, strict=True):
+            demand(
+                len(records) == len(expected),
+                topic, "has", len(records), "records of", len(expected),
+            )  # fmt: skip
+            for record, line in zip(records, expected, strict=True):
                 check(self._broker, record, line)
         replies = []
         for record in self._new("replies"):
@@ -208,14 +221,14 @@ class _Reader:
         self._replies = []
 
     def check_lists(self, when: str) -> None:
-        """What the queues say that they hold is what the events have left there."""
+        """The queues hold what the events say that they hold."""
         for key, body in self._lists.items():
             asked, _, name = key.partition("/")
             queue = self._book.queue(name)
             if asked != when:
                 continue
             if queue is None:
-                demand(body.get("reason") == "unknown_queue", name, "is not there:", body)
+                demand(body.get("reason") == "unknown_queue", name, "does not exist:", body)
                 continue
             delivering: dict[str, list[str]] = {}
             for _, held in sorted(queue.held.items()):
@@ -228,9 +241,11 @@ class _Reader:
                 "counts": queue.all_counts(),
                 "pulled": queue.is_pulled(),
             }
-            if self._book.plan.has_fragile:  # it may have lost some, and not be met since
+            if (
+                self._book.plan.has_non_persistent
+            ):  # it may have lost some without having been used since
                 body["answer"]["pulled"] = held["pulled"]
-            demand(body["answer"] == held, name, "says", body["answer"], "but must hold", held)
+            demand(body["answer"] == held, name, "holds", body["answer"], "but should hold", held)
             counts = queue.all_counts()
             gone = sum(counts[name] for name in _GONE)
             demand(counts["added"] == counts["messages"] + gone, "accounts:", counts)
@@ -240,7 +255,7 @@ _GONE = ("acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
 
 
 def _said(record: Record) -> dict[str, str]:
-    """Headers of ours, by name without prefix."""
+    """Headers of ringfaust, by name without prefix."""
     return {
         name.removeprefix("ringfaust-"): value.decode()
         for name, value in record.headers
@@ -265,21 +280,21 @@ def _source(broker: Broker, said: dict[str, str]) -> Record:
     return record
 
 
-def _check_whole(broker: Broker, record: Record, message: Told) -> None:
-    """The producer's key, value and headers come out byte for byte."""
+def _check_whole(broker: Broker, record: Record, message: Message) -> None:
+    """The producer's key, value and headers are passed on byte for byte."""
     source = _source(broker, _said(record))
     demand((record.key, record.value) == (source.key, source.value), "altered:", record, source)
     mine = [pair for pair in source.headers if not pair[0].startswith("ringfaust-")]
     theirs = [pair for pair in record.headers if not pair[0].startswith("ringfaust-")]
     demand(mine == theirs, "altered headers:", record, source)
     said = _said(record)
-    told = (message.id, message.source, message.priority, message.sequence)
+    wanted = (message.id, message.source, message.priority, message.sequence)
     found = (said["id"], said["source"], int(said["priority"]), int(said["sequence"]))
-    demand(found == told, "it is", told, "but the record says", found)
+    demand(found == wanted, "it should be", wanted, "but the record has", found)
 
 
-def _check_dispatched(broker: Broker, record: Record, told: tuple[Any, ...]) -> None:
-    queue, message, consumer, delivery, attempt, is_again = told
+def _check_dispatched(broker: Broker, record: Record, expected: tuple[Any, ...]) -> None:
+    queue, message, consumer, delivery, attempt, is_again = expected
     said = _said(record)
     _check_whole(broker, record, message)
     found = (
@@ -290,8 +305,8 @@ def _check_dispatched(broker: Broker, record: Record, told: tuple[Any, ...]) -> 
     demand(found == wanted, "dispatched must be", wanted, "but is", found)
 
 
-def _check_evicted(broker: Broker, record: Record, told: tuple[Any, ...]) -> None:
-    queue, message, reason, cause, form = told
+def _check_evicted(broker: Broker, record: Record, expected: tuple[Any, ...]) -> None:
+    queue, message, reason, cause, form = expected
     said = _said(record)
     found = (said["queue"], said["id"], int(said["sequence"]), said["reason"], said["cause"])
     wanted = (queue, message.id, message.sequence, reason, cause)
@@ -303,15 +318,15 @@ def _check_evicted(broker: Broker, record: Record, told: tuple[Any, ...]) -> Non
         demand((record.key, record.value) == (key, None), form, "but the record is", record)
 
 
-def _check_dead(broker: Broker, record: Record, told: tuple[Any, ...]) -> None:
-    queue, message, reason = told
+def _check_dead(broker: Broker, record: Record, expected: tuple[Any, ...]) -> None:
+    queue, message, reason = expected
     said = _said(record)
     found = (said.get("queue", ""), said["reason"])
-    if not queue:  # unreadable: the record as it came
-        demand((said["source"], said["reason"]) == (message, reason), told, "but is", record)
-    elif isinstance(message, str):  # refused: it was never in the queue
-        demand((*found, said["id"]) == (queue, reason, message), told, "but is", record)
+    if not queue:  # undecodable: the record is unchanged
+        demand((said["source"], said["reason"]) == (message, reason), expected, "but is", record)
+    elif isinstance(message, str):  # refused: never in the queue
+        demand((*found, said["id"]) == (queue, reason, message), expected, "but is", record)
     else:
-        demand(found == (queue, reason), told, "but is", record)
+        demand(found == (queue, reason), expected, "but is", record)
         if message.persistent:
             _check_whole(broker, record, message)

@@ -1,7 +1,7 @@
-"""Kafka as a value: logs with offsets, transactions, fencing, group offsets, compaction.
+"""A virtual Kafka: logs with offsets, transactions, fencing, group offsets, compaction.
 
-What a reader sees is what Kafka promises to one with `read_committed`: nothing beyond the first
-open transaction, nothing of an aborted one, and offsets that markers take too.
+Readers see what Kafka shows to consumers with `read_committed`: nothing after the first open
+transaction, nothing of an aborted one. Transaction markers use up offsets too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(slots=True)
 class Record:
-    """An `InRecord`, as Kafka's client gives it."""
+    """An `InRecord`, as the Kafka client returns it."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ class Record:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """What is open, until it is committed or aborted."""
+    """A transaction, open until it is committed or aborted."""
 
     state: str = "open"
     logs: dict[TopicPartition, None] = field(default_factory=dict)
@@ -48,13 +48,13 @@ class Log:
 
     def __init__(self) -> None:
         self._entries: list[tuple[Record, Transaction | None] | None] = []
-        """None: a marker, or what compaction took."""
+        """None: a marker, or a record that compaction removed."""
         self._open: dict[Transaction, int] = {}
-        """By open transaction: where its first record stands."""
+        """By open transaction: the offset of its first record."""
 
     @property
     def end(self) -> int:
-        """What `end_offsets` tells a read_committed consumer."""
+        """What `end_offsets` returns to a read_committed consumer."""
         return min(self._open.values(), default=len(self._entries))
 
     def next_offset(self) -> int:
@@ -66,12 +66,12 @@ class Log:
         self._entries.append((record, transaction))
 
     def mark(self, transaction: Transaction) -> None:
-        """The transaction ends."""
+        """Append the marker that ends a transaction."""
         self._open.pop(transaction, None)
         self._entries.append(None)
 
     def read(self, offset: int, most: int) -> tuple[list[Record], int]:
-        """Up to `most` committed records from `offset` on, and where to go on."""
+        """Up to `most` committed records from `offset`, and the offset to continue at."""
         found: list[Record] = []
         end = self.end
         while offset < end and len(found) < most:
@@ -82,12 +82,12 @@ class Log:
         return found, offset
 
     def at(self, offset: int) -> Record | None:
-        """The committed record at that offset."""
+        """The committed record at that offset, if there is one."""
         found, _ = self.read(offset, 1) if offset < self.end else ([], 0)
         return found[0] if found and found[0].offset == offset else None
 
     def compact(self, now_ms: int, tombstone_ms: int) -> None:
-        """Keep the last record of each key; old removals are forgotten."""
+        """Keep the last record of each key; drop old tombstones."""
         records, _ = self.read(0, len(self._entries))
         last = {record.key: record.offset for record in records}
         for record in records:
@@ -97,12 +97,12 @@ class Log:
 
 
 class Broker:
-    """All topics, and who may write to them."""
+    """All topics, and the transactional ids that may write to them."""
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.offsets: dict[TopicPartition, int] = {}
-        """The group's."""
+        """The committed offsets of the consumer group."""
         self._logs: dict[TopicPartition, Log] = {}
         self._epochs: dict[str, int] = {}
         self._open: dict[str, Transaction] = {}
@@ -139,10 +139,10 @@ class Broker:
         if commit:
             self.offsets.update(transaction.offsets)
 
-    # --- who has a transactional id -------------------------------------------------------------
+    # --- transactional producers ----------------------------------------------------------------
 
     def init_producer(self, transactional_id: str) -> int:
-        """A producer starts: it fences who had the id, and ends what that has left open."""
+        """Start a producer: fence the earlier owner of the id and abort its open transaction."""
         if (left := self._open.pop(transactional_id, None)) is not None:
             self.end(left, commit=False)
         epoch = self._epochs[transactional_id] = self._epochs.get(transactional_id, 0) + 1

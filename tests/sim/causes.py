@@ -1,4 +1,4 @@
-"""What the record or the moment behind a group of lines must have brought, as a whole."""
+"""Checks the effect of a cause, a record or a moment, as a whole."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from tests.sim.partition_book import PartitionBook
 from tests.sim.plan import ADDRESS, DECLARED, SELECTORS
-from tests.sim.queue_book import WINDOW, Held, Line, QueueBook, Told, demand
+from tests.sim.queue_book import WINDOW, Held, Line, Message, QueueBook, demand
 from tests.sim.sends import Send
 
 _ENTRIES = ("added", "scheduled", "unrouted", "pending")
 
 
 class Causes:
-    """Judges groups of lines of one partition."""
+    """Checks groups of lines of one partition."""
 
     def __init__(self, book: PartitionBook) -> None:
         self._book = book
@@ -24,7 +24,7 @@ class Causes:
         self._rejoined = ""
 
     def judge(self, cause: Send | dict[str, Any] | str, lines: list[Line]) -> None:
-        """The lines are all that came of the cause."""
+        """Check the lines, which are the whole effect of the cause."""
         book = self._book
         command = {"type": cause} if isinstance(cause, str) else cause
         book.begin(command if isinstance(command, dict) else {}, lines)
@@ -46,7 +46,7 @@ class Causes:
             else:
                 if line["event"] == "dispatched":
                     left = [h for h in must_end if h.number in self._held_numbers(line)]
-                    demand(not left, "dispatched before all was placed:", line, left)
+                    demand(not left, "dispatched before all deliveries had ended:", line, left)
                 book.read(line)
                 if line["event"] == "configured" and line["created"]:
                     self._join(line["queue"])
@@ -64,26 +64,26 @@ class Causes:
 
     # --- what comes in ---------------------------------------------------------------------------
 
-    def _message_of(self, line: Line) -> Told:
+    def _message_of(self, line: Line) -> Message:
         sequence, book = line["sequence"], self._book
         if book.moved is not None:
             moved = book.moved
             due_ms = moved.due_ms if moved.due_ms > line["time_ms"] else 0
-            return Told(
+            return Message(
                 sequence, moved.id, moved.source, moved.priority, moved.group, due_ms,
                 moved.expires_ms, moved.size_bytes, moved.properties, moved.persistent,
             )  # fmt: skip
         if self._copies:
-            return self._copies.pop(0).told(sequence, copied=True)
+            return self._copies.pop(0).message(sequence, copied=True)
         if self._committing:
             found = next(each for each in self._committing if each.id == line["id"])
-            return found.told(sequence, now_ms=line["time_ms"])
-        demand(self._send is not None, "nobody has sent it:", line)
+            return found.message(sequence, now_ms=line["time_ms"])
+        demand(self._send is not None, "no send has caused it:", line)
         assert self._send is not None
-        return self._send.told(sequence, now_ms=line["time_ms"])
+        return self._send.message(sequence, now_ms=line["time_ms"])
 
     def _rejoin(self, lines: list[Line]) -> None:
-        """The declared queue is made, or made anew, when its address or itself is named."""
+        """The declared queue is created or recreated when its address or its own name is used."""
         book = self._book
         if not book.plan.addresses or DECLARED in book.members:
             return
@@ -100,7 +100,7 @@ class Causes:
             self._join(DECLARED, lines[0]["time_ms"])
 
     def _join(self, name: str, now_ms: int = 0) -> None:
-        """A queue joins its address, and gets what that has kept (R71)."""
+        """A queue joins its address and gets the retained messages (R71)."""
         book = self._book
         queue = book.queue(name)
         assert queue is not None
@@ -111,11 +111,11 @@ class Causes:
         now_ms = now_ms or book.now_ms
         self._copies = [
             send for send in book.kept
-            if selector(send.properties()) and not send.told(0, copied=True).is_over(now_ms)
+            if selector(send.properties()) and not send.message(0, copied=True).is_over(now_ms)
         ]  # fmt: skip
 
     def _check_entries(self, send: Send, lines: list[Line]) -> None:
-        """Into each queue once (R70), or refused."""
+        """A send is added to each target queue once (R70), or refused."""
         entries = [line for line in lines if line["event"] in (*_ENTRIES, "refused")]
         found = [line["queue"] for line in entries]
         copies = len(self._copies)
@@ -129,12 +129,12 @@ class Causes:
                 self._check_refused_send(send, line)
 
     def _check_pulled(self, send: Send, lines: list[Line]) -> None:
-        """Nothing is pulled for a queue that is paused, or blocks (R60, R90)."""
+        """No message is taken for a queue that is paused or blocks (R60, R90)."""
         book = self._book
         is_address = send.queue == ADDRESS and book.plan.addresses
         for name in book.members if is_address else [send.queue]:
             queue = book.queue(name)
-            has_lost = any(line["event"] == "lost" for line in lines)  # so it was not full
+            has_lost = any(line["event"] == "lost" for line in lines)  # so it is not full
             is_taken = queue is None or queue.is_pulled() or send.xid or has_lost
             demand(is_taken, name, "is not pulled:", lines)
 
@@ -159,9 +159,13 @@ class Causes:
             demand(line["reason"] == "unknown_queue", "there is no such queue:", line)
         elif line["reason"] == "bad_command":
             most = queue.spec["max_redrives"]
-            demand(0 <= most < int(send.said.get("redrives", 0)), "not too often:", line)
+            demand(
+                0 <= most < int(send.said.get("redrives", 0)),
+                "it was not redriven too often:",
+                line,
+            )
         else:
-            size = send.told(0).size_bytes
+            size = send.message(0).size_bytes
             largest = queue.spec["max_message_bytes"]
             if line["reason"] == "too_large":
                 if queue.spec["when_full"] == "block" and largest < 0:
@@ -199,7 +203,7 @@ class Causes:
         """A delivery of another consumer of the session (R16)."""
         queue = self._book.queues[line["queue"]]
         found = [h for h in queue.held.values() if h.message.id == line["about"] and not h.xid]
-        demand(found, "nobody holds it:", line)
+        demand(found, "no consumer holds it:", line)
         return found[0]
 
     def _decided(self, line: Line) -> None:
@@ -207,7 +211,7 @@ class Causes:
         demand(known is not None, "it was decided:", line)
         assert known is not None
         kind = self._book.command["type"]
-        demand(line["committed"] == (kind == "commit"), "nobody asked for that:", line)
+        demand(line["committed"] == (kind == "commit"), "no command asked for that:", line)
         demand(kind != "start" or not known["prepared"], "it was prepared:", line)
 
     # --- settles and returns ---------------------------------------------------------------------
@@ -215,7 +219,7 @@ class Causes:
     def _expected(
         self, command: dict[str, Any] | Send, lines: list[Line]
     ) -> tuple[list[Held], list[int]]:
-        """Which deliveries must come back, and which must be acked."""
+        """The deliveries that must end, and those that must be acked."""
         if isinstance(command, Send):
             return [], []
         kind = command["type"]
@@ -265,7 +269,7 @@ class Causes:
         if xid := settle.get("xid"):
             known = self._book.xids.get(xid)
             reason = "bad_command" if known is None or known["prepared"] else reason
-        demand(refused == reason, f"it must be answered {reason or 'ok'!r}:", lines)
+        demand(refused == reason, f"the answer must be {reason or 'ok'!r}:", lines)
         if reason or xid:
             return [], []
         assert queue is not None
@@ -297,7 +301,7 @@ class Causes:
         if kind not in ("tick", "configure"):
             numbers = sorted(held.number for _, held in book.ended)
             wanted = sorted(held.number for held in must_end)
-            demand(numbers == wanted, "came back:", numbers, "but it asked for", wanted)
+            demand(numbers == wanted, "ended:", numbers, "but it asked for", wanted)
         sets: dict[tuple[str, str], list[Any]] = {}
         for name, held in book.ended if kind != "start" else ():
             consumer = held.consumer if kind in ("tick", "delete_queue") else ""
@@ -306,7 +310,7 @@ class Causes:
             demand(positions == sorted(positions, reverse=True), "not newest first:", positions)
 
     def _alive(self, command: dict[str, Any], now_ms: int) -> None:
-        """Whose command was taken is alive (R13)."""
+        """A consumer whose command was accepted is alive (R13)."""
         name, kind = command.get("consumer", ""), command["type"]
         queue = self._book.queues.get(command.get("queue", ""))
         if queue is not None and name in queue.clients and kind in _SIGNS:
@@ -340,16 +344,16 @@ class Causes:
                 demand(not (is_beyond and is_left), name, "is beyond its limits:", lines)
 
     def _unrouted(self, line: Line) -> None:
-        demand(line["queue"] == ADDRESS, "it is no address:", line)
+        demand(line["queue"] == ADDRESS, "it is not an address:", line)
 
     def _refused(self, line: Line) -> None:
-        """A copy for a queue that has just joined, or what is told with the cause."""
+        """Check a refused copy for a queue that just joined; others belong to the cause."""
         if self._copies and line["reason"] in ("queue_full", "too_large"):
             copy = self._copies.pop(0)
             demand(line["about"] == copy.id, copy.id, "is the next copy:", line)
 
     def _done(self, line: Line) -> None:
-        """Told with the cause."""
+        """Message with the cause."""
 
 
 _OURS = frozenset(("unrouted", "refused", "done", "pending", "decided"))
@@ -359,7 +363,7 @@ _SIGNS = frozenset(
 
 
 def _free(queue: QueueBook | None, consumer: str) -> list[Held]:
-    """What a consumer holds and has not settled in an undecided transaction."""
+    """The deliveries of a consumer that are not part of an undecided transaction."""
     assert queue is not None
     held = queue.held_by(consumer) if consumer in queue.clients else []
     return [each for each in held if not each.xid]

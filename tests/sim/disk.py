@@ -1,4 +1,4 @@
-"""RocksDB as a value: a sorted map that can lose its tail, or all of it."""
+"""A virtual RocksDB: a sorted map that can lose its last writes, or everything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REMEMBERED = 8
 
 
 class _Database:
-    """What is on disk of one partition."""
+    """The database of one partition."""
 
     def __init__(self) -> None:
         self.rows = MemoryKeyValue()
@@ -37,14 +37,14 @@ class Disk:
         self._databases.clear()
 
     def lose_tail(self, batches: int) -> None:
-        """The machine went down: what was written last is gone, from the end."""
+        """The machine crashes: the last writes are lost."""
         for database in self._databases.values():
             for _ in range(min(batches, len(database.undo))):
                 before, database.applied = database.undo.pop()
                 database.rows.apply(before)
 
     def unlock(self) -> None:
-        """The process that had them open is gone."""
+        """The process that had them open has died."""
         for database in self._databases.values():
             database.is_open = False
 

@@ -1,7 +1,7 @@
-"""What a partition's events say, line by line, held against the rules of the contract.
+"""Checks the events of one partition, line by line, against the rules of the contract.
 
-Lines of one step are a group, and a group has a cause: the record that `by` names, or time. What
-each line may do to a message is judged here; what a cause must bring as a whole, in `causes`.
+The lines of one step are a group, and a group has a cause: the record that `by` names, or time.
+This module checks what each line does to a message; `causes` checks what a cause does as a whole.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.sim.plan import ADDRESS, DECLARED, Plan
-from tests.sim.queue_book import WINDOW, Client, Held, Line, QueueBook, Told, demand
-from tests.sim.victims import check_turn, judge_victim
+from tests.sim.queue_book import WINDOW, Client, Held, Line, Message, QueueBook, demand
+from tests.sim.victims import check_due_order, judge_victim
 
 ROUNDS = 1e9
 
 
 class PartitionBook:
-    """The queues of one partition, as its events tell of them."""
+    """The queues of one partition, as its events describe them."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -30,27 +30,27 @@ class PartitionBook:
         """By name: whether it is prepared, and what was done in it."""
         self.deliveries = 0
         self.now_ms = 0
-        self.message_of: Callable[[Line], Told]
-        """What a line `added` brings; who knows the cause knows it."""
+        self.message_of: Callable[[Line], Message]
+        """The message of a line `added`, which depends on the cause."""
         self.command: dict[str, Any] = {}
         """The group's command; empty where a send or time is the cause."""
         self.clean: set[tuple[str, str]] = set()
-        """Consumers that leave by themselves in this group."""
+        """Consumers that detach in this group without a timeout."""
         self.ended: list[tuple[str, Held]] = []
-        """Deliveries that came back in this group, in order."""
+        """Deliveries that ended in this group, in order."""
         self.acked: list[int] = []
         self.adds: list[tuple[str, str]] = []
-        """Queue and id of what came in by this group."""
+        """Queue and id of the messages added in this group."""
         self.overflows: list[str] = []
-        self.moved: Told | None = None
+        self.moved: Message | None = None
         self.displaced = ("", "")
-        """Queue and id of who needed the place of the last one displaced."""
+        """Queue and id of the message that displaced another one."""
         self.outputs: dict[str, list[tuple[Any, ...]]] = {
             "dispatched": [],
             "evicted": [],
             "dead": [],
         }
-        """What the other topics must have, in order."""
+        """The expected records of the other topics, in order."""
 
     def queue(self, name: str) -> QueueBook | None:
         """The queue of that name, if there is one."""
@@ -88,15 +88,15 @@ class PartitionBook:
     def _added(self, queue: QueueBook, line: Line) -> None:
         message = self._enter(queue, line)
         is_gone = message.is_over(line["time_ms"])
-        demand(is_gone or not message.due_ms, "it is due later, but was added plainly:", line)
+        demand(is_gone or not message.due_ms, "it is due later, but was not scheduled:", line)
         queue.put(message)
 
     def _scheduled(self, queue: QueueBook, line: Line) -> None:
         message = self._enter(queue, line)
-        demand(message.due_ms > line["time_ms"], "scheduled, but not for later:", line)
+        demand(message.due_ms > line["time_ms"], "scheduled, but not due later:", line)
         queue.scheduled[message.sequence] = message
 
-    def _enter(self, queue: QueueBook, line: Line) -> Told:
+    def _enter(self, queue: QueueBook, line: Line) -> Message:
         self._no_overflow_due(queue)
         queue.sequence += 1
         demand(line["sequence"] == queue.sequence, "sequence", queue.sequence, "is missing:", line)
@@ -112,7 +112,7 @@ class PartitionBook:
         return message
 
     def _no_overflow_due(self, queue: QueueBook) -> None:
-        """Before the next comes in the ring has seen to the one before it."""
+        """The ring evicts at most one message for each message added."""
         added = [name for name, _ in self.adds].count(queue.name)
         went = self.overflows.count(queue.name)
         demand(went <= added, queue.name, "evicts more than one for a send")
@@ -121,7 +121,7 @@ class PartitionBook:
         message = queue.scheduled.get(line["sequence"])
         demand(message is not None, "it is not scheduled:", line)
         assert message is not None
-        check_turn(self.command, queue, message, line)
+        check_due_order(self.command, queue, message, line)
         if self.command.get("type") == "deliver_now":
             message.due_ms = line["time_ms"]
         demand(message.due_ms == line["due_ms"] <= line["time_ms"], "it is not due:", line)
@@ -146,11 +146,11 @@ class PartitionBook:
             if other is message:
                 break
             waits = other.is_over(line["time_ms"]) or queue.taker(other) is None
-            demand(waits, other.id, "is delivered first:", line)
+            demand(waits, other.id, "must be delivered first:", line)
         taker = queue.taker(message)
-        demand(taker is not None, "nobody can take it:", line)
+        demand(taker is not None, "no consumer can take it:", line)
         assert taker is not None
-        demand(taker.name == line["consumer"], taker.name, "is next:", line)
+        demand(taker.name == line["consumer"], taker.name, "is the next consumer:", line)
         self.deliveries += 1
         demand(
             line["delivery"] == self.deliveries, "delivery", self.deliveries, "is missing:", line
@@ -162,7 +162,7 @@ class PartitionBook:
             (queue.name, message, taker.name, self.deliveries, message.attempts, is_again)
         )
 
-    def _demand_attempts(self, message: Told, line: Line) -> None:
+    def _demand_attempts(self, message: Message, line: Line) -> None:
         said = (line["attempt"], line["handovers"])
         known = (message.attempts, message.handovers)
         demand(said == known, "attempt and handovers must be", known, line)
@@ -177,7 +177,7 @@ class PartitionBook:
             self.acked.append(held.number)
 
     def _end(self, queue: QueueBook, held: Held) -> None:
-        """A delivery comes back, or ends on its way."""
+        """A delivery ends."""
         queue.end(held)
         self.ended.append((queue.name, held))
         if (queue.name, held.consumer) in self.clean:
@@ -189,7 +189,7 @@ class PartitionBook:
         self._end(queue, held)
         self._demand_attempts(message, line)
         most = queue.spec["max_attempts"]
-        demand(most < 0 or message.attempts < most, "it was tried too often:", line)
+        demand(most < 0 or message.attempts < most, "it has had all its attempts:", line)
         demand(not message.is_over(now_ms), "it has expired:", line)
         wait_ms = self._wait_ms(queue, held)
         demand(line.get("due_ms", 0) == (now_ms + wait_ms if wait_ms else 0), wait_ms, "ms:", line)
@@ -221,7 +221,7 @@ class PartitionBook:
         sequence = line["sequence"]
         held = next((h for h in queue.held.values() if h.message.sequence == sequence), None)
         if reason == "return_overflow":
-            demand(held is not None, "nobody held it:", line)
+            demand(held is not None, "no consumer held it:", line)
             assert held is not None
             demand(0 <= ring_size <= len(queue.ready), "the ring has room:", line)
             message = held.message
@@ -259,7 +259,9 @@ class PartitionBook:
             self.outputs["dead"].append((queue.name, line["id"], reason))
             return
         found = [h for h in queue.held.values() if h.message.sequence == line["sequence"]]
-        demand(found and found[0].consumer == line["consumer"], "it is not held so:", line)
+        demand(
+            found and found[0].consumer == line["consumer"], "that consumer does not hold it:", line
+        )
         held = found[0]
         self._end(queue, held)
         if reason == "undeliverable":
@@ -267,7 +269,7 @@ class PartitionBook:
             demand(0 <= most <= held.message.attempts, "it may be tried again:", line)
         else:
             is_asked = self.command.get("type") == "reject" and line["text"] == ""
-            demand(reason == "rejected" and is_asked, "nobody has rejected it:", line)
+            demand(reason == "rejected" and is_asked, "no consumer has rejected it:", line)
         queue.counts["dead"] += 1
         self.outputs["dead"].append((queue.name, held.message, reason))
 
@@ -329,7 +331,7 @@ class PartitionBook:
         name = line["queue"]
         queue = self.queue(name)
         if line["created"]:
-            demand(queue is None, "it was there:", line)
+            demand(queue is None, "it already exists:", line)
             queue = self.queues[name] = QueueBook(name, {})
         demand(queue is not None, "there is no such queue:", line)
         assert queue is not None
@@ -342,7 +344,7 @@ class PartitionBook:
         self.keep()
 
     def keep(self, sent: dict[str, Any] | None = None) -> None:
-        """What the address keeps for later queues (R71)."""
+        """Update the messages that the address retains for later queues (R71)."""
         if sent is not None:
             self.kept.append(sent)
         self.kept = self.kept[-self.most_kept :] if self.most_kept else []

@@ -1,4 +1,4 @@
-"""What a simulated application is set to: drawn from the seed, printed with a failing history."""
+"""The settings of a simulated application, drawn from the seed and printed with a failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTITIONS = 2
 TOPICS = {str(role): str(role) for role in Role if role is not Role.PRODUCER}
 QUEUES = ("a", "b", "c", "d")
 CREATED = "e"
-"""A queue that is there only while an operator has made it."""
+"""A queue that exists only after an operator has created it."""
 ADDRESS = "prices"
 DECLARED = f"{ADDRESS}::all"
 MEMBERS = (DECLARED, f"{ADDRESS}::ann", f"{ADDRESS}::bob", f"{ADDRESS}::k1", f"{ADDRESS}::x.red")
@@ -27,16 +27,16 @@ SELECTORS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "n IS NULL": lambda properties: "n" not in properties,
     "colour = 'red'": lambda properties: properties.get("colour") == "red",
 }
-"""Each with what it means, in our own words."""
+"""Each with its meaning, written independently of the engine."""
 
 
-def home(name: str) -> int:
-    """In which partition the queue or address lives."""
+def partition_for(name: str) -> int:
+    """The partition of a queue or an address."""
     return partition_of(name.partition("::")[0], PARTITIONS)
 
 
 class Plan(NamedTuple):
-    """See the head of this file."""
+    """What a history depends on besides its steps."""
 
     queues: dict[str, dict[str, Any]]
     addresses: dict[str, dict[str, Any]]
@@ -45,11 +45,11 @@ class Plan(NamedTuple):
     slice_records: int = 100
     refill: int = 1_000
     far_partitions: int = 1
-    has_fragile: bool = False
-    """Some messages are not persistent: what a crash takes, an uninterrupted run keeps."""
+    has_non_persistent: bool = False
+    """Some messages are non-persistent: a crash may lose them, an uninterrupted run does not."""
     as_artemis: bool = False
-    """Queues with `compat: artemis`: the bookkeeper does not know their rules. It counts, and an
-    uninterrupted run tells what they must hold and say."""
+    """Queues have `compat: artemis`, whose rules the bookkeeper does not know. It only counts; an
+    uninterrupted run shows what they must hold and emit."""
 
     def catalog(self) -> Catalog:
         return Catalog(self.queues, {}, self.addresses)
@@ -65,7 +65,7 @@ class Plan(NamedTuple):
 
 
 def random_plan(rng: random.Random) -> Plan:
-    """Small rings, odd caches, and one feature or another."""
+    """Small rings, small caches, and some of the features."""
     addresses: dict[str, dict[str, Any]] = {}
     if rng.random() < 0.4:
         subscription = random_settings(rng) | {"selector": rng.choice(list(SELECTORS))}
@@ -83,13 +83,13 @@ def random_plan(rng: random.Random) -> Plan:
         slice_records=rng.choice([1, 2, 100]),
         refill=rng.choice([1, 2, 3, 1_000]),
         far_partitions=rng.choice([1, 3]),
-        has_fragile=not as_artemis and rng.random() < 0.2,
+        has_non_persistent=not as_artemis and rng.random() < 0.2,
         as_artemis=as_artemis,
     )
 
 
 def random_settings(rng: random.Random) -> dict[str, Any]:
-    """Of one queue."""
+    """Settings of one queue."""
     settings: dict[str, Any] = {"consumer_timeout": rng.choice([0, 0, 60, 300])}
     for name, share, values in (
         ("ring_size", 0.9, (1, 2, 2, 3, 3, 5)),

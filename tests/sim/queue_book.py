@@ -1,4 +1,4 @@
-"""What a queue must hold, kept from its events alone. Nothing of the engine is in here."""
+"""What a queue must hold, derived from its events alone. This uses no code of the engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Line = dict[str, Any]
 
 
 class Wrong(AssertionError):
-    """The topics do not say what the contract promises."""
+    """The topics break the contract."""
 
 
 def demand(holds: object, *what: object) -> None:
@@ -22,8 +22,8 @@ def demand(holds: object, *what: object) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Told:
-    """A message, as the events tell of it."""
+class Message:
+    """A message, as the events describe it."""
 
     sequence: int
     id: str
@@ -36,7 +36,7 @@ class Told:
     properties: dict[str, Any]
     persistent: bool
     position: tuple[int, ...] = ()
-    """Where it stands among the ready: what came due before what was sent plainly."""
+    """Its place among the ready messages: messages that came due precede the others."""
     attempts: int = 0
     handovers: int = 0
     holders: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Held:
 
     number: int
     consumer: str
-    message: Told
+    message: Message
     xid: str = ""
     is_orphan: bool = False
 
@@ -78,18 +78,18 @@ class QueueBook:
     def __init__(self, name: str, settings: dict[str, Any]) -> None:
         self.name = name
         self.spec: dict[str, Any] = {**asdict(QueueSpec()), **settings}
-        self.ready: dict[int, Told] = {}
-        self.scheduled: dict[int, Told] = {}
+        self.ready: dict[int, Message] = {}
+        self.scheduled: dict[int, Message] = {}
         self.held: dict[int, Held] = {}
         self.clients: dict[str, Client] = {}
         self.owners: dict[str, Client] = {}
         """By message group."""
         self.paused: set[str] = set()
-        self.turns: dict[int, tuple[int, int]] = {}
+        self.round_robin: dict[int, tuple[int, int]] = {}
         self.verdicts: dict[tuple[str, str], str] = {}
-        """By consumer and message: what a late settle is told."""
+        """By consumer and message: the reason that a late settle is refused with."""
         self.ever: set[str] = set()
-        """Who ever attached."""
+        """Consumers that ever attached."""
         self.counts = dict.fromkeys(
             "added acked evicted expired dead refused removed moved_out lost".split(), 0
         )
@@ -108,7 +108,7 @@ class QueueBook:
         messages += [held.message for held in self.held.values()]
         return sum(message.size_bytes for message in messages)
 
-    def in_order(self) -> list[Told]:
+    def in_order(self) -> list[Message]:
         return sorted(self.ready.values(), key=lambda m: (-m.priority, m.position))
 
     def held_by(self, consumer: str) -> list[Held]:
@@ -127,7 +127,7 @@ class QueueBook:
         )
 
     def is_full(self) -> bool:
-        """Does `block` stop the pulling?"""
+        """Whether `block` stops pulling."""
         is_blocked = self.spec["when_full"] == "block"
         return is_blocked and self.exceeds(self.messages + 1, self.size_bytes + 1)
 
@@ -138,7 +138,7 @@ class QueueBook:
         most: int = self.spec["max_active_consumers"]
         return 1 if most < 0 and multicast and not self.spec["shared"] else most
 
-    def takes(self, client: Client, message: Told) -> bool:
+    def takes(self, client: Client, message: Message) -> bool:
         mine = self.held_by(client.name)
         held_bytes = sum(held.message.size_bytes for held in mine)
         return (
@@ -148,8 +148,8 @@ class QueueBook:
             and SELECTORS[client.selector](message.properties)
         )
 
-    def taker(self, message: Told) -> Client | None:
-        """Who is to be handed the message (R11, R14, R15)."""
+    def taker(self, message: Message) -> Client | None:
+        """The consumer that must get the message (R11, R14, R15)."""
         if message.group in self.owners:
             owner = self.owners[message.group]
             return owner if self.takes(owner, message) else None
@@ -157,17 +157,17 @@ class QueueBook:
         if not willing:
             return None
         level = max(client.priority for client in willing)
-        last, run = self.turns.get(level, (0, 0))
-        circle = sorted(
+        last, run = self.round_robin.get(level, (0, 0))
+        candidates = sorted(
             (client for client in willing if client.priority == level),
             key=lambda client: (client.order <= last, client.order),
         )
         if run < self.spec["batch"]:
-            circle.sort(key=lambda client: client.order != last)
-        return circle[0]
+            candidates.sort(key=lambda client: client.order != last)
+        return candidates[0]
 
-    def find(self, line: Line) -> Told:
-        """The message where no consumer has it."""
+    def find(self, line: Line) -> Message:
+        """A ready or scheduled message."""
         sequence = line["sequence"]
         message = self.ready.get(sequence) or self.scheduled.get(sequence)
         demand(message, "it is neither ready nor scheduled:", line)
@@ -175,15 +175,19 @@ class QueueBook:
         return message
 
     def held_of(self, line: Line) -> Held:
-        """The delivery that the line is about."""
-        demand(line["delivery"] in self.held, "nobody holds that:", line)
+        """The delivery of a line."""
+        demand(line["delivery"] in self.held, "there is no such delivery:", line)
         held = self.held[line["delivery"]]
         said = (line["sequence"], line["consumer"])
-        demand(said == (held.message.sequence, held.consumer), "another holds that:", line)
+        demand(
+            said == (held.message.sequence, held.consumer),
+            "the delivery belongs to another message or consumer:",
+            line,
+        )
         return held
 
-    def victim(self) -> Told:
-        """Who leaves an overfull ring (R3)."""
+    def victim(self) -> Message:
+        """The victim of an overfull ring (R3)."""
         ready = self.in_order()
         if self.spec["evict"] == "head":
             return ready[0]
@@ -192,7 +196,7 @@ class QueueBook:
         return min(ready, key=lambda m: m.position)
 
     def judge(self, settle: dict[str, Any]) -> str:
-        """Why a settle is refused; empty: it is not (R103)."""
+        """Why a settle is refused; empty if it is not (R103)."""
         consumer, message, wanted = settle["consumer"], settle["message"], settle.get("delivery", 0)
         candidates = [
             held
@@ -209,15 +213,15 @@ class QueueBook:
 
     # --- changing --------------------------------------------------------------------------------
 
-    def put(self, message: Told) -> None:
-        """It is ready."""
+    def put(self, message: Message) -> None:
+        """Make a message ready."""
         if not message.position:
             first = (0, message.due_ms) if message.due_ms else (1,)
             message.position = (*first, message.sequence)
         self.ready[message.sequence] = message
 
-    def take(self, message: Told) -> None:
-        """It is ready or scheduled no more."""
+    def take(self, message: Message) -> None:
+        """Remove a message from ready or scheduled."""
         self.ready.pop(message.sequence, None)
         self.scheduled.pop(message.sequence, None)
 
@@ -225,18 +229,18 @@ class QueueBook:
         del self.held[held.number]
         self.verdicts[held.consumer, held.message.id] = "stale_delivery"
 
-    def evict(self, message: Told) -> None:
+    def evict(self, message: Message) -> None:
         self.counts["evicted"] += 1
         for consumer in message.holders:
             self.verdicts[consumer, message.id] = "evicted"
 
-    def hand_over(self, message: Told, client: Client, number: int) -> None:
+    def hand_over(self, message: Message, client: Client, number: int) -> None:
         self.take(message)
         if message.group:
             self.owners.setdefault(message.group, client)
-        last, run = self.turns.get(client.priority, (0, 0))
-        goes_on = client.order == last and run < self.spec["batch"]
-        self.turns[client.priority] = (client.order, run + 1 if goes_on else 1)
+        last, run = self.round_robin.get(client.priority, (0, 0))
+        continues = client.order == last and run < self.spec["batch"]
+        self.round_robin[client.priority] = (client.order, run + 1 if continues else 1)
         message.attempts += 1
         message.handovers += 1
         if client.name in message.holders:
@@ -246,7 +250,7 @@ class QueueBook:
 
     def part(self, client: Client) -> None:
         for held in self.held_by(client.name):
-            demand(held.xid, self.name, "its consumer left, but kept delivery", held.number)
+            demand(held.xid, self.name, "its consumer left but kept delivery", held.number)
             held.is_orphan = True
         del self.clients[client.name]
         self.owners = {group: owner for group, owner in self.owners.items() if owner is not client}
@@ -254,17 +258,21 @@ class QueueBook:
     # --- what must hold --------------------------------------------------------------------------
 
     def check_dispatched(self, now_ms: int) -> None:
-        """No ready message is left that some consumer could take."""
+        """No consumer could take any of the ready messages."""
         if "dispatch" in self.paused:
             return
         for message in self.ready.values():
             taker = None if message.is_over(now_ms) else self.taker(message)
             demand(
-                taker is None, self.name, message.id, "waits, but this one could take it:", taker
+                taker is None,
+                self.name,
+                message.id,
+                "waits, but this consumer could take it:",
+                taker,
             )
 
     def check_swept(self, now_ms: int) -> None:
-        """Time has left nothing to do."""
+        """A tick has left nothing undone."""
         for message in (*self.ready.values(), *self.scheduled.values()):
             demand(not message.is_over(now_ms), self.name, "not expired:", message)
         for message in self.scheduled.values():

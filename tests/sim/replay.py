@@ -1,4 +1,4 @@
-"""R102: the same again without any crash ends in the same state and says the same, to the byte."""
+"""R102: the same input without crashes gives the same state and the same output, byte by byte."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _OUTPUTS = ("dispatched", "evicted", "dead", "events", "replies")
 
 
 def check_replay(broker: Broker, plan: Plan, number: int, journal: list[tuple[Any, ...]]) -> None:
-    """The committed journal of a partition, done by one road that nothing happens to."""
+    """Run the committed journal of a partition through one processor, without interruption."""
     store = MemoryKeyValue()
-    road: Processor[list[Any]] = Processor(
+    processor: Processor[list[Any]] = Processor(
         plan.processor_config(), State(ByteStore(store), plan.catalog()), {}, list
     )
     said: dict[str, list[Any]] = {topic: [] for topic in _OUTPUTS}
     for kind, *what in journal:
         if kind == "take":
-            left = road.take(*what)
-            demand(not left, "an uninterrupted run would not take", left)
+            left = processor.take(*what)
+            demand(not left, "an uninterrupted run would skip", left)
         elif kind == "tick":
-            road.tick(*what)
+            processor.tick(*what)
         else:
-            road.start()
-        for (role, _), records in road.outputs().items():
+            processor.start()
+        for (role, _), records in processor.outputs().items():
             said[role] += records
-    store.apply(road.writes().store)
+    store.apply(processor.writes().store)
     _compare_outputs(broker, number, said)
     _compare_rows(_changelog(broker, number), dict(store.items_from(b"")))
 
@@ -43,22 +43,25 @@ def _compare_outputs(broker: Broker, number: int, said: dict[str, list[Any]]) ->
         found = [
             (record.key, record.value, list(record.headers))
             for record in broker.log(topic, number).read(0, _ALL)[0]
-            if not _is_of_forwarder(topic, record.value, record.headers)
+            if not _is_of_repartition(topic, record.value, record.headers)
         ]
         if topic == "events":
-            demand(_lines(found) == _lines(records), "the events differ from those of one run")
+            demand(
+                _lines(found) == _lines(records),
+                "the events differ from those of an uninterrupted run",
+            )
         else:
-            demand(found == records, topic, "differs from that of one run")
+            demand(found == records, topic, "differs from that of an uninterrupted run")
 
 
 def _lines(records: list[Any]) -> list[bytes]:
-    """However they were cut into records."""
+    """The lines, however they are packed into records."""
     lines = [line for _, value, _ in records for line in value.split(b"\n")]
     return [line for line in lines if not line.startswith(b'{"step":0,"event":"unreadable"')]
 
 
-def _is_of_forwarder(topic: str, value: bytes | None, headers: Any) -> bool:
-    """What was unreadable before the hop."""
+def _is_of_repartition(topic: str, value: bytes | None, headers: Any) -> bool:
+    """Whether the record was undecodable before the hop."""
     said = dict(headers)
     source = said.get("ringfaust-source", b"")
     is_unreadable = said.get("ringfaust-reason") == b"undecodable"
@@ -78,11 +81,11 @@ def _changelog(broker: Broker, number: int) -> dict[bytes, bytes]:
 
 def _compare_rows(found: dict[bytes, bytes], wanted: dict[bytes, bytes]) -> None:
     for rows in (found, wanted):
-        rows.pop(POSITIONS_KEY, None)  # these move past a record that waits for its queue, too
+        rows.pop(POSITIONS_KEY, None)  # positions also move past records that wait for their queue
     for key in sorted({*found, *wanted}):
         demand(
             found.get(key) == wanted.get(key),
-            "the row", key, "is", _show(found, key), "and after one run", _show(wanted, key),
+            "the row", key, "is", _show(found, key), "and uninterrupted", _show(wanted, key),
         )  # fmt: skip
 
 

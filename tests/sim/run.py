@@ -1,4 +1,4 @@
-"""One history, and the shortest one that fails as well."""
+"""Run one history, and shrink one that fails."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.sim.world import World
 
 
 class History(NamedTuple):
-    """All that a run depends on."""
+    """Everything that a run depends on."""
 
     plan: Plan
     steps: Sequence[Step]
 
     def __str__(self) -> str:
-        """As Python, to be pasted into a test."""
+        """Python code that can be pasted into a test."""
         steps = "".join(f"        {step!r},\n" for step in self.steps)
         return f"play(\n    {self.plan!r},\n    [\n{steps}    ],\n)"
 
@@ -32,11 +32,11 @@ def history(seed: int, count: int = STEPS) -> History:
 
 
 def play(plan: Plan, steps: Sequence[Step]) -> World:
-    """Do the steps, then compare the books.
+    """Run the steps, then compare the books.
 
     Raises:
-        Wrong: the topics do not say what the contract promises.
-        Exception: what a worker died of.
+        Wrong: the topics break the contract.
+        Exception: a worker has died.
     """
     world = World(plan)
     try:
@@ -48,19 +48,19 @@ def play(plan: Plan, steps: Sequence[Step]) -> World:
     return world
 
 
-def fault(given: History, told: Counter[str] | None = None) -> str:
-    """What is wrong with it, or nothing. `told`: to count there what the events told."""
+def failure(given: History, events: Counter[str] | None = None) -> str:
+    """What is wrong with a history; empty if nothing is. `events`: counts the events by name."""
     try:
         world = play(*given)
     except Exception as error:
         return "".join(traceback.format_exception_only(error)).strip()
-    if told is not None:
-        told.update(world.told)
+    if events is not None:
+        events.update(world.events)
     return ""
 
 
 def shrink(given: History, fails: Callable[[History], object]) -> History:
-    """Leave out what is not needed, as long as it still fails: steps, then settings."""
+    """Leave out steps, then settings, as long as the history still fails."""
     given = given._replace(steps=_fewer(given, fails))
     for plan in _plainer(given.plan):
         merged = plan(given.plan)
@@ -70,7 +70,7 @@ def shrink(given: History, fails: Callable[[History], object]) -> History:
 
 
 def _fewer(given: History, fails: Callable[[History], object]) -> list[Step]:
-    """Many steps at a time at first."""
+    """Leave out many steps at a time, then fewer."""
     steps = list(given.steps)
     size = max(len(steps) // 2, 1)
     while True:
@@ -87,8 +87,8 @@ def _fewer(given: History, fails: Callable[[History], object]) -> list[Step]:
 
 
 def _plainer(plan: Plan) -> Iterator[Callable[[Plan], Plan]]:
-    """Ways to leave one thing out of a plan."""
-    what = {"has_fragile": plan.has_fragile, "as_artemis": plan.as_artemis}
+    """Ways to remove one thing from a plan."""
+    what = {"has_non_persistent": plan.has_non_persistent, "as_artemis": plan.as_artemis}
     yield lambda now: Plan(now.queues, now.addresses, **what)
     yield lambda now: now._replace(addresses={})
     for queue, settings in plan.queues.items():

@@ -1,4 +1,4 @@
-"""The stream of a seed: a list of steps, each a plain value that makes sense in any company."""
+"""The steps of a seed: plain values, each of which is valid after any others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.sim.plan import (
     PARTITIONS,
     SELECTORS,
     Plan,
-    home,
+    partition_for,
     random_settings,
 )
 
@@ -24,7 +24,7 @@ WORKERS = 2
 
 
 class Script:
-    """Draws the steps; what it remembers is only what has names: ids, consumers, transactions."""
+    """Draws the steps. It remembers only names: ids, consumers, transactions."""
 
     def __init__(self, rng: random.Random, plan: Plan) -> None:
         self._rng = rng
@@ -54,7 +54,7 @@ class Script:
     # --- producers -------------------------------------------------------------------------------
 
     def _message(self) -> tuple[str, str, dict[str, Any]]:
-        """Topic, queue and what its headers say."""
+        """Topic, queue and header fields of a message."""
         rng = self._rng
         message_id, target = f"m{self._next()}", rng.choice(self._targets)
         self._sent.append((message_id, target))
@@ -70,7 +70,7 @@ class Script:
             ("expires-at-ms", 0.03, (999_000, 1_000_200)),
             ("properties", 0.3, ('{"n":1}', '{"n":3}', '{"n":3,"colour":"red"}')),
             ("redrives", 0.05, (1, 2, 6)),
-            ("delivery-mode", 0.3 if self._plan.has_fragile else 0.0, ("non_persistent",)),
+            ("delivery-mode", 0.3 if self._plan.has_non_persistent else 0.0, ("non_persistent",)),
             ("xid", 0.15 if self._has_xids else 0.0, ("x1", "x2")),
             ("queue", 0.05, ("nowhere",)),
         ):
@@ -94,7 +94,7 @@ class Script:
         return ("transaction", messages, self._rng.random() < 0.7)
 
     def _open_or_close(self) -> Step:
-        """A transaction of a producer that takes its time."""
+        """Open or close the transaction of a slow producer."""
         if self._open and self._rng.random() < 0.7:
             return ("close", self._open.pop(), self._rng.random() < 0.6)
         name = f"t{self._next()}"
@@ -104,11 +104,11 @@ class Script:
     # --- consumers and operators -----------------------------------------------------------------
 
     def _say(self, queue: str, /, **command: Any) -> Step:
-        """One command, twice at times; most ask for a reply."""
+        """A command, sometimes twice; most ask for a reply."""
         rng = self._rng
         if rng.random() < 0.7:
             command["reply"] = f"r{self._next()}"
-        return ("say", home(queue), command, 2 if rng.random() < 0.08 else 1)
+        return ("say", partition_for(queue), command, 2 if rng.random() < 0.08 else 1)
 
     def _attach(self) -> Step:
         rng = self._rng
@@ -136,7 +136,7 @@ class Script:
         return self._say(queue, type="attach", queue=queue, consumer=consumer, **settings)
 
     def _consume(self) -> Step:
-        """What a consumer does beside settling."""
+        """What a consumer does besides settling."""
         rng = self._rng
         queue, consumer = rng.choice(self._queues), rng.choice(CONSUMERS)
         kind = rng.choice(
@@ -173,7 +173,9 @@ class Script:
             more["message"], queue = rng.choice((self._delayed if is_late else self._sent)[-12:])
             queue = rng.choice(MEMBERS) if queue == ADDRESS else queue
         if kind == "move":
-            more["to"] = rng.choice([name for name in self._queues if home(name) == home(queue)])
+            more["to"] = rng.choice(
+                [name for name in self._queues if partition_for(name) == partition_for(queue)]
+            )
         if kind in ("pause", "resume"):
             more["what"] = rng.choice(("pulling", "dispatch"))
         if kind == "configure":
@@ -191,7 +193,7 @@ class Script:
             fields = {"address": ADDRESS, "settings": {"retroactive_count": count}}
             return self._say(ADDRESS, type="configure_address", **fields)
         if kind == "list":
-            return ("say", home(queue), {"type": kind, "queue": queue, "reply": "list"}, 1)
+            return ("say", partition_for(queue), {"type": kind, "queue": queue, "reply": "list"}, 1)
         return self._say(queue, type=kind, queue=queue, **more)
 
     def _xid(self) -> Step:
@@ -212,7 +214,7 @@ class Script:
             self._rng.choice(("{", '{"type":"ack"}')),
         )
 
-    # --- the host --------------------------------------------------------------------------------
+    # --- the workers -----------------------------------------------------------------------------
 
     def _unit(self) -> int:
         return self._rng.randrange(self._units)

@@ -1,4 +1,4 @@
-"""A producer's record, read in our own way."""
+"""A producer's record, read independently of the engine."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from typing import Any, NamedTuple
 
 from tests.sim.broker import Record
-from tests.sim.queue_book import Told
+from tests.sim.queue_book import Message
 
 
 class Send(NamedTuple):
-    """What it asks for."""
+    """A record that asks for a send."""
 
     queue: str
     source: str
@@ -30,14 +30,14 @@ class Send(NamedTuple):
         plain = {n: v.decode() for n, v in self.record.headers if not n.startswith("ringfaust-")}
         return {**plain, **json.loads(self.said.get("properties", "{}"))}
 
-    def told(self, sequence: int, *, copied: bool = False, now_ms: int = 0) -> Told:
-        """The message that it makes. `copied`: by an address, for a queue that came later."""
+    def message(self, sequence: int, *, copied: bool = False, now_ms: int = 0) -> Message:
+        """The message that it creates. `copied`: by an address, for a queue that joined later."""
         record, said = self.record, self.said
         kept = [pair for pair in record.headers if not _is_ours(pair[0])]
         size = len(record.key or b"") + len(record.value or b"")
         size += sum(len(name) + len(value) for name, value in kept)
         due_ms = self._time("deliver-at-ms", "delay-ms")
-        return Told(
+        return Message(
             sequence, self.id, self.source, int(said.get("priority", 4)), said.get("group", ""),
             0 if copied or due_ms <= now_ms else due_ms, self._time("expires-at-ms", "ttl-ms"),
             size, self.properties(), said.get("delivery-mode") != "non_persistent",

@@ -1,4 +1,4 @@
-"""The world of a history: producers, consumers, workers, and the broker between them."""
+"""The world of a history: producers, consumers and workers, around one broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import OutRecord
 from tests.sim.bookkeeper import Bookkeeper
 from tests.sim.broker import Broker, Transaction
-from tests.sim.plan import CREATED, MEMBERS, PARTITIONS, Plan, home
+from tests.sim.plan import CREATED, MEMBERS, PARTITIONS, Plan, partition_for
 from tests.sim.replay import check_replay
 from tests.sim.script import TOPICS, WORKERS, Step
 from tests.sim.worker import TOMBSTONE_MS, Unit, Worker, units
@@ -19,20 +19,20 @@ from tests.sim.worker import TOMBSTONE_MS, Unit, Worker, units
 START_MS = 1_000_000
 _ALL = 10_000
 _LATER_MS = 20_000
-_PATIENCE = 200
+_MAX_ROUNDS = 200
 _JITTERS = (0, 7, -300)
-"""Of the time that a producer's clock tells; nothing may depend on it."""
+"""Errors of a producer's clock. Nothing may depend on it."""
 Message = tuple[str, str, dict[str, Any]]
 
 
 class World:
-    """Does the steps, one after the other."""
+    """Runs the steps, one after the other."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.broker = Broker(START_MS)
         self.journals: dict[int, list[tuple[Any, ...]]] = {}
-        """By partition: what was done and committed, see `worker.JournalProcessor`."""
+        """By partition: what was committed, see `worker.JournalProcessor`."""
         self._workers = [
             Worker(f"worker-{number}", self.broker, plan, self.journals)
             for number in range(WORKERS)
@@ -46,8 +46,8 @@ class World:
         self._settled: set[tuple[int, str, str, str, int]] = set()
         self._sent = 0
         self._crashes = 0
-        self.told: Counter[str] = Counter()
-        """What the events told in the end, counted."""
+        self.events: Counter[str] = Counter()
+        """How often each event occurred, counted at the end."""
 
     def do(self, step: Step) -> None:
         getattr(self, f"_do_{step[0]}")(*step[1:])
@@ -80,7 +80,7 @@ class World:
             number = self._sent % self.plan.far_partitions
             fields = {**fields, "queue": target}
         else:
-            number = partition_of(queue, PARTITIONS) if "::" not in queue else home(queue)
+            number = partition_of(queue, PARTITIONS) if "::" not in queue else partition_for(queue)
         clock = self.broker.now_ms + _JITTERS[self._sent % 3]
         record = _record(topic, queue, fields, self._sent)
         is_broker_time = topic == "timed"
@@ -98,7 +98,7 @@ class World:
         self.broker.write(("control", number), [(None, text.encode(), [])])
 
     def _do_settle(self, nth: int, command: dict[str, Any], late: bool, by_name: bool) -> None:
-        """The `nth` delivery that its consumer has read and not settled; any at all if `late`."""
+        """Settle the `nth` delivery that was read and not settled; if `late`, any delivery."""
         for number in range(PARTITIONS):
             self._read_dispatched(number)
         known = [each for each in self._dispatched if late or each not in self._settled]
@@ -125,14 +125,14 @@ class World:
     # --- workers ---------------------------------------------------------------------------------
 
     def _worker(self, unit: Unit) -> Worker:
-        """Who owns it; somebody takes it over if nobody does."""
+        """The owner of the unit. Assigns it to a worker if nobody has it."""
         number = self._owners.get(unit)
         if number is None:
             number = (unit.number + self._crashes) % WORKERS
-            self._give(unit, number)
+            self._assign(unit, number)
         return self._workers[number]
 
-    def _give(self, unit: Unit, number: int) -> None:
+    def _assign(self, unit: Unit, number: int) -> None:
         worker = self._workers[number]
         worker.revoke(unit)  # it may still have it from before
         worker.assign(unit)
@@ -143,7 +143,7 @@ class World:
         before = self._owners.pop(unit, None)
         if before is not None and how == "clean":
             self._workers[before].revoke(unit)
-        self._give(unit, number)
+        self._assign(unit, number)
 
     def _do_crash(self, number: int, disk: str) -> None:
         self._crashes += 1
@@ -184,7 +184,7 @@ class World:
         ]
 
     def _do_zombie(self, what: str) -> None:
-        """Who has not noticed that another owns its partition goes on."""
+        """A worker that has not noticed a rebalance continues."""
         for worker, unit in self._zombies():
             if what == "work":
                 for topic in TOPICS:
@@ -205,20 +205,20 @@ class World:
     # --- the end ---------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """All that is under way comes to its end; then the books are compared, twice."""
+        """Let everything in flight finish, then compare the books, twice."""
         for name in list(self._open):
             self._do_close(name, False)
         bookkeeper = Bookkeeper(self.broker, self.plan)
         for when in ("now", "later"):
-            self._settle_down()
+            self._finish_all_work()
             for queue in (*self.plan.queues, CREATED, *(MEMBERS if self.plan.addresses else ())):
                 command = {"type": "list", "queue": queue, "reply": f"{when}/{queue}"}
-                self._do_say(home(queue), command, 1)
-            self._settle_down()
+                self._do_say(partition_for(queue), command, 1)
+            self._finish_all_work()
             bookkeeper.read(when)
-            self.told = bookkeeper.told
+            self.events = bookkeeper.events
             self._do_advance(_LATER_MS)
-        if not self.plan.has_fragile:
+        if not self.plan.has_non_persistent:
             for number, journal in self.journals.items():
                 check_replay(self.broker, self.plan, number, journal)
 
@@ -227,11 +227,11 @@ class World:
         for worker in self._workers:
             worker.crash()
 
-    def _settle_down(self) -> None:
+    def _finish_all_work(self) -> None:
         for worker, unit in self._zombies():
             worker.revoke(unit)
         before = None
-        for _ in range(_PATIENCE):
+        for _ in range(_MAX_ROUNDS):
             for index, unit in enumerate(self._units):
                 topics = [unit.repartitioned] if unit.repartitioned else TOPICS
                 for _ in range(2):
@@ -240,7 +240,7 @@ class World:
             if now == before and all(self._worker(unit).is_idle(unit) for unit in self._units):
                 return
             before = now
-        raise AssertionError("the workers do not come to rest")
+        raise AssertionError("the workers do not become idle")
 
 
 def _record(topic: str, queue: str, fields: dict[str, Any], number: int) -> OutRecord:
