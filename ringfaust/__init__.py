@@ -1,3 +1,3 @@
-"""Ring queues on Apache Kafka: fixed size, oldest out first, never one that a consumer holds."""
+"""Ring queues on Apache Kafka: a full ring evicts the oldest message that no consumer holds."""
 
 __version__ = "0.1.0"

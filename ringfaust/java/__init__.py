@@ -1,1 +1,1 @@
-"""Java programs that ringfaust runs: finding a Java, and fetching pinned jars."""
+"""Find a Java runtime, and fetch pinned jars for the embedded broker and Spark."""

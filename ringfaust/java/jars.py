@@ -1,7 +1,7 @@
-"""Bundles of jars: fetched once, checked against pinned SHA-256 sums, kept in a cache folder.
+"""Fetch bundles of jars once, verify their pinned SHA-256 sums, and cache them in a folder.
 
-The folder appears under its name only when it is complete and checked, so a download that was
-killed leaves nothing that could be taken for whole.
+A bundle's folder gets its name only after every jar is verified, so an interrupted download is
+never mistaken for a complete bundle.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rich.progress import track
 from ringfaust.errors import RingfaustError
 
 _ADVICE = (
-    "Nothing was kept. Check the network (HTTPS_PROXY, if there is a proxy) and the disk, then try "
-    "again; or set RINGFAUST_CACHE to a copy of this folder from a machine where it worked"
+    "Nothing was kept. Check the network (HTTPS_PROXY, if there is a proxy) and the disk, and try "
+    "again. Or copy the cache folder from a machine where it worked and set RINGFAUST_CACHE to it"
 )
 _ATTEMPTS = 3
 _PARALLEL = 6
@@ -41,7 +41,7 @@ class Bundle:
     title: str
     size: str
     instead: str
-    """What to do where they cannot be fetched at all."""
+    """What to do on a machine that cannot fetch them."""
     package: str = "ringfaust.java"
 
 
@@ -50,19 +50,19 @@ KAFKA = Bundle(
     "kafka-broker.lock",
     "Apache Kafka 4.1.1",
     "44 MB",
-    "use a broker of your own with --bootstrap-servers",
+    "use your own broker with --bootstrap-servers",
 )
 SPARK = Bundle(
     "spark-4.0.0",
     "spark-connectors.lock",
-    "what Apache Spark 4.0 needs for Kafka and Delta",
+    "the Kafka and Delta connectors for Apache Spark 4.0",
     "17 MB",
-    "run the job by spark-submit on a cluster that has these jars (docs/spark.md)",
+    "run the job with spark-submit on a cluster that has these jars (docs/spark.md)",
 )
 
 
 class FetchFailed(RingfaustError):
-    """A bundle could not be fetched; nothing is left behind, so simply try again.
+    """A bundle could not be fetched. Nothing was kept, so try again.
 
     Attributes:
         jar: Maven coordinates of the jar that failed.
@@ -70,25 +70,25 @@ class FetchFailed(RingfaustError):
 
     def __init__(self, bundle: Bundle, jar: str, what: str) -> None:
         super().__init__(
-            f"Fetching {bundle.title} failed at {jar}: {what}. {_ADVICE}; or {bundle.instead}."
+            f"Fetching {bundle.title} failed at {jar}: {what}. {_ADVICE}. Or {bundle.instead}."
         )
         self.jar = jar
 
 
-class _WrongSum(Exception):
-    """A jar came, but its bytes are not the pinned ones."""
+class _WrongChecksum(Exception):
+    """A jar was downloaded, but its SHA-256 is not the pinned one."""
 
 
 @dataclass(frozen=True)
 class Jar:
-    """One jar: Maven coordinates `group:artifact:version` and the SHA-256 it must have."""
+    """A jar: Maven coordinates `group:artifact:version`, and its pinned SHA-256."""
 
     coordinates: str
     sha256: str
 
 
 def cache_root() -> Path:
-    """Return the folder for what is fetched once: RINGFAUST_CACHE, else in the user's cache."""
+    """Return the cache folder: RINGFAUST_CACHE, or else a folder in the user's cache."""
     own = os.environ.get("RINGFAUST_CACHE")
     if own:
         return Path(own)
@@ -96,28 +96,28 @@ def cache_root() -> Path:
 
 
 def pinned_jars(bundle: Bundle) -> list[Jar]:
-    """Return the jars of a bundle."""
+    """Return the jars of a bundle, as listed in its lock file."""
     text = (files(bundle.package) / bundle.lock).read_text("utf-8")
     rows = (line.split() for line in text.splitlines() if not line.startswith("#"))
     return [Jar(coordinates, sha256) for sha256, coordinates in rows]
 
 
 def fetch(bundle: Bundle, console: Console | None = None) -> Path:
-    """Return the folder with a bundle's jars, downloading them first where they are not yet there.
+    """Return the folder with a bundle's jars, and download them first if necessary.
 
-    Several processes may call this at once: one downloads, the others wait for it.
+    Several processes may call this at once: one downloads, and the others wait for it.
 
     Args:
         bundle: which jars.
-        console: where progress goes; standard error if not given. Silent if all is there.
+        console: shows the progress of a download; standard error by default.
 
     Raises:
-        FetchFailed: a download failed or brought the wrong bytes.
+        FetchFailed: a download failed, or its checksum is wrong.
         OSError: the cache folder cannot be written.
     """
     jars = pinned_jars(bundle)
     console = console or Console(stderr=True)
-    # Named after what is pinned: another list of jars is another folder.
+    # The name depends on the pins, so that another list of jars gets another folder.
     pins = hashlib.sha256(repr(jars).encode()).hexdigest()[:8]
     target = cache_root() / f"{bundle.name}-{pins}"
     if target.is_dir():
@@ -131,22 +131,22 @@ def fetch(bundle: Bundle, console: Console | None = None) -> Path:
 
 @contextmanager
 def _only_one(bundle: Bundle, lock: Path, console: Console) -> Iterator[None]:
-    """Hold the lock file; the system lets go of it when this process dies, however it dies."""
+    """Hold the lock file. The system releases it when this process ends, however it ends."""
     with lock.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            console.print(f"waiting for another process that is fetching {bundle.title}")
+            console.print(f"waiting for another process to fetch {bundle.title}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def _download_all(bundle: Bundle, jars: list[Jar], target: Path, console: Console) -> None:
-    """Download and check every jar, then let the whole folder appear at once."""
-    # We hold the lock, so whatever has this prefix was left by a process that was killed.
+    """Download and verify every jar, then rename the complete folder."""
+    # We hold the lock, so folders with this prefix were left by a process that was killed.
     prefix = f".{target.name}-"
-    for left in target.parent.glob(f"{prefix}*"):
-        shutil.rmtree(left, ignore_errors=True)
+    for abandoned in target.parent.glob(f"{prefix}*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix) as folder:
         ready = Path(folder, "jars")
         ready.mkdir()
@@ -163,13 +163,13 @@ def _download_all(bundle: Bundle, jars: list[Jar], target: Path, console: Consol
 
 
 def _fetch_jar(bundle: Bundle, jar: Jar, folder: Path, ready: Path) -> None:
-    """Download one jar into `folder`, check it, and move it to `ready`."""
+    """Download one jar into `folder`, verify it, and move it to `ready`."""
     name = jar.coordinates.replace(":", "_")
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             path = _download(jar.coordinates, folder / f"{name}-{attempt}")
             _check(jar, path)
-        except Exception as error:  # ours, those of requests, RuntimeError from jgo, OSError
+        except Exception as error:  # ours, OSError, RuntimeError from jgo, those of requests
             if attempt == _ATTEMPTS:
                 raise FetchFailed(bundle, jar.coordinates, str(error)) from error
         else:
@@ -178,8 +178,8 @@ def _fetch_jar(bundle: Bundle, jar: Jar, folder: Path, ready: Path) -> None:
 
 
 def _download(coordinates: str, scratch: Path) -> Path:
-    """Download one jar into a Maven repository of our own, never the user's `~/.m2`."""
-    # Imported here as it costs a quarter of a second, and almost every start finds the cache full.
+    """Download one jar into our own Maven repository, never the user's `~/.m2`."""
+    # The import takes a quarter of a second, and is needed only if the cache is empty.
     from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415
 
     group, artifact, version = coordinates.split(":")
@@ -190,7 +190,7 @@ def _download(coordinates: str, scratch: Path) -> Path:
 def _check(jar: Jar, path: Path) -> None:
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != jar.sha256:
-        raise _WrongSum(
-            f"its SHA-256 is {found}, but {jar.sha256} is pinned: something between here and the "
-            "Maven repository changes files, such as a proxy that answers with a page of its own"
+        raise _WrongChecksum(
+            f"its SHA-256 is {found}, but {jar.sha256} is pinned. Something between this machine "
+            "and the Maven repository changes files, such as a proxy that returns a login page"
         )

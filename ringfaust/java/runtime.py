@@ -1,4 +1,4 @@
-"""Find the Java that runs the embedded broker."""
+"""Find a Java runtime for the embedded broker."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from pathlib import Path
 
 from ringfaust.errors import RingfaustError
 
-NEEDED = 17
-"""The oldest Java that Kafka's broker runs on."""
+MINIMUM_VERSION = 17
+"""The oldest Java version that Kafka's broker runs on."""
 
 _ADVICE = (
-    f"The embedded broker needs Java {NEEDED} or newer: install one (Debian: apt-get install "
-    "openjdk-17-jre-headless), or set JAVA_HOME to one, or use a broker of your own with "
+    f"The embedded broker needs Java {MINIMUM_VERSION} or newer: install it (Debian: apt-get "
+    "install openjdk-17-jre-headless), set JAVA_HOME, or use your own broker with "
     "--bootstrap-servers."
 )
 
 
 class NoJava(RingfaustError):
-    """There is no Java, or it does not run, or it is too old. The message says what to do."""
+    """Java is missing, does not run, or is too old. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that is new enough: its executable and its full version, such as `17.0.15`."""
+    """A suitable Java: the path of its executable, and its full version, such as `17.0.15`."""
 
     path: str
     version: str
 
 
 def find_java() -> Java:
-    """Return the Java of JAVA_HOME or, without that, the one on the PATH.
+    """Return the Java in JAVA_HOME or, if that is not set, the one on the PATH.
 
     Raises:
-        NoJava: there is none, it does not run, or it is older than `NEEDED`.
+        NoJava: it is missing, does not run, or is older than `MINIMUM_VERSION`.
     """
     home = os.environ.get("JAVA_HOME")
     where = f"JAVA_HOME ({home})" if home else "the PATH"
     path = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     if path is None:
-        raise NoJava(f"No java in {where}. {_ADVICE}")
+        raise NoJava(f"No java executable in {where}. {_ADVICE}")
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             [path, "-version"], check=False, capture_output=True, text=True, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoJava(f"{path} does not run ({error}). {_ADVICE}") from error
-    version = re.search(r'version "([^"]+)"', told.stderr)
+    version = re.search(r'version "([^"]+)"', done.stderr)
     if version is None:
-        raise NoJava(f"{path} does not tell its version: {told.stderr.strip()!r}. {_ADVICE}")
-    if _major(version[1]) < NEEDED:
+        raise NoJava(f"{path} does not report its version: {done.stderr.strip()!r}. {_ADVICE}")
+    if _major(version[1]) < MINIMUM_VERSION:
         raise NoJava(f"{path} is Java {version[1]}. {_ADVICE}")
     return Java(path, version[1])
 

@@ -167,7 +167,9 @@ async def send_and_take(secured: SecuredBroker) -> list[bytes | None]:
     raise AssertionError("the consumer ended")
 
 
-def test_all_of_it_passes_the_locked_door(secured: SecuredBroker, config: Path) -> None:
+def test_worker_client_and_audit_work_with_tls_and_a_password(
+    secured: SecuredBroker, config: Path
+) -> None:
     made = run(config, "topics", "create")
     assert made.returncode == 0, made.stderr
     log = config / "worker.log"
@@ -185,7 +187,9 @@ def test_all_of_it_passes_the_locked_door(secured: SecuredBroker, config: Path) 
     assert (verdict["balanced"], verdict["inputs"]) == (True, MESSAGES)
 
 
-def test_a_wrong_password_is_told_plainly(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_password_is_reported_without_a_traceback(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RINGS_PASSWORD", PASSWORD + "x")
     refused = run(config, "topics", "create")
     assert refused.returncode != 0
@@ -193,7 +197,7 @@ def test_a_wrong_password_is_told_plainly(config: Path, monkeypatch: pytest.Monk
     assert "password" in refused.stderr
 
 
-def test_without_a_certificate_nobody_comes_in(config: Path) -> None:
+def test_a_missing_client_certificate_is_refused(config: Path) -> None:
     worker = json.loads((config / "worker.yaml").read_text())
     for name in ("cert_file", "key_file"):
         del worker["security"][name]
@@ -201,4 +205,4 @@ def test_without_a_certificate_nobody_comes_in(config: Path) -> None:
     refused = run(config, "topics", "create")
     assert refused.returncode != 0
     assert "Traceback" not in refused.stderr
-    assert "and no client certificate (see `security`)" in refused.stderr
+    assert "and no client certificate (check `security`)" in refused.stderr

@@ -114,7 +114,9 @@ def test_failed_download_says_what_to_do(cache: Path, monkeypatch: pytest.Monkey
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NoJava, match="No java in the PATH.* needs Java 17 .*--bootstrap-servers"):
+    with pytest.raises(
+        NoJava, match="No java executable in the PATH.* needs Java 17 .*--bootstrap-servers"
+    ):
         EmbeddedBroker().start()
 
 
@@ -129,7 +131,7 @@ def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     [
         ('openjdk version "11.0.2" 2019-01-15', "is Java 11.0.2"),
         ('java version "1.8.0_402"', "is Java 1.8.0_402"),
-        ("Segmentation fault", "does not tell its version"),
+        ("Segmentation fault", "does not report its version"),
     ],
 )
 def test_java_that_will_not_do(
