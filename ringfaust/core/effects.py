@@ -1,4 +1,4 @@
-"""What may go out: each transition of a message, and each answer, in the order they happened."""
+"""The effects of a step: each transition of a message and each answer, in order."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ringfaust.core.model import DeadReason, Delivery, EvictReason, Message, Ref
 
 
 class Added(NamedTuple):
-    """A message entered its queue, plainly."""
+    """A message entered its queue and is ready."""
 
     queue: str
     message: Message
 
 
 class Scheduled(NamedTuple):
-    """A message entered its queue and waits for its time (R30)."""
+    """A message entered its queue and waits for its delivery time (R30)."""
 
     queue: str
     message: Message
@@ -30,14 +30,14 @@ class Due(NamedTuple):
 
 
 class Dispatched(NamedTuple):
-    """A message was handed to a consumer."""
+    """A message was dispatched to a consumer."""
 
     queue: str
     delivery: Delivery
 
 
 class Acked(NamedTuple):
-    """A delivery was accepted; its message has left."""
+    """A delivery was accepted; its message left the queue."""
 
     queue: str
     delivery: Delivery
@@ -53,41 +53,41 @@ class Returned(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """A message left by the ring (R6)."""
+    """The ring evicted a message (R6)."""
 
     queue: str
     message: Message
     reason: EvictReason
     cause: str
-    """Id of the message that needed the place; empty where none did."""
+    """Id of the message that took the place; empty if there is none."""
     ring_size: int
     ready: int
-    """How many were ready at that moment, the evicted one not counted."""
+    """How many messages were ready at that moment, without the evicted one."""
     at_ms: int
     payload: str
-    """What the record shall carry: full, reference, none."""
+    """What the evicted record carries: full, reference or none."""
 
 
 class Expired(NamedTuple):
-    """A message outlived its time (R50); it goes to the dead topic (R42)."""
+    """A message expired (R50); it goes to the dead topic (R42)."""
 
     queue: str
     message: Message
     consumer: str
-    """Who held it last, if anybody did."""
+    """The last consumer that held it; empty: none."""
     delivery: int = 0
-    """The delivery that ended with it, if it expired as it came back."""
+    """The delivery that ended, if the message expired when it was returned; else 0."""
 
 
 class Lost(NamedTuple):
-    """A message that was not persistent is missing after a crash (R82)."""
+    """A non-persistent message is missing after a crash (R82)."""
 
     queue: str
     message: Message
 
 
 class Unrouted(NamedTuple):
-    """A message was sent to an address, and none of its queues wanted it (R70)."""
+    """A message was sent to an address, but none of its queues accepts it (R70)."""
 
     queue: str
     """The address."""
@@ -95,25 +95,25 @@ class Unrouted(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A send or an ack waits for the decision about its distributed transaction (R81)."""
+    """A send or an ack waits for its distributed transaction to be decided (R81)."""
 
     queue: str
     xid: str
     about: str
-    """The message's id."""
+    """The id of the message."""
 
 
 class Decided(NamedTuple):
     """A distributed transaction was committed or rolled back (R81)."""
 
     queue: str
-    """Empty: it is about the partition."""
+    """Always empty: the effect concerns the partition."""
     xid: str
     committed: bool
 
 
 class Dead(NamedTuple):
-    """A message was given up (R40, R41), or refused by its queue: then its sequence is 0 (R60)."""
+    """A message is dead (R40, R41), or its queue refused it: then its sequence is 0 (R60)."""
 
     queue: str
     message: Message
@@ -123,7 +123,7 @@ class Dead(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """An operator took a message out (R34, R90)."""
+    """An operator removed a message (R34, R90)."""
 
     queue: str
     message: Message
@@ -138,7 +138,7 @@ class MovedOut(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """A consumer joined, `active` or as a backup; also when a backup takes over (R11)."""
+    """A consumer attached, `active` or as a backup; also when a backup becomes active (R11)."""
 
     queue: str
     consumer: str
@@ -147,7 +147,7 @@ class Attached(NamedTuple):
 
 
 class Detached(NamedTuple):
-    """A consumer left, by itself or for its silence (R13)."""
+    """A consumer detached, or timed out (R13)."""
 
     queue: str
     consumer: str
@@ -155,7 +155,7 @@ class Detached(NamedTuple):
 
 
 class Configured(NamedTuple):
-    """Settings of a queue changed; also its making, with `created` (R90)."""
+    """Settings of a queue changed, or the queue was `created` (R90)."""
 
     queue: str
     settings: Mapping[str, object]
@@ -163,7 +163,7 @@ class Configured(NamedTuple):
 
 
 class Paused(NamedTuple):
-    """Pulling or dispatch was stopped, or goes on when not `paused` (R90)."""
+    """Pulling or dispatch was paused, or resumed if not `paused` (R90)."""
 
     queue: str
     what: str
@@ -179,7 +179,7 @@ class ConfiguredAddress(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """A queue ended; its last accounts (R90)."""
+    """A queue was deleted; its final counts (R90)."""
 
     queue: str
     counts: Mapping[str, int]
@@ -191,9 +191,9 @@ class Refused(NamedTuple):
     queue: str
     reason: Refusal
     about: str
-    """The message's or consumer's name that it was about."""
+    """The message id or consumer name that the command was about."""
     text: str
-    """What was wrong, and what would be right."""
+    """What is wrong, and what would be valid."""
 
 
 Effect = (

@@ -1,4 +1,4 @@
-"""How a command says no: with a reason of the contract, before anything has changed (R103)."""
+"""How a handler refuses a command: with a typed reason, before it changes anything (R103)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from ringfaust.core.model import Refusal
 
 
 class Refused(Exception):
-    """Carries a refusal out of a command that has changed nothing yet."""
+    """Raised by a handler that refuses its command and has changed nothing.
+
+    Attributes:
+        reason: the type of the refusal.
+        about: the message id or consumer name it concerns.
+        text: what is wrong, and what would be valid.
+    """
 
     def __init__(self, reason: Refusal, about: str, text: str) -> None:
         self.reason = reason
@@ -15,9 +21,9 @@ class Refused(Exception):
 
 
 class Idle(Exception):
-    """There was nothing to do, so no step was made."""
+    """Raised by a handler that had nothing to do, so that the step does not count."""
 
 
 def bad(about: str, text: str) -> Refused:
-    """A refusal that has no reason of its own."""
+    """Return a refusal with the general reason `bad_command`."""
     return Refused(Refusal.BAD_COMMAND, about, text)

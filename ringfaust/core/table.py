@@ -21,18 +21,18 @@ from typing import Any, Protocol
 from ringfaust.core import limits
 
 Key = Any
-"""int, str, or a tuple of these: the same type within one table."""
+"""An int, a str, or a tuple of these; all keys of a table have the same type."""
 Row = tuple[int, str, Any, Key]
-"""kind of table, queue, part (a part of the table, or 0), key."""
+"""(kind of table, queue, part of the table or 0, key)."""
 
 
 class Kind(IntEnum):
-    """The tables. A kind's number stands first in its stored keys: never give one twice."""
+    """The tables. Stored keys begin with the number of the kind: never reuse a number."""
 
     CLOCK = 1
-    """One row: how far time and numbers have come."""
+    """One row: the time and the last numbers given."""
     QUEUE = 2
-    """One row a queue: settings, counts, numbers."""
+    """One row per queue: settings, counts, last numbers."""
     CONSUMER = 3
     """Attached consumers, by attach order."""
     RING = 4
@@ -42,41 +42,41 @@ class Kind(IntEnum):
     SCHEDULED = 6
     """Scheduled messages, by (due time, sequence)."""
     EXPIRY = 7
-    """Which ready and scheduled messages expire when, by (time, sequence)."""
+    """When ready and scheduled messages expire, by (time, sequence)."""
     WAKE = 8
-    """Which queue has something to do when, by (time, queue); one row a queue."""
+    """When a sweep has work for a queue, by (time, queue); at most one row per queue."""
     GROUP = 9
-    """Owner of a message group: attach order of its consumer, by group."""
+    """Owner of each message group: the attach order of its consumer, by group."""
     SESSION = 10
     """Consumers of a session: part = session, key = (queue, consumer)."""
     ENDED = 11
-    """Ended deliveries: part = consumer, key = page."""
+    """Ended deliveries: part = consumer, key = page number."""
     PAST = 12
-    """Consumers that were ever attached, by name."""
+    """Consumers that have ever been attached, by name."""
     DEPARTED = 13
-    """Names of detached consumers, by number of the detach."""
+    """Names of detached consumers, by the number of the detach."""
     ADDRESS = 14
-    """One row an address: settings, queues, what it keeps."""
+    """One row per address: settings, queues, bounds of the retained messages."""
     RETAINED = 15
-    """Messages that an address keeps for queues that are made later, by number."""
+    """Messages that an address retains for queues created later, by number."""
     XID = 16
-    """Undecided distributed transactions, in the order they began."""
+    """Undecided distributed transactions, by order of begin."""
     OPERATION = 17
-    """What was done in one: part = its number in that order, key = number of the operation."""
+    """Operations of a transaction: part = its number, key = number of the operation."""
 
 
 class Store(Protocol):
-    """What a host holds of the state: what was applied up to the last commit."""
+    """The committed state, as the host stores it."""
 
     def get(self, row: Row) -> Any | None:
-        """The row's value, or None."""
+        """Return the value of the row, or None."""
 
     def scan(self, kind: int, queue: str, part: Any, after: Key | None, most: int) -> list[Any]:
-        """Up to `most` (key, value) pairs of one table in key order, from the first key > after."""
+        """Return up to `most` (key, value) pairs of a table, in order, with keys > `after`."""
 
 
 class WriteSet:
-    """What the tables of one partition share: the store, and which of them a batch changed."""
+    """What the tables of a partition share: the store, and which tables the batch changed."""
 
     __slots__ = ("cached_bytes", "dirty", "in_flight", "refill", "store")
 
@@ -90,7 +90,7 @@ class WriteSet:
 
 
 class Rows:
-    """Rows read by key alone. Nothing is cached beyond the batch."""
+    """A table that is read by key. It caches nothing beyond the batch."""
 
     __slots__ = ("write_set", "born", "changed", "in_flight", "is_dirty", "kind", "part", "queue")
 
@@ -100,11 +100,11 @@ class Rows:
         self.queue = queue
         self.part = part
         self.born: dict[Key, Any] = {}
-        """Put in this batch, and not in the store."""
+        """Rows put in this batch that the store does not have."""
         self.changed: dict[Key, Any | None] = {}
-        """Put or deleted (None) in this batch, and perhaps in the store."""
+        """Rows put or deleted (None) in this batch that the store may have."""
         self.in_flight: dict[Key, Any | None] = {}
-        """The last batch's changes, until the store has them."""
+        """The changes of the previous batch, until the store has them."""
         self.is_dirty = False
 
     def _touch(self) -> None:
@@ -112,7 +112,7 @@ class Rows:
         self.write_set.dirty.append(self)
 
     def get(self, key: Key) -> Any | None:
-        """The row's value, or None."""
+        """Return the value of the row, or None."""
         value = self.born.get(key)
         if value is not None:
             return value
@@ -148,7 +148,7 @@ class Rows:
             self.changed[key] = None
 
     def writes(self) -> Iterator[tuple[Row, Any | None]]:
-        """What this batch changed takes off: (row, value), or (row, None) for a delete."""
+        """Yield the changes of this batch, now in flight: (row, value), or (row, None) to delete."""
         self.in_flight = {**self.changed, **self.born}
         self.born = {}
         self.changed = {}
@@ -158,11 +158,11 @@ class Rows:
             yield (*head, key), value
 
     def committed(self) -> None:
-        """What was in_flight is in the store now."""
+        """Note that the changes in flight are in the store."""
         self.in_flight = {}
 
     def scan(self, after: Key | None, most: int) -> list[tuple[Key, Any]]:
-        """Up to `most` rows in key order, from the first key > after, all changes included."""
+        """Return up to `most` rows in key order with keys > `after`, all changes included."""
         reach = most + len(self.changed) + len(self.in_flight)
         pairs = self.write_set.store.scan(self.kind, self.queue, self.part, after, reach)
         cut = pairs[-1][0] if len(pairs) == reach else None
@@ -176,7 +176,7 @@ class Rows:
 
 
 class Ordered(Rows):
-    """Rows that are read in key order from the front; see the head of this file."""
+    """A table that is also read in key order, through a window of decoded rows."""
 
     __slots__ = ("_edge", "_head", "_keys", "_values", "_whole", "weighs")
 
@@ -190,40 +190,52 @@ class Ordered(Rows):
         fresh: bool,
         weighs: bool = False,
     ) -> None:
-        """`fresh`: the store has no rows of it. `weighs`: its values have `size_bytes`."""
+        """Create the table, with an empty window.
+
+        Args:
+            write_set: of the partition.
+            kind: kind of table.
+            queue: name of the queue or address, or empty.
+            part: part of the table, or 0.
+            fresh: the store has no rows of this table.
+            weighs: values have `size_bytes`, which count against the cache bound.
+        """
         super().__init__(write_set, kind, queue, part)
         self._keys: list[Key] = []
-        """The window's keys in order, from index `_head` on."""
+        """Keys of the window in order, starting at index `_head`."""
         self._head = 0
         self._values: dict[Key, Any] = {}
         self._whole = fresh
-        """Does the window hold all rows?"""
+        """Whether the window holds all rows."""
         self._edge: Key | None = None
-        """Where it does not: the last key it speaks for; None if it speaks for none."""
+        """If not, the last key that the window covers; None if it covers no key."""
         self.weighs = weighs
 
     # --- reading ---------------------------------------------------------------------------------
 
     def first_key(self) -> Key | None:
-        """The lowest key, or None if there is no row."""
+        """Return the lowest key, or None if there is no row."""
         if self._head == len(self._keys) and not self._refill():
             return None
         return self._keys[self._head]
 
     def first(self) -> tuple[Key, Any] | None:
-        """The row with the lowest key, or None."""
+        """Return the row with the lowest key, or None."""
         key = self.first_key()
         return None if key is None else (key, self._values[key])
 
     def get(self, key: Key) -> Any | None:
-        """The row's value, or None; from the window if it speaks for the key."""
+        """Return the value of the row, or None; from the window if it covers the key."""
         value = self._values.get(key)
         if value is None and not self._covers(key):
             return super().get(key)
         return value
 
     def __iter__(self) -> Iterator[tuple[Key, Any]]:
-        """All rows in key order. Rows may be deleted meanwhile, and put before where it stands."""
+        """Iterate over all rows in key order.
+
+        Meanwhile rows may be deleted, and rows may be put before the current one.
+        """
         key = self.first_key()
         while key is not None:
             value = self._values.get(key)
@@ -239,7 +251,7 @@ class Ordered(Rows):
 
     def put_new(self, key: Key, value: Any) -> None:
         """Put a row that the store does not have."""
-        # As in Rows, but without the call: this is the hot path.
+        # The same as in Rows, without the call: this is the hot path.
         if not self.is_dirty:
             self._touch()
         if key in self.changed:
@@ -250,7 +262,7 @@ class Ordered(Rows):
             self._insert(key, value)
 
     def put(self, key: Key, value: Any) -> None:
-        """Put a row that may be there."""
+        """Put a row that may exist."""
         super().put(key, value)
         if key in self._values:
             self._weigh(value, self._values[key])
@@ -278,7 +290,7 @@ class Ordered(Rows):
             del self._keys[bisect_left(self._keys, key, self._head)]
 
     def forget(self) -> None:
-        """Give the window's memory back; what it held is read again when it is asked for."""
+        """Free the window. Its rows are read from the store again when needed."""
         for value in self._values.values():
             self._weigh(None, value)
         self._keys = []
@@ -288,7 +300,7 @@ class Ordered(Rows):
         self._whole = False
 
     def shed(self, excess_bytes: int) -> None:
-        """Forget rows from the far end until so many bytes are free, but for the first row."""
+        """Drop rows from the far end until `excess_bytes` are free; keep the first row."""
         stop = len(self._keys)
         target = self.write_set.cached_bytes - excess_bytes
         while stop > self._head + 1 and self.write_set.cached_bytes > target:
@@ -325,7 +337,7 @@ class Ordered(Rows):
             ) - (old.size_bytes + ROW_BYTES if old is not None else 0)
 
     def _refill(self) -> bool:
-        """The window is empty: read on. True if there is a row."""
+        """Fill the empty window. Return whether there is a row."""
         self._keys.clear()
         self._head = 0
         if not self._whole:
@@ -345,4 +357,4 @@ class Ordered(Rows):
 
 
 ROW_BYTES = 600
-"""What a decoded message costs beside its own bytes: measured, CPython 3.11, rounded up."""
+"""Memory of a decoded message beyond its own bytes: measured on CPython 3.11, rounded up."""

@@ -1,4 +1,4 @@
-"""What may come in. A command names its queue; time is not in it but comes with the step."""
+"""The commands of the engine. A command names its queue; its time is an argument of the step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Send(NamedTuple):
     """A message for a queue, or for each queue of an address (R2, R30, R33, R50, R70)."""
 
     queue: str
-    """Where it goes: the name of a queue, or of an address."""
+    """Name of the queue or address that the message is sent to."""
     id: str
     sent_ms: int
-    """When the producer's record was stored; ttl and delay were counted from it."""
+    """When the producer's record was stored; TTL and delay count from this time."""
     priority: int = 4
     due_ms: int = 0
-    """When to deliver; 0 or not after now: at once (R33)."""
+    """When to deliver the message. At once if 0 or not in the future (R33)."""
     expires_at_ms: int = 0
     """0: never."""
     group: str = ""
@@ -27,13 +27,13 @@ class Send(NamedTuple):
     persistent: bool = True
     """False: a crash may lose it (R82)."""
     xid: str = ""
-    """The distributed transaction that it waits for (R81)."""
+    """The distributed transaction that decides on it (R81); empty: none."""
     redrives: int = 0
-    """How often it was sent again (R43)."""
+    """How often the message was redriven (R43)."""
 
 
 class Attach(NamedTuple):
-    """A consumer joins a queue (R10, R11)."""
+    """Attach a consumer to a queue (R10, R11)."""
 
     queue: str
     consumer: str
@@ -42,13 +42,13 @@ class Attach(NamedTuple):
     ack_mode: AckMode = AckMode.INDIVIDUAL
     session: str = ""
     selector: str = ""
-    """What it wants to be handed (R15); empty: all."""
+    """Which messages the consumer accepts (R15); empty: all."""
     credit_bytes: int = 0
-    """It is handed nothing while it holds so many bytes; 0: only `credit` counts (R10)."""
+    """No more messages while it holds this many bytes; 0: only `credit` counts (R10)."""
 
 
 class Subscribe(NamedTuple):
-    """A consumer joins an address; its subscription's queue is made if it is not there (R70)."""
+    """Attach a consumer to an address; creates the queue of the subscription if needed (R70)."""
 
     address: str
     consumer: str
@@ -57,18 +57,18 @@ class Subscribe(NamedTuple):
     ack_mode: AckMode = AckMode.INDIVIDUAL
     session: str = ""
     selector: str = ""
-    """What the subscription wants to be sent; that of a durable one cannot change."""
+    """Which messages the subscription receives. Fixed for a durable subscription."""
     credit_bytes: int = 0
     subscription: str = ""
-    """Name of a durable subscription; empty: it ends with the consumer."""
+    """Name of a durable subscription; empty: the subscription ends with its consumer."""
     client: str = ""
-    """Id of the client that the durable subscription belongs to."""
+    """Id of the client that owns the durable subscription."""
     shared: bool = False
-    """More than one consumer at a time."""
+    """Allow more than one consumer at a time."""
 
 
 class Credit(NamedTuple):
-    """A consumer can take more (R10)."""
+    """Grant a consumer more credit (R10)."""
 
     queue: str
     consumer: str
@@ -76,25 +76,25 @@ class Credit(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """A consumer is alive (R13). Any other command of its own says so too."""
+    """Show that a consumer is alive (R13). So does every other command it sends."""
 
     queue: str
     consumer: str
 
 
 class Ack(NamedTuple):
-    """A delivery is done (R16). `delivery` 0: the oldest unsettled one of that message id."""
+    """Accept a delivery (R16). `delivery` 0: the oldest unsettled one of that message id."""
 
     queue: str
     consumer: str
     message: str
     delivery: int = 0
     xid: str = ""
-    """The distributed transaction that it waits for (R81)."""
+    """The distributed transaction that decides on it (R81); empty: none."""
 
 
 class Release(NamedTuple):
-    """A delivery is given back (R23). `delay_ms` None: the queue's redelivery delay (R40)."""
+    """Return a delivery (R23). `delay_ms` None: the redelivery delay of the queue (R40)."""
 
     queue: str
     consumer: str
@@ -104,7 +104,7 @@ class Release(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """A delivery is dead, with the consumer's reason (R41)."""
+    """Send a delivery to the dead topic, with the consumer's reason (R41)."""
 
     queue: str
     consumer: str
@@ -114,104 +114,104 @@ class Reject(NamedTuple):
 
 
 class Detach(NamedTuple):
-    """A consumer closes cleanly; all it holds returns (R20)."""
+    """Detach a consumer cleanly; its unsettled deliveries return (R20)."""
 
     queue: str
     consumer: str
 
 
 class Recover(NamedTuple):
-    """A consumer stays and gives all it holds back (R20)."""
+    """Return all unsettled deliveries of a consumer, which stays attached (R20)."""
 
     queue: str
     consumer: str
 
 
 class Rollback(NamedTuple):
-    """A session gives back all that its consumers hold (R80)."""
+    """Return everything that the consumers of a session hold (R80)."""
 
     session: str
     acked: tuple[Ack, ...] = ()
-    """What was acked in it, in order. It matters to `compat: artemis` (C2, C9)."""
+    """What the session acked, in order. Matters only for `compat: artemis` (C2, C9)."""
 
 
 class Begin(NamedTuple):
-    """A distributed transaction begins (R81)."""
+    """Begin a distributed transaction (R81)."""
 
     xid: str
 
 
 class Prepare(NamedTuple):
-    """It promises to be able to commit, whatever happens until then (R81)."""
+    """Prepare a distributed transaction: from now on it survives restarts (R81)."""
 
     xid: str
 
 
 class Commit(NamedTuple):
-    """All that was done in it takes effect (R81)."""
+    """Commit a prepared transaction: its operations take effect (R81)."""
 
     xid: str
 
 
 class RollbackXid(NamedTuple):
-    """Nothing that was done in it takes effect (R81)."""
+    """Roll back a distributed transaction: none of its operations takes effect (R81)."""
 
     xid: str
 
 
 class Start(NamedTuple):
-    """A host has opened the partition: what was not prepared is rolled back (R81)."""
+    """The host has opened the partition; roll back what is not prepared (R81)."""
 
 
 class CreateQueue(NamedTuple):
-    """A queue is made, with settings of its own; `address::name` joins that address (R71)."""
+    """Create a queue with its own settings; a queue `address::name` joins that address (R71)."""
 
     queue: str
     settings: Mapping[str, object]
 
 
 class Configure(NamedTuple):
-    """Settings of a queue change from here on (R90)."""
+    """Change settings of a queue (R90)."""
 
     queue: str
     settings: Mapping[str, object]
 
 
 class ConfigureAddress(NamedTuple):
-    """Settings of an address change from here on (R71, R90)."""
+    """Change settings of an address (R71, R90)."""
 
     address: str
     settings: Mapping[str, object]
 
 
 class DeleteQueue(NamedTuple):
-    """A queue ends; what is ready or delivering is evicted, what is scheduled removed (R90)."""
+    """Delete a queue: ready and delivering messages are evicted, scheduled ones removed (R90)."""
 
     queue: str
 
 
 class Pause(NamedTuple):
-    """Stop pulling or dispatch (R90). Settles and due times go on."""
+    """Pause pulling or dispatch (R90). Settles and due times continue."""
 
     queue: str
     what: str
 
 
 class Resume(NamedTuple):
-    """Go on with pulling or dispatch (R90)."""
+    """Resume pulling or dispatch (R90)."""
 
     queue: str
     what: str
 
 
 class Purge(NamedTuple):
-    """Evict all that is ready, lowest position first (R90)."""
+    """Evict all ready messages, lowest position first (R90)."""
 
     queue: str
 
 
 class Remove(NamedTuple):
-    """Take one ready or scheduled message out (R90)."""
+    """Remove one ready or scheduled message (R90)."""
 
     queue: str
     message: str
@@ -226,7 +226,7 @@ class Move(NamedTuple):
 
 
 class CancelScheduled(NamedTuple):
-    """Take one scheduled message out (R34)."""
+    """Cancel one scheduled message (R34)."""
 
     queue: str
     message: str
@@ -240,7 +240,7 @@ class DeliverNow(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """Do what time has brought: expiry, due messages, silent consumers (R13, R32, R50)."""
+    """Let time act: expiry, due messages, consumer timeouts (R13, R32, R50)."""
 
 
 Command = (
