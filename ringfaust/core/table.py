@@ -148,7 +148,7 @@ class Rows:
             self.changed[key] = None
 
     def writes(self) -> Iterator[tuple[Row, Any | None]]:
-        """Yield the changes of this batch, now in flight: (row, value), or (row, None) to delete."""
+        """Put the changes in flight and yield them: (row, value), or (row, None) to delete."""
         self.in_flight = {**self.changed, **self.born}
         self.born = {}
         self.changed = {}
