@@ -110,7 +110,7 @@ def _measure(servers: str, out: Console) -> float:
     table = Table("round", "copy lines/s", "bronze + silver lines/s", "of the copy", "with gold")
     shares = []
     with tempfile.TemporaryDirectory(prefix="ringfaust-bench-") as folder:
-        most = lake.streams(folder, worker)[0].most_records
+        most = lake.streams(folder, worker)[0].max_records
         _copy(spark, warm, f"{folder}/warm-copy", most)
         _lake(spark, warm, f"{folder}/warm-lake", gold=True)
         for round_ in range(ROUNDS):

@@ -185,7 +185,7 @@ def main() -> None:
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="ringfaust-") as name:
         folder = Path(name)
         asyncio.run(_prepare(folder, broker.bootstrap_servers))
-        spark = open_session("bench", None, job.STATE)
+        spark = open_session("bench", None, job.SESSION_SETTINGS)
         table = Table("round", *(f"{kind}/s" for kind in (*PEERS, "ring")))
         for kind in PEERS:
             table.add_column(f"of {kind}")

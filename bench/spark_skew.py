@@ -65,7 +65,7 @@ def main() -> None:
     table = Table("hot ring's share", "records/s", "of even", "checkpoint")
     rates: list[float] = []
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="ringfaust-") as name:
-        spark = open_session("bench", None, job.STATE)
+        spark = open_session("bench", None, job.SESSION_SETTINGS)
         for number, share in enumerate((SHARES[0], *SHARES)):  # the first warms up
             folder = Path(name) / f"skew-{number}"
             asyncio.run(_prepare(folder, broker.bootstrap_servers, share))

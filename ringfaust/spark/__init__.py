@@ -1,4 +1,5 @@
-"""The data pipeline on Spark: the same rings as a job, and what their topics tell as data.
+"""Spark jobs: the rings themselves, and what their topics contain as data.
 
-Only here is pyspark imported, and only when a job runs; it comes with the extra `ringfaust[spark]`.
+Only this package imports pyspark, and only when a job runs. The extra `ringfaust[spark]` installs
+it.
 """

@@ -1,4 +1,4 @@
-"""Records as columns: how a job's rows become records, in one order, and records become rows."""
+"""Records as columns: a job's rows become ordered records, its output records become rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers, InRecord, OutRecord, Role
 
 IN_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "flat")
-"""`flat`: the headers as name, value, name, value …; null where there are none."""
+"""`flat`: the headers as name, value, name, value …; null for a record without headers."""
 
 _MESSAGE = (h.QUEUE, h.ID, h.SEQUENCE, h.PRIORITY, h.ENQUEUED_MS, h.SOURCE)
 _DISPATCHED = (*_MESSAGE, h.CONSUMER, h.DELIVERY, h.ATTEMPT, h.HANDOVERS)
@@ -23,15 +23,16 @@ _EVICTED = (
     *_MESSAGE, h.REASON, h.CAUSE, h.RING_SIZE, h.READY, h.TIME_MS, h.AGE_MS, h.HANDOVERS,
 )  # fmt: skip
 LAYOUTS = ((), _EVICTED, _DISPATCHED, (*_DISPATCHED, h.REDELIVERED))
-"""Names of the headers of nearly all records. Where a frame's have the same, their contents travel
-as a column each and the names not at all: as lists they cost more than all else of the record."""
+"""The header names of nearly all records. If all records of a frame have the same ones, each header
+becomes a column and the names are not sent: as lists they would cost more than the rest of the
+record."""
 HEADER_COLUMNS = tuple(f"header_{number}" for number in range(max(map(len, LAYOUTS))))
 
 Outputs = Mapping[tuple[Role, int | None], list[OutRecord]]
 
 
 class ConsumedRecord(NamedTuple):
-    """A consumed record; an `InRecord` of the wire."""
+    """A consumed record, as an `InRecord`."""
 
     topic: str
     partition: int
@@ -44,24 +45,25 @@ class ConsumedRecord(NamedTuple):
 
 
 def read_records(frames: Iterable[pd.DataFrame]) -> list[InRecord]:
-    """All records of a micro-batch that are for one partition, in the order they are taken.
+    """Return the records of a micro-batch for one partition, in processing order.
 
-    Spark gives them in any order, and may give a batch again in another: so the order comes from
-    the records alone. Those of one log stand by offset; between logs the earlier timestamp goes
-    first, where a log's time never goes back, and topic and partition decide a tie.
+    Spark delivers them in any order, and a repeated batch in another one, so the order depends on
+    the records alone: within one log by offset, between logs by timestamp, then by topic and
+    partition. The time of a log never goes back: a record's timestamp counts as no earlier than
+    those before it.
     """
     whole = pd.concat(list(frames), ignore_index=True)
     columns = [whole[name].to_numpy() for name in IN_COLUMNS]
     order = _order(*columns[:4])
     *fields, flat = (column[order].tolist() for column in columns)
     headers = [_headers(pairs) if pairs is not None else () for pairs in flat]
-    # What `ConsumedRecord` itself does, without a call of Python for each.
+    # The same as ConsumedRecord(...), without a Python call for each record.
     make: Any = partial(tuple.__new__, ConsumedRecord)
     return list(map(make, zip(*fields, headers, strict=True)))
 
 
 def _order(topic: Any, partition: Any, offset: Any, timestamp: Any) -> Any:
-    """The places of the rows, in the order that they are taken."""
+    """The indexes of the rows, in processing order."""
     logs = pd.factorize(topic, sort=True)[0] * (int(partition.max()) + 1) + partition
     by_log = np.lexsort((offset, logs))
     logs, times = logs[by_log], timestamp[by_log].copy()
@@ -81,7 +83,7 @@ def _headers(flat: Any) -> Headers:
 def write_frames(
     outputs: Outputs, topics: Mapping[Role, str], partition: int
 ) -> Iterator[pd.DataFrame]:
-    """A frame for each topic; its rows are in their order."""
+    """Yield a frame for each topic, with its records in order."""
     for (role, _), records in outputs.items():
         keys, values, headers = zip(*records, strict=True)
         count = len(records)
@@ -97,7 +99,7 @@ def write_frames(
 
 
 def _header_columns(headers: Sequence[Headers]) -> dict[str, Any]:
-    """By layout where the frame has one of them, else as lists of names and of contents."""
+    """Columns by layout if the records share one, else lists of names and contents."""
     names = tuple(name for name, _ in headers[0])
     columns = _by_layout(headers, names) if names in LAYOUTS else None
     listed = headers if columns is None else None
@@ -105,14 +107,14 @@ def _header_columns(headers: Sequence[Headers]) -> dict[str, Any]:
     return {
         "layout": np.int32(-1 if columns is None else LAYOUTS.index(names)),
         **dict(zip_longest(HEADER_COLUMNS, columns or (), fillvalue=nothing)),
-        # As lists: Spark converts these element by element, from arrow three times slower.
+        # Lists: Spark converts them element by element, from Arrow arrays three times slower.
         "names": listed and [[name for name, _ in pairs] for pairs in listed],
         "contents": listed and [[content for _, content in pairs] for pairs in listed],
     }
 
 
 def _by_layout(headers: Sequence[Headers], names: tuple[str, ...]) -> list[Any] | None:
-    """A column for each name, or None if some record has other headers."""
+    """A column for each name, or None if a record has other headers."""
     if set(map(len, headers)) != {len(names)}:
         return None
     flat: list[Any] = list(chain.from_iterable(chain.from_iterable(headers)))
@@ -126,5 +128,5 @@ def _by_layout(headers: Sequence[Headers], names: tuple[str, ...]) -> list[Any] 
 
 
 def _binary(values: Sequence[bytes | None]) -> Any:
-    """A column that Spark takes as it is."""
+    """A column that Spark takes without converting it."""
     return pd.arrays.ArrowExtensionArray(pa.array(values, pa.binary()))

@@ -1,4 +1,4 @@
-"""Topics as DataFrames: Spark's Kafka source and sink, in our configuration's words."""
+"""Topics as DataFrames: Spark's Kafka source and sink, set up from our configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ringfaust.config import WorkerConfig
 
 
 def client_options(worker: WorkerConfig) -> dict[str, str]:
-    """Where the brokers are and how to speak to them, for source and sink alike."""
+    """Options of source and sink: the brokers' addresses and security."""
     return {
         "kafka.bootstrap.servers": worker.bootstrap_servers,
         **worker.security.java_options("kafka."),
@@ -18,7 +18,7 @@ def client_options(worker: WorkerConfig) -> dict[str, str]:
 
 
 def source_options(worker: WorkerConfig, topics: Collection[str]) -> dict[str, str]:
-    """Committed records of the topics, headers with them; from the beginning unless told."""
+    """Options of a source of committed records with their headers, from the earliest offset."""
     return {
         **client_options(worker),
         "subscribe": ",".join(sorted(topics)),
@@ -34,9 +34,16 @@ def read_topics(
     topics: Collection[str],
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """All that the topics hold now, as a batch.
+    """Read what the topics contain now, as a batch.
 
-    Columns: key, value, topic, partition, offset, timestamp, timestampType, headers.
+    Args:
+        spark: the session.
+        worker: brokers.
+        topics: their names.
+        options: of the source; these win over `source_options`.
+
+    Returns:
+        Columns key, value, topic, partition, offset, timestamp, timestampType, headers.
     """
     reader = spark.read.format("kafka").options(**source_options(worker, topics))
     return reader.options(**dict(options or {})).load()
@@ -48,6 +55,6 @@ def stream_topics(
     topics: Collection[str],
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """What the topics hold and all that comes, as a stream; columns as of `read_topics`."""
+    """Read the topics as a stream; arguments and columns are those of `read_topics`."""
     reader = spark.readStream.format("kafka").options(**source_options(worker, topics))
     return reader.options(**dict(options or {})).load()

@@ -1,4 +1,4 @@
-"""The lines of the events topic as rows, a row for each transition. All of it runs in the JVM."""
+"""The lines of the events topic as rows, one for each transition. All of it runs in the JVM."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ LINE = StructType(
         for name in names.split()
     ]
 )
-"""All that `wire/events.py` writes; `settings` and `counts` stay JSON. What it does not name is in
-the raw line."""
+"""Every field that `protocol/events.py` writes. `settings` and `counts` stay JSON. Other fields are
+only in the raw line."""
 
 
 def read_lines(records: DataFrame) -> DataFrame:
-    """Records of the events topic → their lines.
+    """Split records of the events topic into lines.
 
     Args:
-        records: columns partition, offset, timestamp, value at least.
+        records: with at least the columns partition, offset, timestamp and value.
 
     Returns:
         partition, offset and timestamp of the record; `line`, counted from 0 within the record;
-        `raw`, the text; and the fields of LINE. Of a line that is no JSON object, or has no step
-        and event, `step` or `event` is null: such ones belong into quarantine. `sequence` is null
-        where the line has 0: the message never was in the queue.
+        `raw`, the text; and the fields of LINE. `step` or `event` is null for a line that is not a
+        JSON object or lacks them: such a line belongs in quarantine. `sequence` is null where the
+        line has 0: the message was never in the queue.
     """
     place = ["partition", "offset", "timestamp"]
     value = F.col("value").cast("string")
@@ -56,22 +56,22 @@ def read_lines(records: DataFrame) -> DataFrame:
         F.split(value, "\n").alias("texts"),
         (~F.contains(value, F.lit("["))).alias("is_flat"),
     )
-    together = texts.select(*place, "texts", _parsed_together().alias("together"))
+    together = texts.select(*place, "texts", _parse_together().alias("together"))
     is_whole = F.size("together") == F.size("texts")
     one_by_one = F.transform("texts", lambda text: F.from_json(text, LINE))
     fields = F.when(is_whole, F.col("together")).otherwise(one_by_one)
     both = F.arrays_zip(F.col("texts").alias("raw"), fields.alias("fields"))
-    # `outer`, though none is empty: for the other Spark would ask that first, and parse twice.
+    # No list is empty, but without `outer` Spark would check that first, and parse twice.
     lines = together.select(*place, F.posexplode_outer(both).alias("line", "both"))
     lines = lines.select(*place, "line", "both.raw", "both.fields.*")
     return lines.withColumn("sequence", F.nullif("sequence", F.lit(0)))
 
 
-def _parsed_together() -> Column:
-    """The lines of a record as one JSON array, which costs less than parsing each; null: not so.
+def _parse_together() -> Column:
+    """The lines of a record parsed as one JSON array, which costs less than parsing each line.
 
-    Where each begins an object and none holds an array, no object can span two lines: each line
-    is one element, or their numbers differ.
+    Null if that is not safe. Where every line begins an object and none contains an array, no
+    object can span two lines: either each line is one element, or the numbers differ.
     """
     is_safe = F.col("is_flat") & F.forall("texts", lambda text: F.startswith(text, F.lit("{")))
     array = F.concat(F.lit("["), F.array_join("texts", ",\n"), F.lit("]"))
@@ -79,5 +79,5 @@ def _parsed_together() -> Column:
 
 
 def is_refusal() -> Column:
-    """Does the line tell that a send was refused, and is dead without ever having been there?"""
+    """Whether the line reports a refused send: dead without ever having been in the queue."""
     return (F.col("event") == "dead") & F.col("sequence").isNull()

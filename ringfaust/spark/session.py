@@ -1,4 +1,4 @@
-"""The Spark session of a job: Kafka's and Delta's jars, and settings that suit where it runs."""
+"""The Spark session of a job: the jars of Kafka and Delta, and settings for where it runs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _EMBEDDED = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # With Spark's 1 GB the lake spends a tenth of its time collecting garbage.
+    # With Spark's default of 1 GB the lake spends a tenth of its time on garbage collection.
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "4",
-    # Delta's default of 50 spends seconds a commit on a few cores.
+    # With Delta's default of 50, each commit takes seconds on a few cores.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-"""For one machine; nothing listens beyond loopback."""
+"""Settings for one machine. Nothing listens beyond loopback."""
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
@@ -42,22 +42,22 @@ _ALWAYS = {
 def open_session(
     name: str, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process, made if there is none.
+    """Return the session of this process; create it if there is none.
 
-    Under spark-submit master and jars are its affair: what is set there wins. To the executors of a
-    cluster our package goes by itself; what it needs must be in their Python (docs/spark.md).
+    Under spark-submit, master and jars are those given to spark-submit. The package is sent to the
+    executors of a cluster; its dependencies must be installed there (docs/spark.md).
 
     Args:
         name: shown in Spark's UI and logs.
-        master: as Spark's --master; without one the two cores of `local[2]`.
-        conf: settings that win over ours.
+        master: as for `spark-submit --master`; the default is `local[2]`.
+        conf: settings that win over the defaults.
 
     Raises:
-        NoJava: Spark needs one.
-        FetchFailed: the jars for Kafka and Delta are not in the cache and could not be fetched.
+        NoJava: no suitable Java was found.
+        FetchFailed: the jars of Kafka and Delta are not in the cache and could not be downloaded.
     """
     settings = {**_DELTA, **_ALWAYS}
-    if not _is_submitted():
+    if not _is_spark_submit():
         find_java()
         master = master or "local[2]"
         settings["spark.jars"] = ",".join(map(str, sorted(fetch(SPARK).glob("*.jar"))))
@@ -74,12 +74,12 @@ def open_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if not (session.sparkContext.master or "").startswith("local["):
-        session.sparkContext.addPyFile(_packed())
+        session.sparkContext.addPyFile(_zip_package())
     return session
 
 
-def _packed() -> str:
-    """This package as a zip file, for the executors of a cluster."""
+def _zip_package() -> str:
+    """Write this package to a zip file, for the executors of a cluster."""
     package = Path(ringfaust.__file__).parent
     folder = Path(tempfile.mkdtemp(prefix="ringfaust-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -87,6 +87,6 @@ def _packed() -> str:
     return shutil.make_archive(name, "zip", package.parent, package.name)
 
 
-def _is_submitted() -> bool:
-    """Did spark-submit start this process? Then it brought jars and master."""
+def _is_spark_submit() -> bool:
+    """Whether spark-submit started this process, and so provides jars and master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,8 +1,8 @@
-"""Generate docs/rules.md: each rule, the code that implements it, and the scenarios that show it.
+"""The table of docs/rules.md: each rule, where the code does it, which scenarios show it.
 
-Run `make rules`, or `python -m tests.docs.rules > docs/rules.md`. The text of a rule comes from
-docs/semantics.md, the places in the code from the rule numbers that docstrings and comments cite,
-and the scenarios from the `rules` of their files.
+`python -m tests.docs.rules > docs/rules.md`, or `make rules`. What the contract says comes from
+docs/semantics.md; where in the code, from the numbers that docstrings and comments cite; scenarios,
+from the `rules` of their files.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ PAGE = ROOT / "docs" / "rules.md"
 _CITED = re.compile(r"\b([RC])(\d{1,3})\b(?:\s*[-–]\s*\1(\d{1,3})\b)?")
 _SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z`])")
 _ENOUGH_CHARS = 60
-"""If the first sentence is shorter than this, the next one is added."""
+"""A first sentence that is shorter brings the next one with it."""
 _MOST_CHARS = 240
 _PARTS = (
     "core", "protocol", "processor", "kafka", "config", "worker", "client", "spark", "testing",
     "cli",
 )  # fmt: skip
-"""Packages of `ringfaust` whose citations are listed, in the order of the page."""
+"""Of `ringfaust`, in the order of the page. The player of scenarios shows the rules, no more."""
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 HEAD = """\
 # Rule by rule
 
-`make rules` generates this page from the rule numbers that docstrings, comments and scenario files
-cite; a test checks that it is up to date. It shows the beginning of each rule. The number links to
-the section of the [contract](semantics.md) that has the full text. The ten steps at the end of the
-contract have no numbers of their own: they refer to the rules.
+Made by `make rules`, from the numbers that the code's comments and the scenario files cite; a test
+sees that it is up to date. Each number links to its section of the [contract](semantics.md), which
+has the whole text; here is its beginning. The ten steps at the end of the contract have no number:
+they name the rules that they consist of.
 
 | rule | what | where in the code | scenarios |
 |---|---|---|---|
@@ -51,15 +51,15 @@ class Rule:
     number: str
     text: str
     section: str
-    """The anchor of its heading."""
+    """Anchor of its heading."""
     places: dict[str, list[str]] = field(default_factory=dict)
-    """By file (relative to `ringfaust`): the functions, classes and fields that cite it."""
+    """By file (relative to `ringfaust`): functions, classes and fields that cite it."""
     scenarios: list[str] = field(default_factory=list)
-    """The names of the scenario files, without extension."""
+    """Names of the files."""
 
 
 def read_rules() -> dict[str, Rule]:
-    """All rules, in the order of the contract, with their places and scenarios."""
+    """All rules of the contract in its order, with their places and scenarios."""
     rules = {rule.number: rule for rule in _contract()}
     package = ROOT / "ringfaust"
     for path in (path for part in _PARTS for path in sorted((package / part).rglob("*.py"))):
@@ -91,14 +91,14 @@ def _contract() -> Iterator[Rule]:
 
 def beginning(text: str) -> str:
     """The first sentences of a rule."""
-    shown = ""
+    said = ""
     for sentence in _SENTENCE_END.split(text):
-        shown = f"{shown} {sentence}".strip()
-        if len(shown) >= _ENOUGH_CHARS:
+        said = f"{said} {sentence}".strip()
+        if len(said) >= _ENOUGH_CHARS:
             break
-    if len(shown) <= _MOST_CHARS:
-        return shown
-    cut = shown[:_MOST_CHARS].rsplit(" ", 1)[0]
+    if len(said) <= _MOST_CHARS:
+        return said
+    cut = said[:_MOST_CHARS].rsplit(" ", 1)[0]
     if cut.count("`") % 2:
         cut = cut[: cut.rindex("`")]
     return cut.rstrip(" ,;:(") + " …"
@@ -108,7 +108,7 @@ def beginning(text: str) -> str:
 
 
 def _citations(source: str) -> Iterator[tuple[str, str]]:
-    """(rule, citing definition) pairs of a file, in order; an empty definition means the module."""
+    """(rule, where it is cited) of one file, in its order; no place is the file itself."""
     tree = ast.parse(source)
     prose = {
         node.lineno: node.end_lineno or node.lineno
@@ -131,7 +131,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def _place(scope: ast.Module | _Definition, line: int, outer: str = "") -> str:
-    """The function, class or field that contains the line, or whose docstring it belongs to."""
+    """The function, class or field that the line is in or, as prose, stands behind."""
     before = ""
     for node in scope.body:
         if node.lineno > line:

@@ -1,4 +1,4 @@
-"""docs/protocol.md agrees with the code: commands, headers, events, reasons and limits."""
+"""docs/protocol.md says what the code does: commands, headers, events, reasons, limits."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ EXAMPLES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 HEADERS = {
     value for name, value in vars(h).items() if name.isupper() and isinstance(value, str)
 } - {h.PREFIX}
-UNDECODABLE = {ProtocolError("").reason, "too_large"}
+UNREADABLE = {ProtocolError("").reason, "too_large"}
 
 
 def table(heading: str, first: str) -> dict[str, list[str]]:
-    """The rows, by first cell, of the table under `heading` with a first column called `first`."""
+    """The table under a heading whose first column is so called: its rows by their first cell."""
     section = re.search(rf"^#+ {heading}\n(.*?)(?=^#|\Z)", PAGE, re.DOTALL | re.MULTILINE)
     assert section is not None, heading
     rows: dict[str, list[str]] = {}
@@ -57,18 +57,18 @@ def table(heading: str, first: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_every_example_is_a_command(example: str) -> None:
+def test_each_example_is_a_command(example: str) -> None:
     assert control.read_control(example.encode()).type == json.loads(example)["type"]
 
 
-def test_the_examples_show_every_command_once() -> None:
+def test_the_examples_show_each_command_once() -> None:
     types = sorted(json.loads(example)["type"] for example in EXAMPLES)
     assert types == sorted(
         get_args(model.model_fields["type"].annotation)[0] for model in get_args(control.Control)
     )
 
 
-def test_the_page_mentions_every_field() -> None:
+def test_the_examples_show_each_field() -> None:
     shown = {json.loads(example)["type"]: json.loads(example).keys() for example in EXAMPLES}
     for model in get_args(control.Control):
         name = get_args(model.model_fields["type"].annotation)[0]
@@ -76,14 +76,14 @@ def test_the_page_mentions_every_field() -> None:
             assert f"`{field}`" in PAGE, f"{field} of {name}"
 
 
-def test_the_kcat_examples_are_commands() -> None:
+def test_commands_for_kcat_are_commands() -> None:
     commands = re.findall(r"^echo '(\{.*?\})'", PAGE, re.MULTILINE)
     assert len(commands) == 3
     for command in commands:
         control.read_control(command.encode())
 
 
-def test_the_page_names_every_ack_mode() -> None:
+def test_ack_modes() -> None:
     for mode in AckMode:
         assert f"`{mode}`" in PAGE
 
@@ -91,22 +91,22 @@ def test_the_page_names_every_ack_mode() -> None:
 # --- names --------------------------------------------------------------------------------------
 
 
-def test_the_page_names_exactly_the_headers_of_the_code() -> None:
+def test_headers_are_those_of_the_code() -> None:
     assert set(re.findall(r"ringfaust-[a-z][a-z-]*", PAGE)) == HEADERS
     assert f"`{h.PREFIX}`" in PAGE
 
 
-def test_the_table_of_topics_lists_every_role() -> None:
+def test_topics_are_the_roles() -> None:
     topics = table("Topics", "role")
     assert topics.keys() == set(Role)
     own = {name: cells[0] for name, cells in topics.items() if name != Role.PRODUCER}
     assert own == {name: f"`{WorkerConfig().topic(name)}`" for name in own}
 
 
-def test_the_tables_of_reasons_agree_with_the_code() -> None:
+def test_reasons_are_those_of_the_code() -> None:
     assert table("Refusals", "reason").keys() == set(Refusal)
     assert table("Evicted", "reason").keys() == set(EvictReason)
-    assert table("Dead and undecodable", "reason").keys() == {*DeadReason, *UNDECODABLE}
+    assert table("Dead and undecodable", "reason").keys() == {*DeadReason, *UNREADABLE}
 
 
 # --- outputs ------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ EFFECTS: tuple[e.Effect, ...] = (
 )
 
 
-class Undecodable:
+class Unread:
     """A record that makes no sense."""
 
     topic, partition, offset = "in", 0, 0
@@ -158,27 +158,25 @@ def outputs() -> dict[str, list[tuple[str, bytes]]]:
         "dispatched": output.dispatched_record(by_kind[e.Dispatched])[2],
         "evicted": output.evicted_record(by_kind[e.Evicted])[2],
         "dead": output.dead_record(by_kind[e.Dead], 7)[2],
-        "undecodable": output.undecodable_record(Undecodable(), ProtocolError(""), 7)[2],  # type: ignore[arg-type]
+        "unreadable": output.undecodable_record(Unread(), ProtocolError(""), 7)[2],  # type: ignore[arg-type]
     }
 
 
 @pytest.mark.parametrize("kind", outputs())
-def test_output_records_have_the_headers_of_the_table(kind: str) -> None:
+def test_outputs_have_the_headers_of_the_table(kind: str) -> None:
     column = list(outputs()).index(kind)
-    listed_headers = {
-        name for name, cells in table("What comes out", "header").items() if cells[column]
-    }
-    assert listed_headers == {name for name, _ in outputs()[kind] if name.startswith(h.PREFIX)}
+    told = {name for name, cells in table("What comes out", "header").items() if cells[column]}
+    assert told == {name for name, _ in outputs()[kind] if name.startswith(h.PREFIX)}
 
 
-def listed_fields(name: str, rows: dict[str, list[str]]) -> set[str]:
+def told_fields(name: str, rows: dict[str, list[str]]) -> set[str]:
     cell = rows[name][1]
     same = re.search(r"as `(\w+)`", cell)
     own = re.findall(r"`(\w+)`", cell.replace(same[0], "") if same else cell)
-    return {*own, *(listed_fields(same[1], rows) if same else ())}
+    return {*own, *(told_fields(same[1], rows) if same else ())}
 
 
-def test_the_table_of_events_agrees_with_the_code() -> None:
+def test_events_are_those_of_the_code() -> None:
     rows = table("Events", "event")
     written = {}
     for effect in EFFECTS:
@@ -190,10 +188,10 @@ def test_the_table_of_events_agrees_with_the_code() -> None:
     assert {type(effect) for effect in EFFECTS} == events.WRITERS.keys()
     assert rows.keys() == written.keys()
     for name, keys in written.items():
-        assert listed_fields(name, rows) == set(keys) - {"step", "event", "time_ms", "by"}, name
+        assert told_fields(name, rows) == set(keys) - {"step", "event", "time_ms", "by"}, name
 
 
-def test_replies_look_as_shown() -> None:
+def test_replies_are_as_shown() -> None:
     shown = [json.loads(text) for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)]
     done, refused, sent, listed = shown
     assert json.loads(output.reply_record("me", None)[1] or b"") == done
@@ -206,7 +204,7 @@ def test_replies_look_as_shown() -> None:
     assert listed["answer"].keys() == {"ready", "delivering", "scheduled", "counts", "pulled"}
 
 
-def test_the_event_of_a_refused_send_names_its_source() -> None:
+def test_a_refused_sends_line_says_where_it_came_from() -> None:
     refused = e.Dead("q", MESSAGE._replace(sequence=0), DeadReason.LIMIT, "", "text")
     line = json.loads(events.WRITERS[e.Dead](refused, 1) + events.event_tail(7, "in/0/0"))
     assert (line["sequence"], line["source"]) == (0, "in/0/0")
@@ -239,7 +237,7 @@ def test_the_event_of_a_refused_send_names_its_source() -> None:
         ("lines in a record of events", events.LINES_PER_RECORD),
     ],
 )
-def test_the_table_of_limits_agrees_with_the_code(what: str, most: int) -> None:
+def test_limits_are_those_of_the_code(what: str, most: int) -> None:
     assert f"{most:,}" in table("Limits", "what")[what][0]
 
 

@@ -1,4 +1,4 @@
-"""Lines that Arrow reads are what Spark reads of them; what is not plain it leaves to Spark."""
+"""Arrow and Spark read plain lines to the same rows; Arrow refuses all others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from ringfaust.spark.arrow_lines import NotPlainError, read_plain_lines
 from ringfaust.spark.lines import read_lines
-from tests.spark.lake_story import Story
+from tests.spark.lake_history import LakeHistory
 from tests.spark.test_lines import GOOD, NUMBERS_MISLEAD, ODD, some_line
 
 AT = datetime(2026, 11, 22, 10, 20, 30, 456_000, UTC)
@@ -43,7 +43,7 @@ REFUSED = [
 
 
 def _read(values: Sequence[bytes | None]) -> list[dict[str, object]] | None:
-    """What Arrow reads of them together; None: it does not."""
+    """The rows that Arrow reads from these records, or None if it refuses them."""
     rows = [
         {"partition": 3, "offset": n, "timestamp": AT, "value": v} for n, v in enumerate(values)
     ]
@@ -55,19 +55,19 @@ def _read(values: Sequence[bytes | None]) -> list[dict[str, object]] | None:
 
 
 def _check(spark: SparkSession, values: list[bytes | None]) -> list[bytes | None]:
-    """Of each record and of those together that are plain; these are returned."""
+    """Compare both readers on the plain records, alone and together; returns the plain records."""
     rows = [(3, n, AT, v) for n, v in enumerate(values)]
-    told: dict[int, list[dict[str, object]]] = {}
+    by_spark: dict[int, list[dict[str, object]]] = {}
     for row in read_lines(spark.createDataFrame(rows, SPARK)).orderBy("offset", "line").collect():
-        told.setdefault(row.offset, []).append(row.asDict())
+        by_spark.setdefault(row.offset, []).append(row.asDict())
     plain = [n for n, value in enumerate(values) if _read([value]) is not None]
-    expected = [{**row, "offset": at} for at, n in enumerate(plain) for row in told[n]]
+    expected = [{**row, "offset": at} for at, n in enumerate(plain) for row in by_spark[n]]
     found = _read([values[n] for n in plain])
     assert found == [{**row, "timestamp": AT} for row in expected]
     return [values[n] for n in plain]
 
 
-def test_plain_ones_and_odd_ones(spark: SparkSession) -> None:
+def test_arrow_and_spark_agree_on_plain_and_odd_lines(spark: SparkSession) -> None:
     odd = [line for one in ODD for line in (one, f"{GOOD[0]}\n{one}", f"{one}\n{GOOD[1]}")]
     texts = ["\n".join(GOOD), *PLAIN, *REFUSED, *odd, *NUMBERS_MISLEAD]
     read = _check(spark, [None, b"\xff", *(text.encode() for text in texts)])
@@ -75,17 +75,17 @@ def test_plain_ones_and_odd_ones(spark: SparkSession) -> None:
     assert not {text.encode() for text in (*REFUSED, *NUMBERS_MISLEAD)} & set(read)
 
 
-def test_whatever_lines_come(spark: SparkSession) -> None:
+def test_arrow_and_spark_agree_on_random_lines(spark: SparkSession) -> None:
     rng = random.Random(12)
     records = [[some_line(rng) for _ in range(rng.randrange(1, 5))] for _ in range(600)]
     read = _check(spark, ["\n".join(lines).encode() for lines in records])
     assert len(read) > 100
 
 
-def test_all_that_a_worker_writes_is_plain(spark: SparkSession) -> None:
-    story = Story(0)
-    story.go_on(150, 3)
-    values: list[bytes | None] = list(story.values())
+def test_everything_a_worker_writes_is_plain(spark: SparkSession) -> None:
+    history = LakeHistory(0)
+    history.continue_randomly(150, 3)
+    values: list[bytes | None] = list(history.values())
     assert _check(spark, values) == values
-    fields = {name for line in story.lines for name in json.loads(line)}
+    fields = {name for line in history.lines for name in json.loads(line)}
     assert fields >= {"counts", "consumer", "due_ms", "cause"}

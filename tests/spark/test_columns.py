@@ -1,4 +1,4 @@
-"""Outputs as columns: whatever a record's headers are, they come out as they went in."""
+"""Outputs as columns: any headers survive the conversion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRACE: tuple[tuple[str, Any], ...] = (("trace", b"1"), ("nothing", None))
 
 
 def headers_of(row: Any) -> list[tuple[str, bytes | None]]:
-    """The headers of a row as the job's sink puts them together."""
+    """The headers of a row, as the job's sink assembles them."""
     if row.layout < 0:
         return list(zip(row.names, row.contents, strict=True))
     names = LAYOUTS[row.layout]
@@ -65,33 +65,33 @@ def dispatched(number: int, **more: Any) -> OutRecord:
     )
 
 
-def test_plain_evicted_records_go_by_layout() -> None:
+def test_evicted_records_use_a_layout() -> None:
     records = [evicted(number) for number in (1, 2, 3)]
     frame = frame_of(Role.EVICTED, records)
     assert set(frame["layout"]) == {1} and LAYOUTS[1][-1] == h.HANDOVERS
     assert read_back(frame) == [(key, value, list(pairs)) for key, value, pairs in records]
 
 
-def test_first_and_second_deliveries_have_a_layout_each() -> None:
+def test_first_and_later_deliveries_each_have_a_layout() -> None:
     assert set(frame_of(Role.DISPATCHED, [dispatched(1), dispatched(2)])["layout"]) == {2}
     again = [dispatched(number, handovers=2) for number in (1, 2)]
     assert set(frame_of(Role.DISPATCHED, again)["layout"]) == {3}
 
 
-def test_records_without_headers_have_the_empty_layout() -> None:
+def test_records_without_headers_use_the_empty_layout() -> None:
     frame = frame_of(Role.EVENTS, [(None, b"line", []), (None, b"line", [])])
     assert set(frame["layout"]) == {0}
     assert read_back(frame) == [(None, b"line", [])] * 2
 
 
-def test_one_record_with_another_header_takes_the_frame_along_by_name() -> None:
+def test_one_record_with_other_headers_makes_the_frame_use_names() -> None:
     records = [evicted(1), evicted(2, headers=TRACE), evicted(3), evicted(4, group="g")]
     frame = frame_of(Role.EVICTED, records)
     assert set(frame["layout"]) == {-1}
     assert read_back(frame) == [(key, value, list(pairs)) for key, value, pairs in records]
 
 
-def test_the_same_number_of_headers_is_not_the_same_headers() -> None:
+def test_as_many_headers_with_other_names_do_not_use_a_layout() -> None:
     key, value, pairs = evicted(1)
     other = [*pairs[:-1], ("other", b"0")]
     swapped = [pairs[1], pairs[0], *pairs[2:]]
@@ -107,6 +107,6 @@ HEADERS = st.one_of(
 
 
 @given(st.lists(HEADERS, min_size=1, max_size=6))
-def test_any_headers_come_back(all_headers: list[Any]) -> None:
+def test_any_headers_are_restored(all_headers: list[Any]) -> None:
     records: list[OutRecord] = [(None, b"v", pairs) for pairs in all_headers]
     assert read_back(frame_of(Role.DEAD, records)) == records

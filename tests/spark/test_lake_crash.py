@@ -1,4 +1,4 @@
-"""`ringfaust spark lake` as a process of its own: killed anywhere, it ends with the same tables."""
+"""`ringfaust spark lake` as a process: killed at any point, it ends with the same tables."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from ringfaust.config import WorkerConfig, load
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.spark.lake.tables import TABLES, path
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.spark.lake_story import Story, make_topics, tell
+from tests.spark.lake_history import LakeHistory, make_topics, write_topics
+from tests.spark.shared_session import run
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 DEADLINE_S = 400
 ROUNDS = 20
 
 
-class Told:
-    """Topics with a story in them, and a folder for the command."""
+class Harness:
+    """Topics that contain a history, and the command that reads them."""
 
-    def __init__(self, broker: EmbeddedBroker, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, broker: EmbeddedBroker, folder: Path) -> None:
+        self.spark = spark
         self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
         worker = {
@@ -43,29 +46,31 @@ class Told:
         (folder / "queues.yaml").write_text("queues: {a: {ring_size: 3}}\n")
         (folder / "worker.yaml").write_text(json.dumps(worker))
         self.worker: WorkerConfig = load(folder)[0]
-        self.story = Story(0)
-        self.story.go_on(200, 5)
+        self.history = LakeHistory(0)
+        self.history.continue_randomly(200, 5)
         asyncio.run(make_topics(self.worker))
         self.event_records = 0
-        self._tell(self.story.values(), self.story.records)
+        self._write(self.history.values(), self.history.records)
 
-    def go_on(self) -> None:
-        """Tell more of it."""
-        lines = len(self.story.lines)
-        records = {role: len(told) for role, told in self.story.records.items()}
-        self.story.go_on(40, 6)
-        rest = {role: told[records[role] :] for role, told in self.story.records.items()}
-        self._tell(self.story.values(after=lines), rest)
+    def write_more(self) -> None:
+        lines = len(self.history.lines)
+        counts = {role: len(records) for role, records in self.history.records.items()}
+        self.history.continue_randomly(40, 6)
+        rest = {role: records[counts[role] :] for role, records in self.history.records.items()}
+        self._write(self.history.values(after=lines), rest)
 
-    def _tell(self, values: list[bytes], records: dict[Role, list[OutRecord]]) -> None:
-        asyncio.run(tell(self.worker, 0, values, records))
+    def _write(self, values: list[bytes], records: dict[Role, list[OutRecord]]) -> None:
+        asyncio.run(write_topics(self.worker, 0, values, records))
         self.event_records += len(values)
 
+    def arguments(self, root: Path, *options: str) -> list[str]:
+        return ["spark", "lake", *options, "--to", str(root), "--config", str(self.folder)]
+
     def start(self, root: Path, *options: str) -> subprocess.Popen[bytes]:
-        command = ["-m", "ringfaust", "spark", "lake", *options, "--to", str(root)]
+        command = [sys.executable, "-m", "ringfaust", *self.arguments(root, *options)]
         with (self.folder / "lake.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, *command, "--config", str(self.folder)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -74,19 +79,22 @@ class Told:
         self.processes.append(process)
         return process
 
-    def finish(self, root: Path, *options: str) -> None:
-        process = self.start(root, "--once", *options)
+    def await_success(self, process: subprocess.Popen[bytes]) -> None:
         assert process.wait(DEADLINE_S) == 0, (self.folder / "lake.log").read_text()[-3000:]
 
+    def finish(self, root: Path) -> None:
+        """Read the rest, in this process."""
+        run(self.spark, *self.arguments(root, "--once"))
+
     def check(self, root: Path) -> None:
-        """Every line and record once, and every message with the fate that its line told."""
+        """Each line and record is there once, and each message ended as its line says."""
         lines = _rows(root, "transitions", "offset", "line")
-        assert [row["raw"] for row in lines] == self.story.lines
-        for role, records in self.story.records.items():
+        assert [row["raw"] for row in lines] == self.history.lines
+        for role, records in self.history.records.items():
             found = [x for x in _rows(root, "records", "offset") if x["role"] == str(role)]
             assert [row["value"] for row in found] == [value for _, value, _ in records]
-        told = self.event_records + sum(map(len, self.story.records.values()))
-        assert len(_rows(root, "bronze")) == told
+        written = self.event_records + sum(map(len, self.history.records.values()))
+        assert len(_rows(root, "bronze")) == written
         added = [x for x in lines if x["event"] in ("added", "scheduled")]
         messages = _rows(root, "messages", "added_step")
         assert [x["added_step"] for x in messages] == [x["step"] for x in added]
@@ -94,17 +102,17 @@ class Told:
         assert [x["delivery"] for x in _rows(root, "deliveries", "delivery")] == dispatched
         minutes = _rows(root, "queue_minutes")
         for event in ("dispatched", "acked", "evicted", "expired", "dead"):
-            lines_told = sum(x["event"] == event for x in lines)
-            assert sum(x[event] for x in minutes) == lines_told, event
+            count = sum(x["event"] == event for x in lines)
+            assert sum(x[event] for x in minutes) == count, event
             if event != "dispatched":
-                assert sum(x["fate"] == event for x in messages) == lines_told, event
+                assert sum(x["fate"] == event for x in messages) == count, event
         assert _rows(root, "repeats") == []
         assert _rows(root, "quarantine") == []
 
 
 @pytest.fixture
-def told(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Told]:
-    made = Told(broker, tmp_path)
+def harness(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Harness]:
+    made = Harness(spark, broker, tmp_path)
     yield made
     for process in made.processes:
         if process.poll() is None:
@@ -117,13 +125,13 @@ def _rows(root: Path, table: str, *order: str) -> list[dict[str, Any]]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """All of it, Java too: as a power cut would."""
+    """Kill Python and Java, as a power cut would."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def _await_commit(process: subprocess.Popen[bytes], root: Path, table: str, version: int) -> None:
-    """Wait for a commit of a table, so that the kill comes between it and the next table's."""
+    """Wait for a commit of a table, so that a kill comes between it and the next table's."""
     commit = Path(path(str(root), table), "_delta_log", f"{version:020d}.json")
     deadline = time.monotonic() + DEADLINE_S
     while not commit.exists():
@@ -132,47 +140,46 @@ def _await_commit(process: subprocess.Popen[bytes], root: Path, table: str, vers
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("table", ["transitions", "messages"])
-def test_killed_after_a_table_it_goes_on_where_it_was(
-    told: Told, tmp_path: Path, table: str
-) -> None:
+def test_killed_after_the_commit_of_a_table_it_continues(harness: Harness, tmp_path: Path) -> None:
     root = tmp_path / "lake"
-    process = told.start(root, "--once")
-    _await_commit(process, root, table, 1)
-    _kill(process)
-    told.finish(root)
-    told.check(root)
+    for table in ("transitions", "messages"):
+        process = harness.start(root, "--once")
+        _await_commit(process, root, table, 1)
+        _kill(process)
+    harness.finish(root)
+    harness.check(root)
 
 
-def test_it_runs_on_a_cluster(told: Told, tmp_path: Path) -> None:
+def test_it_runs_on_a_cluster(harness: Harness, tmp_path: Path) -> None:
     root = tmp_path / "lake"
-    told.finish(root, "--master", "local-cluster[2,1,1024]")
-    told.check(root)
+    process = harness.start(root, "--once", "--master", "local-cluster[2,1,1024]")
+    harness.await_success(process)
+    harness.check(root)
 
 
-def test_it_goes_on_until_it_is_told_to_end(told: Told, tmp_path: Path) -> None:
+def test_it_runs_until_sigterm(harness: Harness, tmp_path: Path) -> None:
     root = tmp_path / "lake"
-    process = told.start(root)
+    process = harness.start(root)
     _await_commit(process, root, "messages", 1)
-    told.go_on()
+    harness.write_more()
     _await_commit(process, root, "messages", 2)
     _await_commit(process, root, "records", 2)
-    process.send_signal(signal.SIGTERM)  # what of gold is not there yet
-    assert process.wait(DEADLINE_S) == 0, (told.folder / "lake.log").read_text()[-3000:]
-    told.finish(root)  # is made up for
-    told.check(root)
+    process.send_signal(signal.SIGTERM)  # the rest of gold is missing
+    harness.await_success(process)
+    harness.finish(root)  # and is written now
+    harness.check(root)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_killed_anywhere_twenty_times(told: Told, tmp_path: Path) -> None:
+def test_killed_anywhere_twenty_times_it_continues(harness: Harness, tmp_path: Path) -> None:
     rng = random.Random(7)
     tables = [name for name in TABLES if name not in ("repeats", "quarantine", "deletions")]
     for round_ in range(ROUNDS):
         root = tmp_path / f"lake-{round_}"
-        process = told.start(root, "--once")
+        process = harness.start(root, "--once")
         _await_commit(process, root, rng.choice(tables), 1)
         time.sleep(rng.random() / 2)
         _kill(process)
-        told.finish(root)
-        told.check(root)
+        harness.finish(root)
+        harness.check(root)

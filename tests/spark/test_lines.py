@@ -1,4 +1,4 @@
-"""Lines that are parsed a record at once are what they are parsed one by one."""
+"""Lines parsed together, a record at a time, give the same rows as lines parsed one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.spark.lines import LINE, _parsed_together, read_lines
+from ringfaust.spark.lines import LINE, _parse_together, read_lines
 
 GOOD = [
     f'{{"step":{n},"event":"acked","queue":"a","sequence":{n},"time_ms":1,"by":"in/0/{n}"}}'
@@ -87,7 +87,7 @@ def _fields(row: Row) -> dict[str, Any]:
     return {name: row[name] for name in LINE.names}
 
 
-def test_each_kind_of_odd_line_alone_and_among_good_ones(spark: SparkSession) -> None:
+def test_odd_lines_are_parsed_alike_alone_and_among_good_ones(spark: SparkSession) -> None:
     def records() -> Iterator[str]:
         for odd in ODD:
             yield odd
@@ -99,7 +99,7 @@ def test_each_kind_of_odd_line_alone_and_among_good_ones(spark: SparkSession) ->
 
 
 def some_line(rng: random.Random) -> str:
-    """Good, of any fields and values, or cut off."""
+    """A good line, one with any fields and values, or a truncated one."""
     values = [
         None, True, 0, 7, -1, 2**31, 2**63, 10**30, 1.5, 1e300, float("nan"), "", "text", "12",
         'ä"\\\n\u2028😀', {}, {"a": 1, "b": {"c": "d"}}, [], [1, {"a": 2}],
@@ -113,20 +113,20 @@ def some_line(rng: random.Random) -> str:
     return line if rng.random() < 0.9 else line[: rng.randrange(60)]
 
 
-def test_whatever_lines_come(spark: SparkSession) -> None:
+def test_random_lines_are_parsed_alike(spark: SparkSession) -> None:
     rng = random.Random(11)
     records = [[some_line(rng) for _ in range(rng.randrange(1, 5))] for _ in range(600)]
     _check(spark, ["\n".join(lines) for lines in records])
 
 
 @pytest.mark.parametrize("value", NUMBERS_MISLEAD)
-def test_only_what_has_an_object_on_each_line_is_parsed_at_once(
+def test_only_records_with_an_object_on_each_line_are_parsed_together(
     spark: SparkSession, value: str
 ) -> None:
-    """So the tests above compare two ways, and none of these goes the wrong one."""
+    """So the tests above do compare two parsers, and none of these values reaches the wrong one."""
     rows = [("\n".join(GOOD), True), (value, "[" not in value)]
     texts = spark.createDataFrame(rows, "value string, is_flat boolean").select(
         "is_flat", F.split("value", "\n").alias("texts")
     )
-    together = texts.select((F.size(_parsed_together()) == F.size("texts")).alias("is_whole"))
+    together = texts.select((F.size(_parse_together()) == F.size("texts")).alias("is_whole"))
     assert [row.is_whole is True for row in together.collect()] == [True, False]

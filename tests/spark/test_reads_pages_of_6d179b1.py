@@ -9,23 +9,23 @@ from typing import Any
 from ringfaust.core.catalog import Catalog
 from ringfaust.processor.processor import ProcessorConfig
 from ringfaust.protocol.routes import Route
-from ringfaust.spark.ring.micro_batch import Plan, Start, Turn
+from ringfaust.spark.ring.micro_batch import JobStart, MicroBatch, OperatorConfig
 from tests.fixtures.written import FOLDER, comparable, input_record
-from tests.spark.test_leaves import Shelf
+from tests.spark.test_ring_pages import MemoryPages
 
 FIXTURE = json.loads((FOLDER / "spark.json").read_text())
 CONFIG = FIXTURE["config"]
 
 
-def read_pages() -> Shelf:
-    pages = Shelf()
+def read_pages() -> MemoryPages:
+    pages = MemoryPages()
     pages.update({int(n): base64.b64decode(page) for n, page in FIXTURE["pages"].items()})
     return pages
 
 
-def play(pages: Shelf, batch: dict[str, Any]) -> dict[str, list[Any]]:
+def play(pages: MemoryPages, batch: dict[str, Any]) -> dict[str, list[Any]]:
     """Play one micro-batch; its outputs by topic."""
-    plan = Plan(
+    config = OperatorConfig(
         processor_config=ProcessorConfig(
             control_topic=CONFIG["control_topic"],
             hop_topic="",
@@ -35,19 +35,19 @@ def play(pages: Shelf, batch: dict[str, Any]) -> dict[str, list[Any]]:
         ),
         catalog=Catalog(CONFIG["queues"], {}),
         cache_bytes=1 << 20,
-        starts=[Start(started_ms=0, ends={}, first_batch=CONFIG["first_batch"])],
+        starts=[JobStart(started_ms=0, ends={}, first_batch=CONFIG["first_batch"])],
     )
-    turn = Turn(plan, 0, pages, batch["at_ms"], batch["batch"])
+    micro_batch = MicroBatch(config, 0, pages, batch["at_ms"], batch["batch"])
     found: dict[str, list[Any]] = {}
-    for outputs in turn.run([input_record(fields, 0) for fields in batch["records"]]):
+    for outputs in micro_batch.run([input_record(fields, 0) for fields in batch["records"]]):
         for topic, *record in comparable(outputs):
             found.setdefault(topic, []).append(record)
-    turn.close()
+    micro_batch.close()
     return found
 
 
 def test_pages_are_read_and_the_job_continues_the_same() -> None:
-    """The pages hold several leaves, and records that wait for a full queue."""
+    """The pages hold several pages, and records that wait for a full queue."""
     pages = read_pages()
     assert len(pages) > 3
     assert [play(pages, batch) for batch in FIXTURE["continued"]] == FIXTURE["outputs"]

@@ -1,24 +1,23 @@
-"""Faust and Spark on the same command log: equal, record by record.
+"""Worker and job process the same command log to the same output, record by record.
 
-The log is that of the scenario files, played to a real worker. Then a job reads the same topics
-from their beginning, at once, and writes to the same outputs behind what the worker wrote.
+The scenario files are played on a real worker. Then a job reads the same topics from the beginning
+and appends its output to the same topics.
 
-Left out are files with a commit: it writes to several topics in one moment, and which of them goes
-first is nobody's promise.
+Files with a commit are left out: a commit writes to several topics at the same time, and nothing
+defines which of them comes first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from pyspark.sql import SparkSession
 
 from ringfaust.config import load as load_config
 from ringfaust.protocol.records import Role
@@ -26,13 +25,14 @@ from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.scenario.faust import FaustHarness
 from ringfaust.testing.scenario.grammar import Scenario
 from ringfaust.testing.scenario.reading import load
+from tests.spark.shared_session import run
 
 FILES = sorted(Path(__file__).parents[1].joinpath("scenarios").glob("*.yaml"))
 OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)
 
 
 def read(servers: str, application: str, begins: Mapping[Role, int]) -> dict[Role, list[Any]]:
-    """All committed records from `begins` on; of events the lines."""
+    """The end of each output topic, and all committed records from `begins` on."""
 
     async def consume() -> dict[Role, list[Any]]:
         found: dict[Role, list[Any]] = {}
@@ -40,13 +40,13 @@ def read(servers: str, application: str, begins: Mapping[Role, int]) -> dict[Rol
             bootstrap_servers=servers, isolation_level="read_committed"
         ) as consumer:
             for role in OUTPUTS:
-                place = TopicPartition(f"{application}.{role}", 0)
-                consumer.assign([place])
-                consumer.seek(place, begins.get(role, 0))
-                end = (await consumer.end_offsets([place]))[place]
+                tp = TopicPartition(f"{application}.{role}", 0)
+                consumer.assign([tp])
+                consumer.seek(tp, begins.get(role, 0))
+                end = (await consumer.end_offsets([tp]))[tp]
                 records: list[Any] = []
-                while await consumer.position(place) < end:
-                    records += (await consumer.getmany(place, timeout_ms=500)).get(place, [])
+                while await consumer.position(tp) < end:
+                    records += (await consumer.getmany(tp, timeout_ms=500)).get(tp, [])
                 found[role] = [end, records]
         return found
 
@@ -54,7 +54,9 @@ def read(servers: str, application: str, begins: Mapping[Role, int]) -> dict[Rol
 
 
 @pytest.mark.kafka
-def test_the_same_log_gives_the_same_records(broker: EmbeddedBroker, tmp_path: Path) -> None:
+def test_worker_and_job_write_the_same_records(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
     servers = broker.bootstrap_servers
     stage = FaustHarness(servers)
     try:
@@ -65,8 +67,8 @@ def test_the_same_log_gives_the_same_records(broker: EmbeddedBroker, tmp_path: P
         application = load_config(stage.folder)[0].application
         by_worker = read(servers, application, {})
         ends = {role: end for role, (end, _) in by_worker.items()}
-        command = [sys.executable, "-m", "ringfaust", "spark", "ring", "--config", stage.folder]
-        subprocess.run([*command, "--checkpoint", tmp_path, "--once"], check=True, timeout=600)
+        folders = ["--config", str(stage.folder), "--checkpoint", str(tmp_path)]
+        run(spark, "spark", "ring", *folders, "--once")
         by_job = read(servers, application, ends)
     finally:
         stage.close()
@@ -82,7 +84,7 @@ def commits(scenario: Scenario) -> bool:
 
 
 def may_lag(scenario: Scenario) -> bool:
-    """Then its client asks whether it does, and when that is answered is decided by chance."""
+    """Whether messages may lag. Then the client polls for it, and answers come at random times."""
     pauses = any(step.kind == "pause" and step.what.what == "pulling" for step in scenario.steps)
     return pauses or "'block'" in str(scenario)
 

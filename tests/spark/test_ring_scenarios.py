@@ -1,4 +1,4 @@
-"""The scenario files on a real ring job, side by side, each in a partition of its own."""
+"""The scenario files on a real ring job, played in parallel, each in its own partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOME = """
     durable-subscription multicast-one-full retroactive ring-overflow ring-rollback
     scheduled-into-full-ring redelivery refusals pause-pulling
 """.split()
-"""One for each lane; the rest is for `pytest -m slow`."""
+"""One for each partition; `pytest -m slow` plays the rest."""
 
 
 def play(servers: str, names: Sequence[str]) -> list[PlayedScenario]:
@@ -35,13 +35,13 @@ def play(servers: str, names: Sequence[str]) -> list[PlayedScenario]:
 
 
 @pytest.mark.kafka
-def test_some_files(broker: EmbeddedBroker) -> None:
+def test_a_job_plays_some_scenarios_as_written(broker: EmbeddedBroker) -> None:
     assert play(broker.bootstrap_servers, SOME) == []
 
 
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_all_files(broker: EmbeddedBroker) -> None:
+def test_a_job_plays_all_scenarios_as_written(broker: EmbeddedBroker) -> None:
     names = sorted(path.stem for path in FOLDER.glob("*.yaml"))
     assert play(broker.bootstrap_servers, names) == []

@@ -1,4 +1,4 @@
-"""A stop that is asked for is not lost, wherever it comes."""
+"""A requested stop is not lost, whenever the signal arrives."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ringfaust.spark.stop import stop_requested
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_is_noted_and_interrupts_nothing(number: signal.Signals) -> None:
+def test_the_first_signal_requests_a_stop_and_interrupts_nothing(number: signal.Signals) -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with stop_requested() as asked:
-        assert not asked()
+    with stop_requested() as requested:
+        assert not requested()
         signal.raise_signal(number)
-        assert asked()
-        # The second one does what it always does.
+        assert requested()
+        # The second one has its usual effect.
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
-def test_what_takes_long_is_interrupted_and_it_is_noted_also_if_that_is_lost() -> None:
-    with stop_requested(interrupt=True) as asked:
+def test_with_interrupt_the_request_is_kept_even_if_the_exception_is_lost() -> None:
+    with stop_requested(interrupt=True) as requested:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
-        assert asked()
+        assert requested()

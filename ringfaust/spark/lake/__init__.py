@@ -1,1 +1,1 @@
-"""The lake: what the topics tell, as Delta tables. See docs/lake.md for every column."""
+"""The lake: what the topics contain, as Delta tables. docs/lake.md describes every column."""

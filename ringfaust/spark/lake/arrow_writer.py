@@ -1,9 +1,9 @@
-"""The short way of a batch of events: records as a worker writes them, from bronze to transitions.
+"""The Arrow writer: turns a batch of plain records in bronze into transitions.
 
-Tasks in Python read bronze's files, parse lines and write columns by Arrow, in a third of the
-time that Spark's own parser and writer take. It is for lakes on a local file system, and for
-records that are plain (`arrow_lines`). A batch with any other goes the long way (`transitions`),
-which tells the same of plain ones.
+Python tasks read the files of bronze, parse the lines and write the columns with Arrow, in a third
+of the time that Spark's own parser and writer take. It needs a lake on a local file system and
+plain records (`spark.arrow_lines`). Any other batch goes through the Spark writer (`transitions`),
+which produces the same rows.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame, SparkSession
 
+from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake.day_files import DayFile, discard, write_day_files
-from ringfaust.spark.lake.profile import Record
-from ringfaust.spark.lake.store import local_folder, transaction
+from ringfaust.spark.lake.profile import RecordProfile
+from ringfaust.spark.lake.store import transaction
 from ringfaust.spark.lake.tables import BRONZE, TRANSITIONS, LakeTable, path
 
-_READER, _WRITER = 1, 2
-"""Delta's versions of tables without features: what their files hold is what they hold."""
+_MAX_READER_VERSION, _MAX_WRITER_VERSION = 1, 2
+"""Delta's versions of tables without table features, whose files contain exactly their rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
-    """A batch, written and not yet part of the table."""
+class StagedBatch:
+    """A batch whose files are written but not yet part of the table."""
 
     folder: str
     """Of the table."""
-    records: list[Record]
+    records: list[RecordProfile]
     """In order."""
     files: list[DayFile]
 
     def commit(self, stream: str, batch: int) -> None:
-        """Make it part of the table; once, as `append` does."""
+        """Add the files to the table, once per batch, as `append` does."""
         table = DeltaTable(self.folder)
         name = transaction(stream)
         done = table.transaction_version(name)
@@ -57,11 +58,11 @@ class Translated:
         )
 
     def discard(self) -> None:
-        """Remove it."""
+        """Delete the files."""
         discard(self.folder, self.files)
 
 
-def translate(spark: SparkSession, root: str, bronze: DataFrame, batch: int) -> Translated | None:
+def stage(spark: SparkSession, root: str, bronze: DataFrame, batch: int) -> StagedBatch | None:
     """Write the files of a batch's transitions.
 
     Args:
@@ -71,10 +72,10 @@ def translate(spark: SparkSession, root: str, bronze: DataFrame, batch: int) -> 
         batch: its number.
 
     Returns:
-        None: this batch has to go the long way.
+        None if only the Spark writer can write this batch.
     """
-    lake = local_folder(spark, root)
-    if lake is None or not (_is_simple(lake, BRONZE) and _is_simple(lake, TRANSITIONS)):
+    lake = HadoopFolder(spark, root).local_path()
+    if lake is None or not (_is_supported(lake, BRONZE) and _is_supported(lake, TRANSITIONS)):
         return None
     folder = path(lake, TRANSITIONS.name)
     sources = [name.removeprefix("file:") for name in bronze.inputFiles()]
@@ -83,20 +84,21 @@ def translate(spark: SparkSession, root: str, bronze: DataFrame, batch: int) -> 
     plain = [part for part in parts if part is not None]
     records = [record for part in plain for record in part.records]
     records.sort(key=lambda record: (record.partition, record.offset))
-    whole = Translated(folder, records, [file for part in plain for file in part.files])
+    staged = StagedBatch(folder, records, [file for part in plain for file in part.files])
     if len(plain) < len(parts):
-        whole.discard()
+        staged.discard()
         return None
-    return whole
+    return staged
 
 
-def _is_simple(lake: str, table: LakeTable) -> bool:
-    """Is it as this version makes it?"""
+def _is_supported(lake: str, table: LakeTable) -> bool:
+    """Whether the table still has the format in which this release creates it."""
     try:
         found = DeltaTable(path(lake, table.name))
-    except DeltaError:  # it cannot read what Spark can, such as a path with %FF in it
+    except DeltaError:  # it cannot open every path that Spark can, such as one with %FF
         return False
     protocol = found.protocol()
-    has = {field.name for field in found.schema().fields}
-    is_known = (protocol.min_reader_version, protocol.min_writer_version) <= (_READER, _WRITER)
-    return is_known and has.issuperset(table.schema.names)
+    columns = {field.name for field in found.schema().fields}
+    versions = (protocol.min_reader_version, protocol.min_writer_version)
+    is_known = versions <= (_MAX_READER_VERSION, _MAX_WRITER_VERSION)
+    return is_known and columns.issuperset(table.schema.names)

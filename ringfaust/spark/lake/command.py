@@ -1,4 +1,4 @@
-"""Bring the topics into the lake: all that is there, or on and on until told to stop."""
+"""`ringfaust spark lake`: read the topics into the lake, once or continuously."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ringfaust.spark.lake.stream import lake_session, start, streams
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
 
-_POLL_SECONDS = 1
+_POLL_S = 1
 
 
 def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> None:
@@ -24,13 +24,15 @@ def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> N
 
     Args:
         worker: names topics and brokers.
-        root: the lake's folder or URI; made if it is not there.
-        once: end when all has been read that is there now; else at SIGTERM or SIGINT.
-        master: as Spark's --master.
+        root: the lake's folder or URI, created if necessary.
+        once: end when everything has been read that is in the topics now. Otherwise end at SIGTERM
+            or SIGINT.
+        master: as for `spark-submit --master`.
 
     Raises:
-        JobFailed: Spark ended it by an error.
-        LakeError: topics are missing, or the lake cannot go on as it is.
+        JobFailed: Spark ended the job with an error.
+        LakeError: a topic is missing, or the lake belongs to another application or has lost its
+            checkpoint.
         BrokerUnreachable: no broker answers.
     """
     both = streams(root, worker)
@@ -38,13 +40,13 @@ def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> N
     spark = open_session(f"{worker.application} lake", master)
     queries: list[StreamingQuery] = []
     try:
-        with brief_errors(), stop_requested() as asked:
+        with brief_errors(), stop_requested() as requested:
             session = lake_session(spark, root, worker)
             queries += [start(session, root, worker, stream, once=once) for stream in both]
-            _await_all(queries, asked)
+            _await_all(queries, requested)
     finally:
         for query in queries:
-            query.stop()  # what was begun is done again by the next start
+            query.stop()  # the next start repeats an unfinished batch
         spark.stop()
 
 
@@ -55,15 +57,15 @@ async def _check_topics(worker: WorkerConfig, root: str, topics: list[str]) -> N
         raise LakeError(
             root,
             f"has nothing to read: the brokers at {worker.bootstrap_servers} have no topic "
-            f"{', '.join(missing)}; `ringfaust topics create` makes them",
+            f"{', '.join(missing)}; create it with `ringfaust topics create`",
         )
 
 
-def _await_all(queries: list[StreamingQuery], asked: Callable[[], bool]) -> None:
-    """Until all have ended, or a stop was asked for, or one has failed, which is raised here."""
+def _await_all(queries: list[StreamingQuery], requested: Callable[[], bool]) -> None:
+    """Wait until all queries have ended or a stop is requested. Raises a failed query's error."""
     shown: dict[str, int] = {}
-    while not asked() and any(
-        [not query.awaitTermination(_POLL_SECONDS) for query in queries]  # noqa: C419
+    while not requested() and any(
+        [not query.awaitTermination(_POLL_S) for query in queries]  # noqa: C419
     ):
         for query in queries:
             progress = query.lastProgress

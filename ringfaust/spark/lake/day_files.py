@@ -1,4 +1,4 @@
-"""Transitions of a file of bronze → Parquet files, one a day; it runs in Spark's tasks."""
+"""A file of bronze → Parquet files of transitions, one for each day. Runs in Spark tasks."""
 
 from __future__ import annotations
 
@@ -13,109 +13,111 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from ringfaust.spark.arrow_lines import NotPlainError, read_plain_lines
-from ringfaust.spark.lake.profile import Record
+from ringfaust.spark.lake.profile import RecordProfile
 from ringfaust.spark.lake.tables import MOSTLY_DISTINCT, TRANSITIONS
+from ringfaust.spark.vendor import to_arrow_schema
 
 _COLUMNS = pa.schema(f for f in to_arrow_schema(TRANSITIONS.schema) if f.name != "date")
-"""Of a file: its folder tells the date."""
-_RECORDS_AT_ONCE = 50
+"""The columns of a file. Its folder gives the date."""
+_RECORDS_PER_READ = 50
 """Of up to 1 MB each."""
-_ROWS_AT_ONCE = 100_000
-"""That are kept in memory, for pages of a good size."""
-_END_OF_TIME_MS = 253_402_300_800_000
-"""The year 10,000: Spark and Python disagree about what comes then."""
+_ROWS_PER_WRITE = 100_000
+"""Rows buffered for each day, so that Parquet's pages have a good size."""
+_YEAR_10000_MS = 253_402_300_800_000
+"""From then on Spark and Python disagree about dates."""
 
 
 @dataclass(frozen=True, slots=True)
 class DayFile:
-    """A file of transitions that was written, and that the table does not know yet."""
+    """A file of transitions that is written but not yet part of the table."""
 
     path: str
-    """Under the table's folder."""
+    """Relative to the table's folder."""
     size_bytes: int
     date: str
     stats: str
-    """Delta's: rows, and the bounds of some columns."""
+    """Delta's statistics: number of rows, and bounds of some columns."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What became of some records."""
+class StagedFiles:
+    """The files written from one file of bronze, and the profiles of its records."""
 
-    records: list[Record]
+    records: list[RecordProfile]
     files: list[DayFile]
 
 
-def write_day_files(source: str, folder: str, batch: int) -> Written | None:
+def write_day_files(source: str, folder: str, batch: int) -> StagedFiles | None:
     """Write the transitions of one file of bronze.
 
     Args:
         source: the file.
-        folder: of the table of transitions.
-        batch: of the micro-batch; records of others are left out.
+        folder: the folder of the table `transitions`.
+        batch: only the records of this batch are written.
 
     Returns:
-        None: the file holds a record that is not plain; nothing was left written.
+        None if a record is not plain. Then no file is left behind.
     """
-    records: list[Record] = []
-    days: dict[date, _Day] = {}
+    records: list[RecordProfile] = []
+    days: dict[date, _DayWriter] = {}
     try:
-        for some in _records(source, batch):
-            lines = read_plain_lines(some)
-            records += _spans(lines)
+        for chunk in _records(source, batch):
+            lines = read_plain_lines(chunk)
+            records += _profiles(lines)
             for day, rows in _by_day(lines, batch):
-                days.setdefault(day, _Day(folder, day)).add(rows)
+                if day not in days:
+                    days[day] = _DayWriter(folder, day)
+                days[day].add(rows)
     except NotPlainError:
-        discard(folder, [day.end() for day in days.values()])
+        discard(folder, [day.close() for day in days.values()])
         return None
-    return Written(records, [day.end() for day in days.values()])
+    return StagedFiles(records, [day.close() for day in days.values()])
 
 
 def discard(folder: str, files: Iterable[DayFile]) -> None:
-    """Remove files that the table does not need."""
+    """Delete files that did not become part of the table."""
     for file in files:
         Path(folder, file.path).unlink(missing_ok=True)
 
 
 def _records(source: str, batch: int) -> Iterator[pa.Table]:
-    """The batch's records in a file, some at once."""
+    """The batch's records in a file, in chunks."""
     file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
     names = ["partition", "offset", "timestamp", "value", "batch"]
-    for chunk in file.iter_batches(_RECORDS_AT_ONCE, columns=names):
-        # Of several batches, if someone had the files put together.
+    for chunk in file.iter_batches(_RECORDS_PER_READ, columns=names):
+        # The file has several batches if someone compacted the table.
         records = pa.Table.from_batches([chunk]).filter(pc.field("batch") == batch)
         if len(records):
             yield records
 
 
-def _spans(lines: pa.Table) -> Iterator[Record]:
-    """What each record's lines say of steps."""
+def _profiles(lines: pa.Table) -> Iterator[RecordProfile]:
+    """The profile of each record."""
     begins = np.flatnonzero(lines["line"].to_numpy() == 0)
     ends = np.append(begins[1:], len(lines))
     step = lines["step"].to_numpy()
     lows, highs = np.minimum.reduceat(step, begins), np.maximum.reduceat(step, begins)
     raw = lines["raw"]
-    some_twice = pc.count_distinct(raw).as_py() < len(lines)
+    has_doubles = pc.count_distinct(raw).as_py() < len(lines)
     for begin, end, low, high in zip(begins, ends, lows, highs, strict=True):
         count = int(end - begin)
-        doubled = some_twice and pc.count_distinct(raw.slice(begin, count)).as_py() < count
+        doubled = has_doubles and pc.count_distinct(raw.slice(begin, count)).as_py() < count
         partition, offset = (lines[name][begin].as_py() for name in ("partition", "offset"))
-        yield Record(partition, offset, count, int(low), int(high), doubled)
+        yield RecordProfile(partition, offset, count, int(low), int(high), doubled)
 
 
 def _by_day(lines: pa.Table, batch: int) -> Iterator[tuple[date, pa.Table]]:
-    """As the table's files have them; by the day of the decision.
+    """Lines in the columns of the table's files, by the day of the decision.
 
     Raises:
-        NotPlainError: a time that Spark and Python may understand in two ways.
+        NotPlainError: Spark and Python might disagree about a time.
     """
     stamp = lines["timestamp"].cast(pa.timestamp("ms"), safe=False)
     time = pc.coalesce(lines["time_ms"], stamp.cast(pa.int64()))
     bounds = pc.min_max(time).as_py()
-    if bounds["min"] < 0 or bounds["max"] >= _END_OF_TIME_MS:
+    if bounds["min"] < 0 or bounds["max"] >= _YEAR_10000_MS:
         raise NotPlainError
     rows = lines.append_column("batch", pa.array(np.full(len(lines), batch, dtype=np.int64)))
     rows = rows.select(_COLUMNS.names).cast(_COLUMNS)
@@ -124,40 +126,40 @@ def _by_day(lines: pa.Table, batch: int) -> Iterator[tuple[date, pa.Table]]:
         yield day.as_py(), rows.filter(pc.equal(days, day))
 
 
-class _Day:
-    """A file of one day's transitions, while it is written."""
+class _DayWriter:
+    """Writes a file of one day's transitions."""
 
     def __init__(self, folder: str, day: date) -> None:
         self._date = day.isoformat()
         self._path = f"date={self._date}/part-{uuid.uuid4()}.zstd.parquet"
-        self._place = Path(folder, self._path)
-        self._place.parent.mkdir(exist_ok=True)
+        self._file = Path(folder, self._path)
+        self._file.parent.mkdir(exist_ok=True)
         few_values = [name for name in _COLUMNS.names if name not in MOSTLY_DISTINCT]
         self._writer = pq.ParquetWriter(
-            self._place, _COLUMNS, compression="zstd", use_dictionary=few_values,
+            self._file, _COLUMNS, compression="zstd", use_dictionary=few_values,
             write_statistics=list(TRANSITIONS.skip_by),
         )  # fmt: skip
-        self._waiting: list[pa.Table] = []
+        self._buffer: list[pa.Table] = []
 
     def add(self, rows: pa.Table) -> None:
-        self._waiting.append(rows)
-        if sum(map(len, self._waiting)) >= _ROWS_AT_ONCE:
+        self._buffer.append(rows)
+        if sum(map(len, self._buffer)) >= _ROWS_PER_WRITE:
             self._write()
 
     def _write(self) -> None:
-        if self._waiting:
-            self._writer.write_table(pa.concat_tables(self._waiting))
-            self._waiting.clear()
+        if self._buffer:
+            self._writer.write_table(pa.concat_tables(self._buffer))
+            self._buffer.clear()
 
-    def end(self) -> DayFile:
+    def close(self) -> DayFile:
         self._write()
         self._writer.close()
-        size = self._place.stat().st_size
-        return DayFile(self._path, size, self._date, _stats(pq.read_metadata(self._place)))
+        size = self._file.stat().st_size
+        return DayFile(self._path, size, self._date, _stats(pq.read_metadata(self._file)))
 
 
 def _stats(file: pq.FileMetaData) -> str:
-    """What Delta's log tells of a file, so that readers can skip it."""
+    """A file's statistics for Delta's log, by which readers can skip it."""
     bounds: dict[str, dict[str, int | str]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     groups = [file.row_group(number) for number in range(file.num_row_groups)]
     for name in TRANSITIONS.skip_by:

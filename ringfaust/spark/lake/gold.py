@@ -1,8 +1,9 @@
-"""Transitions → the lives of messages, evictions and deliveries, batch by batch.
+"""Transitions → lifecycles of messages, evictions and deliveries, batch by batch.
 
-What begins in a batch is appended, once; what began before is merged by identity, with values that
-do not depend on how often. A merge looks at what is still open, and at what ended no earlier than
-the batch begins. So the work is bounded by the batch and by what the queues hold, not by the table.
+Messages and deliveries that begin in a batch are appended, once. Those that began before are
+merged, with values that do not change if the batch is merged again. A merge searches only rows that
+are open, or that ended no earlier than the batch begins. So the work depends on the batch and on
+what the queues hold, not on the size of the table.
 """
 
 from __future__ import annotations
@@ -13,68 +14,69 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.spark.lake import minutes
-from ringfaust.spark.lake.lifecycles import KEY, with_life
-from ringfaust.spark.lake.store import Marks, append, merge
+from ringfaust.spark.lake.lifecycles import MESSAGE_KEY, with_lifecycle
+from ringfaust.spark.lake.store import Watermarks, append, merge
 from ringfaust.spark.lake.tables import DELIVERIES, EVICTIONS, MESSAGES, read
 
 STREAM = "gold"
 ENDS = ("acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
 _ENTERS = ("added", "scheduled")
-_SAME_MESSAGE = " AND ".join(f"t.{name} = s.{name}" for name in KEY)
+_SAME_MESSAGE = " AND ".join(f"t.{name} = s.{name}" for name in MESSAGE_KEY)
 
 
 @dataclass(frozen=True, slots=True)
-class _Extent:
-    """What a batch of transitions holds."""
+class _BatchSummary:
+    """What a batch of transitions contains."""
 
     from_ms: int
+    """Earliest time."""
     entered: int
-    """Lines by which a message enters."""
+    """Lines with which a message enters a queue."""
     evicted: int
-    """Lines by which one is evicted."""
+    """Lines with which a message is evicted."""
     deliveries: int
     """Lines that begin or end a delivery."""
     ends_unnamed: int
-    """Lines that end a delivery without its number."""
+    """Lines that end a delivery without giving its number."""
 
     def not_before(self, date: str, time: str) -> str:
-        """A condition on `t`: what is open, or ended since the batch begins."""
+        """A condition on `t`: it is open, or ended no earlier than the batch begins."""
         since = f"DATE(TIMESTAMP_MILLIS({self.from_ms}))"
         return f"(t.{date} IS NULL OR (t.{date} >= {since} AND t.{time} >= {self.from_ms}))"
 
 
 def catch_up(spark: SparkSession, root: str, batch: int) -> None:
-    """Apply the batches that gold has not seen, up to this one; all of them, if it is new.
+    """Process all batches up to `batch` that gold does not have yet.
 
     Args:
         spark: the session.
         root: the lake's folder or URI.
         batch: the last batch of `transitions`.
     """
-    marks = Marks(spark, root, STREAM)
-    for number in range(marks.batch + 1, batch + 1):
-        _apply(spark, root, number)
-        marks.save(number)
+    watermarks = Watermarks(spark, root, STREAM)
+    for number in range(watermarks.batch + 1, batch + 1):
+        _process(spark, root, number)
+        watermarks.save(number)
 
 
-def _apply(spark: SparkSession, root: str, batch: int) -> None:
+def _process(spark: SparkSession, root: str, batch: int) -> None:
     transitions = read(spark, root, "transitions").where(F.col("batch") == batch)
-    # Not kept in memory: each reader needs some columns, and the file is read faster than that.
-    lines = with_life(spark, root, transitions, batch)
-    extent = _extent(lines)
-    if extent is not None:
-        minutes.write(spark, root, lines, batch)  # first: it asks what messages were before
-        messages = _told(lines).persist()
-        _messages(root, messages, extent, batch)
-        if extent.evicted:
-            _evictions(spark, root, messages, extent, batch)
-        if extent.deliveries:
-            _deliveries(spark, root, lines, extent, batch)
+    # Not cached: each reader needs only some columns, and reading the file is faster.
+    lines = with_lifecycle(spark, root, transitions, batch)
+    summary = _summary(lines)
+    if summary is not None:
+        minutes.write(spark, root, lines, batch)  # first: it reads the messages as they were before
+        messages = _message_changes(lines).persist()
+        _messages(root, messages, summary, batch)
+        if summary.evicted:
+            _evictions(spark, root, messages, summary, batch)
+        if summary.deliveries:
+            _deliveries(spark, root, lines, summary, batch)
         messages.unpersist()
 
 
-def _extent(lines: DataFrame) -> _Extent | None:
-    """None: the batch has no line."""
+def _summary(lines: DataFrame) -> _BatchSummary | None:
+    """None if the batch has no lines."""
     settles = ("dispatched", "acked", "returned", "dead")
     row = lines.agg(
         F.min("time_ms"),
@@ -83,7 +85,7 @@ def _extent(lines: DataFrame) -> _Extent | None:
         F.count_if(F.col("event").isin(*settles) | (F.col("delivery") > 0)),
         F.count_if(_ends_unnamed()),
     ).collect()[0]
-    return None if row[0] is None else _Extent(*row)
+    return None if row[0] is None else _BatchSummary(*row)
 
 
 def _ends_unnamed() -> Column:
@@ -91,7 +93,7 @@ def _ends_unnamed() -> Column:
 
 
 def _state_after() -> Column:
-    """Where a message stands after a line about it; null: as before."""
+    """The state of a message after a line about it; null if it does not change."""
     event = F.col("event")
     return (
         F.when(event.isin("added", "due"), "ready")
@@ -112,13 +114,13 @@ _KEEP = (
     "id", *_ENTER_FIELDS, "added_step", "fate", *_END_FIELDS, "ended_ms", "ended_step",
     "ended_date",
 )  # fmt: skip
-"""Told once of a message: what is there stays."""
+"""Columns that one line sets. A value that is present is never replaced."""
 
 
-def _told(lines: DataFrame) -> DataFrame:
-    """What the batch tells of each message: the columns of `messages`, `ready` and `ring_size`.
+def _message_changes(lines: DataFrame) -> DataFrame:
+    """What the batch says about each message: columns of `messages`, and `ready` and `ring_size`.
 
-    `added_step` is null of those that began before.
+    `added_step` is null for messages of earlier batches.
     """
     about = lines.where(_state_after().isNotNull() & F.col("sequence").isNotNull())
     event = F.col("event")
@@ -133,8 +135,8 @@ def _told(lines: DataFrame) -> DataFrame:
         ),
     )  # fmt: skip
     is_handed = event == "dispatched"
-    # Sorting begins with the column that tells most messages apart.
-    rows = about.groupBy(*reversed(KEY)).agg(
+    # Sort first by the column that distinguishes most messages.
+    rows = about.groupBy(*reversed(MESSAGE_KEY)).agg(
         F.first("id").alias("id"),
         F.first(entered, ignorenulls=True).alias("entered"),
         F.first(ended, ignorenulls=True).alias("end"),
@@ -149,7 +151,7 @@ def _told(lines: DataFrame) -> DataFrame:
     evicted_ms = F.when(F.col("fate") == "evicted", F.col("ended_ms") - F.col("age_ms"))
     return (
         rows.select(
-            *KEY, "id", "entered.*", "end.*", "first_dispatched_ms", "last_dispatched_ms",
+            *MESSAGE_KEY, "id", "entered.*", "end.*", "first_dispatched_ms", "last_dispatched_ms",
             "last_delivery", "attempts", "handovers", "consumers", "last.state",
             F.col("last.offset").alias("last_offset"), F.col("last.line").alias("last_line"),
         )
@@ -158,8 +160,8 @@ def _told(lines: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _messages(root: str, messages: DataFrame, extent: _Extent, batch: int) -> None:
-    if extent.entered:
+def _messages(root: str, messages: DataFrame, summary: _BatchSummary, batch: int) -> None:
+    if summary.entered:
         began = messages.where("added_step IS NOT NULL").select(MESSAGES.schema.names)
         append(began, root, MESSAGES, STREAM, batch)
     newer = "(s.last_offset, s.last_line) > (t.last_offset, t.last_line)"
@@ -172,16 +174,16 @@ def _messages(root: str, messages: DataFrame, extent: _Extent, batch: int) -> No
         update[f"t.{name}"] = f"greatest(t.{name}, s.{name})"
     for name in ("state", "last_offset", "last_line"):
         update[f"t.{name}"] = f"IF({newer}, s.{name}, t.{name})"
-    on = f"{_SAME_MESSAGE} AND {extent.not_before('ended_date', 'ended_ms')}"
+    on = f"{_SAME_MESSAGE} AND {summary.not_before('ended_date', 'ended_ms')}"
     merge(messages.where("added_step IS NULL"), root, MESSAGES, on, update=update)
 
 
-def _ended(spark: SparkSession, root: str, extent: _Extent) -> DataFrame:
-    """Messages that ended since the batch begins."""
-    since = F.to_date(F.timestamp_millis(F.lit(extent.from_ms)))
+def _ended(spark: SparkSession, root: str, summary: _BatchSummary) -> DataFrame:
+    """Messages that ended no earlier than the batch begins."""
+    since = F.to_date(F.timestamp_millis(F.lit(summary.from_ms)))
     messages = read(spark, root, "messages")
     return messages.where(
-        (F.col("ended_date") >= since) & (F.col("ended_ms") >= F.lit(extent.from_ms))
+        (F.col("ended_date") >= since) & (F.col("ended_ms") >= F.lit(summary.from_ms))
     )
 
 
@@ -189,12 +191,14 @@ def _ended(spark: SparkSession, root: str, extent: _Extent) -> DataFrame:
 
 
 def _evictions(
-    spark: SparkSession, root: str, messages: DataFrame, extent: _Extent, batch: int
+    spark: SparkSession, root: str, messages: DataFrame, summary: _BatchSummary, batch: int
 ) -> None:
     evicted = messages.where("fate = 'evicted'")
-    # How those entered that began before stands in the table only.
-    whole = _ended(spark, root, extent).select(*KEY, *_ENTER_FIELDS)
-    older = evicted.where("added_step IS NULL").drop(*_ENTER_FIELDS).join(whole, list(KEY))
+    # Only the table says how messages of earlier batches entered.
+    entered = _ended(spark, root, summary).select(*MESSAGE_KEY, *_ENTER_FIELDS)
+    older = (
+        evicted.where("added_step IS NULL").drop(*_ENTER_FIELDS).join(entered, list(MESSAGE_KEY))
+    )
     rows = evicted.where("added_step IS NOT NULL").unionByName(older)
     rows = rows.withColumnsRenamed(
         {"ended_ms": "evicted_ms", "ended_step": "step", "ended_date": "date"}
@@ -203,16 +207,16 @@ def _evictions(
 
 
 def _deliveries(
-    spark: SparkSession, root: str, lines: DataFrame, extent: _Extent, batch: int
+    spark: SparkSession, root: str, lines: DataFrame, summary: _BatchSummary, batch: int
 ) -> None:
     settles = lines.where(
         F.col("event").isin("acked", "returned")
         | ((F.col("event") == "expired") & (F.col("delivery") > 0))
     )
-    if extent.ends_unnamed:
-        # Of these the line does not tell the number: it is the message's last.
-        last = _ended(spark, root, extent).select(*KEY, "last_delivery")
-        unnamed = lines.where(_ends_unnamed()).join(last, list(KEY))
+    if summary.ends_unnamed:
+        # The line lacks the delivery's number, which is the message's last one.
+        last = _ended(spark, root, summary).select(*MESSAGE_KEY, "last_delivery")
+        unnamed = lines.where(_ends_unnamed()).join(last, list(MESSAGE_KEY))
         unnamed = unnamed.withColumn("delivery", F.col("last_delivery"))
         settles = settles.unionByName(unnamed.where("delivery IS NOT NULL").drop("last_delivery"))
     handed = lines.where(F.col("event") == "dispatched")
@@ -241,7 +245,7 @@ def _deliveries(
         "coalesce(t.settled_ms, s.settled_ms) - coalesce(t.handed_ms, s.handed_ms)"
     )
     on = "t.partition = s.partition AND t.delivery = s.delivery"
-    on = f"{on} AND {extent.not_before('settled_date', 'settled_ms')}"
+    on = f"{on} AND {summary.not_before('settled_date', 'settled_ms')}"
     rows = rows.select(DELIVERIES.schema.names).persist()
     append(rows.where("handed_step IS NOT NULL"), root, DELIVERIES, STREAM, batch)
     merge(rows.where("handed_step IS NULL"), root, DELIVERIES, on, update=update)

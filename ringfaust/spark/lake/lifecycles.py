@@ -1,4 +1,4 @@
-"""The lives of queues: one that was deleted and made anew counts its messages from 1 again."""
+"""Lifecycles of queues. A queue that is deleted and created again numbers its messages from 1."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pyspark.sql import functions as F
 from ringfaust.spark.lake.store import append
 from ringfaust.spark.lake.tables import DELETIONS, read
 
-KEY = ("partition", "queue", "life", "sequence")
-"""What identifies a message. `life` is the step that deleted the queue before; 0: none did."""
+MESSAGE_KEY = ("partition", "queue", "life", "sequence")
+"""The columns that identify a message. `life` is the step in which the queue was last deleted
+before, or 0."""
 
 
-def with_life(spark: SparkSession, root: str, lines: DataFrame, batch: int) -> DataFrame:
-    """Transitions with `life`, also kept for later batches in `deletions`.
+def with_lifecycle(spark: SparkSession, root: str, lines: DataFrame, batch: int) -> DataFrame:
+    """Add the column `life` to transitions, and record deletions for later batches.
 
     Args:
         spark: the session.

@@ -1,11 +1,11 @@
-"""Transitions → what each queue did in each minute, and how deep it was at the minute's end."""
+"""Transitions → what happened in each queue in each minute, and its depths at the minute's end."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ringfaust.spark.lake.lifecycles import KEY
+from ringfaust.spark.lake.lifecycles import MESSAGE_KEY
 from ringfaust.spark.lake.store import merge
 from ringfaust.spark.lake.tables import COUNTED, QUEUE_MINUTES, QUEUES, read
 from ringfaust.spark.lines import is_refusal
@@ -13,23 +13,23 @@ from ringfaust.spark.lines import is_refusal
 _QUEUE = ("partition", "queue")
 _DEPTHS = ("ready", "delivering", "scheduled")
 _TAKEN_OUT = ("expired", "removed", "moved_out", "lost")
-"""Ends that may find a message ready or scheduled, and do not say which."""
+"""Events that end a ready or a scheduled message without saying which of the two it was."""
 
 
 def write(spark: SparkSession, root: str, lines: DataFrame, batch: int) -> None:
     """Merge the batch into `queue_minutes` and `queues`.
 
-    A row knows the last batch that it has, and is not changed by that one again.
+    A row stores the last batch that it includes, so merging that batch again does not change it.
 
     Args:
         spark: the session.
         root: the lake's folder or URI.
-        lines: the batch's transitions with their `life`.
+        lines: the batch's transitions with the column `life`.
         batch: its number.
     """
-    told = lines.where(F.col("queue").isNotNull() & (F.col("queue") != "") & ~is_refusal())
-    told = told.withColumn("minute", F.date_trunc("minute", F.timestamp_millis("time_ms")))
-    rows = _counted(told, _unscheduled(spark, root, told))
+    events = lines.where(F.col("queue").isNotNull() & (F.col("queue") != "") & ~is_refusal())
+    events = events.withColumn("minute", F.date_trunc("minute", F.timestamp_millis("time_ms")))
+    rows = _counted(events, _unscheduled(spark, root, events))
     before = read(spark, root, "queues").where(F.col("batch") < batch)
     before = before.select(*_QUEUE, *(F.col(name).alias(f"{name}_before") for name in _DEPTHS))
     so_far = Window.partitionBy(*_QUEUE).orderBy("minute")
@@ -53,21 +53,21 @@ def _is(*events: str) -> Column:
 
 
 def _change(*signed: tuple[int, Column]) -> Column:
-    """The sum of the signs of what applies to a line."""
+    """The sum, over all lines, of the signs whose condition holds."""
     return F.sum(
         sum((F.when(applies, sign).otherwise(0) for sign, applies in signed), start=F.lit(0))
     )
 
 
-def _counted(told: DataFrame, unscheduled: DataFrame) -> DataFrame:
-    """By queue and minute: what happened, and by how much each state grew."""
+def _counted(events: DataFrame, unscheduled: DataFrame) -> DataFrame:
+    """By queue and minute: counts of events, and the change of each depth."""
     delayed = _is("returned") & F.coalesce(F.col("due_ms") > 0, F.lit(False))
     from_delivery = (
         _is("acked", "dead", "returned")
         | (_is("expired") & F.coalesce(F.col("delivery") > 0, F.lit(False)))
         | (_is("evicted") & (F.col("reason") == "return_overflow"))
     )
-    # A due message that found no room; with a cause it is another that made room for it.
+    # A due message for which there was no room. With a cause, another message was evicted for it.
     undue = _is("evicted") & (F.col("reason") == "scheduled_overflow") & (F.col("cause") == "")
     from_ready = _is("dispatched") | (_is("evicted", *_TAKEN_OUT) & ~from_delivery & ~undue)
     again = _is("dispatched") & (F.col("handovers") > 1)
@@ -75,7 +75,7 @@ def _counted(told: DataFrame, unscheduled: DataFrame) -> DataFrame:
     counts = {name: F.count_if(_is(name)) for name in COUNTED}
     counts["added"] = F.count_if(_is("added", "scheduled"))
     counts["redelivered"] = F.count_if(again)
-    counted = told.groupBy(*_QUEUE, "minute").agg(
+    counted = events.groupBy(*_QUEUE, "minute").agg(
         *(count.alias(name) for name, count in counts.items()),
         F.sum(F.when(_is("added", "scheduled"), F.col("size_bytes"))).alias("added_bytes"),
         F.sum(age).alias("evicted_age_ms_sum"),
@@ -99,28 +99,28 @@ def _counted(told: DataFrame, unscheduled: DataFrame) -> DataFrame:
     )
 
 
-def _unscheduled(spark: SparkSession, root: str, told: DataFrame) -> DataFrame:
-    """How many were taken out while they waited for their time, by queue and minute."""
-    gone = told.where(_is(*_TAKEN_OUT) & ~F.coalesce(F.col("delivery") > 0, F.lit(False)))
+def _unscheduled(spark: SparkSession, root: str, events: DataFrame) -> DataFrame:
+    """By queue and minute: how many messages ended while they were scheduled."""
+    gone = events.where(_is(*_TAKEN_OUT) & ~F.coalesce(F.col("delivery") > 0, F.lit(False)))
     if gone.isEmpty():
         return spark.createDataFrame(
             [], "partition int, queue string, minute timestamp, unscheduled long"
         )
     placed = _is("added", "scheduled", "due", "returned")
     waits = _is("scheduled") | (_is("returned") & F.coalesce(F.col("due_ms") > 0, F.lit(False)))
-    keys = gone.select(*KEY, "minute")
+    keys = gone.select(*MESSAGE_KEY, "minute")
     here = (
-        told.where(placed)
-        .join(keys.drop("minute"), list(KEY), "left_semi")
-        .groupBy(*KEY)
+        events.where(placed)
+        .join(keys.drop("minute"), list(MESSAGE_KEY), "left_semi")
+        .groupBy(*MESSAGE_KEY)
         .agg(F.max(F.struct("offset", "line", waits.alias("waits"))).alias("last"))
-        .select(*KEY, F.col("last.waits").alias("waits"))
+        .select(*MESSAGE_KEY, F.col("last.waits").alias("waits"))
     )
     earlier = read(spark, root, "messages").where("ended_date IS NULL AND state = 'scheduled'")
-    earlier = earlier.select(*KEY, F.lit(True).alias("waited"))
+    earlier = earlier.select(*MESSAGE_KEY, F.lit(True).alias("waited"))
     return (
-        keys.join(here, list(KEY), "left")
-        .join(earlier, list(KEY), "left")
+        keys.join(here, list(MESSAGE_KEY), "left")
+        .join(earlier, list(MESSAGE_KEY), "left")
         .where(F.coalesce("waits", "waited"))
         .groupBy(*_QUEUE, "minute")
         .agg(F.count("*").alias("unscheduled"))
@@ -146,7 +146,7 @@ def _merge_minutes(rows: DataFrame, root: str, first: str) -> None:
 
 
 def _merge_queues(rows: DataFrame, root: str) -> None:
-    """How deep each queue is now."""
+    """The current depths of each queue."""
     last = rows.groupBy(*_QUEUE).agg(
         *(F.max_by(name, "minute").alias(name) for name in (*_DEPTHS, "batch")),
         F.max("minute").alias("last_minute"),

@@ -1,7 +1,7 @@
-"""The lake's tables: their names, where they are, and their columns.
+"""The lake's tables: names, paths and columns.
 
-`transitions` is made of the lines of the events topic alone, so its columns are those of
-`ringfaust.spark.lines` and three of the lake's own. docs/lake.md says what each column means.
+`transitions` holds the lines of the events topic and nothing else, so its columns are those of
+`ringfaust.spark.lines` and a few of the lake's own. docs/lake.md says what each column means.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _LONG, _INT, _TEXT, _BYTES = LongType(), IntegerType(), StringType(), BinaryType
 _TIME, _DATE, _TRUTH = TimestampType(), DateType(), BooleanType()
 
 HEADERS = ArrayType(StructType([StructField("key", _TEXT), StructField("value", _BYTES)]))
-"""As Spark's Kafka source gives them."""
+"""As Spark's Kafka source returns them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """One table: where it is under the lake's root, and what it holds."""
+    """One table: its path under the lake's root, and its columns."""
 
     name: str
     path: str
     schema: StructType
     partitioned_by: tuple[str, ...] = ()
     skip_by: tuple[str, ...] = ()
-    """Columns whose bounds are kept for each file, so that a reader skips files by them."""
+    """Columns whose bounds are stored for each file, so that readers can skip files."""
 
 
 def _columns(*groups: tuple[DataType, str]) -> StructType:
-    """Columns of a type, in the order of their names; all may be null."""
+    """Columns from pairs of a type and names separated by spaces; all may be null."""
     return StructType([StructField(name, kind) for kind, names in groups for name in names.split()])
 
 
@@ -58,7 +58,7 @@ _RECORD = (
 )
 _BATCH_AND_DATE = ((_LONG, "batch"), (_DATE, "date"))
 _MESSAGE = ((_INT, "partition"), (_TEXT, "queue"), (_LONG, "life sequence"), (_TEXT, "id"))
-"""What identifies a message, and its id: sequences begin anew in each life of a queue."""
+"""What identifies a message, and its id. Sequences begin at 1 in each lifecycle of a queue."""
 
 BRONZE = LakeTable(
     "bronze",
@@ -87,7 +87,7 @@ TRANSITIONS = LakeTable(
     ("partition", "offset", "step", "time_ms", "queue", "sequence", "batch"),
 )  # fmt: skip
 MOSTLY_DISTINCT = ("raw", "step", "sequence", "id", "source", "by")
-"""Where almost each value is another, Parquet would build a dictionary and throw it away."""
+"""Columns of mostly distinct values: Parquet would build a dictionary and then discard it."""
 RECORDS = LakeTable(
     "records",
     "silver/records",
@@ -188,7 +188,7 @@ COUNTED = (
     "added", "due", "dispatched", "redelivered", "acked", "returned", "evicted", "expired", "dead",
     "removed", "moved_out", "refused",
 )  # fmt: skip
-"""What `queue_minutes` counts."""
+"""The events that `queue_minutes` counts."""
 QUEUE_MINUTES = LakeTable(
     "queue_minutes",
     "gold/queue_minutes",
@@ -232,20 +232,20 @@ TABLES = {
 
 
 def path(root: str, table: str) -> str:
-    """Where a table is: a folder or URI under the lake's root."""
+    """The folder or URI of a table."""
     return f"{root.rstrip('/')}/{TABLES[table].path}"
 
 
 def read(spark: SparkSession, root: str, table: str) -> DataFrame:
-    """A table of the lake as a batch.
+    """Read a table of the lake as a batch.
 
     Args:
-        spark: a session that knows Delta.
+        spark: a session with Delta.
         root: the lake's folder or URI.
-        table: a name of TABLES, such as `transitions`.
+        table: a name in TABLES, such as `transitions`.
 
     Raises:
-        KeyError: there is no table of that name.
+        KeyError: there is no table with that name.
         AnalysisException: there is no lake at `root`.
     """
     return spark.read.format("delta").load(path(root, table))

@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from ringfaust.core.catalog import Catalog, Fields
@@ -24,6 +23,7 @@ from ringfaust.spark.lines import is_refusal
 from ringfaust.spark.rewind.messages import GONE
 from ringfaust.spark.rewind.moment import Settled, until
 from ringfaust.spark.rewind.replay import CHANGEABLE, Departure, Line, NotWhole, Replay
+from ringfaust.spark.vendor import to_arrow_schema
 
 AS_IT_WAS = "as it was"
 """Name of the variant with nothing changed; it shows whether the replay can be believed."""

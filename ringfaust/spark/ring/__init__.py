@@ -1,1 +1,1 @@
-"""`ringfaust spark ring`: the rings themselves as a Structured Streaming job."""
+"""`ringfaust spark ring`: the ring engine as a Structured Streaming job."""

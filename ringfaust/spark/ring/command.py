@@ -1,15 +1,15 @@
-"""Run the rings on Spark until told to stop; and move them to a worker."""
+"""`ringfaust spark ring` and `ringfaust spark move-to-worker`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -18,39 +18,53 @@ from ringfaust.config.topics import WrongTopics, check_topics
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.ring import move
-from ringfaust.spark.ring.job import STATE, JobSettings, hopping_routes, start_job, topics_at_home
-from ringfaust.spark.ring.starts import Identity, log_ends, note_start, numbers_in, settle_identity
+from ringfaust.spark.ring.checkpoint import (
+    CheckpointIdentity,
+    claim_checkpoint,
+    is_finished,
+    last_planned,
+    record_start,
+)
+from ringfaust.spark.ring.job import (
+    SESSION_SETTINGS,
+    JobSettings,
+    direct_topics,
+    repartitioned_routes,
+    start_job,
+)
+from ringfaust.spark.ring.offsets import log_ends
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
+from ringfaust.spark.vendor import stop_between_batches
 
-_LEAST_SPARK = (4, 0, 2)
-_POLL_SECONDS = 1
-_STOP_SECONDS = 60
+_MIN_SPARK = (4, 0, 2)
+_POLL_S = 1
+_STOP_S = 60
 
 
 class OldSpark(RingfaustError):
-    """The rings' state would not come whole to this Spark.
+    """This version of Spark cannot keep the rings' state.
 
     Attributes:
         version: the cluster's or the installed one.
     """
 
     def __init__(self, version: str) -> None:
-        least = ".".join(map(str, _LEAST_SPARK))
+        minimum = ".".join(map(str, _MIN_SPARK))
         super().__init__(
-            f"Spark {version} may read but a part of a large piece of state, and end the job "
-            f"(SPARK-53870): run the rings on {least} or newer"
+            f"Spark {version} may truncate a large piece of state when it reads it, and end the "
+            f"job (SPARK-53870): use Spark {minimum} or newer"
         )
         self.version = version
 
 
 def refuse_old_spark(version: str) -> None:
-    """Only a Spark that reads all of what a job writes to its state will do.
+    """Check that Spark reads state values completely.
 
     Raises:
-        OldSpark: this one does not.
+        OldSpark: it is older than 4.0.2.
     """
-    if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < _LEAST_SPARK:
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < _MIN_SPARK:
         raise OldSpark(version)
 
 
@@ -63,101 +77,126 @@ def run(
     from_worker: bool,
     master: str | None,
 ) -> None:
-    """Run until SIGTERM or SIGINT, or, `once`, until all that was there has been read.
+    """Run the rings until SIGTERM or SIGINT.
 
     Args:
         worker: names brokers and topics.
         queues: routes and queues.
         settings: of the job.
-        once: end at the end of the topics.
+        once: end when everything has been read that was in the topics at the start.
         from_worker: begin with what the worker's rings hold.
-        master: as of spark-submit.
+        master: as for `spark-submit --master`.
 
     Raises:
-        WrongTopics: it could not work with the topics that the brokers have.
+        WrongTopics: the topics do not have the required settings.
         BrokerUnreachable: no broker answers.
         CannotMove: the worker's rings cannot be taken over now.
-        OldSpark: this Spark cannot keep the state.
-        JobFailed: it ended by an error.
+        WrongCheckpoint: the checkpoint belongs to another job.
+        OldSpark: this version of Spark cannot keep the state.
+        JobFailed: Spark ended the job with an error.
     """
     problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
     if problems:
         raise WrongTopics(problems)
     if from_worker:
-        asyncio.run(move.refuse_if_running(worker))  # before Spark's start, which takes a while
-    spark = open_session(f"{worker.application} rings", master, STATE)
+        asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
+    spark = open_session(f"{worker.application} rings", master, SESSION_SETTINGS)
     refuse_old_spark(spark.version)
-    client = worker.client_options()
-    with brief_errors(), stop_requested() as asked:
-        begin: dict[str, Any] = {}
-        if from_worker:
-            if numbers_in(spark, settings.checkpoint, "offsets"):
-                raise move.CannotMove(
-                    f"{settings.checkpoint} is of a job that has already begun: leave out "
-                    "--from-worker to go on with it, or give a new folder"
-                )
-            begin["state"] = move.worker_state(spark, worker)
-            begin["offsets"] = move.worker_offsets(begin["state"], worker, queues)
-        wanted = Identity(
-            application=worker.application,
-            partitions=worker.partitions,
-            tasks=min(settings.tasks, worker.partitions),
-        )
-        job = settle_identity(spark, settings.checkpoint, wanted)
-        settings = replace(settings, tasks=job.tasks)
-        at_home = topics_at_home(worker, queues)
-        inputs = [*at_home, *(route.topic for route in hopping_routes(worker, queues))]
-        starts = note_start(spark, settings.checkpoint, client, at_home)
-        ends = asyncio.run(log_ends(client, inputs)) if once else None
-        goes_on = True
-        while goes_on:
-            query = start_job(spark, worker, queues, settings, starts, **begin)
-            is_done = _await_end(query, ends, asked)
-            goes_on = is_done and not move.is_finished(spark, settings.checkpoint)
-            begin = {}  # the checkpoint knows
+    with brief_errors(), stop_requested() as requested:
+        begin = _initial_state(spark, worker, queues, settings) if from_worker else {}
+        _run_queries(spark, worker, queues, settings, begin=begin, requested=requested, once=once)
     spark.stop()
 
 
 def run_move_to_worker(
     worker: WorkerConfig, queues: QueuesConfig, checkpoint: str, master: str | None
 ) -> int:
-    """Give the state of a job that has stopped to the worker; the number of rows.
+    """Hand the state of a stopped job over to the worker.
+
+    Returns:
+        The number of rows written.
 
     Raises:
         CannotMove: it cannot be done now.
         JobFailed: the checkpoint cannot be read.
     """
-    asyncio.run(move.refuse_if_running(worker))  # before Spark's start, which takes a while
-    spark = open_session(f"{worker.application} move", master, STATE)
+    asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
+    spark = open_session(f"{worker.application} move", master, SESSION_SETTINGS)
     with brief_errors():
         rows = move.move_to_worker(spark, worker, queues, checkpoint)
     spark.stop()
     return rows
 
 
+def _initial_state(
+    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, settings: JobSettings
+) -> dict[str, Any]:
+    """Arguments of `start_job` that make it begin with the worker's rings."""
+    if last_planned(spark, settings.checkpoint) is not None:
+        raise move.CannotMove(
+            f"{settings.checkpoint} belongs to a job that has already begun: omit --from-worker to "
+            "continue it, or give a new folder"
+        )
+    state = move.worker_state(spark, worker)
+    return {"state": state, "offsets": move.worker_offsets(state, worker, queues)}
+
+
+def _run_queries(
+    spark: SparkSession,
+    worker: WorkerConfig,
+    queues: QueuesConfig,
+    settings: JobSettings,
+    *,
+    begin: dict[str, Any],
+    requested: Callable[[], bool],
+    once: bool,
+) -> None:
+    wanted = CheckpointIdentity(
+        application=worker.application,
+        partitions=worker.partitions,
+        tasks=min(settings.tasks, worker.partitions),
+    )
+    identity = claim_checkpoint(spark, settings.checkpoint, wanted)
+    settings = replace(settings, tasks=identity.tasks)
+    client = worker.client_options()
+    direct = direct_topics(worker, queues)
+    inputs = [*direct, *(route.topic for route in repartitioned_routes(worker, queues))]
+    starts = record_start(spark, settings.checkpoint, client, direct)
+    ends = asyncio.run(log_ends(client, inputs)) if once else None
+    while True:
+        query = start_job(spark, worker, queues, settings, starts, **begin)
+        reached_ends = _await_end(query, ends, requested)
+        # A timer may begin a micro-batch just as the query stops. Another query has to finish it.
+        if not reached_ends or is_finished(spark, settings.checkpoint):
+            return
+        begin = {}  # now the checkpoint has them
+
+
 def _await_end(
     query: StreamingQuery,
     ends: Mapping[str, Mapping[int, int]] | None,
-    asked: Callable[[], bool],
+    requested: Callable[[], bool],
 ) -> bool:
-    """Until it fails, a stop is asked for or, with `ends`, has done all before these offsets: True.
+    """Wait for an error, a requested stop or, with `ends`, for the query to reach these offsets.
 
-    Spark's own `availableNow` never ends a job that has timers. They may also begin a batch just
-    when the query is stopped: then it has to be done by another start.
+    Spark's `availableNow` trigger never ends a job that has timers.
+
+    Returns:
+        Whether the query has reached `ends`.
     """
-    is_done = False
-    while not (is_done or asked() or query.awaitTermination(_POLL_SECONDS)):
-        is_done = ends is not None and _is_past(query.lastProgress, ends)
-    _stop_between_batches(query)
-    return is_done
+    reached = False
+    while not (reached or requested() or query.awaitTermination(_POLL_S)):
+        reached = ends is not None and _has_read(query.lastProgress, ends)
+    stop_between_batches(query, _STOP_S)
+    return reached
 
 
-def _is_past(
+def _has_read(
     progress: StreamingQueryProgress | None, ends: Mapping[str, Mapping[int, int]]
 ) -> bool:
-    """Has the last batch, or one before it, read up to these offsets?"""
+    """Whether the last reported batch, or one before it, ends at or after these offsets."""
     read: dict[str, dict[str, int]] = {}
-    # Its fields give the offsets as text, of JSON or of Python by version.
+    # As an attribute the offsets are text, of JSON or of Python depending on the version.
     for source in json.loads(progress.json)["sources"] if progress else ():
         read |= source["endOffset"] or {}
     return all(
@@ -165,23 +204,3 @@ def _is_past(
         for topic, of in ends.items()
         for partition, end in of.items()
     )
-
-
-def _stop_between_batches(query: StreamingQuery) -> None:
-    """A batch that is cut off has to be done again, and its output would come twice.
-
-    Spark's own `stop` cuts it off, and where one batch follows the other without a pause, nobody
-    could see the moment between two. So we set what lets a query end when its batch is done, or
-    before its work begins, or with its next trigger; Spark does so itself where it ends one.
-    """
-    running: Any = query._jsq.streamingQuery()  # noqa: SLF001
-    state = running.state()
-    kind = state.get().getClass()  # of another state: they live where a version puts them
-    terminated = kind.getClassLoader().loadClass(f"{kind.getPackageName()}.TERMINATED$")
-    state.set(terminated.getField("MODULE$").get(None))
-    deadline = time.monotonic() + _STOP_SECONDS
-    while running.queryExecutionThread().isAlive() and time.monotonic() < deadline:
-        running.queryExecutionThread().join(_POLL_SECONDS * 1000)
-        if not query.status["isTriggerActive"]:
-            break  # it waits for a trigger that is far off
-    query.stop()

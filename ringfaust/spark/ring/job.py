@@ -21,12 +21,14 @@ from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import PART, Route
 from ringfaust.spark.columns import HEADER_COLUMNS, LAYOUTS
 from ringfaust.spark.kafka import client_options, stream_topics
-from ringfaust.spark.ring.micro_batch import Plan, Start
+from ringfaust.spark.ring.micro_batch import JobStart, OperatorConfig
 from ringfaust.spark.ring.operator import OUTPUT, RingOperator
+from ringfaust.spark.vendor import COLUMN_PRUNING
 
-OUR_OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)
-"""The job's outputs; changelog and hop are Spark's own state and shuffle."""
-STATE = {
+OUTPUT_ROLES = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)
+"""The topics that the job writes. It needs no changelog and no repartition topic: Spark's state and
+its shuffle replace them."""
+SESSION_SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -34,38 +36,41 @@ STATE = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.streaming.metricsEnabled": "false",
 }
-"""What the session of a ring job has to be opened with."""
-_COLUMN_PRUNING = "org.apache.spark.sql.catalyst.optimizer.ColumnPruning"
+"""Settings that the session of a ring job must be opened with."""
+SHUFFLE_KEY = "seat"
+"""Column that the job groups by. Checkpoints contain this name, so it never changes."""
 _HEADERS = "array<struct<key:string,value:binary>>"
-_NUMBERS_LOOKED_AT = 50
+_CANDIDATES = 50
+"""Numbers tried as shuffle keys, per partition."""
 _REQUEST_BYTES = 4_000_000
-"""What may come out of the largest record that goes in, and its headers."""
+"""Bound of what the largest input record can become in the output, with its headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """How a job runs, beside what `queues.yaml` and `worker.yaml` say."""
+    """How a job runs, besides `queues.yaml` and `worker.yaml`."""
 
     checkpoint: str
-    """Folder or URI; the state is kept there."""
+    """Folder or URI; the state is stored there."""
     trigger_ms: int
-    """Least time between the starts of two micro-batches."""
+    """Minimum time between the starts of two micro-batches."""
     batch_records: int
-    """Most records of all partitions in one micro-batch."""
+    """Maximum number of records in one micro-batch, over all partitions."""
     tasks: int
-    """Into how many the partitions are dealt; the number that the checkpoint began with."""
+    """Number of tasks that share the partitions; a checkpoint keeps its first number."""
 
 
-def seats(spark: SparkSession, partitions: int, tasks: int) -> list[int]:
-    """A group's number for each partition, so that every task has as many of them as the others.
+def shuffle_keys(spark: SparkSession, partitions: int, tasks: int) -> list[int]:
+    """A group key for each partition, such that every task gets equally many partitions.
 
-    Spark deals groups to tasks by a hash, which gives some three of them and others none. Of
-    successive numbers we take for each partition the next that falls to its task.
+    Spark assigns groups to tasks by a hash of their key. With the partition number as the key some
+    tasks would get three partitions and others none. So each partition takes the next number whose
+    hash falls to the wanted task.
     """
-    numbers = spark.range(_NUMBERS_LOOKED_AT * partitions).select(F.col("id").cast("int"))
-    dealt = numbers.select("id", F.pmod(F.hash("id"), F.lit(tasks)).alias("task")).collect()
+    numbers = spark.range(_CANDIDATES * partitions).select(F.col("id").cast("int"))
+    hashed = numbers.select("id", F.pmod(F.hash("id"), F.lit(tasks)).alias("task")).collect()
     free: dict[int, list[int]] = {}
-    for number, task in dealt:
+    for number, task in hashed:
         free.setdefault(task, []).append(number)
     return [free[partition % tasks][partition // tasks] for partition in range(partitions)]
 
@@ -75,63 +80,40 @@ def start_job(
     worker: WorkerConfig,
     queues: QueuesConfig,
     settings: JobSettings,
-    starts: list[Start],
+    starts: list[JobStart],
     *,
     state: DataFrame | None = None,
     offsets: Mapping[str, Mapping[str, int]] | None = None,
 ) -> StreamingQuery:
-    """Start the rings; the query that runs.
+    """Start the rings.
 
     Args:
-        spark: opened with `STATE`.
+        spark: opened with `SESSION_SETTINGS`.
         worker: names brokers and topics.
         queues: routes and queues.
         settings: of this job.
-        starts: see `Plan`.
-        state: rows of a worker's changelog to begin with (home, row_key, row_value).
-        offsets: where a job without checkpoint begins, by topic and partition; -2 is the earliest.
+        starts: this start and earlier ones, oldest first.
+        state: initial rows, from a worker's changelog (queue_partition, row_key, row_value).
+        offsets: where a job without a checkpoint begins, by topic and partition; -2 is the
+            earliest offset.
+
+    Returns:
+        The running query.
     """
-    direct, hopping = queues.split_routes(worker.partitions)
-    processor_config = ProcessorConfig(
-        control_topic=worker.topic(Role.CONTROL),
-        hop_topic="",  # the shuffle brings those records home
-        routes=[*direct, *hopping],
-        max_record_bytes=worker.max_record_bytes,
-        log_is_clock=worker.clock == "log",
-        spread=frozenset(route.topic for route in hopping),
-    )
-    plan = Plan(
-        processor_config=processor_config,
-        catalog=queues.catalog(),
-        cache_bytes=worker.cache_bytes // worker.partitions,
-        starts=starts,
-    )
-    options = {
-        "maxOffsetsPerTrigger": str(settings.batch_records),
-        "failOnDataLoss": "true",
-    }
-
-    def stream(topics: list[str]) -> DataFrame:
-        begin = {topic: offsets[topic] for topic in topics} if offsets else None
-        told = {"startingOffsets": json.dumps(begin)} if begin else {}
-        return stream_topics(spark, worker, topics, options | told)
-
-    rows = _rows(stream(topics_at_home(worker, queues)), F.col("partition"))
-    if hopping:
-        hopped = stream([route.topic for route in hopping])
-        rows = rows.union(_rows(hopped, _home(hopping, worker.partitions)))
-    topics = {role: worker.topic(role) for role in OUR_OUTPUTS}
     spark.conf.set("spark.sql.shuffle.partitions", settings.tasks)
-    seat_of = seats(spark, worker.partitions, settings.tasks)
     if state is not None:
-        # It believes that of an initial state nothing but the group is needed.
-        spark.conf.set("spark.sql.optimizer.excludedRules", _COLUMN_PRUNING)
-    outputs = _seated(rows, seat_of).transformWithStateInPandas(
-        statefulProcessor=RingOperator(plan, topics, seat_of),
+        # The rule believes that only the group key of an initial state is needed.
+        spark.conf.set("spark.sql.optimizer.excludedRules", COLUMN_PRUNING)
+    keys = shuffle_keys(spark, worker.partitions, settings.tasks)
+    config = _operator_config(worker, queues, starts)
+    topics = {role: worker.topic(role) for role in OUTPUT_ROLES}
+    rows = _input_rows(spark, worker, queues, settings, offsets)
+    outputs = _grouped(rows, keys).transformWithStateInPandas(
+        statefulProcessor=RingOperator(config, topics, keys),
         outputStructType=OUTPUT,
         outputMode="Append",
-        timeMode="None" if processor_config.log_is_clock else "ProcessingTime",
-        initialState=None if state is None else _seated(state, seat_of),
+        timeMode="None" if config.processor_config.log_is_clock else "ProcessingTime",
+        initialState=None if state is None else _grouped(state, keys),
     )
     writer = (
         _sink_rows(outputs)
@@ -148,19 +130,69 @@ def start_job(
     return writer.trigger(processingTime=f"{settings.trigger_ms} milliseconds").start()
 
 
-def topics_at_home(worker: WorkerConfig, queues: QueuesConfig) -> list[str]:
-    """Control, and the producers' topics whose records are in their home partition already."""
+def direct_topics(worker: WorkerConfig, queues: QueuesConfig) -> list[str]:
+    """Control, and the producers' topics whose records are in their queue's partition already."""
     direct, _ = queues.split_routes(worker.partitions)
     return [worker.topic(Role.CONTROL), *(route.topic for route in direct)]
 
 
-def hopping_routes(worker: WorkerConfig, queues: QueuesConfig) -> list[Route]:
-    """Those whose records the shuffle brings home."""
+def repartitioned_routes(worker: WorkerConfig, queues: QueuesConfig) -> list[Route]:
+    """The routes whose records the shuffle brings to their queue's partition."""
     return queues.split_routes(worker.partitions)[1]
 
 
-def _rows(records: DataFrame, home: Column) -> DataFrame:
-    """The topics' records in the columns that the host reads."""
+def _operator_config(
+    worker: WorkerConfig, queues: QueuesConfig, starts: list[JobStart]
+) -> OperatorConfig:
+    direct, repartitioned = queues.split_routes(worker.partitions)
+    processor_config = ProcessorConfig(
+        control_topic=worker.topic(Role.CONTROL),
+        hop_topic="",  # the shuffle replaces it
+        routes=[*direct, *repartitioned],
+        max_record_bytes=worker.max_record_bytes,
+        log_is_clock=worker.clock == "log",
+        spread=frozenset(route.topic for route in repartitioned),
+    )
+    return OperatorConfig(
+        processor_config=processor_config,
+        catalog=queues.catalog(),
+        cache_bytes=worker.cache_bytes // worker.partitions,
+        starts=starts,
+    )
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _input_rows(
+    spark: SparkSession,
+    worker: WorkerConfig,
+    queues: QueuesConfig,
+    settings: JobSettings,
+    offsets: Mapping[str, Mapping[str, int]] | None,
+) -> DataFrame:
+    """The records of all input topics, each with the partition of its queue."""
+    options = {
+        "maxOffsetsPerTrigger": str(settings.batch_records),
+        "failOnDataLoss": "true",
+    }
+
+    def stream(topics: list[str]) -> DataFrame:
+        begin = {topic: offsets[topic] for topic in topics} if offsets else None
+        starting = {"startingOffsets": json.dumps(begin)} if begin else {}
+        return stream_topics(spark, worker, topics, options | starting)
+
+    rows = _with_partition(stream(direct_topics(worker, queues)), F.col("partition"))
+    routes = repartitioned_routes(worker, queues)
+    if routes:
+        records = stream([route.topic for route in routes])
+        partition = _queue_partition(routes, worker.partitions)
+        rows = rows.union(_with_partition(records, partition))
+    return rows
+
+
+def _with_partition(records: DataFrame, partition: Column) -> DataFrame:
+    """A topic's records in the columns of `read_records`, and the partition of their queue."""
     pairs = F.transform("headers", lambda h: F.array(h["key"].cast("binary"), h["value"]))
     return records.select(
         "topic",
@@ -171,15 +203,17 @@ def _rows(records: DataFrame, home: Column) -> DataFrame:
         "key",
         "value",
         F.flatten(pairs).alias("flat"),
-        home.alias("home"),
+        partition.alias("queue_partition"),
     )
 
 
-def _seated(rows: DataFrame, seat_of: list[int]) -> GroupedData:
-    return rows.withColumn("seat", F.get(F.lit(seat_of), "home")).groupBy("seat")
+def _grouped(rows: DataFrame, keys: list[int]) -> GroupedData:
+    key = F.get(F.lit(keys), "queue_partition")
+    return rows.withColumn(SHUFFLE_KEY, key).groupBy(SHUFFLE_KEY)
 
 
 def _sink_rows(outputs: DataFrame) -> DataFrame:
+    """The operator's output as Spark's Kafka sink wants it."""
     headers = F.arrays_zip("names", "contents").cast(_HEADERS)
     for number, names in enumerate(LAYOUTS):
         pairs = [
@@ -191,23 +225,27 @@ def _sink_rows(outputs: DataFrame) -> DataFrame:
     return outputs.select("topic", "partition", "key", "value", headers.alias("headers"))
 
 
-# --- home -----------------------------------------------------------------------------------------
+# --- the partition of a record's queue ------------------------------------------------------------
 
 
-def _home(routes: list[Route], partitions: int) -> Column:
-    """The partition of a record's queue; one that names none is told of by its own partition's."""
+def _queue_partition(routes: list[Route], partitions: int) -> Column:
+    """The partition of a record's queue.
+
+    A record that names no queue goes to its own partition, which reports it as undecodable.
+    """
 
     @pandas_udf("int")  # type: ignore[call-overload, untyped-decorator]
-    def home(names: pd.Series) -> pd.Series:
-        return names.map(cache(lambda name: partition_of(name, partitions)))
+    def of_queue(names: pd.Series) -> pd.Series:
+        by_name = cache(lambda name: partition_of(name, partitions))
+        return names.map(by_name, na_action="ignore")
 
     queue = F.coalesce(*(F.when(F.col("topic") == r.topic, _queue_name(r)) for r in routes))
     own = F.col("partition") % partitions
-    return F.coalesce(home(queue), own).cast("int")
+    return F.coalesce(of_queue(queue), own).cast("int")
 
 
 def _queue_name(route: Route) -> Column:
-    """A route's template against each record; null where the record lacks the part."""
+    """The queue that a route's template names; null if the record lacks a part of it."""
     parts: list[Any] = []
     for index, part in enumerate(PART.split(route.queue)):
         if index % 2 == 0:
@@ -222,6 +260,6 @@ def _queue_name(route: Route) -> Column:
 
 
 def _header(name: str) -> Column:
-    """The header's value; the last one where there are several, as the road reads them."""
+    """A header's value. Of several with the same name the last one counts, as in the processor."""
     found = F.filter("headers", lambda header: header["key"] == name)
     return F.get(found, F.size(found) - 1)["value"].cast("string")

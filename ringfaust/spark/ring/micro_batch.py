@@ -1,4 +1,4 @@
-"""A micro-batch of one partition: the road between a job's rows and its state. No Spark in here."""
+"""One micro-batch of one partition, between the job's rows and its state. Imports no Spark."""
 
 from __future__ import annotations
 
@@ -13,46 +13,49 @@ from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import InRecord, OutRecord
 from ringfaust.protocol.stored_rows import read_record, write_record
 from ringfaust.spark.columns import ConsumedRecord, Outputs
-from ringfaust.spark.ring.pages import Leaves, Pages
+from ringfaust.spark.ring.pages import PagedMap, PageStore
 
 _WAITING_KEY = b"\0waiting"
-"""By topic that is blocked (R60, R90): the queue, and the numbers of what waits, from–to."""
+"""Row with the paused topics (R60, R90). For each: the queue it waits for, and the first and end
+number of its waiting records."""
 _STARTED_KEY = b"\0started"
-"""The start of the job whose `Start` this partition has had: its `first_batch`."""
-_TAKE = 4_000
-"""Records between two lots of outputs."""
-_WRITE = 32_000
-"""Records between two writes of what changed: what is born and dies between them is not written."""
+"""Row with the `first_batch` of the last `JobStart` that this partition has processed."""
+_WAITING_PREFIX = b"\xff"
+_RECORDS_PER_OUTPUT = 4_000
+"""Outputs are handed over after this many records."""
+_RECORDS_PER_WRITE = 32_000
+"""Rows are written after this many records. A row that appears and disappears in between is never
+written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What a run of the job knew when it started."""
+class JobStart:
+    """What a run of the job found when it started."""
 
     started_ms: int
     ends: Mapping[str, Mapping[int, int]]
-    """By topic and partition: one beyond the last record that was there. Time waits until it has
-    been read (architecture 4)."""
+    """By topic and partition: one past the last record at that time. Time stands still until these
+    records have been processed (architecture 4)."""
     first_batch: int = 0
-    """Number of the first batch that was not planned yet: one before it is done again as it was."""
+    """Number of the first batch that no earlier run has planned. Earlier batches are repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class OperatorConfig:
     """What all partitions of a job share."""
 
     processor_config: ProcessorConfig
     catalog: Catalog
     cache_bytes: int
     """Bound of the decoded state between two writes."""
-    starts: Sequence[Start]
-    """Of this run and those before, oldest first."""
+    starts: Sequence[JobStart]
+    """Of this run and earlier ones, oldest first."""
 
     def ends(self, partition: int, now_ms: int) -> dict[str, int]:
-        """What time waits for, by topic, in a batch of that time.
+        """By topic, the offsets that must be processed before time advances.
 
-        A batch that is done again keeps its time, and so finds the run that first did it: what
-        comes of it must not differ.
+        A repeated batch keeps its time. By that time it finds the run that first processed it, so
+        that it produces the same output again.
         """
         known = [start for start in self.starts if start.started_ms <= now_ms]
         if not known:
@@ -62,123 +65,136 @@ class Plan:
         }
 
     def first_batch(self, batch: int) -> int | None:
-        """With which batch the run began that first did this one; None: nobody has noted it."""
+        """First batch of the run that first processed this batch, or None if it is unknown."""
         known = [start.first_batch for start in self.starts if start.first_batch <= batch]
         return known[-1] if known else None
 
 
-class Turn:
-    """One micro-batch: `run` it, then `close` it."""
+class MicroBatch:
+    """A micro-batch: call `run` once, then `close`.
+
+    Args:
+        config: shared by all partitions.
+        partition: the partition it processes.
+        store: the partition's state.
+        now_ms: the batch's time in ms since 1970; a repeated batch has the same.
+        batch: the batch's number; a repeated batch has the same.
+    """
 
     def __init__(
-        self, plan: Plan, partition: int, pages: Pages, now_ms: int, batch: int = 0
+        self, config: OperatorConfig, partition: int, store: PageStore, now_ms: int, batch: int = 0
     ) -> None:
-        """`batch`: its number. `now_ms`: its time. Both are the same if it is done again."""
-        self._plan = plan
+        self._config = config
         self._batch = batch
         self._partition = partition
         self._now_ms = now_ms
-        self._leaves = Leaves(pages)
-        positions = read_positions(self._leaves.get(POSITIONS_KEY))
-        state = State(ByteStore(self._leaves), plan.catalog)
-        self._road: Processor[list[OutRecord]] = Processor(
-            plan.processor_config, state, positions, list
+        self._rows = PagedMap(store)
+        positions = read_positions(self._rows.get(POSITIONS_KEY))
+        state = State(ByteStore(self._rows), config.catalog)
+        self._processor: Processor[list[OutRecord]] = Processor(
+            config.processor_config, state, positions, list
         )
-        waiting = json.loads(self._leaves.get(_WAITING_KEY) or b"{}")
+        waiting = json.loads(self._rows.get(_WAITING_KEY) or b"{}")
         self._waiting: dict[str, list[int]] = {topic: at[1:] for topic, at in waiting.items()}
-        self._road.blocked.update({topic: at[0] for topic, at in waiting.items()})
+        self._processor.blocked.update({topic: at[0] for topic, at in waiting.items()})
 
     def run(self, records: Sequence[InRecord]) -> Iterator[Outputs]:
-        """Let time act, then take the records; what comes out, lot by lot."""
+        """Advance time, then process the records; yields the outputs in portions."""
         self._start()
         self._tick()
-        yield from self._go_on()
-        for start in range(0, len(records), _TAKE):
-            self._keep(self._road.take(records[start : start + _TAKE], self._now_ms))
-            yield self._road.outputs()
-            yield from self._go_on()
-            if (start + _TAKE) % _WRITE == 0:
+        yield from self._resume_topics()
+        for start in range(0, len(records), _RECORDS_PER_OUTPUT):
+            some = records[start : start + _RECORDS_PER_OUTPUT]
+            self._store_waiting(self._processor.take(some, self._now_ms))
+            yield self._processor.outputs()
+            yield from self._resume_topics()
+            if (start + _RECORDS_PER_OUTPUT) % _RECORDS_PER_WRITE == 0:
                 self._write()
-        yield self._road.outputs()
+        yield self._processor.outputs()
 
     def close(self) -> int | None:
-        """Write the state; when time has to act next, or None."""
-        waiting = {topic: [self._road.blocked[topic], *at] for topic, at in self._waiting.items()}
-        was_waiting = self._leaves.get(_WAITING_KEY) is not None
+        """Write the state.
+
+        Returns:
+            When time has to advance next, in ms since 1970, or None.
+        """
+        blocked = self._processor.blocked
+        waiting = {topic: [blocked[topic], *at] for topic, at in self._waiting.items()}
+        was_waiting = self._rows.get(_WAITING_KEY) is not None
         if waiting or was_waiting:
             row = json.dumps(waiting).encode() if waiting else None
-            self._leaves.apply([(_WAITING_KEY, row)])
+            self._rows.apply([(_WAITING_KEY, row)])
         self._write()
-        self._leaves.flush()
-        if self._plan.processor_config.log_is_clock:
+        self._rows.flush()
+        if self._config.processor_config.log_is_clock:
             return None
-        return self._road.state.next_wake_ms()
+        return self._processor.state.next_wake_ms()
 
     def _write(self) -> None:
-        self._leaves.apply(self._road.writes().store)
-        self._road.state.committed(self._plan.cache_bytes)
+        self._rows.apply(self._processor.writes().store)
+        self._processor.state.committed(self._config.cache_bytes)
 
     def _start(self) -> None:
-        """The first turn after the job was started anew does what a worker does on opening."""
-        first = self._plan.first_batch(self._batch)
+        """In the first micro-batch after a start, do what a worker does on opening a partition."""
+        first = self._config.first_batch(self._batch)
         noted = None if first is None else b"%d" % first
-        if noted is not None and self._leaves.get(_STARTED_KEY) != noted:
-            self._leaves.apply([(_STARTED_KEY, noted)])
-            self._road.start()
+        if noted is not None and self._rows.get(_STARTED_KEY) != noted:
+            self._rows.apply([(_STARTED_KEY, noted)])
+            self._processor.start()
 
     def _tick(self) -> None:
-        if self._plan.processor_config.log_is_clock:
+        if self._config.processor_config.log_is_clock:
             return
-        wake_ms = self._road.state.next_wake_ms()
+        wake_ms = self._processor.state.next_wake_ms()
         if wake_ms is None or wake_ms > self._now_ms:
             return
-        positions = self._road.positions
-        ends = self._plan.ends(self._partition, self._now_ms)
+        positions = self._processor.positions
+        ends = self._config.ends(self._partition, self._now_ms)
         if all(
-            positions.get(topic, 0) >= end or topic in self._road.blocked
+            positions.get(topic, 0) >= end or topic in self._processor.blocked
             for topic, end in ends.items()
         ):
-            self._road.tick(self._now_ms)
+            self._processor.tick(self._now_ms)
 
-    # --- records of blocked topics ---------------------------------------------------------------
-    # A job cannot go back in a topic, as a worker does: what it passed over it has to keep.
+    # --- paused topics ----------------------------------------------------------------------------
+    # A job cannot go back in a topic as a worker does. It stores the records that have to wait.
 
-    def _keep(self, left: Sequence[InRecord]) -> None:
-        for record in left:
+    def _store_waiting(self, records: Sequence[InRecord]) -> None:
+        for record in records:
             numbers = self._waiting.setdefault(record.topic, [0, 0])
             row = (_waiting_key(record.topic, numbers[1]), write_record(record))
-            self._leaves.apply([row])
+            self._rows.apply([row])
             numbers[1] += 1
 
-    def _go_on(self) -> Iterator[Outputs]:
-        """Take what waited for queues that are pulled again."""
-        road = self._road
-        for topic, queue in list(road.blocked.items()):
-            if not road.is_pulled(queue):
+    def _resume_topics(self) -> Iterator[Outputs]:
+        """Process the waiting records of topics whose queue has been resumed."""
+        processor = self._processor
+        for topic, queue in list(processor.blocked.items()):
+            if not processor.is_pulled(queue):
                 continue
-            del road.blocked[topic]
+            del processor.blocked[topic]
             first, end = self._waiting.pop(topic, (0, 0))
             for number in range(first, end):
                 key = _waiting_key(topic, number)
-                raw = self._leaves.get(key)
+                raw = self._rows.get(key)
                 assert raw is not None
                 record: InRecord = ConsumedRecord(*read_record(raw))  # type: ignore[assignment]
-                if road.take([record], self._now_ms):
+                if processor.take([record], self._now_ms):
                     self._waiting[topic] = [number, end]
                     break
-                self._leaves.apply([(key, None)])
-            yield road.outputs()
+                self._rows.apply([(key, None)])
+            yield processor.outputs()
 
 
 def _waiting_key(topic: str, number: int) -> bytes:
-    return b"\xff%b\0%b" % (topic.encode(), number.to_bytes(8, "big"))
+    return _WAITING_PREFIX + b"%b\0%b" % (topic.encode(), number.to_bytes(8, "big"))
 
 
-def is_own(key: bytes) -> bool:
-    """Is this a row that a worker has not? What waits, it reads again (R90)."""
-    return key.startswith(b"\xff") or key in (_WAITING_KEY, _STARTED_KEY)
+def is_job_row(key: bytes) -> bool:
+    """Whether only a job has this row. A worker reads waiting records again instead (R90)."""
+    return key.startswith(_WAITING_PREFIX) or key in (_WAITING_KEY, _STARTED_KEY)
 
 
 def waiting_topics(rows: Mapping[bytes, bytes]) -> set[str]:
-    """Topics of which records wait in this state."""
+    """Topics that have waiting records in this state."""
     return set(json.loads(rows.get(_WAITING_KEY, b"{}")))

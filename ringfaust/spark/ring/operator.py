@@ -1,9 +1,9 @@
-"""The rings as a stateful operator: grouped by partition, a turn for each micro-batch.
+"""The rings as a stateful operator: for each partition one `MicroBatch` per micro-batch.
 
-What Spark promises and the host needs: a group has one owner at a time, its state is committed with
-the batch, and a batch that is done again has the same records, the same time and the same state
-before it. The turn is deterministic, so what comes out of it is the same to the byte: the sink may
-repeat records, but never alters them.
+Spark guarantees what the rings need: a group has one owner at a time, its state is committed with
+the batch, and a repeated batch has the same records, the same time and the same state before it.
+A micro-batch is deterministic, so its output is the same to the byte. The sink may repeat records
+but never changes them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import (
     ArrayType,
@@ -27,8 +26,9 @@ from pyspark.sql.types import (
 
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.spark.columns import HEADER_COLUMNS, read_records, write_frames
-from ringfaust.spark.ring.micro_batch import Plan, Turn
-from ringfaust.spark.ring.pages import Leaves
+from ringfaust.spark.ring.micro_batch import MicroBatch, OperatorConfig
+from ringfaust.spark.ring.pages import PagedMap
+from ringfaust.spark.vendor import current_batch
 
 OUTPUT = StructType(
     [
@@ -42,26 +42,20 @@ OUTPUT = StructType(
         StructField("contents", ArrayType(BinaryType())),
     ]
 )
-"""Rows that go out. Where `layout` is -1 the headers are those of `names` and `contents`."""
+"""Output rows. Where `layout` is -1, `names` and `contents` hold the headers."""
 
+STATE_VARIABLE = "pages"
 _NUMBER = StructType([StructField("number", LongType())])
 _PAGE = StructType([StructField("page", BinaryType())])
 _GC_THRESHOLDS = (100_000, 50, 100)
-"""As a worker's: most garbage is freed by reference counts."""
+"""As in a worker: reference counts free most garbage."""
 _TIMER = -1
-"""Beside the pages: the timer that is set, if any; setting one anew each time costs calls."""
-
-
-def _batch() -> int:
-    """Number of the micro-batch under way; Spark has no other word for it in a task."""
-    context = TaskContext.get()
-    number = context.getLocalProperty("streaming.sql.batchId") if context else None
-    assert number is not None, "a stateful operator runs in a batch of a query"
-    return int(number)
+"""Page number under which the time of the registered timer is stored. Registering it again in each
+batch would cost calls to the JVM."""
 
 
 class _StatePages:
-    """Pages in a map state; the group's key says whose."""
+    """Pages in a map state of the current group."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -78,19 +72,26 @@ class _StatePages:
 
 
 class RingOperator(StatefulProcessor):
-    """See the head of this file."""
+    """Processes the partitions of a task; Spark calls its methods.
 
-    def __init__(self, plan: Plan, topics: Mapping[Role, str], seats: Sequence[int]) -> None:
-        """`topics`: our topics' names by role. `seats`: a group's number for each partition."""
-        self._plan = plan
+    Args:
+        config: shared by all partitions.
+        topics: names of the output topics by role.
+        shuffle_keys: the group key of each partition.
+    """
+
+    def __init__(
+        self, config: OperatorConfig, topics: Mapping[Role, str], shuffle_keys: Sequence[int]
+    ) -> None:
+        self._config = config
         self._topics = dict(topics)
-        self._partitions = {seat: partition for partition, seat in enumerate(seats)}
+        self._partitions = {key: partition for partition, key in enumerate(shuffle_keys)}
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called once for each task."""
+        """Set up a task."""
         gc.set_threshold(*_GC_THRESHOLDS)
         self._handle = handle
-        self._pages = _StatePages(handle.getMapState("pages", _NUMBER, _PAGE))
+        self._pages = _StatePages(handle.getMapState(STATE_VARIABLE, _NUMBER, _PAGE))
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
@@ -98,9 +99,9 @@ class RingOperator(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: Any,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
-        """Take a partition's records."""
+        """Process a partition's records."""
         now_ms = timerValues.getCurrentProcessingTimeInMs()
-        yield from self._turn(key, read_records(rows), now_ms, fired_ms=None)
+        yield from self._process(key, read_records(rows), now_ms, fired_ms=None)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -108,10 +109,10 @@ class RingOperator(StatefulProcessor):
         timerValues: Any,
         expiredTimerInfo: Any,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
-        """Let time act on a partition."""
+        """Advance a partition's time."""
         now_ms = timerValues.getCurrentProcessingTimeInMs()
         fired_ms = expiredTimerInfo.getExpiryTimeInMs()
-        yield from self._turn(key, [], now_ms, fired_ms)
+        yield from self._process(key, [], now_ms, fired_ms)
 
     def handleInitialState(  # noqa: N802
         self,
@@ -119,31 +120,31 @@ class RingOperator(StatefulProcessor):
         initialState: pd.DataFrame,
         timerValues: Any,  # noqa: N803
     ) -> None:
-        """Take over the rows of a worker's changelog (columns row_key, row_value)."""
-        leaves = Leaves(self._pages)
-        leaves.apply(
+        """Begin with the rows of a worker's changelog (columns row_key, row_value)."""
+        rows = PagedMap(self._pages)
+        rows.apply(
             (bytes(row_key), bytes(row_value))
             for row_key, row_value in zip(
                 initialState["row_key"], initialState["row_value"], strict=True
             )
         )
-        leaves.flush()
+        rows.flush()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
-    def _turn(
+    def _process(
         self, key: Any, records: list[InRecord], now_ms: int, fired_ms: int | None
     ) -> Iterator[pd.DataFrame]:
         partition = self._partitions[int(key[0])]
-        turn = Turn(self._plan, partition, self._pages, now_ms, _batch())
-        for outputs in turn.run(records):
+        batch = MicroBatch(self._config, partition, self._pages, now_ms, current_batch())
+        for outputs in batch.run(records):
             yield from write_frames(outputs, self._topics, partition)
-        self._set_timer(turn.close(), now_ms, fired_ms)
+        self._set_timer(batch.close(), now_ms, fired_ms)
 
     def _set_timer(self, wake_ms: int | None, now_ms: int, fired_ms: int | None) -> None:
-        """A timer that comes too early does no harm; one that comes too late must not be."""
-        if self._plan.processor_config.log_is_clock:
+        """Register a timer unless an earlier one is registered, which does no harm."""
+        if self._config.processor_config.log_is_clock:
             return
         raw = self._pages.get(_TIMER)
         set_ms = int(raw) if raw else None

@@ -1,8 +1,8 @@
-"""A sorted map of bytes in few pages: a directory and leaves, each read when it is first needed.
+"""A sorted map of bytes, stored in few pages that are read only when needed.
 
-A job's state lives in the JVM, and each call for a piece of it costs a tenth of a millisecond from
-Python. So rows that stand together travel together, some hundred in a leaf: a micro-batch asks for
-the leaves that it touches and writes back those that it changed, whatever the rings hold.
+A job's state lives in the JVM, and a call for one piece of it costs a tenth of a millisecond from
+Python. So neighbouring rows travel together, some hundred in a page. A micro-batch reads the pages
+it touches and writes those it changed, however much the rings hold.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Protocol
 
-LEAF_BYTES = 64 * 1024
-"""A leaf that has grown beyond this is split into halves as large as it may be."""
+PAGE_BYTES = 64 * 1024
+"""A page that has grown beyond this size is split."""
 
 _DIRECTORY = 0
+"""Number of the directory page, which lists the other pages in key order."""
 _ENTRY = Struct(">IH")
 _HEAD = Struct(">BI")
 _ROW = Struct(">HI")
 _VERSION = 1
 
 
-class Pages(Protocol):
-    """Numbered pages, as the host keeps them."""
+class PageStore(Protocol):
+    """Numbered pages, as the host stores them."""
 
     def get(self, number: int) -> bytes | None:
         """The page, or None."""
@@ -32,11 +33,11 @@ class Pages(Protocol):
         """Write a page."""
 
     def remove(self, number: int) -> None:
-        """Drop a page that is there."""
+        """Remove an existing page."""
 
 
-class _Leaf:
-    """Rows from its first key to the next leaf's."""
+class _Page:
+    """The rows from this page's first key up to the next page's first key."""
 
     __slots__ = ("changed", "keys", "number", "rows")
 
@@ -44,7 +45,7 @@ class _Leaf:
         self.number = number
         self.rows = rows
         self.keys: list[bytes] | None = None
-        """Sorted; None where keys came or went since."""
+        """Sorted. None if keys were added or removed since they were last sorted."""
         self.changed = False
 
     def sorted_keys(self) -> list[bytes]:
@@ -53,101 +54,100 @@ class _Leaf:
         return self.keys
 
 
-class Leaves:
-    """A `KeyValue` over pages; what `apply` changes is written by `flush`."""
+class PagedMap:
+    """A `KeyValue` on top of pages. `flush` writes what `apply` has changed."""
 
-    def __init__(self, pages: Pages) -> None:
-        self._pages = pages
-        self._next, self._firsts, self._numbers = _read_directory(pages.get(_DIRECTORY))
-        self._open: dict[int, _Leaf] = {}
+    def __init__(self, store: PageStore) -> None:
+        self._store = store
+        self._next, self._firsts, self._numbers = _read_directory(store.get(_DIRECTORY))
+        self._loaded: dict[int, _Page] = {}
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None."""
-        return self._leaf(self._index(key)).rows.get(key)
+        return self._page(self._index(key)).rows.get(key)
 
     def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All items with keys >= `key`, in order. Not to be changed meanwhile."""
+        """All items with keys >= `key`, in order. The map must not change meanwhile."""
         for index in range(self._index(key), len(self._numbers)):
-            leaf = self._leaf(index)
-            keys = leaf.sorted_keys()
+            page = self._page(index)
+            keys = page.sorted_keys()
             for found in keys[bisect_left(keys, key) :]:
-                yield found, leaf.rows[found]
+                yield found, page.rows[found]
 
     def apply(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Put and delete, in order."""
+        """Put values and, where the value is None, delete keys, in order."""
         firsts = self._firsts
-        leaf: _Leaf | None = None
+        page: _Page | None = None
         low: bytes = b""
         high: bytes | None = None
         for key, value in writes:
-            # Writes come table by table: most go to the leaf of the one before.
-            if leaf is None or key < low or (high is not None and key >= high):
+            # Writes arrive table by table, so most belong to the same page as the one before.
+            if page is None or key < low or (high is not None and key >= high):
                 index = self._index(key)
-                leaf = self._leaf(index)
+                page = self._page(index)
                 low = firsts[index]
                 high = firsts[index + 1] if index + 1 < len(firsts) else None
-            rows = leaf.rows
+            rows = page.rows
             if value is not None:
                 if key not in rows:
-                    leaf.keys = None
+                    page.keys = None
                 rows[key] = value
-                leaf.changed = True
+                page.changed = True
             elif rows.pop(key, None) is not None:
-                leaf.keys = None
-                leaf.changed = True
+                page.keys = None
+                page.changed = True
 
     def flush(self) -> None:
-        """Write the leaves that changed, and the directory if there are others now."""
+        """Write the changed pages, and the directory if the set of pages has changed."""
         before = list(self._numbers)
-        for leaf in [leaf for leaf in self._open.values() if leaf.changed]:
-            self._write(leaf)
+        for page in [page for page in self._loaded.values() if page.changed]:
+            self._write(page)
         if self._numbers != before:
-            self._pages.put(_DIRECTORY, _write_directory(self._next, self._firsts, self._numbers))
-
-    # --- leaves ----------------------------------------------------------------------------------
+            self._store.put(_DIRECTORY, _write_directory(self._next, self._firsts, self._numbers))
 
     def _index(self, key: bytes) -> int:
+        """Which page, in key order, the key belongs to."""
         return bisect_right(self._firsts, key) - 1
 
-    def _leaf(self, index: int) -> _Leaf:
+    def _page(self, index: int) -> _Page:
         number = self._numbers[index]
-        leaf = self._open.get(number)
-        if leaf is None:
-            leaf = self._open[number] = _Leaf(number, _read_leaf(self._pages.get(number)))
-        return leaf
+        page = self._loaded.get(number)
+        if page is None:
+            page = self._loaded[number] = _Page(number, _read_rows(self._store.get(number)))
+        return page
 
-    def _write(self, leaf: _Leaf) -> None:
-        leaf.changed = False
-        index = self._numbers.index(leaf.number)
-        if not leaf.rows and index:
+    def _write(self, page: _Page) -> None:
+        page.changed = False
+        index = self._numbers.index(page.number)
+        if not page.rows and index:
             self._drop(index)
             return
-        parts = list(_split(leaf))
-        leaf.rows = parts[0]
-        leaf.keys = None
-        self._pages.put(leaf.number, _write_leaf(leaf.rows))
+        parts = list(_split(page))
+        page.rows = parts[0]
+        page.keys = None
+        self._store.put(page.number, _write_rows(page.rows))
         for offset, rows in enumerate(parts[1:], start=1):
             number = self._next
             self._next += 1
             self._firsts.insert(index + offset, next(iter(rows)))
             self._numbers.insert(index + offset, number)
-            self._open[number] = _Leaf(number, rows)
-            self._pages.put(number, _write_leaf(rows))
+            self._loaded[number] = _Page(number, rows)
+            self._store.put(number, _write_rows(rows))
 
     def _drop(self, index: int) -> None:
-        """Its keys belong to the leaf before it from now on; the first leaf always stays."""
+        """Remove an empty page. Its key range joins the page before; the first page stays."""
         number = self._numbers.pop(index)
-        del self._firsts[index], self._open[number]
-        self._pages.remove(number)
+        del self._firsts[index], self._loaded[number]
+        self._store.remove(number)
 
 
-def _split(leaf: _Leaf) -> Iterator[dict[bytes, bytes]]:
-    """Its rows in order, in as many parts as they need."""
+def _split(page: _Page) -> Iterator[dict[bytes, bytes]]:
+    """The page's rows in order, in as many parts as their size requires."""
     part: dict[bytes, bytes] = {}
     size = 0
-    for key in leaf.sorted_keys():
-        value = leaf.rows[key]
-        if size > LEAF_BYTES:
+    for key in page.sorted_keys():
+        value = page.rows[key]
+        if size > PAGE_BYTES:
             yield part
             part, size = {}, 0
         part[key] = value
@@ -155,10 +155,10 @@ def _split(leaf: _Leaf) -> Iterator[dict[bytes, bytes]]:
     yield part
 
 
-# --- pages as bytes -------------------------------------------------------------------------------
+# --- stored bytes ---------------------------------------------------------------------------------
 
 
-def _read_leaf(page: bytes | None) -> dict[bytes, bytes]:
+def _read_rows(page: bytes | None) -> dict[bytes, bytes]:
     rows: dict[bytes, bytes] = {}
     if page is None:
         return rows
@@ -172,7 +172,7 @@ def _read_leaf(page: bytes | None) -> dict[bytes, bytes]:
     return rows
 
 
-def _write_leaf(rows: dict[bytes, bytes]) -> bytes:
+def _write_rows(rows: dict[bytes, bytes]) -> bytes:
     pack = _ROW.pack
     parts: list[bytes] = []
     for key, value in rows.items():
@@ -181,12 +181,15 @@ def _write_leaf(rows: dict[bytes, bytes]) -> bytes:
 
 
 def _read_directory(page: bytes | None) -> tuple[int, list[bytes], list[int]]:
-    """The next free number, and first key and number of each leaf."""
+    """The next free page number, and the first key and the number of each page."""
     if page is None:
         return _DIRECTORY + 2, [b""], [_DIRECTORY + 1]
     version, next_number = _HEAD.unpack_from(page)
     if version != _VERSION:
-        raise ValueError(f"a state of layout {version}; this program knows {_VERSION}")
+        raise ValueError(
+            f"the checkpoint's state has format version {version}, but this release of ringfaust "
+            f"reads only version {_VERSION}"
+        )
     firsts, numbers = [], []
     at = _HEAD.size
     while at < len(page):

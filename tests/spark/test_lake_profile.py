@@ -1,12 +1,16 @@
-"""The quick look at records tells what the long way tells, and text is mended where it must be."""
+"""The scan of bytes and the JVM give the same profiles; text that is not UTF-8 is repaired."""
 
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.spark.lake import profile as looks
-from ringfaust.spark.lake.profile import Record, survey
+from ringfaust.spark.lake.profile import (
+    RecordProfile,
+    _profile_lines,
+    _scan_value,
+    profile_records,
+)
 
 OURS = b'{"step":%d,"event":"acked","queue":"a","time_ms":1,"by":"tick"}'
 PLAIN = [
@@ -37,35 +41,37 @@ STRANGE = [
 SCHEMA = "partition int, offset long, value binary"
 
 
-def _long_way(spark: SparkSession, values: list[bytes | None]) -> list[Record]:
+def _by_jvm(spark: SparkSession, values: list[bytes | None]) -> list[RecordProfile]:
     rows = [(0, offset, value) for offset, value in enumerate(values)]
     text = F.make_valid_utf8(F.coalesce(F.col("value").cast("string"), F.lit("")))
     records = spark.createDataFrame(rows, SCHEMA).withColumn("value", text)
-    return sorted(looks._by_line(records), key=lambda record: record.offset)
+    return sorted(_profile_lines(records), key=lambda record: record.offset)
 
 
-def _looked(spark: SparkSession, values: list[bytes | None]) -> tuple[list[Record], list[str]]:
+def _profiled(
+    spark: SparkSession, values: list[bytes | None]
+) -> tuple[list[RecordProfile], list[str]]:
     rows = [(0, offset, value) for offset, value in enumerate(values)]
-    found, records = survey(spark.createDataFrame(rows, SCHEMA))
+    found, records = profile_records(spark.createDataFrame(rows, SCHEMA))
     return found, [row.value for row in records.orderBy("offset").collect()]
 
 
-def test_a_batch_as_a_worker_writes_it(spark: SparkSession) -> None:
-    found, texts = _looked(spark, list(PLAIN))
-    assert all(looks._spans(value) for value in PLAIN)
-    assert found == _long_way(spark, list(PLAIN))
-    assert found[:2] == [Record(0, 0, 3, 5, 9, False), Record(0, 1, 3, 5, 7, True)]
+def test_records_of_a_worker_are_profiled_by_the_scan(spark: SparkSession) -> None:
+    found, texts = _profiled(spark, list(PLAIN))
+    assert all(_scan_value(value) for value in PLAIN)
+    assert found == _by_jvm(spark, list(PLAIN))
+    assert found[:2] == [RecordProfile(0, 0, 3, 5, 9, False), RecordProfile(0, 1, 3, 5, 7, True)]
     assert texts == [value.decode() for value in PLAIN]
 
 
-def test_each_kind_of_strange_record_among_plain_ones(spark: SparkSession) -> None:
+def test_strange_records_among_plain_ones_are_profiled_by_the_jvm(spark: SparkSession) -> None:
     values = [value for pair in zip(STRANGE, PLAIN * 5, strict=False) for value in pair]
-    assert not any(looks._spans(value) for value in STRANGE)
-    found, texts = _looked(spark, values)
-    assert found == _long_way(spark, values)
-    mended = [(value or b"").decode(errors="replace") for value in values]
-    assert texts == mended
+    assert not any(_scan_value(value) for value in STRANGE)
+    found, texts = _profiled(spark, values)
+    assert found == _by_jvm(spark, values)
+    repaired = [(value or b"").decode(errors="replace") for value in values]
+    assert texts == repaired
 
 
-def test_an_empty_batch(spark: SparkSession) -> None:
-    assert _looked(spark, []) == ([], [])
+def test_an_empty_batch_has_no_profiles(spark: SparkSession) -> None:
+    assert _profiled(spark, []) == ([], [])

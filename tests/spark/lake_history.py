@@ -1,4 +1,4 @@
-"""What rings tell, made by the real core in memory, and put into topics as a test wants it."""
+"""Events and outputs of rings, made by the real core in memory, and written to topics."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ QUEUES = {
 }
 
 
-class Story:
-    """The rings of one partition: commands in, lines and output records out."""
+class LakeHistory:
+    """The rings of one partition: commands in, event lines and output records out."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
@@ -41,7 +41,7 @@ class Story:
         self._sent = 0
 
     def do(self, command: Any) -> list[e.Effect]:
-        """One command; time goes on a little."""
+        """Process a command; time advances a little."""
         self.now_ms += 137
         effects = self.host.step(command, self.now_ms).all_effects
         self._sent += 1
@@ -58,7 +58,7 @@ class Story:
         return effects
 
     def send(self, queue: str, *, delay_ms: int = 0, ttl_ms: int = 0, priority: int = 4) -> str:
-        """One message; its id is its source."""
+        """Send a message; returns its id, which is its source."""
         source = f"in/{self.partition}/{self._sent + 1}"
         now_ms = self.now_ms + 137
         payload = Payload(b"key", b"value of " + source.encode(), (("colour", b"blue"),), source)
@@ -70,8 +70,8 @@ class Story:
         )  # fmt: skip
         return source
 
-    def go_on(self, commands: int, seed: int) -> None:
-        """A random life: sends, settles, closings, operators, and time that passes."""
+    def continue_randomly(self, commands: int, seed: int) -> None:
+        """Random sends, settles, detaches, operator commands and passing time."""
         rng = random.Random(seed)
         for consumer in ("c1", "c2"):
             for queue in QUEUES:
@@ -120,30 +120,30 @@ class Story:
             self.do(c.Purge(queue))
 
     def values(self, lines_each: int = 7, *, after: int = 0) -> list[bytes]:
-        """The records of the events topic; `after` so many lines."""
+        """The records of the events topic, without the first `after` lines."""
         parts = range(after, len(self.lines), lines_each)
         return ["\n".join(self.lines[i : i + lines_each]).encode() for i in parts]
 
 
-def told(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """The lines as Python sees them."""
+def parse(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """The lines as dicts."""
     return [json.loads(line) for line in lines]
 
 
 async def make_topics(worker: WorkerConfig) -> None:
-    """The four that the lake reads."""
+    """Create the four topics that the lake reads."""
     async with open_admin(worker.brokers()) as admin:
         names = [worker.topic(role) for role in ROLES]
         await admin.create([NewTopic(name, worker.partitions, 1, {}) for name in names])
 
 
-async def tell(
+async def write_topics(
     worker: WorkerConfig,
     partition: int,
     events: Sequence[bytes | None],
     records: dict[Role, list[OutRecord]] | None = None,
 ) -> None:
-    """Write records to the topics, in order."""
+    """Write records to the topics of the lake, in order."""
     producer = AIOKafkaProducer(bootstrap_servers=worker.bootstrap_servers)
     await producer.start()
     for value in events:

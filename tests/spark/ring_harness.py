@@ -1,13 +1,12 @@
-"""A ring job as a process of its own, what is sent to it, and what came of that."""
+"""A ring job on a broker: what is sent to it, and what it writes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,19 @@ PARTITIONS = 4
 RINGS = 16
 RING_SIZE = 50
 CREDIT = 5
-"""Of a consumer of every fourth ring, which takes so many and keeps them."""
+"""Credit of the consumer that every fourth ring has; it never settles."""
+_DEADLINE_S = 300
+_POLL_S = 0.1
 
 
-class Rig:
+class RingHarness:
     """One application on a broker."""
 
     def __init__(self, folder: Path, servers: str, application: str, hop: str = "auto") -> None:
         self.folder = folder
         self.servers = servers
         self.application = application
-        self._hops = hop == "always"
+        self._repartitions = hop == "always"
         route = f"{{topic: {application}.sent, queue: 'r.{{key}}', hop: {hop}}}"
         (folder / "queues.yaml").write_text(
             f"routes: [{route}]\n"
@@ -48,46 +49,43 @@ class Rig:
         asyncio.run(create_topics(self.config, queues))
 
     def job(self, *more: str) -> Process:
-        return Process(self._arguments(*more), self.folder / "job.log")
+        """A job in a process of its own, not started yet."""
+        return Process(self.arguments(*more), self.folder / "job.log")
 
-    def run_once(self, *more: str) -> None:
-        """A job that ends when it has read all."""
-        command = [sys.executable, "-m", "ringfaust", *self._arguments("--once", *more)]
-        subprocess.run(command, check=True, timeout=600)
-
-    def _arguments(self, *more: str) -> list[str]:
+    def arguments(self, *more: str) -> list[str]:
+        """The command line of the job."""
         checkpoint = str(self.folder / "checkpoint")
         return [
             "spark", "ring", "--config", str(self.folder), "--checkpoint", checkpoint,
             "--tasks", "2", *more,
         ]  # fmt: skip
 
-    # --- in --------------------------------------------------------------------------------------
+    # --- in ---------------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """A consumer for every fourth ring."""
+        """Attach a consumer to every fourth ring."""
         for ring in range(0, RINGS, 4):
             self.command(f"r.{ring}", type="attach", consumer="c", credit=CREDIT)
 
-    def command(self, queue: str, **said: Any) -> None:
+    def command(self, queue: str, **fields: Any) -> None:
         """Write a control command to the queue's partition."""
 
         async def write() -> None:
             async with AIOKafkaProducer(bootstrap_servers=self.servers) as producer:
                 await producer.send_and_wait(
                     self.config.topic(Role.CONTROL),
-                    json.dumps({"v": 1, "queue": queue, **said}).encode(),
-                    partition=self.home(queue),
+                    json.dumps({"v": 1, "queue": queue, **fields}).encode(),
+                    partition=self.partition(queue),
                 )
 
         asyncio.run(write())
 
-    def home(self, queue: str) -> int:
-        """Where it lives: its records are partitioned by their key, or take the hop."""
-        return partition_of(queue if self._hops else queue.removeprefix("r."), PARTITIONS)
+    def partition(self, queue: str) -> int:
+        """The partition a queue lives in."""
+        return partition_of(queue if self._repartitions else queue.removeprefix("r."), PARTITIONS)
 
     def send(self, first: int, count: int) -> None:
-        """So many records to each ring; each is its number."""
+        """Send `count` records to each ring; their values are their numbers."""
 
         async def write() -> None:
             async with AIOKafkaProducer(bootstrap_servers=self.servers, linger_ms=5) as producer:
@@ -99,20 +97,20 @@ class Rig:
 
         asyncio.run(write())
 
-    # --- out -------------------------------------------------------------------------------------
+    # --- out --------------------------------------------------------------------------------------
 
     def count(self, role: Role) -> int:
-        """How many records the topic has."""
+        """How many records a topic has."""
 
         async def ask() -> int:
             async with AIOKafkaConsumer(bootstrap_servers=self.servers) as consumer:
-                places = [TopicPartition(self.config.topic(role), p) for p in range(PARTITIONS)]
-                return sum((await consumer.end_offsets(places)).values())
+                tps = [TopicPartition(self.config.topic(role), p) for p in range(PARTITIONS)]
+                return sum((await consumer.end_offsets(tps)).values())
 
         return asyncio.run(ask())
 
     def read(self, role: Role) -> list[Any]:
-        """All records of the topic; those of a partition in order."""
+        """All records of a topic, each partition in order."""
 
         async def consume() -> list[Any]:
             found: list[Any] = []
@@ -120,25 +118,35 @@ class Rig:
                 bootstrap_servers=self.servers, isolation_level="read_committed"
             ) as consumer:
                 for number in range(PARTITIONS):
-                    place = TopicPartition(self.config.topic(role), number)
-                    consumer.assign([place])
-                    consumer.seek(place, 0)
-                    end = (await consumer.end_offsets([place]))[place]
-                    while await consumer.position(place) < end:
-                        found += (await consumer.getmany(place, timeout_ms=500)).get(place, [])
+                    tp = TopicPartition(self.config.topic(role), number)
+                    consumer.assign([tp])
+                    consumer.seek(tp, 0)
+                    end = (await consumer.end_offsets([tp]))[tp]
+                    while await consumer.position(tp) < end:
+                        found += (await consumer.getmany(tp, timeout_ms=500)).get(tp, [])
             return found
 
         return asyncio.run(consume())
 
 
+def until(done: Callable[[], bool], process: Process | None = None) -> None:
+    """Wait until `done`, as long as the process runs."""
+    deadline = time.monotonic() + _DEADLINE_S
+    while not done():
+        if process is not None:
+            process.check()
+        assert time.monotonic() < deadline, f"no progress for {_DEADLINE_S} s"
+        time.sleep(_POLL_S)
+
+
 def without_repeats(records: Sequence[Any]) -> list[Any]:
-    """What a reader of a job's output does: the same record again, to the byte, is dropped."""
+    """Drop records that are equal to an earlier one, to the byte, as readers of a job must."""
     found = {(r.partition, r.key, r.value, r.headers): r for r in reversed(records)}
     return list(reversed(found.values()))
 
 
 def lines(records: Sequence[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines of the events topic with their partition, repeats dropped."""
+    """The lines of the events topic with their partition, without repeats."""
     known = set()
     for record in records:
         for text in record.value.splitlines():
@@ -148,14 +156,14 @@ def lines(records: Sequence[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def check_evicted(records: Sequence[Any], sent: int) -> None:
-    """Each ring has lost all but its newest and those that its consumer holds, in order."""
+    """Each ring evicted, in order, all but its newest messages and the delivering ones."""
     by_ring: dict[str, list[int]] = {}
     for record in records:
         queue = dict(record.headers)[h.QUEUE].decode()
         by_ring.setdefault(queue, []).append(int(record.value))
     for ring in range(RINGS):
-        held = CREDIT if ring % 4 == 0 else 0
-        wanted = list(range(held, sent - RING_SIZE))
+        delivering = CREDIT if ring % 4 == 0 else 0
+        wanted = list(range(delivering, sent - RING_SIZE))
         assert by_ring.get(f"r.{ring}", []) == wanted, f"ring {ring}"
 
 

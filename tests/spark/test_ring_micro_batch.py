@@ -1,4 +1,4 @@
-"""A micro-batch of one partition, without Spark: the order of records, and what a retry gives."""
+"""A micro-batch of one partition, without Spark: the order of records, and repeated batches."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from ringfaust.processor.processor import ProcessorConfig
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.routes import Route
 from ringfaust.spark.columns import IN_COLUMNS, read_records, write_frames
-from ringfaust.spark.ring.micro_batch import Plan, Start, Turn
+from ringfaust.spark.ring.micro_batch import JobStart, MicroBatch, OperatorConfig
+from ringfaust.spark.ring.pages import PagedMap
 from tests.spark.test_columns import headers_of
-from tests.spark.test_leaves import Shelf
+from tests.spark.test_ring_pages import MemoryPages
 
 TOPICS = {role: role.value for role in Role}
 Row = tuple[Any, ...]
 
 
-def plan(
-    log_is_clock: bool = False, spread: Iterable[str] = (), starts: Sequence[Start] = ()
-) -> Plan:
-    return Plan(
+def config(
+    log_is_clock: bool = False, spread: Iterable[str] = (), starts: Sequence[JobStart] = ()
+) -> OperatorConfig:
+    return OperatorConfig(
         processor_config=ProcessorConfig(
             control_topic="control",
             hop_topic="",
@@ -55,17 +56,17 @@ def records(rows: Iterable[Row]) -> list[InRecord]:
 
 
 def go(
-    shelf: Shelf, rows: Iterable[Row], now_ms: int, plan: Plan, batch: int = 0
+    pages: MemoryPages, rows: Iterable[Row], now_ms: int, config: OperatorConfig, batch: int = 0
 ) -> tuple[list[Any], int | None]:
-    """What comes out, by topic; and when time acts next."""
-    turn = Turn(plan, 0, shelf, now_ms, batch)
+    """Run a micro-batch: its output records, and when time advances next."""
+    micro_batch = MicroBatch(config, 0, pages, now_ms, batch)
     taken = records(rows) if (rows := list(rows)) else []
     out = []
-    for outputs in turn.run(taken):
+    for outputs in micro_batch.run(taken):
         for frame in write_frames(outputs, TOPICS, 0):
             for row in frame.itertuples(index=False):
                 out.append((row.topic, row.key, row.value, headers_of(row)))
-    return out, turn.close()
+    return out, micro_batch.close()
 
 
 def lines(out: Iterable[Any]) -> list[dict[str, Any]]:
@@ -89,7 +90,7 @@ def history(seed: int, count: int) -> list[Row]:
 # --- the order of records -------------------------------------------------------------------------
 
 
-def test_whatever_order_spark_gives_the_order_is_one() -> None:
+def test_records_are_processed_in_one_order_whatever_order_spark_delivers() -> None:
     rows = history(1, 300)
     wanted = records(rows)
     for seed in range(5):
@@ -98,24 +99,24 @@ def test_whatever_order_spark_gives_the_order_is_one() -> None:
         assert records(shuffled) == wanted
 
 
-def test_offsets_rule_within_a_log_and_time_between_logs() -> None:
+def test_offsets_decide_within_a_log_and_timestamps_between_logs() -> None:
     rows = [sent(0, "a", 50), sent(1, "a", 10), sent(2, "a", 60), control(0, 55), control(1, 5)]
     assert [(r.topic, r.offset) for r in records(rows)] == [
         ("sent", 0), ("sent", 1), ("control", 0), ("control", 1), ("sent", 2),
     ]  # fmt: skip
 
 
-def test_partitions_of_a_topic_that_hops_are_logs_of_their_own() -> None:
+def test_each_partition_of_a_repartitioned_topic_is_a_log() -> None:
     rows = [
         sent(7, "a", 20, "far", 1), sent(0, "a", 10, "far", 2), sent(8, "a", 5, "far", 1),
     ]  # fmt: skip
     taken = records(rows)
     assert [(r.partition, r.offset) for r in taken] == [(2, 0), (1, 7), (1, 8)]
-    out, _ = go(Shelf(), rows, 100, plan(spread=["far"]))
+    out, _ = go(MemoryPages(), rows, 100, config(spread=["far"]))
     assert [line["by"] for line in lines(out)] == ["far/2/0", "far/1/7", "far/1/8"]
 
 
-def test_headers_are_pairs_again() -> None:
+def test_headers_are_restored_as_pairs() -> None:
     (record,) = records([(*sent(0, "a")[:7], [b"x", b"1", b"y", None])])
     assert record.headers == (("x", b"1"), ("y", None))
 
@@ -124,14 +125,14 @@ def test_headers_are_pairs_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_however_a_log_is_cut_the_same_comes_out(seed: int) -> None:
-    """All but how lines are packed into records, and the time of each."""
+def test_the_output_does_not_depend_on_how_a_log_is_cut_into_batches(seed: int) -> None:
+    """Except for the packing of lines into records, and the time of each batch."""
     rows = history(seed, 400)
-    whole, _ = go(Shelf(), rows, 1000, plan())
-    shelf, parts = Shelf(), []
+    whole, _ = go(MemoryPages(), rows, 1000, config())
+    pages, parts = MemoryPages(), []
     cuts = sorted(random.Random(seed).sample(range(400), 7))
     for first, end in pairwise([0, *cuts, 400]):
-        out, _ = go(shelf, rows[first:end], 1000, plan())
+        out, _ = go(pages, rows[first:end], 1000, config())
         parts += out
     assert lines(parts) == lines(whole)
     for topic in ("dispatched", "evicted"):
@@ -139,24 +140,24 @@ def test_however_a_log_is_cut_the_same_comes_out(seed: int) -> None:
     assert any(row[0] == "evicted" for row in whole)
 
 
-def test_a_batch_that_is_done_again_comes_out_the_same() -> None:
+def test_a_repeated_batch_produces_the_same_output_and_state() -> None:
     rows = history(3, 300)
-    shelf = Shelf()
-    go(shelf, rows[:200], 1000, plan())
-    first, again = Shelf(), Shelf()
-    first.update(shelf)
-    again.update(shelf)
+    pages = MemoryPages()
+    go(pages, rows[:200], 1000, config())
+    first, again = MemoryPages(), MemoryPages()
+    first.update(pages)
+    again.update(pages)
     shuffled = list(rows[200:])
     random.Random(9).shuffle(shuffled)
-    assert go(first, rows[200:], 2000, plan()) == go(again, shuffled, 2000, plan())
+    assert go(first, rows[200:], 2000, config()) == go(again, shuffled, 2000, config())
     assert first == again
 
 
-def test_records_that_were_taken_do_nothing_again() -> None:
+def test_records_that_were_processed_before_have_no_effect() -> None:
     rows = history(4, 100)
-    shelf = Shelf()
-    go(shelf, rows, 1000, plan())
-    assert go(shelf, rows, 1000, plan())[0] == []
+    pages = MemoryPages()
+    go(pages, rows, 1000, config())
+    assert go(pages, rows, 1000, config())[0] == []
 
 
 # --- time -----------------------------------------------------------------------------------------
@@ -168,36 +169,36 @@ def settled(out: Iterable[Any]) -> list[str]:
     return [line["event"] for line in lines(out) if line["event"] in ("acked", "returned")]
 
 
-def test_time_waits_until_the_log_that_was_there_has_been_read() -> None:
-    shelf = Shelf()
-    _, wake_ms = go(shelf, [ATTACH, sent(0, "a")], 1_000, plan())
+def test_time_stands_still_until_the_records_present_at_the_start_are_processed() -> None:
+    pages = MemoryPages()
+    _, wake_ms = go(pages, [ATTACH, sent(0, "a")], 1_000, config())
     assert wake_ms is not None
-    start = Start(started_ms=wake_ms, ends={"control": {0: 2}})
+    start = JobStart(started_ms=wake_ms, ends={"control": {0: 2}})
     late = wake_ms + 1
-    out, again_ms = go(shelf, [], late, plan(starts=[start]))
-    assert out == [] and again_ms == wake_ms, "the ack may be in what is not read yet"
+    out, again_ms = go(pages, [], late, config(starts=[start]))
+    assert out == [] and again_ms == wake_ms, "the unread records may contain the ack"
     ack = control(1, type="ack", consumer="c", queue="a", message="sent/0/0")
-    out, _ = go(shelf, [ack], late, plan(starts=[start]))
+    out, _ = go(pages, [ack], late, config(starts=[start]))
     assert settled(out) == ["acked"]
 
 
-def test_with_all_read_time_acts() -> None:
-    shelf = Shelf()
-    _, wake_ms = go(shelf, [ATTACH, sent(0, "a")], 1_000, plan())
+def test_time_advances_once_everything_is_processed() -> None:
+    pages = MemoryPages()
+    _, wake_ms = go(pages, [ATTACH, sent(0, "a")], 1_000, config())
     assert wake_ms is not None
-    start = Start(started_ms=wake_ms, ends={"control": {0: 1}, "sent": {0: 1}})
-    out, _ = go(shelf, [], wake_ms, plan(starts=[start]))
+    start = JobStart(started_ms=wake_ms, ends={"control": {0: 1}, "sent": {0: 1}})
+    out, _ = go(pages, [], wake_ms, config(starts=[start]))
     assert settled(out) == ["returned"]
 
 
-def test_a_batch_that_is_done_again_by_a_later_run_knows_what_the_first_knew() -> None:
+def test_a_batch_repeated_by_a_later_run_uses_the_start_of_the_first_run() -> None:
     starts = [
-        Start(started_ms=100, ends={"control": {0: 1}}),
-        Start(started_ms=200, ends={"control": {0: 9}}),
+        JobStart(started_ms=100, ends={"control": {0: 1}}),
+        JobStart(started_ms=200, ends={"control": {0: 9}}),
     ]
-    assert plan(starts=starts).ends(0, 150) == {"control": 1}
-    assert plan(starts=starts).ends(0, 200) == {"control": 9}
-    assert plan(starts=starts).ends(0, 50) == {}
+    assert config(starts=starts).ends(0, 150) == {"control": 1}
+    assert config(starts=starts).ends(0, 200) == {"control": 9}
+    assert config(starts=starts).ends(0, 50) == {}
 
 
 # --- starts ---------------------------------------------------------------------------------------
@@ -205,55 +206,55 @@ def test_a_batch_that_is_done_again_by_a_later_run_knows_what_the_first_knew() -
 BEGIN = control(0, type="begin", xid="x")
 
 
-def decided(shelf: Shelf, rows: Iterable[Row], starts: Sequence[Start], batch: int) -> list[str]:
-    out, _ = go(shelf, rows, 1_000 + batch, plan(starts=starts), batch)
+def decided(
+    pages: MemoryPages, rows: Iterable[Row], starts: Sequence[JobStart], batch: int
+) -> list[str]:
+    out, _ = go(pages, rows, 1_000 + batch, config(starts=starts), batch)
     return [line["by"] for line in lines(out) if line["event"] == "decided"]
 
 
-def start_at(batch: int) -> Start:
-    return Start(started_ms=1, ends={}, first_batch=batch)
+def start_at(batch: int) -> JobStart:
+    return JobStart(started_ms=1, ends={}, first_batch=batch)
 
 
-def test_the_first_turn_of_a_start_rolls_back_what_was_not_prepared() -> None:
-    shelf = Shelf()
+def test_the_first_micro_batch_after_a_start_rolls_back_unprepared_transactions() -> None:
+    pages = MemoryPages()
     starts = [start_at(0)]
-    assert decided(shelf, [BEGIN], starts, 0) == []
-    assert decided(shelf, [sent(0, "a")], starts, 1) == [], "the same start"
+    assert decided(pages, [BEGIN], starts, 0) == []
+    assert decided(pages, [sent(0, "a")], starts, 1) == [], "the same start"
     starts.append(start_at(2))
-    assert decided(shelf, [sent(1, "a")], starts, 2) == ["start"]
-    assert decided(shelf, [control(1, type="begin", xid="y")], starts, 3) == []
-    assert decided(shelf, [sent(2, "a")], starts, 4) == []
+    assert decided(pages, [sent(1, "a")], starts, 2) == ["start"]
+    assert decided(pages, [control(1, type="begin", xid="y")], starts, 3) == []
+    assert decided(pages, [sent(2, "a")], starts, 4) == []
 
 
-def test_a_batch_that_is_done_again_by_a_later_run_is_as_it_was() -> None:
-    shelf = Shelf()
-    assert decided(shelf, [BEGIN], [start_at(0)], 0) == []
-    # Batch 1 was planned when the job died; the next run begins with 2, but does 1 again first.
+def test_a_batch_repeated_by_a_later_run_does_not_roll_back() -> None:
+    pages = MemoryPages()
+    assert decided(pages, [BEGIN], [start_at(0)], 0) == []
+    # Batch 1 was planned when the job died. The next run begins with 2 but repeats 1 first.
     later = [start_at(0), start_at(2)]
-    assert decided(shelf, [sent(0, "a")], later, 1) == []
-    assert decided(shelf, [sent(1, "a")], later, 2) == ["start"]
+    assert decided(pages, [sent(0, "a")], later, 1) == []
+    assert decided(pages, [sent(1, "a")], later, 2) == ["start"]
 
 
-# --- queues that are not pulled -------------------------------------------------------------------
+# --- paused queues -----------------------------------------------------------------------------
 
 
-def test_what_is_for_a_paused_queue_waits_in_the_state() -> None:
-    shelf = Shelf()
+def test_records_for_a_paused_queue_wait_in_the_state() -> None:
+    pages = MemoryPages()
     pause = control(0, type="pause", queue="a", what="pulling")
     resume = control(1, type="resume", queue="a", what="pulling")
-    assert "a" in [line.get("queue") for line in lines(go(shelf, [pause], 10, plan())[0])]
+    assert "a" in [line.get("queue") for line in lines(go(pages, [pause], 10, config())[0])]
     rows = [sent(n, "ab"[n % 2], 20 + n, "far", n % 3) for n in range(6)]
-    out, _ = go(shelf, rows, 30, plan(spread=["far"]))
-    assert lines(out) == [], "in one topic all that stands behind waits too"
-    out, _ = go(shelf, [sent(6, "b", 40, "far", 0)], 50, plan(spread=["far"]))
+    out, _ = go(pages, rows, 30, config(spread=["far"]))
+    assert lines(out) == [], "the topic's later records wait too"
+    out, _ = go(pages, [sent(6, "b", 40, "far", 0)], 50, config(spread=["far"]))
     assert lines(out) == []
-    out, _ = go(shelf, [resume, sent(7, "a", 41, "far", 1)], 60, plan(spread=["far"]))
+    out, _ = go(pages, [resume, sent(7, "a", 41, "far", 1)], 60, config(spread=["far"]))
     added = [line["by"] for line in lines(out) if line["event"] == "added"]
     assert added == [f"far/{n % 3}/{n}" for n in range(6)] + ["far/0/6", "far/1/7"]
-    assert not [key for key, _ in _rows(shelf) if key.startswith(b"\xff") or b"waiting" in key]
+    assert not [key for key, _ in _rows(pages) if key.startswith(b"\xff") or b"waiting" in key]
 
 
-def _rows(shelf: Shelf) -> list[tuple[bytes, bytes]]:
-    from ringfaust.spark.ring.pages import Leaves  # noqa: PLC0415
-
-    return list(Leaves(shelf).items_from(b""))
+def _rows(pages: MemoryPages) -> list[tuple[bytes, bytes]]:
+    return list(PagedMap(pages).items_from(b""))

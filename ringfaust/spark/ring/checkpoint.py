@@ -1,0 +1,125 @@
+"""The job's own files, kept beside Spark's checkpoint.
+
+`ringfaust/job.json` says which job the checkpoint belongs to. `ringfaust/starts.json` says what the
+last runs found when they started: after a start, time stands still until the records that were
+already in the topics have been processed (architecture 4). A batch that one run left unfinished is
+repeated by the next run and must produce the same output, so it looks up the run that first
+processed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ringfaust.errors import RingfaustError
+from ringfaust.spark.files import HadoopFolder
+from ringfaust.spark.ring.micro_batch import JobStart
+from ringfaust.spark.ring.offsets import record_ends
+
+_STARTS = "ringfaust/starts.json"
+_IDENTITY = "ringfaust/job.json"
+_STARTS_KEPT = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointIdentity:
+    """What a checkpoint belongs to. It never changes."""
+
+    application: str
+    partitions: int
+    tasks: int
+    """The shuffle keys depend on it. Spark keeps the number, and so does the job."""
+
+
+class WrongCheckpoint(RingfaustError):
+    """The checkpoint belongs to another job, which the text names. Nothing was changed."""
+
+
+def read_identity(spark: SparkSession, checkpoint: str) -> CheckpointIdentity | None:
+    """What a checkpoint belongs to, or None if it is new."""
+    text = HadoopFolder(spark, checkpoint).read_text(_IDENTITY)
+    return None if text is None else CheckpointIdentity(**json.loads(text))
+
+
+def claim_checkpoint(
+    spark: SparkSession, checkpoint: str, wanted: CheckpointIdentity
+) -> CheckpointIdentity:
+    """Write the identity of a new checkpoint; check that of an existing one.
+
+    Returns:
+        The checkpoint's identity, whose number of tasks may differ from `wanted`.
+
+    Raises:
+        WrongCheckpoint: it belongs to another application or number of partitions.
+    """
+    known = read_identity(spark, checkpoint)
+    if known is None:
+        HadoopFolder(spark, checkpoint).write_text(_IDENTITY, json.dumps(asdict(wanted)))
+        return wanted
+    for name in ("application", "partitions"):
+        has, asked = getattr(known, name), getattr(wanted, name)
+        if has != asked:
+            raise WrongCheckpoint(
+                f"{checkpoint} belongs to a job whose {name} is {has!r}, but worker.yaml says "
+                f"{asked!r}: give each application its own checkpoint"
+            )
+    return known
+
+
+def record_start(
+    spark: SparkSession, checkpoint: str, client: Mapping[str, Any], topics: Collection[str]
+) -> list[JobStart]:
+    """Record where the topics end now.
+
+    Args:
+        spark: the session.
+        checkpoint: folder or URI.
+        client: options of any Kafka client.
+        topics: control, and the producers' topics that need no repartitioning.
+
+    Returns:
+        This start and the latest earlier ones, oldest first.
+    """
+    folder = HadoopFolder(spark, checkpoint)
+    known = [_from_json(start) for start in json.loads(folder.read_text(_STARTS) or "[]")]
+    now_ms = max([time.time_ns() // 1_000_000, *(start.started_ms + 1 for start in known)])
+    ends = asyncio.run(record_ends(client, topics))
+    first_batch = max(folder.numbers("offsets"), default=-1) + 1
+    start = JobStart(started_ms=now_ms, ends=ends, first_batch=first_batch)
+    starts = [*known[1 - _STARTS_KEPT :], start]
+    folder.write_text(_STARTS, json.dumps([asdict(start) for start in starts]))
+    return starts
+
+
+def _from_json(start: Mapping[str, Any]) -> JobStart:
+    ends = {topic: {int(p): end for p, end in of.items()} for topic, of in start["ends"].items()}
+    first_batch = start.get("first_batch", 0)
+    return JobStart(started_ms=start["started_ms"], ends=ends, first_batch=first_batch)
+
+
+# --- Spark's own files ----------------------------------------------------------------------------
+
+
+def last_planned(spark: SparkSession, checkpoint: str) -> int | None:
+    """Number of the last micro-batch that Spark has planned, or None."""
+    return max(HadoopFolder(spark, checkpoint).numbers("offsets"), default=None)
+
+
+def is_finished(spark: SparkSession, checkpoint: str) -> bool:
+    """Whether the last planned micro-batch, if any, has been committed."""
+    planned = last_planned(spark, checkpoint)
+    return planned is None or planned in HadoopFolder(spark, checkpoint).numbers("commits")
+
+
+def planned_offsets(spark: SparkSession, checkpoint: str, batch: int) -> dict[str, dict[str, int]]:
+    """By topic and partition, where a micro-batch ends."""
+    lines = (HadoopFolder(spark, checkpoint).read_text(f"offsets/{batch}") or "").splitlines()
+    sources = [json.loads(line) for line in lines[2:] if line.startswith("{")]
+    return {topic: at for source in sources for topic, at in source.items()}

@@ -1,0 +1,37 @@
+"""What the driver and the executors of a Spark job import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+DRIVER = ("ringfaust.spark.ring.command", "ringfaust.spark.lake.command")
+EXECUTOR = (
+    "ringfaust.protocol.partitioner",
+    "ringfaust.spark.lake.day_files",
+    "ringfaust.spark.lake.profile",
+    "ringfaust.spark.ring.operator",
+)
+"""The modules of the functions and classes that tasks of the ring and the lake load."""
+
+
+def imported(modules: tuple[str, ...], unwanted: str) -> list[str]:
+    """The modules of the library `unwanted` that a new Python imports together with `modules`."""
+    code = (
+        f"import importlib, sys\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        f"print(*(name for name in sys.modules if name.partition('.')[0] == {unwanted!r}))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
+    )
+    return result.stdout.split()
+
+
+def test_a_driver_does_not_import_faust() -> None:
+    assert imported(DRIVER, "faust") == []
+
+
+def test_executors_of_ring_and_lake_import_neither_aiokafka_nor_faust() -> None:
+    assert imported(EXECUTOR, "aiokafka") == []
+    assert imported(EXECUTOR, "faust") == []

@@ -1,0 +1,56 @@
+"""The job computes a record's queue, and its partition, exactly as the processor does."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ringfaust.protocol.partitioner import partition_of
+from ringfaust.protocol.routes import Route, queue_namer
+from ringfaust.spark.columns import ConsumedRecord
+from ringfaust.spark.ring.job import _queue_name, _queue_partition, shuffle_keys
+
+SCHEMA = "topic string, key binary, headers array<struct<key:string, value:binary>>"
+HEADERS = [("kind", b"old"), ("other", b"x"), ("kind", b"new")]
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["plain", "{topic}", "q.{key}", "{header:kind}", "{topic}.{header:other}.{key}"],
+)
+def test_job_and_processor_name_the_same_queue(spark: SparkSession, template: str) -> None:
+    route = Route("orders", template)
+    record = ConsumedRecord("orders", 0, 0, 0, 0, b"k", b"", HEADERS)
+    rows = spark.createDataFrame([("orders", b"k", HEADERS)], SCHEMA)
+    found = rows.select(_queue_name(route).alias("queue")).first()
+    assert found is not None
+    assert found["queue"] == queue_namer(template)(record)
+
+
+def test_a_missing_header_names_no_queue(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("orders", b"k", HEADERS)], SCHEMA)
+    found = rows.select(_queue_name(Route("orders", "{header:none}")).alias("queue")).first()
+    assert found is not None
+    assert found["queue"] is None
+
+
+def test_a_record_goes_to_the_partition_of_its_queue_or_stays_in_its_own(
+    spark: SparkSession,
+) -> None:
+    keys = [b"a", b"b", None, b"c"]
+    rows = spark.createDataFrame(
+        [("orders", number, key, HEADERS) for number, key in enumerate(keys)],
+        "topic string, partition int, key binary, headers array<struct<key:string, value:binary>>",
+    )
+    partition = _queue_partition([Route("orders", "q.{key}")], 4)
+    found = [row.found for row in rows.select(partition.alias("found")).collect()]
+    assert found == [
+        number if key is None else partition_of(b"q." + key, 4) for number, key in enumerate(keys)
+    ]
+
+
+def test_shuffle_keys_give_every_task_equally_many_partitions(spark: SparkSession) -> None:
+    keys = shuffle_keys(spark, 8, 4)
+    rows = spark.createDataFrame([(key,) for key in keys], "key int").repartition(4, "key")
+    assert sorted(map(len, rows.rdd.glom().collect())) == [2, 2, 2, 2]
+    assert len(set(keys)) == 8
