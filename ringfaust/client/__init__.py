@@ -1,6 +1,6 @@
-"""A client of ringfaust for asyncio: producers, consumers and sessions. See docs/client.md.
+"""The asyncio client: producers, consumers, sessions and two-phase commit. See docs/client.md.
 
-`ringfaust.client.sync` has the same for programs without asyncio.
+`ringfaust.client.sync` offers the same to programs without asyncio.
 """
 
 from ringfaust.client.consumer import RingConsumer

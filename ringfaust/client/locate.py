@@ -1,4 +1,4 @@
-"""In which partition a queue lives: asked of the workers, for a client does not know the routes."""
+"""Find the partition in which a queue lives by asking workers: clients do not know the routes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ UNKNOWN_QUEUE = "unknown_queue"
 
 
 class QueueLocation(NamedTuple):
-    """Where a queue is."""
+    """The partition in which a queue lives."""
 
     partition: int
     is_certain: bool
-    """False: no message has come yet, and another partition may be the one where they will."""
+    """False if the queue has had no message yet: the first one may arrive in another partition."""
 
 
 async def locate(
@@ -28,17 +28,17 @@ async def locate(
     key: str | bytes | None = None,
     partition: int | None = None,
 ) -> QueueLocation:
-    """Where to attach.
+    """Return the partition in which a consumer of the queue has to attach.
 
     Args:
-        connection: must listen.
-        queue: its name.
-        address: that it belongs to; empty: none. Its queue may be yet to be made.
-        key: of its records, if they take no hop and it is named after it.
-        partition: where it is, if that is known.
+        connection: an open connection.
+        queue: the queue's name.
+        address: the address of a subscription, whose queue may not exist yet; empty for others.
+        key: the key of its records, if they are not repartitioned and the queue is named after it.
+        partition: the partition, if the caller knows it.
 
     Raises:
-        Refused: `unknown_queue`.
+        Refused: no partition knows the queue (`unknown_queue`).
         NoAnswer: a partition has no worker.
     """
     count = len(connection.partitions)
@@ -52,34 +52,37 @@ async def locate(
         return found
     if address:
         return QueueLocation(partition_of(address, count), True)
-    raise Refused(UNKNOWN_QUEUE, queue, "no partition has it: declare it in queues.yaml")
+    raise Refused(UNKNOWN_QUEUE, queue, "no partition has this queue: declare it in queues.yaml")
 
 
 async def locate_by_counts(connection: Connection, queue: str) -> QueueLocation | None:
-    """Where a queue is: in the partition that has had messages for it.
+    """Ask every partition and return the one where the queue has received messages.
 
-    A queue that `queues.yaml` declares is in each partition until its first message decides. Until
-    then it is most likely where the hop would bring it. None: no partition knows it.
+    A queue declared in `queues.yaml` exists in every partition until its first message decides.
+    Until then, the best guess is the partition to which its records would be repartitioned.
+
+    Returns:
+        The location; None if no partition knows the queue.
 
     Raises:
         NoAnswer: a partition has no worker.
     """
     partitions = sorted(connection.partitions)
-    asked = [_added(connection, partition, queue) for partition in partitions]
-    added = dict(zip(partitions, await asyncio.gather(*asked), strict=True))
+    requests = [_added(connection, partition, queue) for partition in partitions]
+    added = dict(zip(partitions, await asyncio.gather(*requests), strict=True))
     known = {partition: count for partition, count in added.items() if count is not None}
     if not known:
         return None
-    home = partition_of(queue, len(partitions))
-    most = max(known, key=lambda partition: (known[partition], partition == home))
+    by_name = partition_of(queue, len(partitions))
+    most = max(known, key=lambda partition: (known[partition], partition == by_name))
     return QueueLocation(most, known[most] > 0 or len(known) == 1)
 
 
 async def _added(connection: Connection, partition: int, queue: str) -> int | None:
-    """How many messages have come to it there; None: no such queue."""
-    asked: dict[str, Any] = {"type": "list", "queue": queue, "limit": 0}
+    """Return how many messages the queue has received in a partition; None if it is unknown."""
+    command: dict[str, Any] = {"type": "list", "queue": queue, "limit": 0}
     try:
-        body = await connection.request(partition, asked)
+        body = await connection.request(partition, command)
     except Refused as refused:
         if refused.reason != UNKNOWN_QUEUE:
             raise

@@ -1,4 +1,4 @@
-"""What a consumer is given: a message, read from its dispatched record, and how to settle it."""
+"""Messages as consumers receive them, and how they are settled."""
 
 from __future__ import annotations
 
@@ -16,97 +16,110 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Received:
-    """A message as it was dispatched. Settle it by the methods of `Message`."""
+    """A received message. The methods of `Message` settle it."""
 
     id: str
-    """The message id: the producer's, or topic/partition/offset of its record."""
+    """The message id: the producer's, or the topic/partition/offset of its record."""
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """The producer's, as pairs; without ours."""
+    """The producer's own headers as pairs, without those of ringfaust."""
     properties: Mapping[str, Scalar]
-    """What selectors see beside the headers."""
+    """The properties that selectors test, beside the headers (R15)."""
     queue: str
     partition: int
-    """Of our topics: where the queue lives."""
+    """The partition of the application's topics in which the queue lives."""
     sequence: int
-    """Its number in the queue."""
+    """The message's number in its queue, counting up by one with each send."""
     priority: int
-    """0 to 9, 9 first (R14)."""
+    """0 to 9; 9 is delivered first (R14)."""
     group: str
-    """The message group (R14); empty: none."""
+    """The message group (R14); empty if there is none."""
     enqueued_ms: int
-    """When it was sent, ms since 1970."""
+    """When it was sent, in milliseconds since 1970."""
     expires_at_ms: int | None
-    """None: never (R50)."""
+    """When it expires, in milliseconds since 1970; None if never (R50)."""
     source: str
     """topic/partition/offset of the producer's record."""
     delivery: int
     """The number of this delivery."""
     attempt: int
-    """Hand-overs that count, this one included (R40)."""
+    """How many deliveries count as attempts, including this one (R40)."""
     handovers: int
-    """All hand-overs, this one included (R24)."""
+    """How many deliveries there were, including this one (R24)."""
     redelivered: bool
-    """It was handed over before, to this consumer or to another (R24)."""
+    """True if it was delivered before, to this consumer or another (R24)."""
 
     def __repr__(self) -> str:
+        """Show id, queue and delivery, but never the value."""
         again = ", redelivered" if self.redelivered else ""
         return f"<{type(self).__name__} {self.id} of {self.queue}, delivery {self.delivery}{again}>"
 
 
 class Settler(Protocol):
-    """Who handed a message out, and takes its settle."""
+    """The consumer that received a message and settles it."""
 
     async def settle(
         self, message: Message, kind: str, confirm: bool, **fields: str | int | None
     ) -> None:
-        """Write a settle."""
+        """Settle the message; see `RingConsumer.settle`."""
 
     def hold(self, message: Message) -> None:
-        """A settle could not be written: the message is not settled."""
+        """Hold the message again because its settle could not be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Message(Received):
-    """A message that was handed to a consumer, which settles it.
+    """A received message and the methods that settle it.
 
-    Each settle returns when the brokers have it; with `confirm` when a worker has done it. In a
-    session it takes effect at the commit.
+    A settle returns when the brokers have stored it or, with `confirm`, when a worker has executed
+    it. In a session it takes effect at the commit, and `confirm` is ignored.
 
-    Raises:
-        SettleRefused: the delivery has ended: it is settled, or was given back meanwhile.
-        NoAnswer: `confirm`, and no worker answered in time.
-        Closed: its consumer is closed.
+    Every settle raises:
+        SettleRefused: the delivery has ended: it was settled or returned.
+        NoAnswer: `confirm` is set and no worker answered in time.
+        Closed: the consumer is closed.
+        KafkaError: the brokers did not accept the command.
     """
 
     settler: Settler = field(compare=False)
 
     async def ack(self, *, confirm: bool = False, xid: str = "") -> None:
-        """Done with it (R16). In mode `client` also with all that was handed over before.
+        """Ack the message. In mode `client`, also ack all that were received before it (R16).
 
         Args:
-            confirm: wait until a worker has done it.
-            xid: the distributed transaction that it waits for (R81); see `TwoPhase`.
+            confirm: wait until a worker has executed it.
+            xid: the distributed transaction to which the ack belongs (R81); see `TwoPhase`.
         """
         await self.settler.settle(self, "ack", confirm, xid=xid or None)
 
     async def release(self, *, delay_ms: int | None = None, confirm: bool = False) -> None:
-        """Give it back (R23).
+        """Return the message to its queue (R23).
 
         Args:
-            delay_ms: after which it is delivered again; None: the queue's redelivery delay (R40).
-            confirm: wait until a worker has done it.
+            delay_ms: time until it is delivered again; None for the queue's redelivery delay (R40).
+            confirm: wait until a worker has executed it.
         """
         await self.settler.settle(self, "release", confirm, delay_ms=delay_ms)
 
     async def reject(self, text: str = "", *, confirm: bool = False) -> None:
-        """To the dead topic with it, with the reason in up to 2,000 characters (R41)."""
+        """Move the message to the dead topic (R41).
+
+        Args:
+            text: the reason, of up to 2,000 characters.
+            confirm: wait until a worker has executed it.
+        """
         await self.settler.settle(self, "reject", confirm, text=text)
 
     @classmethod
     def read(cls, record: InRecord, headers: Mapping[str, bytes], settler: Settler) -> Self:
-        """The message of a dispatched record. `headers`: ours among its own, by name."""
+        """Read a message from a record of the dispatched topic.
+
+        Args:
+            record: the record.
+            headers: all of its headers by name.
+            settler: the consumer that settles the message.
+        """
         expires_at = headers.get(h.EXPIRES_AT_MS)
         return cls(
             id=headers[h.ID].decode(),

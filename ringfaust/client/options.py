@@ -1,4 +1,4 @@
-"""What a consumer may be told, and the command that tells it to the worker."""
+"""The options of a consumer, and the command that attaches it."""
 
 from __future__ import annotations
 
@@ -11,44 +11,45 @@ AckMode = Literal["auto", "client", "individual", "dups_ok", "none"]
 
 
 class AttachOptions(TypedDict, total=False):
-    """What a consumer wants of its queue."""
+    """Options for attaching a consumer."""
 
     name: str
-    """Its own; no other consumer of the queue may have it. Default: host, process and chance."""
+    """The consumer's name, unique within its queue; default: host name, process id and a random
+    part."""
     credit: int
-    """How many unsettled messages it takes at most (R10); default 100."""
+    """How many unsettled messages it may hold (R10); default 100."""
     credit_bytes: int
-    """And how many bytes of them; default 0: any number."""
+    """How many bytes of unsettled messages it may hold; default 0, no limit."""
     ack_mode: AckMode
-    """Who acks, and when (R16); default `individual`: the caller, each message."""
+    """Who acks, and when (R16); default `individual`: the program acks each message."""
     priority: int
-    """Higher consumers are served first (R11); default 0."""
+    """Consumers of a higher priority are served first (R11); default 0."""
     selector: str
-    """Which messages it takes (R15); default: all."""
+    """Which messages it takes (R15); default all."""
     address: str
-    """In place of a queue: the multicast address to subscribe to (R70)."""
+    """The multicast address to subscribe to, instead of a queue (R70)."""
     subscription: str
-    """Name of a durable subscription, whose queue stays when the consumer goes."""
+    """The name of a durable subscription; its queue stays when the consumer detaches."""
     client: str
-    """Client id that the subscription's name belongs to; default: none."""
+    """The client id that qualifies the subscription's name; default none."""
     shared: bool
-    """Others may consume the subscription at the same time; default False."""
+    """Whether other consumers may use the subscription at the same time; default False."""
     key: str | bytes
-    """Key of the ring's records, where the route makes the queue's name of it: tells where the
-    queue lives before its first message is there."""
+    """The key of the queue's records, if the route names the queue after it and does not
+    repartition: finds the queue's partition before its first message arrives."""
     partition: int
-    """Where it lives, if you know; default: the workers are asked."""
+    """The queue's partition, if it is known; by default the workers are asked."""
     heartbeat_ms: int
-    """How often it tells that it is alive (R13): a third of the queue's `consumer_timeout`;
-    default 10,000, of 30,000."""
+    """Time between two heartbeats (R13), in milliseconds: about a third of the queue's
+    `consumer_timeout`. Default 10,000, which suits the default timeout of 30,000."""
 
 
 class ConsumerOptions(ConnectOptions, AttachOptions, total=False):
-    """How a consumer is set."""
+    """All options of a consumer."""
 
 
 def subscription_queue(consumer: str, options: ConsumerOptions) -> str:
-    """The queue of a subscription (R70)."""
+    """Return the name of a subscription's queue (R70)."""
     name = options.get("subscription") or consumer
     if options.get("subscription") and options.get("client"):
         name = f"{options['client']}.{name}"
@@ -56,7 +57,7 @@ def subscription_queue(consumer: str, options: ConsumerOptions) -> str:
 
 
 def attach_command(name: str, queue: str, session: str, options: ConsumerOptions) -> dict[str, Any]:
-    """What attaches it. What is not given is left out: the worker knows the defaults."""
+    """Return the command that attaches a consumer. The worker fills in omitted options."""
     wanted = ("priority", "ack_mode", "selector", "credit_bytes")
     kind = ("subscribe", "address", "subscription", "client", "shared")
     given: Mapping[str, Any] = options

@@ -1,4 +1,4 @@
-"""What a client sends: a message with what a producer may say about it, as a Kafka record."""
+"""Messages to send: a value and its options, as a Kafka record with headers."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from ringfaust.protocol.routes import read_send
 
 
 class SendOptions(TypedDict, total=False):
-    """What a producer may say about a message; see docs/protocol.md, Producing."""
+    """Options of a message to send; see docs/protocol.md, Producing."""
 
     key: str | bytes | None
-    """The record's key: text is written as UTF-8. Chooses the partition, as with any producer."""
+    """The record's key, which chooses the partition as with any producer; text is UTF-8 encoded."""
     id: str
-    """The message id, by which it is settled and told; default: topic/partition/offset."""
+    """The message id, used in settles and events; default topic/partition/offset."""
     priority: int
-    """0 to 9, 9 first; default 4 (R14)."""
+    """0 to 9; 9 is delivered first; default 4 (R14)."""
     group: str
     """The message group (R14)."""
     delay_ms: int
-    """Deliver so long after the send (R30)."""
+    """Time from the send to the delivery, in milliseconds (R30)."""
     deliver_at_ms: int
-    """Deliver at that time, ms since 1970; wins over the delay."""
+    """Time of delivery, in milliseconds since 1970; overrides `delay_ms`."""
     ttl_ms: int
-    """Expires so long after the send (R50)."""
+    """Time from the send to the expiry, in milliseconds; 0 for never (R50)."""
     expires_at_ms: int
-    """Expires at that time, ms since 1970; wins over the ttl."""
+    """Time of expiry, in milliseconds since 1970; overrides `ttl_ms`."""
     properties: Mapping[str, Scalar]
-    """What selectors see, with their types (R15)."""
+    """Typed properties that selectors test (R15)."""
     headers: Mapping[str, str | bytes]
-    """Headers of your own; text is written as UTF-8."""
+    """The producer's own headers; text is UTF-8 encoded."""
     queue: str
-    """Names the queue, where the route's template says `{header:ringfaust-queue}`."""
+    """The queue's name, for routes with the template `{header:ringfaust-queue}`."""
     persistent: bool
-    """False: a crash may lose it, and it costs less (R82). Default True."""
+    """False makes the message cheaper, but a crash may lose it (R82). Default True."""
     xid: str
-    """The distributed transaction that it waits for (R81)."""
+    """The distributed transaction to which the send belongs (R81)."""
     partition: int
-    """Of the topic, in place of the one that the key chooses."""
+    """The partition of the topic, instead of the one that the key chooses."""
 
 
 @dataclass(slots=True)
 class _RecordAsRead:
-    """A record as a worker would find it, to be checked by the worker's own reading."""
+    """A record as a worker reads it, so that the worker's own parser can check it."""
 
     key: bytes | None
     value: bytes | None
@@ -68,23 +68,24 @@ class _RecordAsRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingMessage:
-    """A message on its way. Relative times count from its making, also if it is written later."""
+    """A message to send. Its delay and ttl count from its creation, even if it is written later."""
 
     record: OutgoingRecord
-    """Without what time changes."""
+    """The record without the headers that depend on the time of writing."""
     id: str
-    """Empty: none was given."""
+    """The message id; empty if none was given."""
     delay_ms: int | None
     ttl_ms: int | None
-    made_s: float
-    """On the monotonic clock: a wrong or changed wall clock moves nothing."""
+    created_s: float
+    """The time of creation on the monotonic clock, which changes of the wall clock do not move."""
 
     @classmethod
     def of(cls, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]) -> Self:
-        """A message as `send` is given it.
+        """Build a message from the arguments of `send`.
 
         Raises:
-            BadArgument: a worker would not take it.
+            BadArgument: a worker would not accept the message.
+            TypeError: there is no such option.
         """
         refuse_unknown(options, SendOptions)
         key = options.get("key")
@@ -97,7 +98,7 @@ class OutgoingMessage:
             id=options.get("id", ""),
             delay_ms=options.get("delay_ms"),
             ttl_ms=options.get("ttl_ms"),
-            made_s=time.monotonic(),
+            created_s=time.monotonic(),
         )
         found = sent.after(0)
         try:
@@ -107,7 +108,7 @@ class OutgoingMessage:
         return sent
 
     def with_id(self, new_id: str) -> OutgoingMessage:
-        """The same with an id, if it has none."""
+        """Return the message with this id, unless it has one already."""
         if self.id:
             return self
         header = (h.ID, new_id.encode())
@@ -115,22 +116,22 @@ class OutgoingMessage:
         return replace(self, record=record, id=new_id)
 
     def now(self) -> OutgoingRecord:
-        """The record, to be written some time after its making."""
-        return self.after(int((time.monotonic() - self.made_s) * 1000))
+        """Return the record to write now, with what is left of its delay and ttl."""
+        return self.after(int((time.monotonic() - self.created_s) * 1000))
 
     def after(self, passed_ms: int) -> OutgoingRecord:
-        """The record, to be written so long after its making: with what is left of its times."""
+        """Return the record to write `passed_ms` milliseconds after the message's creation."""
         if self.delay_ms is None and self.ttl_ms is None:
             return self.record
         headers = list(self.record.headers)
         if self.delay_ms is not None:
             headers.append((h.DELAY_MS, b"%d" % max(self.delay_ms - passed_ms, 0)))
-        if self.ttl_ms is not None and self.ttl_ms > 0:  # none is none, and not past (R50)
+        if self.ttl_ms is not None and self.ttl_ms > 0:  # 0 means never, not expired (R50)
             headers.append((h.TTL_MS, b"%d" % max(self.ttl_ms - passed_ms, 1)))
         return self.record._replace(headers=headers)
 
     def id_at(self, stored: RecordMetadata) -> str:
-        """The message id, given where the record is."""
+        """Return the message id, given the position at which the record is stored."""
         return self.id or f"{stored.topic}/{stored.partition}/{stored.offset}"
 
 
@@ -141,7 +142,7 @@ def _raw(given: str | bytes | None) -> bytes | None:
 def _headers(options: SendOptions) -> tuple[tuple[str, bytes], ...]:
     theirs: Mapping[str, str | bytes] = options.get("headers", {})
     if ours := [name for name in theirs if name.startswith(h.PREFIX)]:
-        raise BadArgument(f"headers: {ours[0]} is one of ours; there is an argument for each")
+        raise BadArgument(f"headers: {ours[0]} is reserved; use the option for it instead")
     said: dict[str, Any] = {
         h.ID: options.get("id"),
         h.PRIORITY: options.get("priority"),
@@ -163,4 +164,6 @@ def _json(properties: Mapping[str, Scalar]) -> str:
     try:
         return json.dumps(dict(properties), allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
-        raise BadArgument(f"properties: text, numbers, truth values or None: {error}") from None
+        raise BadArgument(
+            f"properties: values must be text, numbers, booleans or None: {error}"
+        ) from None

@@ -19,26 +19,30 @@ from ringfaust.protocol.names import client_transactional_id
 from ringfaust.protocol.records import Role
 
 _REMEMBERED = 100_000
-"""Ids of the last messages that were sent, so that their refusals are told."""
+"""How many ids of sent messages are remembered, to recognize their refusals."""
 
 
 class ProducerOptions(ConnectOptions, total=False):
-    """How a producer is set."""
+    """Options of a producer."""
 
     watch_refusals: bool
-    """Read the replies topic, so that `refusals` can tell (R62); default False."""
+    """Read the replies topic, which `refusals` needs (R62); default False."""
 
 
 class RingProducer(AsyncResource):
     """Sends messages to the topics that routes of `queues.yaml` read.
 
-    Any Kafka producer will do; this one knows what may be said of a message::
+    Any Kafka producer can send to a queue; this one offers the options of a message by name::
 
         async with RingProducer() as producer:
             await producer.send("orders", "a dozen eggs", priority=9, ttl_ms=60_000)
 
     Args:
-        options: see `ConnectOptions` and `ProducerOptions`; all have a default.
+        options: see `ConnectOptions` and `ProducerOptions`; all have defaults.
+
+    Raises:
+        BadArgument: an option is not valid.
+        TypeError: there is no such option.
     """
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
@@ -58,8 +62,8 @@ class RingProducer(AsyncResource):
         """Connect.
 
         Raises:
-            KafkaError: the brokers cannot be reached, or refuse us.
-            ClientError: `watch_refusals`, and there is no such application.
+            KafkaError: the brokers cannot be reached or refuse the client.
+            ClientError: `watch_refusals` is set and the application has no topics.
         """
         await self._connection.start()
         try:
@@ -70,7 +74,7 @@ class RingProducer(AsyncResource):
             raise
 
     async def close(self) -> None:
-        """Wait until the brokers have what was sent, and disconnect."""
+        """Wait until the brokers have stored what was sent, and disconnect."""
         await self._transactions.close()
         if self._replies is not None:
             await stop(self._replies)
@@ -79,22 +83,22 @@ class RingProducer(AsyncResource):
     async def send(
         self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]
     ) -> str:
-        """Send a message; returns when the brokers have it.
+        """Send a message. Returns when the brokers have stored it.
 
-        In a transaction it returns at once, and the message is written with the others.
+        In a transaction it returns at once, and the message is written with the others at the end.
 
         Args:
-            topic: one that a route of `queues.yaml` reads.
-            value: the message; text is written as UTF-8. None: a key alone.
-            options: what is to be said of it; see `SendOptions`.
+            topic: a topic that a route of `queues.yaml` reads.
+            value: the message; text is UTF-8 encoded. None sends a key without a value.
+            options: see `SendOptions`.
 
         Returns:
             The message id.
 
         Raises:
-            BadArgument: a worker would not take it; nothing was sent.
-            Closed: the producer is not started, or closed.
-            KafkaError: the brokers did not take it.
+            BadArgument: a worker would not accept the message; nothing was sent.
+            Closed: the producer is not started or already closed.
+            KafkaError: the brokers did not accept the record.
         """
         _ = self._connection.producer
         sent = OutgoingMessage.of(topic, value, **options)
@@ -108,14 +112,15 @@ class RingProducer(AsyncResource):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """All that this producer sends in the block takes effect together, or none of it (R80).
+        """Make all sends of the block take effect together or not at all (R80).
 
-        At the end of the block it is written and committed; an exception drops it. One at a time.
+        The messages are written and committed at the end of the block; an exception drops them.
+        A producer can have one open transaction.
 
         Raises:
-            ClientError: one is open.
+            ClientError: a transaction of this producer is open.
             OutcomeUnknown: the brokers failed during the commit.
-            KafkaError: they failed before it; nothing takes effect.
+            KafkaError: the brokers failed before the commit; nothing takes effect.
         """
         if self._open is not None:
             raise ClientError("a transaction of this producer is open; use another producer")
@@ -129,15 +134,16 @@ class RingProducer(AsyncResource):
             await self._transactions.write([each.now() for each in sent])
 
     async def refusals(self) -> AsyncIterator[Refused]:
-        """Messages of this producer that a queue refused since the start, as it happens (R62).
+        """Yield the refusals of this producer's messages as they happen, since the start (R62).
 
-        `about` is the message id. Of the last 100,000 messages; a refused one is in the dead topic.
+        `about` is the message id. Refusals of the last 100,000 messages are recognized; a refused
+        message is in the dead topic.
 
         Raises:
-            ClientError: the producer was not made with `watch_refusals=True`.
+            ClientError: the producer is not started or has no `watch_refusals=True`.
         """
         if self._replies is None:
-            raise ClientError("make the producer with watch_refusals=True, and start it")
+            raise ClientError("create the producer with watch_refusals=True, and start it")
         try:
             async for record in self._replies:
                 if record.key.decode() in self._sent:

@@ -1,4 +1,4 @@
-"""What all clients have in common: they are open for the length of a `with` block."""
+"""The base class of all clients, which are open for the duration of an `async with` block."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class AsyncResource:
-    """Started at the begin of an `async with` block, closed at its end."""
+    """Starts when an `async with` block is entered, and closes when it is left."""
 
     async def start(self) -> None:
         """Connect."""
@@ -18,9 +18,10 @@ class AsyncResource:
         raise NotImplementedError
 
     async def _failed(self) -> None:
-        """The block ends with an exception; `close` follows."""
+        """Clean up after an exception in the block, before `close`."""
 
     async def __aenter__(self) -> Self:
+        """Start."""
         await self.start()
         return self
 
@@ -30,6 +31,7 @@ class AsyncResource:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Close; an exception other than a cancellation first calls `_failed`."""
         if isinstance(error, Exception):
             await self._failed()
         await self.close()

@@ -1,4 +1,4 @@
-"""A session: sends and settles that take effect together or not at all (R80)."""
+"""Sessions: sends and settles that take effect together or not at all (R80)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ringfaust.protocol.records import Role
 log = logging.getLogger(__name__)
 
 _NONE_ATTACHED = "bad_command"
-"""How a worker refuses a rollback where no consumer of the session is attached."""
+"""The reason with which a worker refuses a rollback if no consumer of the session is attached."""
 
 
 class _PendingSettle(NamedTuple):
@@ -35,20 +35,20 @@ class _PendingSettle(NamedTuple):
 
     consumer: RingConsumer
     losses: int
-    """Of its consumer, when it was made."""
+    """How often the consumer had lost its deliveries when it settled."""
     command: Mapping[str, Any]
 
     def is_ack(self) -> bool:
-        """Is it one that Artemis would count as tried (C9)?"""
+        """Whether it is an ack: in Artemis a rollback then counts the attempt (C9)."""
         return bool(self.command["type"] == "ack")
 
     def about(self) -> dict[str, Any]:
-        """Which delivery it settles."""
+        """Return the fields that name the delivery."""
         return {name: self.command[name] for name in ("queue", "consumer", "message", "delivery")}
 
 
 class Session(AsyncResource):
-    """What is sent and settled in it takes effect at the commit.
+    """A local transaction: what it sends and settles takes effect at the commit.
 
     ::
 
@@ -59,11 +59,16 @@ class Session(AsyncResource):
                 await message.ack()
                 await session.commit()
 
-    An exception that leaves the block rolls back. What is not committed at its end is dropped.
-    A queue should be either sent to or consumed in it: Kafka keeps no order between topics.
+    An exception that leaves the block rolls the session back. What is not committed at the end of
+    the block is dropped. Do not send to a queue and consume it in the same session: Kafka keeps no
+    order between topics.
 
     Args:
-        options: see `ConnectOptions`; all have a default.
+        options: see `ConnectOptions`; all have defaults.
+
+    Raises:
+        BadArgument: an option is not valid.
+        TypeError: there is no such option.
     """
 
     def __init__(self, **options: Unpack[ConnectOptions]) -> None:
@@ -81,13 +86,13 @@ class Session(AsyncResource):
         """Connect.
 
         Raises:
-            ClientError: there is no such application.
-            KafkaError: the brokers cannot be reached, or refuse us.
+            ClientError: the application has no topics.
+            KafkaError: the brokers cannot be reached or refuse the client.
         """
         await self.connection.open()
 
     async def close(self) -> None:
-        """Detach the consumers and disconnect. What is not committed is dropped."""
+        """Detach the consumers and disconnect. Drops what is not committed."""
         self._pending.clear()
         try:
             for consumer in self._consumers:
@@ -99,15 +104,26 @@ class Session(AsyncResource):
 
     async def _failed(self) -> None:
         try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):  # once written, it comes before the detach
+            # Once it is written, the worker executes it before the detach.
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self.rollback()
-        except Exception:  # of the two errors the caller's own is the one to raise
+        except Exception:  # the caller's own error is the one to raise
             log.warning("session %s could not roll back", self.name, exc_info=True)
 
     async def consumer(self, queue: str = "", **options: Unpack[AttachOptions]) -> RingConsumer:
-        """Attach a consumer; it is closed with the session. See `RingConsumer.start`.
+        """Attach a consumer that belongs to the session and is closed with it.
 
-        Its settles wait for the commit; `confirm` does nothing.
+        Its settles wait for the commit, and their `confirm` is ignored.
+
+        Args:
+            queue: the queue's name; leave it empty with `address`.
+            options: see `AttachOptions`.
+
+        Raises:
+            BadArgument: an option is not valid.
+            Refused: the worker refused it, for example with `unknown_queue`.
+            NoAnswer: no worker answered in time.
+            KafkaError: the brokers refuse the client.
         """
         consumer = RingConsumer(queue, session=self, **options)
         await consumer.start()
@@ -117,10 +133,13 @@ class Session(AsyncResource):
     async def send(
         self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]
     ) -> str:
-        """Send a message at the commit; its times count from now. See `RingProducer.send`.
+        """Send a message at the commit; its delay and ttl count from now. See `RingProducer.send`.
 
         Returns:
             The message id.
+
+        Raises:
+            BadArgument: a worker would not accept the message.
         """
         self._made += 1
         sent = OutgoingMessage.of(topic, value, **options).with_id(f"{self.name}/{self._made}")
@@ -128,21 +147,23 @@ class Session(AsyncResource):
         return sent.id
 
     async def commit(self, *, confirm: bool = False) -> list[SettleRefused]:
-        """Have all that was sent and settled since the last decision take effect.
+        """Make all sends and settles since the last commit or rollback take effect.
 
         Args:
-            confirm: wait until the workers have done the settles.
+            confirm: wait until the workers have executed the settles.
 
         Returns:
-            With `confirm`, the settles that were refused, their delivery having ended meanwhile;
-            all else took effect.
+            With `confirm`, the settles that were refused because their delivery had ended.
+            Everything else took effect.
 
         Raises:
-            SettleRefused: a consumer was detached for its silence, and what it held given back.
-                Nothing took effect; roll back.
+            SettleRefused: a consumer timed out, and its deliveries were returned. Nothing took
+                effect; roll back.
             OutcomeUnknown: the brokers failed during the commit.
-            KafkaError: they failed before it. Nothing took effect; commit again, or roll back.
-            NoAnswer: `confirm`, and a worker did not answer. All took, or will take, effect.
+            KafkaError: the brokers failed before the commit. Nothing took effect; commit again or
+                roll back.
+            NoAnswer: `confirm` is set and a worker did not answer in time. Everything takes effect,
+                now or later.
         """
         pending, self._pending = self._pending, []
         if not pending:
@@ -177,12 +198,12 @@ class Session(AsyncResource):
         return refused
 
     async def rollback(self) -> None:
-        """Forget what was sent and settled, and give back all that the consumers hold.
+        """Drop what was sent and settled, and return all deliveries of the session's consumers.
 
-        It comes again, redelivered.
+        They are then redelivered.
 
         Raises:
-            NoAnswer: there is no worker; whether it took effect is not known.
+            NoAnswer: no worker answered in time. It is unknown whether it took effect.
         """
         acks = [
             each for each in self._pending if isinstance(each, _PendingSettle) and each.is_ack()
@@ -196,25 +217,25 @@ class Session(AsyncResource):
                 await self.connection.request(partition, command)
             except Refused as refused:
                 if refused.reason != _NONE_ATTACHED:
-                    raise  # else all were detached for their silence, and hold nothing
+                    raise  # otherwise all consumers have timed out and hold nothing
         for consumer, snapshot in snapshots:
             consumer.forget(snapshot)
 
     # --- for its consumers -----------------------------------------------------------------------
 
     def defer(self, consumer: RingConsumer, settle: Mapping[str, Any]) -> None:
-        """Keep a settle until the commit."""
+        """Buffer a settle until the commit."""
         self._pending.append(_PendingSettle(consumer, consumer.losses, settle))
 
     def consumers_beside(self, consumer: RingConsumer) -> list[RingConsumer]:
-        """Its consumers in the partition of this one: an ack in mode `client` covers them."""
+        """Return the consumers in the same partition, which an ack in mode `client` covers."""
         return [each for each in self._consumers if each.partition == consumer.partition]
 
 
 def _check_held(settle: _PendingSettle) -> None:
     if settle.losses != settle.consumer.losses:
         text = (
-            f"{settle.consumer.name} was detached for its silence and what it held given back; "
+            f"{settle.consumer.name} timed out and its deliveries were returned; "
             "nothing was committed: roll back"
         )
         raise SettleRefused("stale_delivery", settle.command["message"], text)

@@ -1,7 +1,8 @@
-"""The client without asyncio: the same names, for programs that wait.
+"""The client for programs without asyncio: the same classes with blocking methods.
 
-The event loop runs in a thread of its own, so heartbeats go on whatever the program does. A
-consumer, producer or session is for one thread.
+Each object runs an event loop in its own thread, so heartbeats continue while the program works.
+Use each consumer, producer or session from one thread only. The methods raise what the methods of
+the same name in `ringfaust.client` raise.
 """
 
 from __future__ import annotations
@@ -31,25 +32,31 @@ T = TypeVar("T")
 
 
 class _EventLoopThread:
-    """An event loop in a thread of its own, from `open` to `close`."""
+    """An event loop that runs in its own thread from `open` to `close`."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def is_open(self) -> bool:
+        """Whether the loop runs."""
         return self._loop is not None
 
     def open(self) -> None:
+        """Start the thread."""
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="ringfaust", daemon=True)
         self._thread.start()
 
     def run(self, task: Coroutine[Any, Any, T]) -> T:
-        """Its result, when it is done. Ctrl-C cancels it."""
+        """Run a coroutine and return its result. Ctrl-C cancels it.
+
+        Raises:
+            Closed: the loop does not run.
+        """
         if self._loop is None:
             task.close()
-            raise Closed("it is not started, or closed")
+            raise Closed("not started or already closed")
         future = asyncio.run_coroutine_threadsafe(task, self._loop)
         try:
             return future.result()
@@ -58,6 +65,7 @@ class _EventLoopThread:
             raise
 
     def close(self) -> None:
+        """Stop the loop and its thread."""
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.call_soon_threadsafe(loop.stop)
@@ -66,7 +74,7 @@ class _EventLoopThread:
 
 
 class _SyncResource:
-    """Starts and closes what it is the face of, in a thread of its own."""
+    """Wraps an asyncio client and runs it in a thread of its own."""
 
     _inner: AsyncConsumer | AsyncProducer | AsyncSession | AsyncTwoPhase
 
@@ -74,14 +82,15 @@ class _SyncResource:
         self._loop = _EventLoopThread()
 
     def start(self) -> None:
-        """See the one of asyncio."""
+        """Connect; see the asyncio client's `start`."""
         self._enter()
 
     def close(self) -> None:
-        """See the one of asyncio."""
+        """Disconnect; see the asyncio client's `close`."""
         self._exit(None, None, None)
 
     def __enter__(self) -> Self:
+        """Connect."""
         self._enter()
         return self
 
@@ -91,6 +100,7 @@ class _SyncResource:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Disconnect; an exception has the effect that it has in the asyncio client."""
         self._exit(kind, error, trace)
 
     def _enter(self) -> None:
@@ -117,21 +127,38 @@ class _SyncResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Message(Received):
-    """A message that was handed to a consumer; see `ringfaust.client.Message`."""
+    """A received message; see `ringfaust.client.Message`."""
 
     inner: AsyncMessage = field(compare=False)
+    """The asyncio client's message."""
     run: Callable[[Coroutine[Any, Any, None]], None] = field(compare=False)
+    """Runs a coroutine in the consumer's thread."""
 
     def ack(self, *, confirm: bool = False, xid: str = "") -> None:
-        """Done with it (R16)."""
+        """Ack the message (R16).
+
+        Args:
+            confirm: wait until a worker has executed it.
+            xid: the distributed transaction to which the ack belongs (R81).
+        """
         self.run(self.inner.ack(confirm=confirm, xid=xid))
 
     def release(self, *, delay_ms: int | None = None, confirm: bool = False) -> None:
-        """Give it back (R23), to be delivered again after the delay."""
+        """Return the message to its queue (R23).
+
+        Args:
+            delay_ms: time until it is delivered again; None for the queue's redelivery delay (R40).
+            confirm: wait until a worker has executed it.
+        """
         self.run(self.inner.release(delay_ms=delay_ms, confirm=confirm))
 
     def reject(self, text: str = "", *, confirm: bool = False) -> None:
-        """To the dead topic with it (R41)."""
+        """Move the message to the dead topic (R41).
+
+        Args:
+            text: the reason, of up to 2,000 characters.
+            confirm: wait until a worker has executed it.
+        """
         self.run(self.inner.reject(text, confirm=confirm))
 
 
@@ -152,16 +179,25 @@ class RingConsumer(_SyncResource):
 
     @property
     def name(self) -> str:
-        """Its own."""
+        """The consumer's name."""
         return self._inner.name
 
     @property
     def partition(self) -> int:
-        """Where the queue lives; -1 before the start."""
+        """The partition of the queue; -1 before `start`."""
         return self._inner.partition
 
     def receive(self, timeout_ms: int | None = None) -> Message | None:
-        """The next message, as soon as there is one; None if there is none in time."""
+        """Wait for the next message and return it.
+
+        In the modes `auto` and `dups_ok` this acks the previous message (R16).
+
+        Args:
+            timeout_ms: how long to wait, in milliseconds; None for no limit.
+
+        Returns:
+            The message; None if there was none in time.
+        """
 
         async def wait() -> AsyncMessage | None:
             try:
@@ -177,15 +213,16 @@ class RingConsumer(_SyncResource):
         return Message(**said, inner=found, run=self._loop.run)
 
     def __iter__(self) -> Iterator[Message]:
+        """Yield messages; waits for each without a limit."""
         while (message := self.receive()) is not None:
             yield message
 
     def add_credit(self, add: int) -> None:
-        """Take so many more unsettled messages from now on (R10)."""
+        """Grant more credit: `add` more unsettled messages may be held from now on (R10)."""
         self._loop.run(self._inner.add_credit(add))
 
     def recover(self) -> None:
-        """Give all back that it holds, and stay attached (R20)."""
+        """Return all unsettled deliveries and stay attached (R20)."""
         self._loop.run(self._inner.recover())
 
 
@@ -203,12 +240,12 @@ class RingProducer(_SyncResource):
         self._inner: AsyncProducer = AsyncProducer(**options)
 
     def send(self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]) -> str:
-        """Send a message; returns its id when the brokers have it."""
+        """Send a message. Returns its id when the brokers have stored it."""
         return self._loop.run(self._inner.send(topic, value, **options))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is sent in the block takes effect together, or none of it (R80)."""
+        """Make all sends of the block take effect together or not at all (R80)."""
         opened = self._inner.transaction()
         self._loop.run(opened.__aenter__())
         try:
@@ -220,7 +257,7 @@ class RingProducer(_SyncResource):
             self._loop.run(opened.__aexit__(None, None, None))
 
     def refusals(self) -> Iterator[Refused]:
-        """Messages of this producer that a queue refused, as it happens (R62)."""
+        """Yield the refusals of this producer's messages as they happen (R62)."""
         refusals = self._inner.refusals()
 
         async def step() -> Refused | None:
@@ -247,19 +284,26 @@ class Session(_SyncResource):
         self._inner: AsyncSession = AsyncSession(**options)
 
     def consumer(self, queue: str = "", **options: Unpack[AttachOptions]) -> RingConsumer:
-        """Attach a consumer; it is closed with the session."""
+        """Attach a consumer that belongs to the session and is closed with it."""
         return _SessionConsumer(self._loop.run(self._inner.consumer(queue, **options)), self._loop)
 
     def send(self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]) -> str:
-        """Send a message at the commit; its id."""
+        """Send a message at the commit, and return its id."""
         return self._loop.run(self._inner.send(topic, value, **options))
 
     def commit(self, *, confirm: bool = False) -> list[SettleRefused]:
-        """Have all that was sent and settled since the last decision take effect."""
+        """Make all sends and settles since the last commit or rollback take effect.
+
+        Args:
+            confirm: wait until the workers have executed the settles.
+
+        Returns:
+            With `confirm`, the settles that were refused because their delivery had ended.
+        """
         return self._loop.run(self._inner.commit(confirm=confirm))
 
     def rollback(self) -> None:
-        """Forget what was sent and settled, and give back all that the consumers hold."""
+        """Drop what was sent and settled, and return all deliveries of the session's consumers."""
         self._loop.run(self._inner.rollback())
 
 
@@ -272,24 +316,24 @@ class TwoPhase(_SyncResource):
         self.xid = xid
 
     def begin(self) -> None:
-        """Open it."""
+        """Open the transaction."""
         self._loop.run(self._inner.begin())
 
     def prepare(self) -> None:
-        """From here on it survives restarts, until it is decided."""
+        """Prepare the transaction: it now survives restarts until it is decided."""
         self._loop.run(self._inner.prepare())
 
     def commit(self) -> None:
-        """All that waits for it takes effect."""
+        """Commit: all its sends and acks take effect."""
         self._loop.run(self._inner.commit())
 
     def rollback(self) -> None:
-        """Nothing of it takes effect; what was acked in it comes back."""
+        """Roll back: drop its sends and return what was acked in it."""
         self._loop.run(self._inner.rollback())
 
 
 class _SessionConsumer(RingConsumer):
-    """Runs in its session's thread, and is closed with it."""
+    """A consumer that runs in its session's thread and is closed with it."""
 
     def __init__(self, inner: AsyncConsumer, loop: _EventLoopThread) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Local transactions (R80): records that take effect together or not at all."""
+"""Writes records in Kafka transactions, for local transactions (R80)."""
 
 from __future__ import annotations
 
@@ -17,23 +17,28 @@ from ringfaust.client.errors import OutcomeUnknown
 class TransactionalWriter:
     """Writes lists of records, each list in one Kafka transaction.
 
-    A list is written at its commit and not as it grows: a read_committed reader, and so the worker,
-    gets nothing that stands behind an open transaction.
+    A list is written only at its commit. A read_committed reader, and so the worker, gets nothing
+    that follows an open transaction, so a transaction must not stay open while its list grows.
     """
 
     def __init__(self, kafka: Mapping[str, Any], transactional_id: str) -> None:
-        """`kafka`: arguments for aiokafka. `transactional_id`: no other client has it."""
+        """Prepare a writer, which connects at the first write.
+
+        Args:
+            kafka: arguments for aiokafka's producer.
+            transactional_id: an id that no other client uses.
+        """
         self._kafka = kafka
         self._id = transactional_id
         self._producer: AIOKafkaProducer | None = None
         self._lock = asyncio.Lock()
 
     async def write(self, records: Sequence[OutgoingRecord]) -> list[RecordMetadata]:
-        """Write all of them, or none; where they are.
+        """Write all records or none, and return their positions.
 
         Raises:
             OutcomeUnknown: the brokers failed during the commit.
-            KafkaError: they failed before it; nothing takes effect.
+            KafkaError: the brokers failed before the commit; nothing takes effect.
         """
         async with self._lock:
             producer = await self._opened()
@@ -41,7 +46,7 @@ class TransactionalWriter:
                 await producer.begin_transaction()
                 stored = await _send(producer, records)
             except (AssertionError, IllegalOperation) as error:
-                # How aiokafka says that the transaction has failed between two calls.
+                # This is how aiokafka reports that a transaction failed between two calls.
                 await self._abort(producer)
                 raise IllegalStateError(f"the transaction has failed: {error}") from error
             except BaseException:
@@ -53,8 +58,8 @@ class TransactionalWriter:
                 await self._drop(producer)
                 if isinstance(error, KafkaError):
                     raise OutcomeUnknown(
-                        f"{len(records)} records in a transaction: the brokers failed while it was "
-                        f"committed ({error!r}); all of them took effect or none"
+                        f"the brokers failed while a transaction of {len(records)} records was "
+                        f"committed ({error!r}): either all of them took effect or none"
                     ) from error
                 raise
             return stored
@@ -65,7 +70,7 @@ class TransactionalWriter:
             await self._drop(self._producer)
 
     async def _opened(self) -> AIOKafkaProducer:
-        """The producer; a new one, where the last one failed, ends what that one left open."""
+        """Return the producer. One that replaces a failed producer aborts what that left open."""
         if self._producer is None:
             producer = AIOKafkaProducer(**self._kafka, transactional_id=self._id)
             try:
@@ -80,7 +85,7 @@ class TransactionalWriter:
         try:
             await producer.abort_transaction()
         except Exception:
-            await self._drop(producer)  # it cannot go on; the next one aborts for it
+            await self._drop(producer)  # the next producer aborts the transaction
 
     async def _drop(self, producer: AIOKafkaProducer) -> None:
         self._producer = None

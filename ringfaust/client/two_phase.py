@@ -1,4 +1,4 @@
-"""The two phases of a distributed transaction, as a coordinator tells them to the workers (R81)."""
+"""Two-phase commit of a distributed transaction, as its coordinator drives it (R81)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from ringfaust.client.resource import AsyncResource
 
 
 class TwoPhaseOptions(ConnectOptions, total=False):
-    """How a distributed transaction is set."""
+    """Options of a distributed transaction."""
 
     partitions: Collection[int]
-    """Those of the queues that take part; default: all. The same for all that is told of an xid."""
+    """The partitions of the queues that take part; default all. Use the same for every command of
+    an xid."""
 
 
 class TwoPhase(AsyncResource):
-    """A transaction that is decided outside, with other resources, and outlives client and worker.
+    """A transaction that an external coordinator decides and that outlives client and worker.
 
     ::
 
@@ -29,16 +30,21 @@ class TwoPhase(AsyncResource):
             await transaction.prepare()
             await transaction.commit()
 
-    What is acked, or sent, with its xid waits for the decision. Until it is prepared, a restart of
-    the worker rolls it back; from then on it waits for ever. The end of the block decides nothing.
+    Acks and sends with its xid wait for the decision. A restart of the worker rolls the transaction
+    back unless it is prepared; a prepared one waits until it is decided. Leaving the block decides
+    nothing.
 
-    A send takes the way of its topic, and may come after the prepare: then it is refused alone,
-    which a producer with `watch_refusals` is told. Where that matters, prepare when the event
-    `pending` has shown it.
+    A send travels through its own topic and may arrive after the prepare. It is then refused alone,
+    and a producer with `watch_refusals` is notified. To avoid this, prepare after the event
+    `pending` has reported the send.
 
     Args:
-        xid: its name, of up to 249 characters.
-        options: see `TwoPhaseOptions` and `ConnectOptions`; all have a default.
+        xid: the transaction's name, of up to 249 characters.
+        options: see `TwoPhaseOptions` and `ConnectOptions`; all have defaults.
+
+    Raises:
+        BadArgument: an option is not valid.
+        TypeError: there is no such option.
     """
 
     def __init__(self, xid: str, **options: Unpack[TwoPhaseOptions]) -> None:
@@ -51,8 +57,8 @@ class TwoPhase(AsyncResource):
         """Connect.
 
         Raises:
-            ClientError: there is no such application.
-            KafkaError: the brokers cannot be reached, or refuse us.
+            ClientError: the application has no topics.
+            KafkaError: the brokers cannot be reached or refuse the client.
         """
         await self._connection.open()
 
@@ -61,56 +67,56 @@ class TwoPhase(AsyncResource):
         await self._connection.close()
 
     async def begin(self) -> None:
-        """Open it.
+        """Open the transaction.
 
         Raises:
-            Refused: one of that xid is open. Roll back.
+            Refused: a transaction of that xid is open. Roll back.
             NoAnswer: a partition has no worker. Roll back.
         """
         if refused := await self._request_all("begin"):
             raise refused[0]
 
     async def prepare(self) -> None:
-        """From here on it survives restarts, until it is decided.
+        """Prepare the transaction: it now survives restarts until it is decided.
 
         Raises:
-            Refused: it is not open in one of the partitions, for a restart of its worker say; what
-                was done in it there has come back. Roll back.
-            NoAnswer: a partition has no worker. Ask again, or roll back.
+            Refused: it is not open in one of the partitions, for example because the worker
+                restarted and rolled it back there. Roll back.
+            NoAnswer: a partition has no worker. Prepare again, or roll back.
         """
         if refused := await self._request_all("prepare"):
             raise refused[0]
 
     async def commit(self) -> None:
-        """All that waits for it takes effect. Once more does no harm where the first was cut short.
+        """Commit: all its sends and acks take effect. It is safe to repeat.
 
         Raises:
-            Refused: it is prepared in none of the partitions.
+            Refused: no partition has it prepared.
             NoAnswer: a partition has no worker. Commit again.
         """
         await self._decide("commit")
 
     async def rollback(self) -> None:
-        """Nothing of it takes effect; what was acked in it comes back.
+        """Roll back: drop its sends and return what was acked in it.
 
         Raises:
-            Refused: it is open in none of the partitions.
+            Refused: no partition has it open.
             NoAnswer: a partition has no worker. Roll back again.
         """
         await self._decide("rollback_xid")
 
     async def _decide(self, kind: str) -> None:
-        """Where it is refused it was decided before; if it is everywhere, something is wrong."""
+        """Decide in each partition. One that refuses was decided before, but not all may refuse."""
         refused = await self._request_all(kind)
         if len(refused) == len(self._chosen()):
             raise refused[0]
 
     async def _request_all(self, kind: str) -> list[Refused]:
-        asked = [
+        requests = [
             self._connection.request(partition, {"type": kind, "xid": self.xid})
             for partition in self._chosen()
         ]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        answers = await asyncio.gather(*requests, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, Refused):
                 raise answer

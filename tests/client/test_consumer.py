@@ -58,7 +58,7 @@ async def test_the_loop_ends_when_the_consumer_is_closed(harness: ClientHarness)
     assert seen == ["a", "b", "c"]
     with pytest.raises(Closed):
         await consumer.receive()
-    with pytest.raises(ClientError, match="was started already"):
+    with pytest.raises(ClientError, match="was started before"):
         await consumer.start()
 
 
@@ -263,7 +263,7 @@ async def test_a_name_is_taken_once(harness: ClientHarness) -> None:
 async def test_no_worker_no_answer(harness: ClientHarness) -> None:
     async with harness.consumer(timeout_ms=DEADLINE_S * 1000) as consumer:
         consumer._connection.timeout_ms = 1
-        with pytest.raises(NoAnswer, match="see that one runs"):
+        with pytest.raises(NoAnswer, match="check that one runs"):
             await consumer.recover()
 
 

@@ -118,7 +118,7 @@ def test_relative_times_count_from_the_send() -> None:
     for passed_ms, delay, ttl in ((0, b"5000", b"60000"), (4_000, b"1000", b"56000")):
         headers = dict(sent.after(passed_ms).headers)
         assert (headers[h.DELAY_MS], headers[h.TTL_MS]) == (delay, ttl)
-    headers = dict(replace(sent, made_s=sent.made_s - 90).now().headers)
+    headers = dict(replace(sent, created_s=sent.created_s - 90).now().headers)
     assert (headers[h.DELAY_MS], headers[h.TTL_MS]) == (b"0", b"1")
 
 
@@ -140,7 +140,7 @@ def test_no_ttl_is_no_ttl() -> None:
         ({"properties": {"size": [1]}}, "properties"),
         ({"properties": {"size": float("nan")}}, "properties"),
         ({"properties": {"size": object()}}, "properties"),
-        ({"headers": {"ringfaust-id": "x"}}, "ringfaust-id is one of ours"),
+        ({"headers": {"ringfaust-id": "x"}}, "ringfaust-id is reserved"),
     ],
 )
 def test_nonsense_is_refused_before_it_is_sent(options: Any, told: str) -> None:
