@@ -127,7 +127,7 @@ class FlightsRun:
         await self._replay(producer, [*extras, *flights], gates)
         held = await self._rest(control, gates, queues)
         proof = await self._prove(held)
-        evicted = sum(row.evicted for row in proof.rows.values())
+        evicted = sum(row.evicted for row in proof.accounts.values())
 
         async def all_read() -> bool:
             return reader.by_queue.total() >= evicted

@@ -34,12 +34,12 @@ class DemoResult(NamedTuple):
 def faults(outcome: DemoResult) -> list[str]:
     """What does not balance, in words; empty: all does."""
     proof = outcome.proof
-    found = proof.words()
+    found = proof.problems()
     expected = outcome.flights + outcome.extras
     if proof.inputs != expected:
         found.append(f"{expected:,} records were sent, {proof.inputs:,} are in the input topic")
     found += counter_differences(proof, outcome.held)
-    for queue, row in proof.rows.items():
+    for queue, row in proof.accounts.items():
         if outcome.evicted[queue] != row.evicted:
             found.append(
                 f"queue {queue}: the independent consumer read {outcome.evicted[queue]:,} "
@@ -65,7 +65,7 @@ def print_report(console: Console, outcome: DemoResult, seconds: float) -> bool:
 def _print_table(console: Console, proof: Proof) -> None:
     title = "what became of each record, read back from the topics offset by offset"
     table = count_table(console, title, "balanced")
-    rows = sorted(proof.rows.values(), key=lambda row: -row.added)
+    rows = sorted(proof.accounts.values(), key=lambda row: -row.added)
     for row in rows:
         verdict = "[green]yes[/]" if row.balanced else "[bold red]NO[/]"
         add_counts(console, table, row.queue, asdict(row), verdict)
@@ -77,7 +77,7 @@ def _print_table(console: Console, proof: Proof) -> None:
 
 
 def _print_words(console: Console, outcome: DemoResult, seconds: float) -> None:
-    rows = list(outcome.proof.rows.values())
+    rows = list(outcome.proof.accounts.values())
     evicted, acked, dead, expired = (
         sum(getattr(row, name) for row in rows) for name in ("evicted", "acked", "dead", "expired")
     )
@@ -88,7 +88,7 @@ def _print_words(console: Console, outcome: DemoResult, seconds: float) -> None:
         f"[bold green]{outcome.flights:,} flights accounted for[/], and {outcome.extras} "
         f"announcements that the demo added, in {seconds:.0f} s.\n"
         f"{evicted:,} were overwritten by newer ones; each has a record on {topic}, whole and in "
-        "order: 0 lost, 0 doubled, 0 altered.\n"
+        "order: 0 lost, 0 duplicated, 0 altered.\n"
         f"{acked:,} were acknowledged by the gates, {dead:,} rejected and {expired:,} expired "
         f"(see {dead_topic}). {held:,} are held: the last {RING_SIZE} departures of "
         "each carrier, and what the gates had in hand.\n"

@@ -1,1 +1,1 @@
-"""An embedded broker, the scenario runner and the account reconciliation, for tests and demos."""
+"""Help for tests and demos: an embedded broker, the scenario runner, account reconciliation."""

@@ -1,7 +1,7 @@
-"""The embedded broker: a real Apache Kafka, one node, for the demo, tests and first steps.
+"""The embedded broker: a real single-node Apache Kafka for the demo, tests and first steps.
 
-It listens on loopback only, needs no root, and ends with the process that started it, even when
-that process is killed.
+It listens on loopback only, needs no root, and ends with the process that started it, even if that
+process is killed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = ["BrokerFailed", "EmbeddedBroker", "fetch"]
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 _LOG_LINES = 15
-_ENDED_BY_SIGTERM = 128 + signal.SIGTERM  # Java's own code after an orderly end
+_ENDED_BY_SIGTERM = 128 + signal.SIGTERM  # Java's exit code after an orderly shutdown
 
-# Serial collector: small, and quick to start. The log writes warnings and errors only.
+# The serial collector is small and starts quickly. Only warnings and errors are logged.
 _JVM = (
     "-Xmx640m",
     "-XX:+UseSerialGC",
@@ -73,15 +73,15 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
 
-# The guard learns the broker's pid as the first line of its input. A second line is the goodbye of
-# a proper stop. The end of the input without it means that our process is gone, and then so is the
-# broker, with its data if that was temporary. (PR_SET_PDEATHSIG would be bound to the thread that
-# started the broker, not to the process.)
+# The guard reads the broker's pid as the first line of its input. A second line announces a proper
+# stop. If the input ends without it, our process has died: the guard kills the broker and removes
+# its data if they are temporary. (PR_SET_PDEATHSIG would be bound to the thread that started the
+# broker, not to the process.)
 _GUARD = """\
 read -r broker || exit
 read -r goodbye || { kill -KILL "$broker"; [ -z "$1" ] || { sleep 0.2; rm -rf -- "$1"; }; }
 """
-# The broker tells the guard its own pid and then becomes Java, so that no moment is unguarded.
+# The shell writes its own pid to the guard and then becomes Java, so the broker is always guarded.
 _LAUNCH = 'echo $$; exec >>"$0" 2>&1; exec "$@"'
 
 _API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
@@ -91,22 +91,23 @@ class BrokerFailed(RingfaustError):
     """The embedded broker did not start.
 
     Attributes:
-        log_tail: the last lines of the broker's own log.
+        log_tail: the last lines of the broker's log.
     """
 
     def __init__(self, what: str, log_path: Path) -> None:
         self.log_tail = _tail(log_path)
-        super().__init__(f"The embedded broker {what}. The end of {log_path}:\n{self.log_tail}")
+        text = f"The embedded broker {what}. The last lines of {log_path}:\n{self.log_tail}"
+        super().__init__(text)
 
 
 class EmbeddedBroker:
-    """A Kafka broker (KRaft, one node) on loopback, as a context manager or by start and stop.
+    """A single-node Kafka broker (KRaft) on loopback. Use it in a `with` block, or start and stop.
 
     Args:
-        data_dir: where topics are kept; without it a temporary folder that `stop` removes.
-        port: the client port; a free one if not given. It stays the same over restarts.
-        partitions_default: partitions of a topic whose creator does not say how many.
-        log_path: the broker's log; `broker.log` in the data folder if not given.
+        data_dir: folder for the topics; None for a temporary folder that `stop` removes.
+        port: the client port, which restarts keep; None for a free one.
+        partitions_default: number of partitions of a topic that is created without a number.
+        log_path: the broker's log file; None for `broker.log` in the data folder.
     """
 
     def __init__(
@@ -129,12 +130,12 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address clients need, `host:port`."""
+        """The address for clients, as `host:port`."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def pid(self) -> int | None:
-        """The broker's process id, None while it is not started."""
+        """The broker's process id; None unless it is started."""
         return self._broker.pid if self._broker else None
 
     def __enter__(self) -> Self:
@@ -152,16 +153,16 @@ class EmbeddedBroker:
         self.stop()
 
     def start(self) -> None:
-        """Start the broker and return when it answers; fetch Kafka first where it is missing.
+        """Start the broker, and return when it answers requests. Downloads Kafka if necessary.
 
         Raises:
             NoJava: there is no Java that is new enough.
-            FetchFailed: Kafka is not in the cache and could not be fetched.
+            FetchFailed: Kafka is not in the cache and could not be downloaded.
             BrokerFailed: the broker ended, or did not answer within `START_SECONDS`.
-            RuntimeError: it is started already.
+            RuntimeError: the broker is already started.
         """
         if self._broker:
-            raise RuntimeError(f"the embedded broker runs already, as process {self.pid}")
+            raise RuntimeError(f"the embedded broker is already running, as process {self.pid}")
         java = find_java()
         jars = fetch(KAFKA)
         if self._given_dir is None and self._temporary is None:
@@ -182,21 +183,25 @@ class EmbeddedBroker:
             raise
 
     def stop(self) -> None:
-        """Stop the broker, gracefully if it can be, and remove its data if they are temporary."""
+        """Stop the broker, if possible in order, and remove its data if they are temporary."""
         self._end_processes()
         if self._temporary:
             self._temporary.cleanup()
             self._temporary = None
 
     def restart(self) -> None:
-        """Stop the broker and start it on the same port with the same data. Raises like start."""
+        """Stop the broker and start it on the same port with the same data.
+
+        Raises:
+            BrokerFailed: see `start`, whose other errors are also possible.
+        """
         self._end_processes()
         self.start()
 
     def _data_dir(self) -> Path:
         folder = self._temporary.name if self._temporary else self._given_dir
         if folder is None:
-            raise RuntimeError("the embedded broker has no data folder before it is started")
+            raise RuntimeError("the embedded broker has no data folder until it is started")
         return Path(folder).absolute()
 
     def _log_path(self) -> Path:
@@ -214,10 +219,10 @@ class EmbeddedBroker:
         return path
 
     def _format(self, command: list[str], properties: Path) -> None:
-        """Prepare a new data folder, as Kafka wants; leave one that has data as it is."""
+        """Format a new data folder, which Kafka requires; leave one that has data as it is."""
         if (self._data_dir() / "logs" / "meta.properties").exists():
             return
-        # 16 random bytes, as Kafka wants; a dash in front its tool would take for an option.
+        # Kafka expects 16 random bytes; its tool would take a leading dash for an option.
         cluster = "R" + secrets.token_urlsafe(16)[1:]
         arguments = ["format", "--cluster-id", cluster, "--config", str(properties)]
         with self._log_path().open("ab") as log:
@@ -232,10 +237,10 @@ class EmbeddedBroker:
                     timeout=START_SECONDS,
                 )
             except subprocess.SubprocessError:
-                raise BrokerFailed("could not prepare its data folder", self._log_path()) from None
+                raise BrokerFailed("could not format its data folder", self._log_path()) from None
 
     def _launch(self, command: list[str]) -> None:
-        # Sessions of their own: Ctrl-C is for us, and we decide when the broker has to go.
+        # Both run in sessions of their own: Ctrl-C reaches only us, and we stop the broker.
         temporary = self._temporary.name if self._temporary else ""
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "ringfaust-guard", temporary],
@@ -253,7 +258,7 @@ class EmbeddedBroker:
         )
 
     def _await_answer(self) -> None:
-        """Return when the broker answers a request of the Kafka protocol."""
+        """Return when the broker answers a request."""
         deadline = time.monotonic() + START_SECONDS
         while not _answers(self._port):
             code = self._broker.poll() if self._broker else None
@@ -280,25 +285,27 @@ class EmbeddedBroker:
 
 
 class _ClassArchive:
-    """The broker's classes as Java has parsed them, kept beside the jars: halves the start time.
+    """Java's class data archive for the broker, kept beside the jars: it halves the start time.
 
-    The first broker that stops in order writes it (which takes it two seconds more), later ones
-    read it. Each Java has its own; a Java that cannot use it starts without.
+    The first broker that stops in order writes it, which takes two seconds; later ones read it.
+    Each version of Java has its own archive. A Java that cannot use it starts without.
     """
 
     def __init__(self, jars: Path, java: Java) -> None:
         self._path = jars / f"classes-{java.version}.jsa"
-        # Written under a name of its own, so that nobody reads it half written.
+        # Written under a unique name first, so that no other broker reads an incomplete archive.
         self._draft = jars / f"classes-{java.version}.{uuid.uuid4().hex}.draft"
 
     def use(self) -> list[str]:
+        """Return the Java options that read the archive, if it exists."""
         return [f"-XX:SharedArchiveFile={self._path}"] if self._path.exists() else []
 
     def use_or_make(self) -> list[str]:
+        """Return the Java options that read the archive, or else write it."""
         return self.use() or [f"-XX:ArchiveClassesAtExit={self._draft}"]
 
     def settle(self, *, whole: bool) -> None:
-        """Keep what was written, or throw it away if the broker may not have come to its end."""
+        """Keep what the broker wrote, or discard it if `whole` is false: it may be incomplete."""
         if not whole:
             self._draft.unlink(missing_ok=True)
         elif self._draft.exists():
@@ -306,10 +313,10 @@ class _ClassArchive:
 
 
 def _free_port() -> int:
-    """Return a port that is free now, below those the system gives to outgoing connections.
+    """Return a port that is free now and below the range for outgoing connections.
 
-    From that range a client that keeps trying to reconnect while the broker restarts could be
-    given the broker's own port, and would then talk to itself.
+    From that range, a client that tries to reconnect while the broker restarts could be given the
+    broker's own port, and would then be connected to itself.
     """
     while True:
         port = random.randint(20_000, 32_000)
@@ -322,7 +329,7 @@ def _free_port() -> int:
 
 
 def _answers(port: int) -> bool:
-    """Whether a Kafka broker on this port answers an ApiVersions request without error."""
+    """Return whether a Kafka broker on this port answers an ApiVersions request without error."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as link:
             link.sendall(_API_VERSIONS_REQUEST)
@@ -334,6 +341,6 @@ def _answers(port: int) -> bool:
 
 def _tail(path: Path) -> str:
     if not path.exists():
-        return "(there is none)"
+        return "(there is no log)"
     with path.open(encoding="utf-8", errors="replace") as lines:
-        return "".join(deque(lines, _LOG_LINES)).rstrip() or "(it is empty)"
+        return "".join(deque(lines, _LOG_LINES)).rstrip() or "(the log is empty)"

@@ -1,4 +1,4 @@
-"""A worker or a job as a process of its own, started, killed and stopped by its process id."""
+"""Runs a worker or a job as a separate process, and stops or kills it by its process id."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ from ringfaust.errors import RingfaustError
 _STOP_SECONDS = 20.0
 _LOG_LINES = 30
 
-# Ends the worker when we are gone without having said goodbye, killed say.
+# Kills the process if ours ends without a goodbye, for example because it is killed.
 _GUARD = 'read -r goodbye || kill -s KILL -- "-$1"'
 
 
 class WorkerFailed(RingfaustError):
-    """A worker ended by itself or does not answer. What to do: read the end of its log, below."""
+    """A worker or job ended unexpectedly or does not answer. What to do: read its log, below."""
 
     def __init__(self, what: str, log_path: Path) -> None:
         with log_path.open(encoding="utf-8", errors="replace") as lines:
-            tail = "".join(deque(lines, _LOG_LINES)).rstrip() or "(it is empty)"
-        super().__init__(f"The worker {what}. The end of its log:\n{tail}")
+            tail = "".join(deque(lines, _LOG_LINES)).rstrip() or "(the log is empty)"
+        super().__init__(f"The worker {what}. The last lines of its log:\n{tail}")
 
 
 class Process:
-    """A `ringfaust` command that runs beside us; its output goes to a log file."""
+    """A `ringfaust` command that runs in the background.
+
+    Args:
+        arguments: the command without the leading `ringfaust`.
+        log_path: file to which its output is appended.
+    """
 
     def __init__(self, arguments: Sequence[str], log_path: Path) -> None:
         self._arguments = arguments
@@ -38,10 +43,10 @@ class Process:
         self._guard: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it. Whether it works is for the protocol to tell."""
+        """Start the process. Returns at once; ask the worker over its protocol whether it is up."""
         command = [sys.executable, "-m", "ringfaust", *self._arguments]
         with self._log_path.open("ab") as log:
-            # A session of its own: Ctrl-C is for us, and we decide when the worker ends.
+            # It runs in a session of its own: Ctrl-C reaches only us, and we stop the process.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -57,34 +62,34 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id, and that of its session."""
+        """The process id, which is also the id of its session."""
         assert self._process is not None, "it is not started"
         return self._process.pid
 
     def check(self) -> None:
-        """See that it runs.
+        """Check that the process runs.
 
         Raises:
-            WorkerFailed: it does not.
+            WorkerFailed: it was not started or has ended.
         """
         if self._process is None:
             raise self.failed("is not started")
         if (code := self._process.poll()) is not None:
-            raise self.failed(f"ended by itself with code {code}")
+            raise self.failed(f"ended unexpectedly with exit code {code}")
 
     def failed(self, what: str) -> WorkerFailed:
-        """An error about this worker, with the end of its log."""
+        """Return an error about this process, with the last lines of its log."""
         return WorkerFailed(what, self._log_path)
 
     def kill(self) -> None:
-        """End it at once, as a power cut would, and with it what it started in its session."""
+        """Kill the process and everything it started in its session, as a power cut would."""
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._dismiss_guard()
 
     def stop(self) -> None:
-        """End it in order; one that will not is killed."""
+        """Stop the process in order; kill it if it does not end within 20 seconds."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -101,7 +106,7 @@ class Process:
 
 
 class WorkerProcess(Process):
-    """`ringfaust worker` with a config folder."""
+    """`ringfaust worker` with a configuration folder."""
 
     def __init__(self, config_folder: Path, log_path: Path) -> None:
         super().__init__(["worker", "--config", str(config_folder)], log_path)

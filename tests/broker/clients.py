@@ -93,7 +93,7 @@ async def balanced(app: Application, client: Client, *queues: str) -> None:
     """Check that the accounts balance for what has been read."""
     held = {queue: (await client.say("list", queue, limit=10_000))["answer"] for queue in queues}
     proof = await prove(app.worker_config, app.inputs, held)
-    assert proof.balanced, proof.words()
+    assert proof.balanced, proof.problems()
 
 
 @contextmanager

@@ -139,7 +139,7 @@ def test_taken_port_is_told_with_the_brokers_own_words() -> None:
 
 
 def test_second_start_is_refused(broker: EmbeddedBroker) -> None:
-    with pytest.raises(RuntimeError, match="runs already"):
+    with pytest.raises(RuntimeError, match="already running"):
         broker.start()
     assert broker.pid is not None
     assert alive(broker.pid)

@@ -24,7 +24,7 @@ from ringfaust.testing.broker import EmbeddedBroker
 FLIGHTS = 3_000
 DONE_SECONDS = 120
 
-# As the command line does it, but for the number of flights.
+# As the command line does, but with fewer flights.
 _SCRIPT = """
 import logging, sys
 from ringfaust.demo import run
@@ -34,7 +34,7 @@ sys.exit(run({servers!r}, limit={limit}))
 
 
 class Run:
-    """A demo as a process; all that it starts carries a mark of its own in its environment."""
+    """A demo as a process; everything it starts inherits a mark in the environment."""
 
     def __init__(self, temp: Path, servers: str | None = None, limit: int = FLIGHTS) -> None:
         self.temp = temp
@@ -56,11 +56,11 @@ class Run:
         raise AssertionError(f"the demo ended before it said {text!r}")
 
     def end(self) -> str:
-        """Wait for its end; what it printed since the last read."""
+        """Wait for the end, and return what was printed since the last read."""
         return self.process.communicate(timeout=DONE_SECONDS)[0]
 
     def processes_left(self) -> list[str]:
-        """Those that carry the mark, once those that are told to end have had time to."""
+        """Return the processes with the mark that remain after five seconds."""
         deadline = time.monotonic() + 5
         while (left := self._marked()) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -73,61 +73,61 @@ class Run:
                 if self.mark.encode() in (folder / "environ").read_bytes():
                     found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
             except OSError:
-                continue  # it has just ended, or is not ours to look into
+                continue  # the process has just ended or belongs to another user
         return found
 
 
 @pytest.mark.kafka
-def test_it_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
+def test_the_demo_balances_and_leaves_nothing_behind(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    told = run.end()
-    assert run.process.returncode == 0, told
-    rows = [line.split() for line in told.splitlines() if line.startswith(" departures.")]
+    printed = run.end()
+    assert run.process.returncode == 0, printed
+    rows = [line.split() for line in printed.splitlines() if line.startswith(" departures.")]
     assert {row[0] for row in rows} >= {"departures.UA", "departures.B6", "departures.OO"}
     assert {row[-1] for row in rows} == {"yes"}
     carriers = Counter(record.key.decode() for record in read_flights(FLIGHTS))
     ua = next(row for row in rows if row[0] == "departures.UA")
     assert ua[1] == f"{carriers['UA']:,}"
-    assert "3,000 flights accounted for, and 7 announcements" in told
-    assert "0 lost, 0 doubled, 0 altered" in told
-    assert "gate-DL closed with 20 unacknowledged" in told
-    assert "Traceback" not in told
+    assert "3,000 flights accounted for, and 7 announcements" in printed
+    assert "0 lost, 0 duplicated, 0 altered" in printed
+    assert "gate-DL closed with 20 unacknowledged" in printed
+    assert "Traceback" not in printed
     assert run.processes_left() == []
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.kafka
-def test_on_brokers_of_ones_own_topics_stay_and_are_named(
+def test_on_given_brokers_the_topics_stay_and_are_named(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     run = Run(tmp_path, broker.bootstrap_servers)
-    told = run.end()
-    assert run.process.returncode == 0, told
-    assert f"kafka-topics.sh --bootstrap-server {broker.bootstrap_servers} --delete" in told
+    printed = run.end()
+    assert run.process.returncode == 0, printed
+    assert f"kafka-topics.sh --bootstrap-server {broker.bootstrap_servers} --delete" in printed
     assert run.processes_left() == []
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_it_can_be_stopped_at_any_time(
+def test_the_demo_can_be_stopped_at_any_time(
     broker: EmbeddedBroker, tmp_path: Path, how: signal.Signals
 ) -> None:
     run = Run(tmp_path, broker.bootstrap_servers, limit=100_000)
     run.read_until("replaying")
     run.process.send_signal(how)
-    told = run.end()
-    assert run.process.returncode == 130, told
-    assert told.endswith("stopped; worker and temporary data are gone\n")
-    assert "Traceback" not in told
+    printed = run.end()
+    assert run.process.returncode == 130, printed
+    assert printed.endswith("stopped; worker and temporary data are gone\n")
+    assert "Traceback" not in printed
     assert run.processes_left() == []
     assert list(tmp_path.iterdir()) == []
 
 
-# --- what is no I/O -----------------------------------------------------------------------------
+# --- without I/O --------------------------------------------------------------------------------
 
 
-def outcome(proof: Proof) -> DemoResult:
+def result(proof: Proof) -> DemoResult:
     counts = {"added": 3, "evicted": 1, "ready": 2}
     return DemoResult(
         proof=proof,
@@ -141,37 +141,37 @@ def outcome(proof: Proof) -> DemoResult:
     )
 
 
-def right_proof() -> Proof:
+def balanced_proof() -> Proof:
     row = QueueAccount("departures.UA", added=3, evicted=1, ready=2)
-    return Proof(rows={row.queue: row}, inputs=3)
+    return Proof(accounts={row.queue: row}, inputs=3)
 
 
-def test_a_right_proof_is_reported_as_such(capsys: pytest.CaptureFixture[str]) -> None:
-    assert print_report(Console(width=100), outcome(right_proof()), 1.0)
-    told = capsys.readouterr().out
-    assert "2 flights accounted for" in told
-    assert "NO" not in told.split()
+def test_a_balanced_proof_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    assert print_report(Console(width=100), result(balanced_proof()), 1.0)
+    printed = capsys.readouterr().out
+    assert "2 flights accounted for" in printed
+    assert "NO" not in printed.split()
 
 
 def test_a_tampered_proof_makes_the_exit_status_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    proof = right_proof()
-    proof.doubled.append("flights/0/7")
-    monkeypatch.setattr(demo, "_play", lambda *_: outcome(proof))
+    proof = balanced_proof()
+    proof.duplicated.append("flights/0/7")
+    monkeypatch.setattr(demo, "_play", lambda *_: result(proof))
     before = signal.getsignal(signal.SIGTERM)
     try:
         assert demo.run(None, limit=1) == 1
     finally:
         signal.signal(signal.SIGTERM, before)
-    told = capsys.readouterr().out
-    assert "The accounts do not balance" in told
-    assert "1 record with more than one fate: flights/0/7" in told
-    assert "accounted for," not in told
+    printed = capsys.readouterr().out
+    assert "The accounts do not balance" in printed
+    assert "1 record with more than one outcome: flights/0/7" in printed
+    assert "accounted for," not in printed
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reason"),
     [
         ({"flights": 3}, "4 records were sent, 3 are in the input topic"),
         ({"evicted": Counter()}, "the independent consumer read 0 evicted records, the proof 1"),
@@ -181,9 +181,9 @@ def test_a_tampered_proof_makes_the_exit_status_1(
         ),
     ],
 )
-def test_whoever_disagrees_is_named(change: dict[str, object], said: str) -> None:
-    (text,) = faults(outcome(right_proof())._replace(**change))  # type: ignore[arg-type]
-    assert said in text
+def test_a_disagreement_is_named(change: dict[str, object], reason: str) -> None:
+    (text,) = faults(result(balanced_proof())._replace(**change))  # type: ignore[arg-type]
+    assert reason in text
 
 
 def test_flights_are_keyed_by_carrier() -> None:
@@ -192,7 +192,7 @@ def test_flights_are_keyed_by_carrier() -> None:
     assert first.value.startswith(b'{"year":2013,"month":1,"day":1,"dep_time":517,')
 
 
-def test_all_flights_are_json_and_what_the_table_lacks_is_null() -> None:
+def test_all_flights_are_json_and_missing_fields_are_null() -> None:
     flights = [json.loads(record.value) for record in read_flights(1_000)]
     cancelled = [flight for flight in flights if flight["dep_time"] is None]
     assert cancelled

@@ -199,8 +199,8 @@ async def test_undecodable_and_oversized_records_stop_nothing(app: Application) 
         assert (refusal["ok"], refusal["reason"]) == (False, "unknown_queue")
     assert worker.alive
     proof = await prove(app.worker_config, app.inputs)
-    assert proof.balanced, proof.words()
-    assert (proof.inputs, proof.unreadable) == (9 + len(good), 9)
+    assert proof.balanced, proof.problems()
+    assert (proof.inputs, proof.undecodable) == (9 + len(good), 9)
     assert worker.stop() == 0
     assert "Traceback" not in worker.said()
 
@@ -237,7 +237,7 @@ async def test_a_worker_survives_10_s_without_a_broker(tmp_path: Path) -> None:
             assert len(said) < 40, "\n".join(said)
             assert not any("Traceback" in line for line in said)
             proof = await prove(app.worker_config, app.inputs)
-            assert proof.balanced, proof.words()
+            assert proof.balanced, proof.problems()
             assert await asyncio.to_thread(worker.stop) == 0
         finally:
             app.end()
@@ -323,4 +323,4 @@ async def test_lost_group_offsets_change_nothing(app: Application) -> None:
     assert len(listed["ready"]) == 4
     assert listed["ready"][-1] == source
     proof = await prove(app.worker_config, app.inputs)
-    assert proof.balanced, proof.words()
+    assert proof.balanced, proof.problems()

@@ -192,8 +192,8 @@ async def test_each_record_arrives_once_although_a_worker_is_killed(app: Applica
         (dead,) = await dead_headers(app)
         assert (dead[h.REASON], dead[h.SOURCE]) == (b"undecodable", nonsense.encode())
         proof = await prove(app.worker_config, app.inputs)
-        assert proof.balanced, proof.words()
-        assert proof.unreadable == 1
+        assert proof.balanced, proof.problems()
+        assert proof.undecodable == 1
     assert other.stop() == 0
 
 
@@ -211,5 +211,5 @@ async def test_a_fenced_worker_continues_after_what_is_committed(app: Applicatio
         await events.read_until(lambda: len(events.added) >= len(producer.sources))
         assert sorted(events.added) == sorted(producer.sources)
         proof = await prove(app.worker_config, app.inputs)
-        assert proof.balanced, proof.words()
+        assert proof.balanced, proof.problems()
     assert worker.stop() == 0

@@ -66,8 +66,8 @@ async def test_every_flight_has_one_fate(broker: EmbeddedBroker, tmp_path: Path)
     proof = await prove(config, [topic])
     assert proof.faults == []
     assert proof.balanced
-    assert sum(row.added for row in proof.rows.values()) == len(flights)
-    assert sum(row.ready for row in proof.rows.values()) <= 50 * len(rings)
+    assert sum(row.added for row in proof.accounts.values()) == len(flights)
+    assert sum(row.ready for row in proof.accounts.values()) <= 50 * len(rings)
 
 
 async def _read_by_the_worker(config: WorkerConfig, topic: str) -> int:

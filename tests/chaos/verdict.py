@@ -88,7 +88,7 @@ async def judge_topics(app: Application) -> list[str]:
     """What is wrong by the topics, in words. The application is at rest."""
     held = await ask_lists(app)
     proof = await prove(app.worker_config, app.inputs, held)
-    faults = [*proof.words(), *counter_differences(proof, held)]
+    faults = [*proof.problems(), *counter_differences(proof, held)]
     if not proof.balanced and not faults:
         faults.append("the proof does not balance")
     return faults + await _judge_events(app)

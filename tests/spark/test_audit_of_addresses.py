@@ -42,7 +42,7 @@ def test_copies_and_transactions_balance(spark: SparkSession) -> None:
     assert named(verdict) == set()
     assert verdict.balanced
     proof = history.proof()
-    assert proof.words() == []
+    assert proof.problems() == []
     rows = [line for line in json_report(verdict) if line["type"] == "queue"]
     assert {row["queue"] for row in rows} == {
         "q.a",
@@ -52,7 +52,7 @@ def test_copies_and_transactions_balance(spark: SparkSession) -> None:
         "q.all::late",
     }
     for row in rows:
-        found = proof.rows[row["queue"]]
+        found = proof.accounts[row["queue"]]
         assert (row["added"], row["dead"], row["ready"]) == (found.added, found.dead, found.ready)
 
 

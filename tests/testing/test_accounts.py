@@ -1,4 +1,4 @@
-"""The proof of the accounts: a right history balances, and each wrong one is named exactly."""
+"""The proof of the accounts: a correct history balances, and each wrong one is named exactly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUEUES = Catalog({"q.*": {"ring_size": 2, "max_attempts": 2}}, {})
 
 
 class Record(NamedTuple):
-    """What aiokafka's ConsumerRecord has, as far as it is read."""
+    """The fields of aiokafka's ConsumerRecord that are read."""
 
     topic: str
     partition: int
@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 
 class History:
-    """Topics as a worker would have written them, made by the road itself."""
+    """Topics as a worker writes them, written by the real processor."""
 
     def __init__(self, catalog: Catalog = QUEUES) -> None:
         self.topics: dict[str, list[Record]] = {}
@@ -48,7 +48,7 @@ class History:
             max_record_bytes=1_000,
             log_is_clock=False,
         )
-        self._road = Processor(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
+        self._processor = Processor(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
         self.now_ms = SECOND
 
     def put(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Record:
@@ -72,16 +72,16 @@ class History:
         return json.loads(self.topics[Role.REPLIES][-1].value or b"")  # type: ignore[no-any-return]
 
     def _do(self, record: Record) -> None:
-        self._road.take([record], self.now_ms)
+        self._processor.take([record], self.now_ms)
         self._write()
 
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
-        self._road.tick(self.now_ms)
+        self._processor.tick(self.now_ms)
         self._write()
 
     def _write(self) -> None:
-        for (role, _), records in self._road.outputs().items():
+        for (role, _), records in self._processor.outputs().items():
             for key, value, headers in records:
                 self.put(role, key, value, tuple(headers))
 
@@ -92,16 +92,16 @@ class History:
         return found
 
     def proof(self, held: dict[str, dict[str, Any]] | None = None, **options: str) -> Proof:
-        book = Reconciler(["in"], **options)
+        reconciler = Reconciler(["in"], **options)
         for topic, take in {
-            "in": book.take_input,
-            Role.EVENTS: book.take_events,
-            Role.EVICTED: book.take_evicted,
-            Role.DEAD: book.take_dead,
-            Role.DISPATCHED: book.take_dispatched,
+            "in": reconciler.take_input,
+            Role.EVENTS: reconciler.take_events,
+            Role.EVICTED: reconciler.take_evicted,
+            Role.DEAD: reconciler.take_dead,
+            Role.DISPATCHED: reconciler.take_dispatched,
         }.items():
             take(self.topics.get(topic, []))
-        return book.proof(held)
+        return reconciler.proof(held)
 
     def drop(self, topic: str, number: int) -> None:
         del self.topics[topic][number]
@@ -127,7 +127,7 @@ class History:
 
 @pytest.fixture
 def history() -> History:
-    """Every fate once at least; offsets of `in` in the comments."""
+    """Every outcome at least once; comments give the offsets in `in`."""
     it = History()
     it.send("a", b"evicted")  # 0
     it.send("a", b"evicted too")  # 1
@@ -148,73 +148,73 @@ def history() -> History:
     it.send("c", b"came due", delay_ms=10)  # 10
     it.send("c", b"removed")  # 11
     it.ask("remove", "q.c", message="in/0/11")
-    it.send("c", b"unreadable", priority="high")  # 12
+    it.send("c", b"undecodable", priority="high")  # 12
     it.send("c", b"x" * 2_000)  # 13
     it.send("c", b"moved")  # 14
     it.ask("move", "q.c", message="in/0/14", to="q.b")
-    it.ask("detach", "q.b", consumer="nobody")  # refused; no input's fate
+    it.ask("detach", "q.b", consumer="nobody")  # refused; not the outcome of an input
     it.pass_time(20)
     return it
 
 
-def test_an_all_right_history_balances(history: History) -> None:
+def test_a_correct_history_balances(history: History) -> None:
     held = history.held()
     proof = history.proof(held)
-    assert proof.words() == []
+    assert proof.problems() == []
     assert proof.balanced
-    assert (proof.inputs, proof.unreadable, proof.refused) == (15, 2, 0)
-    a, b, c = proof.rows.values()
+    assert (proof.inputs, proof.undecodable, proof.refused) == (15, 2, 0)
+    a, b, c = proof.accounts.values()
     assert (a.added, a.evicted, a.ready) == (4, 2, 2)
     assert (b.added, b.acked, b.dead, b.delivering, b.scheduled) == (6, 1, 2, 2, 1)
     assert (c.added, c.expired, c.removed, c.moved_out, c.ready) == (4, 1, 1, 1, 1)
     assert counter_differences(proof, held) == []
 
 
-def test_what_is_held_can_be_taken_from_the_events(history: History) -> None:
-    assert history.proof(history.held()).rows == history.proof().rows
+def test_the_events_tell_what_is_held_as_the_listings_do(history: History) -> None:
+    assert history.proof(history.held()).accounts == history.proof().accounts
 
 
-def test_a_record_that_never_came_out_is_named(history: History) -> None:
+def test_a_record_without_output_is_named(history: History) -> None:
     history.drop(Role.EVICTED, 1)
     proof = history.proof()
     assert proof.missing == ["in/0/1"]
     assert not proof.balanced
-    assert [row.queue for row in proof.rows.values() if not row.balanced] == ["q.a"]
-    assert "1 record without any fate: in/0/1" in proof.words()
+    assert [row.queue for row in proof.accounts.values() if not row.balanced] == ["q.a"]
+    assert "1 record without an outcome: in/0/1" in proof.problems()
 
 
-def test_an_input_that_was_never_read_is_named(history: History) -> None:
+def test_an_unread_input_is_named(history: History) -> None:
     history.put("in", b"a", b"not read", ())
     proof = history.proof()
     assert proof.missing == ["in/0/15"]
-    assert proof.words() == ["1 record without any fate: in/0/15"]
+    assert proof.problems() == ["1 record without an outcome: in/0/15"]
 
 
-def test_a_record_that_came_out_twice_is_named(history: History) -> None:
+def test_a_duplicated_output_is_named(history: History) -> None:
     history.double(Role.EVICTED, 0)
     proof = history.proof()
-    assert proof.doubled == ["in/0/0"]
-    assert not proof.rows["q.a"].balanced
+    assert proof.duplicated == ["in/0/0"]
+    assert not proof.accounts["q.a"].balanced
     assert any("2 records of message 1 of q.a" in text for text in proof.faults)
 
 
-def test_a_record_that_went_out_altered_is_named(history: History) -> None:
+def test_an_altered_output_is_named(history: History) -> None:
     history.change(Role.EVICTED, 1, value=b"other")
     proof = history.proof()
-    assert (proof.altered, proof.missing, proof.doubled) == (["in/0/1"], [], [])
+    assert (proof.altered, proof.missing, proof.duplicated) == (["in/0/1"], [], [])
     assert not proof.balanced
     assert history.proof(evicted_payload="none").balanced
 
 
 @pytest.mark.parametrize("role", [Role.DEAD, Role.DISPATCHED])
-def test_a_producers_header_that_was_lost_is_seen(history: History, role: Role) -> None:
+def test_a_lost_header_of_the_producer_is_found(history: History, role: Role) -> None:
     record = history.topics[role][0]
     ours = tuple(pair for pair in record.headers if pair[0] != "colour")
     history.change(role, 0, headers=ours)
     assert len(history.proof().altered) == 1
 
 
-def test_an_unexplained_record_is_named(history: History) -> None:
+def test_an_output_of_an_unknown_input_is_named(history: History) -> None:
     record = history.topics[Role.EVICTED][0]
     other = tuple((n, b"in/0/99" if n == h.SOURCE else v) for n, v in record.headers)
     history.change(Role.EVICTED, 0, headers=other)
@@ -229,20 +229,20 @@ def test_a_delivery_has_exactly_one_record(
     tamper(history, Role.DISPATCHED, 2)
     (fault,) = history.proof().faults
     assert fault == (
-        f"topic of dispatched, partition 0: {count} records of delivery 3 (message 3 of q.b, to "
-        "slow), by the events it is 1"
+        f"topic dispatched, partition 0: {count} records of delivery 3 (message 3 of q.b, to "
+        "slow), but 1 events"
     )
 
 
-def test_evictions_out_of_order_are_seen(history: History) -> None:
+def test_evictions_out_of_order_are_found(history: History) -> None:
     records = history.topics[Role.EVICTED]
     records.reverse()
     assert history.proof().faults == [
-        "topic of evicted, partition 0: its records are not in the order of the events"
+        "topic evicted, partition 0: the records are not in the order of the events"
     ]
 
 
-def test_an_eviction_of_what_is_held_is_seen(history: History) -> None:
+def test_an_eviction_of_a_delivering_message_is_found(history: History) -> None:
     late = history.topics[Role.EVENTS][-1]
     value = json.dumps(
         {"event": "evicted", "queue": "q.b", "sequence": 4, "reason": "overflow"}
@@ -251,56 +251,56 @@ def test_an_eviction_of_what_is_held_is_seen(history: History) -> None:
     assert "message 4 of q.b was evicted while delivering" in history.proof().faults
 
 
-def test_a_second_fate_after_the_first_is_seen(history: History) -> None:
+def test_a_second_outcome_is_found(history: History) -> None:
     history.change_line("acked", lambda line: line.update(sequence=2))
     faults = history.proof().faults
     assert any("message 2 of q.b" in text for text in faults)
 
 
-def test_a_listing_that_lies_is_named(history: History) -> None:
+def test_a_wrong_listing_is_named(history: History) -> None:
     held = history.held()
     held["q.a"]["ready"][0] = "in/0/77"
     proof = history.proof(held)
     assert proof.missing == ["in/0/2"]
-    assert "queue q.a lists in/0/77 as ready, in vain" in proof.faults
+    assert "queue q.a lists in/0/77 as ready, wrongly" in proof.faults
     assert "queue q.a does not list in/0/2, which is ready" in proof.faults
 
 
-def test_a_listing_that_is_cut_is_told(history: History) -> None:
+def test_an_incomplete_listing_is_found(history: History) -> None:
     held = history.held()
     held["q.a"]["ready"].pop()
     faults = history.proof(held).faults
-    assert "queue q.a: 2 are ready, but 1 were listed" in faults
+    assert "queue q.a: counts 2 as ready but lists 1" in faults
 
 
-def test_a_queue_that_was_not_asked_is_told(history: History) -> None:
+def test_a_queue_without_a_listing_is_found(history: History) -> None:
     held = history.held()
     del held["q.a"]
-    assert "queue q.a holds 2, but was not listed" in history.proof(held).faults
+    assert "queue q.a holds 2 messages but was not listed" in history.proof(held).faults
 
 
-def test_a_counter_that_differs_is_told(history: History) -> None:
+def test_a_different_counter_is_found(history: History) -> None:
     held = history.held()
     held["q.a"]["counts"]["evicted"] = 7
-    told = counter_differences(history.proof(held), held)
-    assert told == ["queue q.a: the worker counts evicted 7, the topics 2"]
+    found = counter_differences(history.proof(held), held)
+    assert found == ["queue q.a: the worker counts evicted 7, the topics 2"]
 
 
-def test_events_that_are_damaged_are_told(history: History) -> None:
+def test_damaged_events_are_found(history: History) -> None:
     history.change(Role.EVENTS, 0, value=b'{"event":"add')
-    assert "events 0/0 are no lines of JSON" in history.proof().faults
+    assert "events 0/0 is not lines of JSON" in history.proof().faults
 
 
-def test_a_deleted_queue_may_come_again(history: History) -> None:
+def test_a_queue_may_be_deleted_and_created_again(history: History) -> None:
     history.ask("create_queue", "other", settings={})
     history.ask("delete_queue", "q.a")
     history.send("a", b"a new first")
     proof = history.proof()
-    assert proof.words() == []
-    assert proof.rows["q.a"].added == 5
+    assert proof.problems() == []
+    assert proof.accounts["q.a"].added == 5
 
 
-def test_a_send_to_no_queue_is_refused_and_accounted_for() -> None:
+def test_a_send_to_an_unknown_queue_counts_as_refused() -> None:
     history = History()
     history.send("a.b", b"the pattern is q.*")
     proof = history.proof()
@@ -308,10 +308,10 @@ def test_a_send_to_no_queue_is_refused_and_accounted_for() -> None:
     assert (proof.inputs, proof.refused) == (1, 1)
 
 
-def test_only_the_first_few_are_named() -> None:
+def test_only_the_first_few_records_are_named() -> None:
     history = History()
     for _ in range(9):
         history.put("in", b"a", b"never read", ())
-    assert history.proof().words() == [
-        "9 records without any fate: in/0/0, in/0/1, in/0/2, in/0/3, in/0/4, …"
+    assert history.proof().problems() == [
+        "9 records without an outcome: in/0/0, in/0/1, in/0/2, in/0/3, in/0/4, …"
     ]

@@ -1,4 +1,4 @@
-"""The proof of the accounts where one record has several fates, or none yet: R60, R70, R71, R81."""
+"""The proof of the accounts where one record has several outcomes or none yet: R60, R70, R71, R81."""
 
 from __future__ import annotations
 
@@ -29,64 +29,64 @@ def history() -> History:
     return History(CATALOG)
 
 
-def test_each_copy_of_a_record_has_its_own_fate(history: History) -> None:
+def test_each_copy_of_a_record_has_an_outcome(history: History) -> None:
     for _ in range(3):
         history.send("all", b"x")
     history.ask("create_queue", "q.all::late", settings={"max_messages": -1})
     proof = history.proof()
-    assert proof.words() == []
-    rows = proof.rows
+    assert proof.problems() == []
+    rows = proof.accounts
     assert (rows["q.all::last"].added, rows["q.all::last"].evicted) == (3, 2)
     strict = rows["q.all::strict"]
     assert (strict.added, strict.ready, strict.refused, strict.dead) == (1, 1, 2, 0)
     assert rows["q.all::late"].added == 2, "copies of what the address has kept"
 
 
-def test_a_copy_that_never_came_out_is_named(history: History) -> None:
+def test_a_copy_without_output_is_named(history: History) -> None:
     history.send("all", b"x")
     history.send("all", b"y")
     history.drop(Role.EVICTED, 0)
     proof = history.proof()
     assert proof.missing == ["in/0/0"]
-    assert not proof.rows["q.all::last"].balanced
-    assert proof.rows["q.all::strict"].balanced
+    assert not proof.accounts["q.all::last"].balanced
+    assert proof.accounts["q.all::strict"].balanced
 
 
-def test_a_copy_that_came_out_twice_is_named(history: History) -> None:
+def test_a_duplicated_copy_is_named(history: History) -> None:
     history.send("all", b"x")
     history.send("all", b"y")
     history.double(Role.EVICTED, 0)
-    assert history.proof().doubled == ["in/0/0"]
+    assert history.proof().duplicated == ["in/0/0"]
 
 
-def test_a_subscription_may_end_and_come_again(history: History) -> None:
+def test_a_subscription_may_end_and_start_again(history: History) -> None:
     history.send("all", b"x")
     for _ in range(2):
         history.say("subscribe", address="q.all", consumer="me", credit=5)
         history.ask("ack", "q.all::me", consumer="me", message="in/0/0")
         history.ask("detach", "q.all::me", consumer="me")
     proof = history.proof()
-    assert proof.words() == []
-    assert proof.rows["q.all::me"].acked == 2
+    assert proof.problems() == []
+    assert proof.accounts["q.all::me"].acked == 2
 
 
-def test_what_nobody_wanted_is_accounted_for(history: History) -> None:
+def test_a_message_that_no_queue_took_is_accounted_for(history: History) -> None:
     history.send("nobody", b"x")
-    assert history.proof().words() == []
+    assert history.proof().problems() == []
 
 
 def test_a_refused_send_is_not_dead(history: History) -> None:
     history.send("a", b"x")
     history.send("a", b"y")
     proof = history.proof()
-    assert proof.words() == []
-    row = proof.rows["q.a"]
+    assert proof.problems() == []
+    row = proof.accounts["q.a"]
     assert (proof.refused, row.refused, row.dead, row.added) == (1, 1, 0, 1)
     history.drop(Role.DEAD, 0)
     assert history.proof().faults
 
 
-def test_a_transaction_is_waited_for(history: History) -> None:
+def test_sends_of_an_open_transaction_are_pending(history: History) -> None:
     for xid, decision in {"yes": "commit", "no": "rollback_xid", "open": ""}.items():
         history.say("begin", xid=xid)
         for key in ("a", "all", "no.queue"):
@@ -95,12 +95,12 @@ def test_a_transaction_is_waited_for(history: History) -> None:
             history.say("prepare", xid=xid)
             history.say(decision, xid=xid)
     proof = history.proof()
-    assert proof.words() == []
+    assert proof.problems() == []
     assert (proof.inputs, proof.refused, proof.rolled_back, proof.pending) == (9, 1, 3, 3)
-    assert [proof.rows[queue].added for queue in ("q.a", "q.all::last")] == [1, 1]
+    assert [proof.accounts[queue].added for queue in ("q.a", "q.all::last")] == [1, 1]
 
 
-def test_a_commit_that_forgets_a_send_is_seen(history: History) -> None:
+def test_a_send_missing_from_its_commit_is_found(history: History) -> None:
     history.say("begin", xid="x")
     history.send("a", b"x", xid="x")
     history.say("prepare", xid="x")

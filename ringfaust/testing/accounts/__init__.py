@@ -1,1 +1,1 @@
-"""Reconcile the accounts of an application from its topics, offset by offset (R100)."""
+"""Account reconciliation: every record of the input topics has exactly one outcome (R100)."""

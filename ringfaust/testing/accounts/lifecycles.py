@@ -1,4 +1,4 @@
-"""Parts of the book of accounts: lives of messages, copies, open transactions, and names."""
+"""Parts of the reconciler: message lifecycles, copies, open transactions, and naming."""
 
 from __future__ import annotations
 
@@ -12,50 +12,52 @@ STATES = ("ready", "delivering", "scheduled")
 _PREFIX_CHARS = len(h.PREFIX)
 
 
-class MessageLifecycles:
-    """What one queue holds, as its events tell."""
+class QueueLifecycles:
+    """The messages that one queue holds according to its events."""
 
     __slots__ = ("delivering", "open", "scheduled")
 
     def __init__(self) -> None:
         self.open: dict[int, tuple[str, str]] = {}
-        """(id, source) by sequence."""
+        """Message id and source by sequence."""
         self.delivering: dict[int, int] = {}
         """Delivery number by sequence."""
         self.scheduled: set[int] = set()
+        """Sequences of the scheduled messages."""
 
     def state(self, sequence: int) -> str:
-        """Where a message stands that it holds."""
+        """Return the state of a message that the queue holds: one of `STATES`."""
         if sequence in self.delivering:
             return "delivering"
         return "scheduled" if sequence in self.scheduled else "ready"
 
 
 class AddressCopies:
-    """Of a record that was sent to an address: a copy in each of its queues, a fate for each."""
+    """Records that were sent to an address: each queue has a copy, and each copy an outcome."""
 
     def __init__(self) -> None:
         self._open: dict[str, Counter[str]] = {}
 
     def explain(self, source: str) -> None:
-        """The record has come to something, be it that no queue wanted it."""
+        """Note that the record was processed, even if no queue took a copy."""
         self._open.setdefault(source, Counter())
 
     def add(self, source: str, queue: str) -> None:
-        """A copy has entered a queue."""
+        """Note that a copy was added to a queue."""
         self.explain(source)
         self._open[source][queue] += 1
 
     def end(self, source: str, queue: str) -> None:
-        """A copy has come to its end; the topics may tell this before they tell that it entered."""
+        """Note the outcome of a copy. The topics may report it before they report the `add`."""
         self.explain(source)
         self._open[source][queue] -= 1
 
     def __contains__(self, source: str) -> bool:
+        """Whether the record was sent to an address and processed."""
         return source in self._open
 
     def unsettled(self) -> Iterator[tuple[str, str, int]]:
-        """Source, queue, and how many copies have no fate; negative: they have too many."""
+        """Yield source, queue and the number of copies without outcome; negative if too many."""
         for source, by_queue in self._open.items():
             for queue, count in by_queue.items():
                 if count:
@@ -63,49 +65,49 @@ class AddressCopies:
 
 
 class OpenXids:
-    """Records that wait for the decision about their transaction (R81)."""
+    """Sends that wait for the decision about their distributed transaction (R81)."""
 
     def __init__(self) -> None:
         self._pending: dict[tuple[int, str], list[str]] = {}
         self._refused: Counter[str] = Counter()
 
     def wait(self, partition: int, xid: str, source: str) -> None:
-        """A record's send waits."""
+        """Note that the send of a record waits."""
         self._pending.setdefault((partition, xid), []).append(source)
 
     def refused(self, by: str) -> None:
-        """A command has refused something: a commit one of its sends."""
+        """Note that a command refused something, as a commit may refuse one of its sends."""
         self._refused[by] += 1
 
     def decide(self, partition: int, xid: str, by: str) -> tuple[list[str], int]:
-        """The records that waited, and how many of them the decision's command has refused."""
+        """Return the records that waited, and how many of them the command `by` refused."""
         return self._pending.pop((partition, xid), []), self._refused.pop(by, 0)
 
     def left(self) -> Iterator[str]:
-        """The records that wait still."""
+        """Yield the records that still wait."""
         for sources in self._pending.values():
             yield from sources
 
 
 def ids_of(listed: list[str] | Mapping[str, list[str]]) -> list[str]:
-    """Ids of one state; those delivering come by consumer."""
+    """Return the message ids of one state from a `list` reply, which groups some by consumer."""
     if isinstance(listed, list):
         return listed
     return [message_id for ids in listed.values() for message_id in ids]
 
 
-def unreadable_of(source: str) -> tuple[str, int]:
-    """The list for it: one for each partition of the inputs.
+def undecodable_list(source: str) -> tuple[str, int]:
+    """Return the key of the list for an undecodable record: one list per input partition.
 
-    Those are in order; but who forwards one to the hop and who owns one write to the dead topic and
-    the events side by side.
+    Only within a partition is their order known: the task that repartitions a record and the task
+    that owns its queue write to the dead topic and the events independently.
     """
     topic, partition, _ = source.rsplit("/", 2)
-    return f"dead, what of {topic} was unreadable", int(partition)
+    return f"dead (undecodable records of {topic})", int(partition)
 
 
-def foreign(record: InRecord) -> tuple[tuple[str, bytes], ...]:
-    """The producer's own headers."""
+def producer_headers(record: InRecord) -> tuple[tuple[str, bytes], ...]:
+    """Return the producer's own headers."""
     if not record.headers:
         return ()
     return tuple(
@@ -117,7 +119,7 @@ def foreign(record: InRecord) -> tuple[tuple[str, bytes], ...]:
     )
 
 
-def name_of(queue: str, sequence: int, delivery: int = 0, consumer: str = "") -> str:
-    """A message, or one delivery of it, in words."""
+def describe(queue: str, sequence: int, delivery: int = 0, consumer: str = "") -> str:
+    """Return the name of a message, or of one of its deliveries, for an error text."""
     name = f"message {sequence} of {queue}"
-    return f"delivery {delivery} ({name}, to {consumer or 'nobody'})" if delivery else name
+    return f"delivery {delivery} ({name}, to {consumer or 'no consumer'})" if delivery else name

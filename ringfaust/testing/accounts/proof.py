@@ -1,4 +1,4 @@
-"""What the proof of the accounts found: a row for each queue, and each record that is not right."""
+"""The result of a reconciliation: the account of each queue, and every record that is wrong."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class QueueAccount:
     delivering: int = 0
     scheduled: int = 0
     refused: int = 0
-    """Sends that it did not take (R60); they are not `added`."""
+    """Sends that the queue refused (R60); they are not `added`."""
     faults: int = 0
-    """How many things are wrong that could be laid to this queue."""
+    """How many faults concern this queue."""
 
     @property
     def accounted(self) -> int:
-        """What is held or has left, by whatever way."""
+        """How many messages the queue holds or has lost in any of the known ways (R100)."""
         return (
             self.acked + self.evicted + self.expired + self.dead + self.removed + self.moved_out
             + self.lost + self.ready + self.delivering + self.scheduled
@@ -36,63 +36,63 @@ class QueueAccount:
 
     @property
     def balanced(self) -> bool:
-        """Does it add up, with nothing wrong?"""
+        """Whether the account adds up and has no faults."""
         return self.added == self.accounted and not self.faults
 
 
 @dataclass
 class Proof:
-    """What was found. Positions are `topic/partition/offset` of the input topics."""
+    """The result. A position is `topic/partition/offset` of an input topic."""
 
-    rows: dict[str, QueueAccount]
+    accounts: dict[str, QueueAccount]
     inputs: int
-    """Records of the input topics."""
-    unreadable: int = 0
-    """Of these: made no sense or were too large, and went to the dead topic."""
+    """Number of records in the input topics."""
+    undecodable: int = 0
+    """Of these, undecodable or too large; they went to the dead topic."""
     refused: int = 0
-    """Of these: named no queue that there is, or one that did not take them."""
+    """Of these, refused by their queue or sent to an unknown one."""
     rolled_back: int = 0
-    """Of these: were sent in a distributed transaction that was rolled back."""
+    """Of these, sent in a distributed transaction that was rolled back."""
     pending: int = 0
-    """Of these: wait for the decision about theirs."""
+    """Of these, sent in a distributed transaction that is not decided."""
     missing: list[str] = field(default_factory=list)
-    """Positions without a fate."""
-    doubled: list[str] = field(default_factory=list)
-    """Positions with more than one."""
+    """Positions without an outcome."""
+    duplicated: list[str] = field(default_factory=list)
+    """Positions with more than one outcome."""
     altered: list[str] = field(default_factory=list)
-    """Positions whose key, value or headers went out other than they came in."""
+    """Positions whose key, value or headers differ between input and output."""
     unexplained: list[str] = field(default_factory=list)
-    """Positions that output names and the input topics do not have."""
+    """Positions that an output names and the input topics do not have."""
     faults: list[str] = field(default_factory=list)
-    """All else, one sentence each."""
+    """Everything else that is wrong, a sentence each."""
 
     @property
     def balanced(self) -> bool:
-        """Is every record accounted for, exactly once and unaltered?"""
-        lists = (self.missing, self.doubled, self.altered, self.unexplained, self.faults)
-        return not any(lists) and all(row.balanced for row in self.rows.values())
+        """Whether every record is accounted for exactly once, unaltered."""
+        lists = (self.missing, self.duplicated, self.altered, self.unexplained, self.faults)
+        return not any(lists) and all(account.balanced for account in self.accounts.values())
 
-    def words(self, most: int = 5) -> list[str]:
-        """What is wrong, a sentence a kind with the first few named; empty if nothing is."""
+    def problems(self, most: int = 5) -> list[str]:
+        """Return what is wrong, a sentence per kind that names the first few; empty if nothing."""
         kinds = {
-            "without any fate": self.missing,
-            "with more than one fate": self.doubled,
-            "that went out altered": self.altered,
-            "that output names, but the input topics do not have": self.unexplained,
+            "without an outcome": self.missing,
+            "with more than one outcome": self.duplicated,
+            "altered on the way": self.altered,
+            "named by an output but not in the input topics": self.unexplained,
         }
-        told = [
+        problems = [
             f"{len(found):,} {'record' if len(found) == 1 else 'records'} {kind}: "
             + ", ".join(found[:most])
             + (", …" if len(found) > most else "")
             for kind, found in kinds.items()
             if found
         ]
-        told += self.faults[:most]
+        problems += self.faults[:most]
         if len(self.faults) > most:
-            told.append(f"… and {len(self.faults) - most:,} more faults of such kinds")
-        told += [
-            f"queue {row.queue}: added {row.added:,}, accounted for {row.accounted:,}"
-            for row in self.rows.values()
-            if row.added != row.accounted
+            problems.append(f"… and {len(self.faults) - most:,} more faults")
+        problems += [
+            f"queue {account.queue}: added {account.added:,}, accounted for {account.accounted:,}"
+            for account in self.accounts.values()
+            if account.added != account.accounted
         ]
-        return told
+        return problems

@@ -1,7 +1,7 @@
 """Prove the accounts of an application from its topics, offset by offset (R100).
 
-Nothing here asks the worker what it counted. Plain read_committed consumers read the input topics
-and all that came of them; `account_book.py` finds each record's one fate.
+The proof does not use the worker's counters. Plain read_committed consumers read the input and
+output topics, and `reconciler` finds the one outcome of each record.
 """
 
 from __future__ import annotations
@@ -29,41 +29,42 @@ async def prove(
     evicted_payload: str = "full",
     progress: Callable[[Role, int], None] = lambda role, records: None,
 ) -> Proof:
-    """Read everything up to the present end, and balance it.
+    """Read all topics up to their present ends, and reconcile them.
 
-    The application has to be at rest: what arrives meanwhile is seen in some topics and not in
-    others.
+    The application must be idle: records that arrive meanwhile may show up in one topic and not in
+    another.
 
     Args:
-        worker: names the brokers and the application's topics.
+        worker: the configuration, which names the brokers and the application's topics.
         input_topics: the producers' topics.
-        held: by queue, the `answer` to the protocol's `list`, asked when all was at rest; without
-            it, what is held is taken from the events.
-        evicted_payload: as the queues are set; only `full` lets evicted records be compared.
+        held: by queue, the `answer` of the `list` command, requested while idle; None takes what
+            the queues hold from the events.
+        evicted_payload: the queues' setting of this name; evicted records are compared only if it
+            is `full`.
         progress: called with a topic's role and the number of its records just read.
 
     Raises:
-        CannotRead: a topic is missing, or its first records are gone.
+        CannotRead: a topic is missing, or its first records are deleted.
     """
     client = worker.client_options()
-    book = Reconciler(input_topics, evicted_payload)
+    reconciler = Reconciler(input_topics, evicted_payload)
     steps = {
-        Role.PRODUCER: (input_topics, book.take_input),
-        Role.HOP: ([worker.topic(Role.HOP)], book.take_hop),
-        Role.EVENTS: ([worker.topic(Role.EVENTS)], book.take_events),
-        Role.EVICTED: ([worker.topic(Role.EVICTED)], book.take_evicted),
-        Role.DEAD: ([worker.topic(Role.DEAD)], book.take_dead),
-        Role.DISPATCHED: ([worker.topic(Role.DISPATCHED)], book.take_dispatched),
+        Role.PRODUCER: (input_topics, reconciler.take_input),
+        Role.HOP: ([worker.topic(Role.HOP)], reconciler.take_repartitioned),
+        Role.EVENTS: ([worker.topic(Role.EVENTS)], reconciler.take_events),
+        Role.EVICTED: ([worker.topic(Role.EVICTED)], reconciler.take_evicted),
+        Role.DEAD: ([worker.topic(Role.DEAD)], reconciler.take_dead),
+        Role.DISPATCHED: ([worker.topic(Role.DISPATCHED)], reconciler.take_dispatched),
     }
     with _rare_gc():
         for role, (topics, take) in steps.items():
             await read_whole(client, topics, take, partial(progress, role))
-        return book.proof(held)
+        return reconciler.proof(held)
 
 
 @contextmanager
 def _rare_gc() -> Iterator[None]:
-    """All here is freed by reference counts; to look for cycles costs a fifth of the time."""
+    """Run the cycle collector rarely: it would take a fifth of the time and find nothing."""
     before = gc.get_threshold()
     gc.set_threshold(1_000_000, *before[1:])
     try:
@@ -73,12 +74,17 @@ def _rare_gc() -> Iterator[None]:
 
 
 def counter_differences(proof: Proof, held: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Where the worker's own counters (`counts` of `list`) differ from the proof, in words."""
+    """Return the differences between the worker's counters and the proof, a sentence each.
+
+    Args:
+        proof: the result of `prove`.
+        held: by queue, the `answer` of the `list` command.
+    """
     found = []
     for queue, listed in held.items():
-        row = proof.rows.get(queue, QueueAccount(queue))
+        account = proof.accounts.get(queue, QueueAccount(queue))
         for name, counted in listed["counts"].items():
-            proved = getattr(row, name, counted)
+            proved = getattr(account, name, counted)
             if proved != counted:
                 found.append(
                     f"queue {queue}: the worker counts {name} {counted:,}, the topics {proved:,}"

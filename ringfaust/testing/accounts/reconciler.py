@@ -1,9 +1,9 @@
-"""The book that proves the accounts: each record of the input topics has exactly one fate.
+"""The reconciler: checks that each record of the input topics has exactly one outcome.
 
-Of one that was sent to an address, each copy has (R70); one that waits for the decision about its
-distributed transaction has none yet (R81). The book is filled with what the topics hold, in the
-order of each partition, and knows nothing of the engine: a second opinion, from the protocol alone.
-No I/O; `accounts.py` brings the records.
+For a record sent to an address, each copy has one (R70). A record that waits for the decision about
+its distributed transaction has none yet (R81). The reconciler takes the contents of the topics in
+the order of each partition. It does not use the engine, so it is an independent check of the
+protocol. It does no I/O; `prove` reads the records.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ringfaust.protocol.records import InRecord
 from ringfaust.testing.accounts.lifecycles import (
     STATES,
     AddressCopies,
-    MessageLifecycles,
     OpenXids,
-    foreign,
+    QueueLifecycles,
+    describe,
     ids_of,
-    name_of,
-    unreadable_of,
+    producer_headers,
+    undecodable_list,
 )
 from ringfaust.testing.accounts.proof import Proof, QueueAccount
 
@@ -34,27 +34,30 @@ Line = dict[str, Any]
 
 
 class Reconciler:
-    """Fill it (inputs and hop first, the others in any order), then ask for the `proof`.
+    """Takes the records of all topics, then returns the `proof`.
+
+    Take the input topics and the repartition topic first, the others in any order.
 
     Args:
         input_topics: the producers' topics.
-        evicted_payload: as the queues are set; only `full` lets evicted records be compared.
+        evicted_payload: the queues' setting of this name; evicted records are compared only if it
+            is `full`.
     """
 
     def __init__(self, input_topics: Collection[str], evicted_payload: str = "full") -> None:
         self._inputs = frozenset(input_topics)
         self._compare_evicted = evicted_payload == "full"
         self._digests: dict[str, int] = {}
-        self._hopped: dict[str, str] = {}
-        self._fates: dict[str, str] = {}
+        self._repartitioned: dict[str, str] = {}
+        self._outcomes: dict[str, str] = {}
         self._queue_of: dict[str, str] = {}
         self._copies = AddressCopies()
-        self._undecided = OpenXids()
-        self._lives: dict[str, MessageLifecycles] = {}
-        self._rows: dict[str, QueueAccount] = {}
-        self._told: dict[tuple[str, int], list[Key]] = {}
-        self._seen: dict[tuple[str, int], list[Key]] = {}
-        self._doubled: dict[str, None] = {}
+        self._open_xids = OpenXids()
+        self._lifecycles: dict[str, QueueLifecycles] = {}
+        self._accounts: dict[str, QueueAccount] = {}
+        self._expected: dict[tuple[str, int], list[Key]] = {}
+        self._found: dict[tuple[str, int], list[Key]] = {}
+        self._duplicated: dict[str, None] = {}
         self._altered: dict[str, None] = {}
         self._unexplained: dict[str, None] = {}
         self._faults: list[str] = []
@@ -77,84 +80,84 @@ class Reconciler:
             "moved_out": self._on_moved_out,
             "deleted": self._on_deleted,
             "refused": self._on_refused,
-            "unreadable": self._on_unreadable,
+            "unreadable": self._on_undecodable,
         }
 
-    # --- what the topics hold --------------------------------------------------------------------
+    # --- records ---------------------------------------------------------------------------------
 
     def take_input(self, records: Sequence[InRecord]) -> None:
-        """Records of an input topic."""
+        """Take records of an input topic."""
         digests = self._digests
         for record in records:
             source = f"{record.topic}/{record.partition}/{record.offset}"
-            digests[source] = hash((record.key, record.value, foreign(record)))
+            digests[source] = hash((record.key, record.value, producer_headers(record)))
 
-    def take_hop(self, records: Sequence[InRecord]) -> None:
-        """Records of the hop topic: where those came from that could not be read after it."""
+    def take_repartitioned(self, records: Sequence[InRecord]) -> None:
+        """Take records of the repartition topic, to find the source of undecodable ones."""
         for record in records:
             source = dict(record.headers).get(h.SOURCE, b"").decode()
-            self._hopped[f"{record.topic}/{record.partition}/{record.offset}"] = source
+            self._repartitioned[f"{record.topic}/{record.partition}/{record.offset}"] = source
 
     def take_evicted(self, records: Sequence[InRecord]) -> None:
-        """Records of the evicted topic."""
-        seen = self._list(self._seen, "evicted", records)
+        """Take records of the evicted topic."""
+        found = self._list(self._found, "evicted", records)
         for record in records:
             ours = dict(record.headers)
             queue, source = ours[h.QUEUE].decode(), ours[h.SOURCE].decode()
-            seen.append((queue, int(ours[h.SEQUENCE])))
-            self._row(queue).evicted += 1
-            self._fate(source, "evicted", queue)
+            found.append((queue, int(ours[h.SEQUENCE])))
+            self._account(queue).evicted += 1
+            self._record_outcome(source, "evicted", queue)
             if self._compare_evicted:
                 self._compare(source, record)
 
     def take_dead(self, records: Sequence[InRecord]) -> None:
-        """Records of the dead topic."""
-        seen = self._list(self._seen, "dead", records)
+        """Take records of the dead topic."""
+        found = self._list(self._found, "dead", records)
         for record in records:
             ours = dict(record.headers)
             source, reason = ours[h.SOURCE].decode(), ours[h.REASON].decode()
             if h.SEQUENCE not in ours:
-                self._seen.setdefault(unreadable_of(source), []).append(("", source))
-                self._take_unreadable(source, reason, record)
+                self._found.setdefault(undecodable_list(source), []).append(("", source))
+                self._take_undecodable(source, reason, record)
                 continue
             queue = ours[h.QUEUE].decode()
             sequence = int(ours[h.SEQUENCE])
-            seen.append((queue, sequence))
-            fate = ("expired" if reason == "expired" else "dead") if sequence else "refused"
-            row = self._row(queue)
-            setattr(row, fate, getattr(row, fate) + 1)
+            found.append((queue, sequence))
+            outcome = ("expired" if reason == "expired" else "dead") if sequence else "refused"
+            account = self._account(queue)
+            setattr(account, outcome, getattr(account, outcome) + 1)
             if sequence:
-                self._fate(source, fate, queue)
+                self._record_outcome(source, outcome, queue)
             else:
                 self._refused(source, queue)
             self._compare(source, record)
 
-    def _take_unreadable(self, source: str, reason: str, record: InRecord) -> None:
-        source = self._hopped.get(source, source)
+    def _take_undecodable(self, source: str, reason: str, record: InRecord) -> None:
+        source = self._repartitioned.get(source, source)
         if self._topic(source) not in self._inputs:
             return  # a control record
-        self._fate(source, "unreadable", "")
-        if reason != "too_large":  # those go by reference
+        self._record_outcome(source, "unreadable", "")
+        if reason != "too_large":  # oversized records are only referenced
             self._compare(source, record)
 
     def take_dispatched(self, records: Sequence[InRecord]) -> None:
-        """Records of the dispatched topic."""
-        seen = self._list(self._seen, "dispatched", records)
+        """Take records of the dispatched topic."""
+        found = self._list(self._found, "dispatched", records)
         for record in records:
             ours = dict(record.headers)
             queue, number = ours[h.QUEUE].decode(), int(ours[h.DELIVERY])
-            seen.append((queue, int(ours[h.SEQUENCE]), number, ours[h.CONSUMER].decode()))
+            found.append((queue, int(ours[h.SEQUENCE]), number, ours[h.CONSUMER].decode()))
             self._compare(ours[h.SOURCE].decode(), record)
 
     def take_events(self, records: Sequence[InRecord]) -> None:
-        """Records of the events topic."""
+        """Take records of the events topic."""
         for record in records:
             self._partition = record.partition
             value = (record.value or b"").replace(b"\n", b",")
             try:
                 lines: list[Line] = json.loads(b"[%b]" % value)
             except ValueError:
-                self._fault(f"events {record.partition}/{record.offset} are no lines of JSON")
+                self._fault(f"events {record.partition}/{record.offset} is not lines of JSON")
                 continue
             for line in lines:
                 take = self._on.get(line["event"])
@@ -165,43 +168,43 @@ class Reconciler:
 
     def _on_added(self, line: Line) -> None:
         queue, sequence, source = line["queue"], line["sequence"], line["source"]
-        life = self._life(queue)
-        self._row(queue).added += 1
-        if sequence in life.open:
-            self._fault(f"{name_of(queue, sequence)} was added twice", queue)
-        life.open[sequence] = (line["id"], source)
+        lifecycle = self._lifecycle(queue)
+        self._account(queue).added += 1
+        if sequence in lifecycle.open:
+            self._fault(f"{describe(queue, sequence)} was added twice", queue)
+        lifecycle.open[sequence] = (line["id"], source)
         if line["event"] == "scheduled":
-            life.scheduled.add(sequence)
+            lifecycle.scheduled.add(sequence)
         if source not in self._digests:
             self._unexplained[source] = None
         elif address_of(queue):
             self._copies.add(source, queue)
             return
         elif source in self._queue_of:
-            self._doubled[source] = None
+            self._duplicated[source] = None
         self._queue_of[source] = queue
 
     def _on_due(self, line: Line) -> None:
-        life, sequence = self._expect(line, "scheduled")
-        life.scheduled.discard(sequence)
+        lifecycle, sequence = self._check_state(line, "scheduled")
+        lifecycle.scheduled.discard(sequence)
 
     def _on_dispatched(self, line: Line) -> None:
-        life, sequence = self._expect(line, "ready")
-        life.delivering[sequence] = line["delivery"]
+        lifecycle, sequence = self._check_state(line, "ready")
+        lifecycle.delivering[sequence] = line["delivery"]
         key = (line["queue"], sequence, line["delivery"], line["consumer"])
-        self._tell("dispatched", key)
+        self._expect_record("dispatched", key)
 
     def _on_returned(self, line: Line) -> None:
-        life, sequence = self._expect(line, "delivering")
-        if life.delivering.pop(sequence, None) != line["delivery"]:
-            self._fault(f"{name_of(line['queue'], sequence)} came back from another delivery")
+        lifecycle, sequence = self._check_state(line, "delivering")
+        if lifecycle.delivering.pop(sequence, None) != line["delivery"]:
+            self._fault(f"{describe(line['queue'], sequence)} returned from another delivery")
         if "due_ms" in line:
-            life.scheduled.add(sequence)
+            lifecycle.scheduled.add(sequence)
 
     def _on_acked(self, line: Line) -> None:
         source = self._leave(line, "delivering")
-        self._row(line["queue"]).acked += 1
-        self._fate(source, "acked", line["queue"])
+        self._account(line["queue"]).acked += 1
+        self._record_outcome(source, "acked", line["queue"])
 
     def _on_evicted(self, line: Line) -> None:
         match line["reason"]:
@@ -213,151 +216,153 @@ class Reconciler:
                 self._leave(line, "ready", "scheduled")
             case _:
                 self._leave(line, "ready")
-        self._tell("evicted", (line["queue"], line["sequence"]))
+        self._expect_record("evicted", (line["queue"], line["sequence"]))
 
     def _on_expired(self, line: Line) -> None:
         if line["delivery"]:
             self._leave(line, "delivering")
         else:
             self._leave(line, "ready", "scheduled")
-        self._tell("dead", (line["queue"], line["sequence"]))
+        self._expect_record("dead", (line["queue"], line["sequence"]))
 
     def _on_dead(self, line: Line) -> None:
-        if line["sequence"]:  # else its queue has refused it, and it never was in there
+        if line["sequence"]:  # otherwise the queue refused it and never held it
             self._leave(line, "delivering")
-        self._tell("dead", (line["queue"], line["sequence"]))
+        self._expect_record("dead", (line["queue"], line["sequence"]))
 
     def _on_lost(self, line: Line) -> None:
         source = self._leave(line, *STATES)
-        self._row(line["queue"]).lost += 1
-        self._fate(source, "lost", line["queue"])
+        self._account(line["queue"]).lost += 1
+        self._record_outcome(source, "lost", line["queue"])
 
     def _on_unrouted(self, line: Line) -> None:
         self._explain(line["source"])
 
     def _on_pending(self, line: Line) -> None:
         source = self._source(line["by"])
-        if self._topic(source) in self._inputs:  # else it is about an ack
-            self._undecided.wait(self._partition, line["xid"], source)
+        if self._topic(source) in self._inputs:  # otherwise it is about an ack
+            self._open_xids.wait(self._partition, line["xid"], source)
 
     def _on_decided(self, line: Line) -> None:
-        """Of a commit the sends have been told of by now, but for those to no queue."""
-        sources, refused = self._undecided.decide(self._partition, line["xid"], line["by"])
+        """Events have reported the sends of a commit by now, except those to an unknown queue."""
+        sources, refused = self._open_xids.decide(self._partition, line["xid"], line["by"])
         for source in sources:
             if not line["committed"]:
-                self._fate(source, "rolled_back", "")
+                self._record_outcome(source, "rolled_back", "")
             elif source not in self._queue_of and source not in self._copies and refused:
                 refused -= 1
                 self._refused(source, "")
 
     def _on_removed(self, line: Line) -> None:
         source = self._leave(line, "ready", "scheduled")
-        self._row(line["queue"]).removed += 1
-        self._fate(source, "removed", line["queue"])
+        self._account(line["queue"]).removed += 1
+        self._record_outcome(source, "removed", line["queue"])
 
     def _on_moved_out(self, line: Line) -> None:
         source = self._leave(line, "ready", "scheduled")
-        self._row(line["queue"]).moved_out += 1
+        self._account(line["queue"]).moved_out += 1
         if address_of(line["queue"]):
             self._copies.end(source, line["queue"])
         else:
-            self._queue_of.pop(source, None)  # its fate is another queue's to tell
+            self._queue_of.pop(source, None)  # the other queue reports its outcome
 
     def _on_deleted(self, line: Line) -> None:
         queue = line["queue"]
-        for sequence in self._life(queue).open:
-            self._fault(f"{name_of(queue, sequence)} was held when its queue was deleted", queue)
-        self._lives[queue] = MessageLifecycles()  # a later queue of this name counts from one again
+        for sequence in self._lifecycle(queue).open:
+            self._fault(f"{describe(queue, sequence)} was held when its queue was deleted", queue)
+        self._lifecycles[queue] = (
+            QueueLifecycles()
+        )  # a later queue of this name counts from one again
 
     def _on_refused(self, line: Line) -> None:
         source = self._source(line["by"])
         if self._topic(source) in self._inputs:
             self._refused(source, line["queue"])
-        elif line["reason"] not in ("queue_full", "too_large"):  # of those the dead topic tells
-            self._undecided.refused(line["by"])
+        elif line["reason"] not in ("queue_full", "too_large"):  # those have a dead record
+            self._open_xids.refused(line["by"])
 
-    def _on_unreadable(self, line: Line) -> None:
+    def _on_undecodable(self, line: Line) -> None:
         source = line["by"]
-        self._told.setdefault(unreadable_of(source), []).append(("", source))
+        self._expected.setdefault(undecodable_list(source), []).append(("", source))
 
-    def _expect(self, line: Line, *states: str) -> tuple[MessageLifecycles, int]:
-        """The message's life; that it was there, in one of these states, is checked."""
+    def _check_state(self, line: Line, *states: str) -> tuple[QueueLifecycles, int]:
+        """Return the queue's lifecycles; a fault unless it holds the message in such a state."""
         queue, sequence = line["queue"], line["sequence"]
-        life = self._life(queue)
-        if sequence not in life.open:
-            text = f"{name_of(queue, sequence)} was {line['event']} while it was not in the queue"
+        lifecycle = self._lifecycle(queue)
+        if sequence not in lifecycle.open:
+            text = f"{describe(queue, sequence)} was {line['event']} while not in the queue"
             self._fault(text, queue)
-        elif (state := life.state(sequence)) not in states:
-            self._fault(f"{name_of(queue, sequence)} was {line['event']} while {state}", queue)
-        return life, sequence
+        elif (state := lifecycle.state(sequence)) not in states:
+            self._fault(f"{describe(queue, sequence)} was {line['event']} while {state}", queue)
+        return lifecycle, sequence
 
     def _leave(self, line: Line, *states: str) -> str:
-        """The message leaves its queue; its source."""
-        life, sequence = self._expect(line, *states)
-        life.delivering.pop(sequence, None)
-        life.scheduled.discard(sequence)
-        return life.open.pop(sequence, ("", ""))[1]
+        """Remove the message from its queue, and return its source."""
+        lifecycle, sequence = self._check_state(line, *states)
+        lifecycle.delivering.pop(sequence, None)
+        lifecycle.scheduled.discard(sequence)
+        return lifecycle.open.pop(sequence, ("", ""))[1]
 
-    # --- small helpers ---------------------------------------------------------------------------
+    # --- helpers ---------------------------------------------------------------------------------
 
-    def _row(self, queue: str) -> QueueAccount:
-        row = self._rows.get(queue)
-        if row is None:
-            row = self._rows[queue] = QueueAccount(queue)
-        return row
+    def _account(self, queue: str) -> QueueAccount:
+        account = self._accounts.get(queue)
+        if account is None:
+            account = self._accounts[queue] = QueueAccount(queue)
+        return account
 
-    def _life(self, queue: str) -> MessageLifecycles:
-        life = self._lives.get(queue)
-        if life is None:
-            life = self._lives[queue] = MessageLifecycles()
-        return life
+    def _lifecycle(self, queue: str) -> QueueLifecycles:
+        lifecycle = self._lifecycles.get(queue)
+        if lifecycle is None:
+            lifecycle = self._lifecycles[queue] = QueueLifecycles()
+        return lifecycle
 
     def _fault(self, text: str, queue: str = "") -> None:
         self._faults.append(text)
         if queue:
-            self._row(queue).faults += 1
+            self._account(queue).faults += 1
 
     def _source(self, by: str) -> str:
-        """The producer's record that an event is about, also if it took the hop."""
-        return self._hopped.get(by, by)
+        """Return the producer's record that an event is about, before any repartitioning."""
+        return self._repartitioned.get(by, by)
 
     def _explain(self, source: str) -> None:
-        """A record of an address has come to something."""
+        """Note that a record sent to an address was processed."""
         if source in self._digests:
             self._copies.explain(source)
         else:
             self._unexplained[source] = None
 
     def _refused(self, source: str, queue: str) -> None:
-        """A queue did not take it; that is told by an event, and by a dead record perhaps."""
+        """Note a refused send. An event reports it, and some have a dead record as well."""
         if address_of(queue):
             self._explain(source)
-        elif self._fates.get(source) != "refused":
-            self._fate(source, "refused", "")
+        elif self._outcomes.get(source) != "refused":
+            self._record_outcome(source, "refused", "")
 
-    def _fate(self, source: str, fate: str, queue: str) -> None:
-        """One record has come to its end."""
+    def _record_outcome(self, source: str, outcome: str, queue: str) -> None:
+        """Note the outcome of a record."""
         if source not in self._digests:
             if source:
                 self._unexplained[source] = None
         elif address_of(queue):
             self._copies.end(source, queue)
-        elif source in self._fates:
-            self._doubled[source] = None
+        elif source in self._outcomes:
+            self._duplicated[source] = None
             if queue:
-                self._row(queue).faults += 1
+                self._account(queue).faults += 1
         else:
-            self._fates[source] = fate
+            self._outcomes[source] = outcome
 
     def _compare(self, source: str, record: InRecord) -> None:
         digest = self._digests.get(source)
         if digest is None:
             self._unexplained[source] = None
-        elif digest != hash((record.key, record.value, foreign(record))):
+        elif digest != hash((record.key, record.value, producer_headers(record))):
             self._altered[source] = None
 
-    def _tell(self, role: str, key: Key) -> None:
-        self._told.setdefault((role, self._partition), []).append(key)
+    def _expect_record(self, role: str, key: Key) -> None:
+        self._expected.setdefault((role, self._partition), []).append(key)
 
     def _list(
         self, lists: dict[tuple[str, int], list[Key]], role: str, records: Sequence[InRecord]
@@ -368,96 +373,97 @@ class Reconciler:
     def _topic(source: str) -> str:
         return source.rsplit("/", 2)[0]
 
-    # --- the verdict -----------------------------------------------------------------------------
+    # --- the result ------------------------------------------------------------------------------
 
     def proof(self, held: Mapping[str, Mapping[str, Any]] | None = None) -> Proof:
-        """The verdict over all that was taken. Ask once.
+        """Return the result for everything that was taken. Call it once.
 
         Args:
-            held: by queue, the `answer` of the protocol's `list`; without it, what is held is
-                taken from the events.
+            held: by queue, the `answer` of the `list` command; None takes what the queues hold from
+                the events.
         """
-        for role, partition in sorted(self._told.keys() | self._seen.keys()):
-            self._match(role, partition)
-        for queue in sorted(self._lives.keys() | (held or {}).keys()):
+        for role, partition in sorted(self._expected.keys() | self._found.keys()):
+            self._compare_partition(role, partition)
+        for queue in sorted(self._lifecycles.keys() | (held or {}).keys()):
             listed = self._from_events(queue) if held is None else held.get(queue)
-            self._take_held(queue, listed)
-        for source in self._undecided.left():
-            self._fate(source, "pending", "")
+            self._compare_held(queue, listed)
+        for source in self._open_xids.left():
+            self._record_outcome(source, "pending", "")
         missing = self._missing()
-        fates = Counter(self._fates.values())
+        outcomes = Counter(self._outcomes.values())
         return Proof(
-            rows=dict(sorted(self._rows.items())),
+            accounts=dict(sorted(self._accounts.items())),
             inputs=len(self._digests),
-            unreadable=fates["unreadable"],
-            refused=fates["refused"],
-            rolled_back=fates["rolled_back"],
-            pending=fates["pending"],
+            undecodable=outcomes["unreadable"],
+            refused=outcomes["refused"],
+            rolled_back=outcomes["rolled_back"],
+            pending=outcomes["pending"],
             missing=missing,
-            doubled=list(self._doubled),
+            duplicated=list(self._duplicated),
             altered=list(self._altered),
             unexplained=list(self._unexplained),
             faults=self._faults,
         )
 
     def _missing(self) -> list[str]:
-        """The records without a fate, and those of which a copy has none."""
-        known = self._fates.keys()
+        """Return the records without an outcome, and those of which a copy has none."""
+        known = self._outcomes.keys()
         missing = {s: None for s in self._digests if s not in known and s not in self._copies}
         for source in missing:
             if queue := self._queue_of.get(source, ""):
-                self._row(queue).faults += 1
+                self._account(queue).faults += 1
         for source, queue, count in self._copies.unsettled():
-            (missing if count > 0 else self._doubled)[source] = None
-            self._row(queue).faults += 1
+            (missing if count > 0 else self._duplicated)[source] = None
+            self._account(queue).faults += 1
         return list(missing)
 
-    def _match(self, role: str, partition: int) -> None:
-        """The records of a partition are those that the events tell of, in their order."""
-        told = self._told.get((role, partition), [])
-        seen = self._seen.get((role, partition), [])
-        if told == seen:
+    def _compare_partition(self, role: str, partition: int) -> None:
+        """Compare the records of an output partition with the events, including their order."""
+        expected = self._expected.get((role, partition), [])
+        found = self._found.get((role, partition), [])
+        if expected == found:
             return
-        where = f"topic of {role}, partition {partition}"
-        by_events, by_records = Counter(told), Counter(seen)
+        where = f"topic {role}, partition {partition}"
+        by_events, by_records = Counter(expected), Counter(found)
         if by_events == by_records:
-            self._fault(f"{where}: its records are not in the order of the events")
+            self._fault(f"{where}: the records are not in the order of the events")
         for key in by_events.keys() | by_records.keys():
             if by_events[key] != by_records[key]:
-                name = name_of(*key) if key[0] else f"the unreadable record {key[1]}"
-                text = f"{where}: {by_records[key]} records of {name}, by the events it is"
-                self._fault(f"{text} {by_events[key]}", key[0])
+                name = describe(*key) if key[0] else f"the undecodable record {key[1]}"
+                text = f"{where}: {by_records[key]} records of {name}, but {by_events[key]} events"
+                self._fault(text, key[0])
 
     def _from_events(self, queue: str) -> dict[str, Any]:
-        life = self._life(queue)
+        lifecycle = self._lifecycle(queue)
         by_state: dict[str, list[str]] = {state: [] for state in STATES}
-        for sequence, (message_id, _) in life.open.items():
-            by_state[life.state(sequence)].append(message_id)
+        for sequence, (message_id, _) in lifecycle.open.items():
+            by_state[lifecycle.state(sequence)].append(message_id)
         return {**by_state, "delivering": {"": by_state["delivering"]}}
 
-    def _take_held(self, queue: str, listed: Mapping[str, Any] | None) -> None:
-        """What a queue says it holds: it is what the events left there, and each a fate."""
-        life, row = self._life(queue), self._row(queue)
+    def _compare_held(self, queue: str, listed: Mapping[str, Any] | None) -> None:
+        """Compare what a queue says it holds with its events. To be held is an outcome, too."""
+        lifecycle, account = self._lifecycle(queue), self._account(queue)
         by_name: dict[tuple[str, str], list[str]] = {}
-        for sequence, (message_id, source) in life.open.items():
-            by_name.setdefault((life.state(sequence), message_id), []).append(source)
+        for sequence, (message_id, source) in lifecycle.open.items():
+            by_name.setdefault((lifecycle.state(sequence), message_id), []).append(source)
         if listed is None:
-            if life.open:
-                self._fault(f"queue {queue} holds {len(life.open):,}, but was not listed", queue)
+            if lifecycle.open:
+                text = f"queue {queue} holds {len(lifecycle.open):,} messages but was not listed"
+                self._fault(text, queue)
             return
         for state in STATES:
             ids = ids_of(listed[state])
-            setattr(row, state, len(ids))
+            setattr(account, state, len(ids))
             counted = listed.get("counts", {}).get(state, len(ids))
             if counted != len(ids):
-                text = f"queue {queue}: {counted:,} are {state}, but {len(ids):,} were listed"
+                text = f"queue {queue}: counts {counted:,} as {state} but lists {len(ids):,}"
                 self._fault(text, queue)
             for message_id in ids:
                 sources = by_name.get((state, message_id))
                 if sources:
-                    self._fate(sources.pop(), state, queue)
+                    self._record_outcome(sources.pop(), state, queue)
                 else:
-                    self._fault(f"queue {queue} lists {message_id} as {state}, in vain", queue)
+                    self._fault(f"queue {queue} lists {message_id} as {state}, wrongly", queue)
         for (state, message_id), sources in by_name.items():
             if sources:
                 self._fault(f"queue {queue} does not list {message_id}, which is {state}", queue)
