@@ -1,7 +1,7 @@
-"""`ringfaust demo`: real flights through rings on a real broker, each accounted for.
+"""`ringfaust demo`: sends real flights through rings on a real broker, and accounts for each.
 
-The flights are read, and Kafka started, before anything asynchronous begins; `play.py` has the
-course, `report.py` the last screen.
+This module reads the flights and starts Kafka. `flights_run` drives the demo, and `report` prints
+the final screen.
 """
 
 from __future__ import annotations
@@ -26,29 +26,32 @@ _STOPPED = 130
 
 
 def run(bootstrap_servers: str | None, limit: int | None = None) -> int:
-    """Run the demo; the exit status: 0 if everything balances, else 1; 130 if it was stopped.
+    """Run the demo.
 
     Args:
-        bootstrap_servers: brokers to use; without them one is started, and gone afterwards.
-        limit: take only the first flights.
+        bootstrap_servers: the brokers to use; None starts one and removes it afterwards.
+        limit: how many flights to send; None for all.
+
+    Returns:
+        The exit status: 0 if everything balances, 1 if not, 130 if the demo was stopped.
 
     Raises:
-        RingfaustError: it could not be brought to its end; the message says why.
+        RingfaustError: the demo could not complete; the text says why.
     """
     console = open_console()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     state = DemoState(
-        f"the last {RING_SIZE} departures of each carrier, as the flights of 2013 come in"
+        f"the last {RING_SIZE} departures of each carrier, as the flights of 2013 arrive"
     )
     dashboard = Dashboard(console, state)
     try:
         with ThreadPoolExecutor(1) as pool:
-            outcome = _play(bootstrap_servers, pool.submit(read_flights, limit), state, dashboard)
+            result = _play(bootstrap_servers, pool.submit(read_flights, limit), state, dashboard)
     except KeyboardInterrupt:
         what = "worker and temporary data" if bootstrap_servers else "worker, broker and all data"
-        console.print(f"stopped; {what} are gone")
+        console.print(f"stopped; {what} are removed")
         return _STOPPED
-    return 0 if print_report(console, outcome, dashboard.seconds()) else 1
+    return 0 if print_report(console, result, dashboard.seconds()) else 1
 
 
 def _play(
@@ -61,20 +64,20 @@ def _play(
         tempfile.TemporaryDirectory(prefix="ringfaust-demo-") as folder,
         brokers(servers, dashboard) as address,
     ):
-        # On brokers of the user's the topics have names that nobody has taken.
+        # On the user's brokers the topics get unused names.
         application = f"flights-demo-{secrets.token_hex(3)}" if servers else "flights-demo"
         write_config(Path(folder), application, address, f"{application}.flights")
         play = FlightsRun(Path(folder), flights, state, dashboard)
-        return asyncio.run(play.run(own_broker=servers is not None))
+        return asyncio.run(play.run(given_brokers=servers is not None))
 
 
 @contextmanager
 def brokers(servers: str | None, dashboard: Dashboard) -> Iterator[str]:
-    """The brokers' address: of those given, or of one that is started for this."""
+    """Yield the address of the given brokers or, without any, of one started for the block."""
     if servers:
-        load_worker(bootstrap_servers=servers)  # tells what is wrong with them, as one given here
+        load_worker(bootstrap_servers=servers)  # reports an invalid address as an option's error
         yield servers
         return
-    dashboard.say("starting Apache Kafka, reading the flights meanwhile")
+    dashboard.say("starting Apache Kafka and reading the flights")
     with EmbeddedBroker() as broker:
         yield broker.bootstrap_servers

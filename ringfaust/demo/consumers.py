@@ -1,4 +1,4 @@
-"""Three slow consumers, each with habits of its own, and the reader of what was overwritten."""
+"""Three slow consumers that settle in different ways, and a reader of the evicted topic."""
 
 from __future__ import annotations
 
@@ -17,94 +17,105 @@ HEARTBEAT_SECONDS = 5.0
 
 
 class DemoConsumer:
-    """A consumer of one carrier's ring: acknowledges each message after a while."""
+    """A consumer of one carrier's ring that acknowledges every message after a short pause."""
 
     credit = 20
     think_seconds = 0.05
-    habit = "acks each"
+    habit = "acks every message"
 
     def __init__(self, control: ControlClient, queue: str, say: Callable[[str], None]) -> None:
-        """`say`: tells people what it does."""
+        """Prepare a consumer; `attach` attaches it.
+
+        Args:
+            control: sends its commands and receives its deliveries.
+            queue: the queue it consumes.
+            say: prints a line about what the consumer does.
+        """
         self.queue = queue
         carrier = queue.rpartition(".")[2]
         self.name = f"gate-{carrier}"
         self.key = carrier.encode()
         self._control = control
-        self._tell_people = say
+        self._say_line = say
         self._attached = False
-        self.at_rest = False
+        self.is_idle = False
+        """Whether it has stopped to settle."""
 
     async def attach(self) -> None:
-        """Ask for messages; the first answer also tells that the worker is up."""
-        await self._control.ask("attach", self.queue, consumer=self.name, credit=self.credit)
+        """Attach to the queue. The reply also shows that the worker is up.
+
+        Raises:
+            ControlFailed: the worker refused it or did not answer in time.
+        """
+        await self._control.request("attach", self.queue, consumer=self.name, credit=self.credit)
         self._attached = True
-        self._tell_people(f"{self.name} waits at {self.queue}: {self.habit}")
+        self._say_line(f"{self.name} consumes {self.queue}: {self.habit}")
 
     async def serve(self) -> None:
-        """Take what is handed over, until told to rest; what comes then stays unsettled."""
+        """Settle deliveries until `stop_settling`; later ones stay unsettled."""
         deliveries = self._control.deliveries(self.name)
         for number in count(1):
             delivery = await deliveries.get()
             await asyncio.sleep(self.think_seconds)
-            if self.at_rest:
+            if self.is_idle:
                 return
             await self._settle(number, delivery)
 
-    def rest(self) -> None:
-        """Settle nothing more, but stay attached."""
-        self.at_rest = True
+    def stop_settling(self) -> None:
+        """Settle no more deliveries, but stay attached."""
+        self.is_idle = True
 
-    async def stay_alive(self) -> None:
-        """Say so every few seconds, for who is silent loses what he holds."""
+    async def run_heartbeats(self) -> None:
+        """Send a heartbeat every five seconds, so that the worker does not detach the consumer."""
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             if self._attached:
-                await self._control.tell("heartbeat", self.queue, consumer=self.name)
+                await self._control.send("heartbeat", self.queue, consumer=self.name)
 
     async def _settle(self, number: int, delivery: DeliveryRef) -> None:
-        await self._say("ack", delivery)
+        await self._send_settle("ack", delivery)
 
-    async def _say(self, how: str, delivery: DeliveryRef, **fields: str) -> None:
+    async def _send_settle(self, how: str, delivery: DeliveryRef, **fields: str) -> None:
         fields = {"consumer": self.name, "message": delivery.message, **fields}
-        await self._control.tell(how, self.queue, delivery=delivery.number, **fields)
+        await self._control.send(how, self.queue, delivery=delivery.number, **fields)
 
 
 class MixedConsumer(DemoConsumer):
-    """Releases each third and rejects each tenth; acknowledges the others."""
+    """A consumer that rejects every tenth message, releases every third, and acks the others."""
 
     credit = 10
     think_seconds = 0.05
-    habit = "acks some, releases some, rejects some"
+    habit = "acks, releases and rejects"
 
     async def _settle(self, number: int, delivery: DeliveryRef) -> None:
         if number % 10 == 0:
-            await self._say("reject", delivery, text="gate change")
+            await self._send_settle("reject", delivery, text="gate change")
         else:
-            await self._say("release" if number % 3 == 0 else "ack", delivery)
+            await self._send_settle("release" if number % 3 == 0 else "ack", delivery)
 
 
 class ClosingConsumer(DemoConsumer):
-    """Takes all it can get, and closes without a word about any of it."""
+    """A consumer that fills its credit and then detaches without an ack."""
 
     think_seconds = 0.02
-    habit = "takes 20 and closes without ack"
+    habit = "takes 20 and detaches without an ack"
 
-    def rest(self) -> None:
-        """It comes to rest by closing."""
+    def stop_settling(self) -> None:
+        """Do nothing: this consumer stops by itself when it detaches."""
 
     async def _settle(self, number: int, delivery: DeliveryRef) -> None:
         if number == self.credit:
             self._attached = False
-            await self._control.ask("detach", self.queue, consumer=self.name)
-            self._tell_people(
-                f"{self.name} closed with {number} unacknowledged: they went back, as far as the "
-                "ring had room"
+            await self._control.request("detach", self.queue, consumer=self.name)
+            self._say_line(
+                f"{self.name} detached with {number} unacknowledged: those that the ring had room "
+                "for were returned"
             )
-            self.at_rest = True
+            self.is_idle = True
 
 
 class EvictedReader:
-    """An independent, plain Kafka consumer of the evicted topic; counts by queue."""
+    """A plain Kafka consumer of the evicted topic that counts its records by queue."""
 
     def __init__(self, servers: str, application: str) -> None:
         self.by_queue: Counter[str] = Counter()
@@ -117,7 +128,7 @@ class EvictedReader:
         )
 
     async def read(self) -> None:
-        """Read until cancelled."""
+        """Read and count records until cancelled."""
         try:
             await self._consumer.start()
             while True:

@@ -1,6 +1,7 @@
-"""A consumer's side of the protocol with nothing but a Kafka client and JSON.
+"""A consumer's side of the protocol, with nothing but a Kafka client and JSON.
 
-Nothing of the worker is imported: what is here is what any program in any language would do.
+It imports nothing of the worker or of `ringfaust.client`, to show what a program in any language
+has to do.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ ANSWER_SECONDS = 60.0
 
 
 class ControlFailed(RingfaustError):
-    """The worker did not answer a control command, or refused it."""
+    """The worker refused a control command or did not answer it. What to do: read the text."""
 
 
 class DeliveryRef(NamedTuple):
-    """What a consumer needs to know of a message it was handed."""
+    """What a consumer needs to settle a delivery."""
 
     message: str
+    """The message id."""
     number: int
+    """The delivery number."""
 
 
 class ControlClient:
-    """Sends control commands, reads the replies and what was dispatched."""
+    """Sends control commands, and reads replies and deliveries."""
 
     def __init__(self, servers: str, application: str, producer: AIOKafkaProducer) -> None:
         self._application = application
@@ -50,7 +53,7 @@ class ControlClient:
         self._deliveries: dict[str, asyncio.Queue[DeliveryRef]] = {}
 
     async def read(self) -> None:
-        """Read replies and deliveries until cancelled."""
+        """Read the replies and dispatched topics until cancelled."""
         try:
             await self._consumer.start()
             async for record in self._consumer:
@@ -70,38 +73,42 @@ class ControlClient:
         )
 
     def deliveries(self, consumer: str) -> asyncio.Queue[DeliveryRef]:
-        """What is handed to the consumer of this name."""
+        """Return the queue of deliveries for the consumer of this name."""
         return self._deliveries.setdefault(consumer, asyncio.Queue())
 
-    async def tell(self, kind: str, queue: str, **fields: Any) -> None:
-        """Send a command and ask for no answer. CommandRunner of one queue keep their order."""
+    async def send(self, kind: str, queue: str, **fields: Any) -> None:
+        """Send a command without a reply. Commands about one queue keep their order."""
         command = {"type": kind, "queue": queue, **fields}
-        # The key is what the queue's records have, so the command comes to the queue's partition.
+        # With the key of the queue's records, the command reaches the queue's partition.
         key = queue.rpartition(".")[2].encode()
         topic = topic_name(self._application, Role.CONTROL)
         await self._producer.send(topic, json.dumps(command).encode(), key)
 
-    async def ask(self, kind: str, queue: str, **fields: Any) -> dict[str, Any]:
-        """Send a command and wait for the reply.
+    async def request(self, kind: str, queue: str, **fields: Any) -> dict[str, Any]:
+        """Send a command and wait for its reply.
 
         Raises:
-            ControlFailed: there is none, or it is a refusal.
+            ControlFailed: the worker refused it, or did not answer within 60 seconds.
         """
-        reply = f"control-{next(self._numbers)}"
-        answer = self._answers[reply.encode()] = asyncio.get_running_loop().create_future()
-        await self.tell(kind, queue, reply=reply, **fields)
+        key = f"control-{next(self._numbers)}"
+        answer = self._answers[key.encode()] = asyncio.get_running_loop().create_future()
+        await self.send(kind, queue, reply=key, **fields)
         try:
-            told: dict[str, Any] = await asyncio.wait_for(answer, ANSWER_SECONDS)
+            reply: dict[str, Any] = await asyncio.wait_for(answer, ANSWER_SECONDS)
         except TimeoutError:
-            text = f"No answer to {kind} of {queue} within {ANSWER_SECONDS:.0f} s."
+            text = f"The worker did not answer {kind} of {queue} within {ANSWER_SECONDS:.0f} s."
             raise ControlFailed(text) from None
-        if not told["ok"]:
+        if not reply["ok"]:
             raise ControlFailed(
-                f"{kind} of {queue} was refused: {told['reason']} ({told['text']})."
+                f"{kind} of {queue} was refused: {reply['reason']} ({reply['text']})."
             )
-        return told
+        return reply
 
     async def listing(self, queue: str, limit: int) -> dict[str, Any]:
-        """What the worker says that a queue holds, and counts."""
-        answer: dict[str, Any] = (await self.ask("list", queue, limit=limit))["answer"]
+        """Return what a queue holds and counts.
+
+        Raises:
+            ControlFailed: the worker refused it or did not answer in time.
+        """
+        answer: dict[str, Any] = (await self.request("list", queue, limit=limit))["answer"]
         return answer

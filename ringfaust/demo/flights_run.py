@@ -1,4 +1,4 @@
-"""The demo's course: topics, worker, gates, flights, rest, proof."""
+"""One run of the demo: topics, worker, consumers, flights, and the proof of the accounts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ringfaust.testing.process import WorkerProcess
 
 PARTITIONS = 4
 QUIET_CARRIER = "OO"
-"""SkyWest left New York 32 times in the year: its ring never fills."""
+"""SkyWest, which left New York 32 times that year, so its ring never fills."""
 
 _POLL_SECONDS = 0.25
 _COUNTS_SECONDS = 0.5
@@ -41,14 +41,14 @@ BATCH_BYTES = 400_000
 
 
 class Stuck(RingfaustError):
-    """What should have happened did not for a long time."""
+    """The demo made no progress for 60 seconds. The text says what it waited for."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"The demo waited {_STUCK_SECONDS:.0f} s in vain until {what}.")
+        super().__init__(f"The demo waited {_STUCK_SECONDS:.0f} s without progress until {what}.")
 
 
 def write_config(folder: Path, application: str, servers: str, topic: str) -> None:
-    """The two files that a user would write for this; flights come from `topic`."""
+    """Write queues.yaml and worker.yaml as a user would, for flights in `topic`."""
     queues = {
         "routes": [{"topic": topic, "queue": "departures.{key}"}],
         "queues": {"departures.*": {"ring_size": RING_SIZE}},
@@ -64,13 +64,13 @@ def write_config(folder: Path, application: str, servers: str, topic: str) -> No
 
 
 class FlightsRun:
-    """One run of the demo against brokers that are up.
+    """One run of the demo on running brokers.
 
     Args:
-        folder: has the configuration, and takes all that is temporary.
-        flights: the flights, perhaps still being read.
-        state: is kept up to date.
-        dashboard: shows it.
+        folder: has the configuration, and gets all temporary files.
+        flights: the flights, which may still be loading.
+        state: is updated as the demo proceeds.
+        dashboard: shows the state.
     """
 
     def __init__(
@@ -88,14 +88,17 @@ class FlightsRun:
         self._dashboard = dashboard
         self._client = {"bootstrap_servers": self._config.bootstrap_servers}
 
-    async def run(self, *, own_broker: bool) -> DemoResult:
-        """Everything, from the topics to the proof.
+    async def run(self, *, given_brokers: bool) -> DemoResult:
+        """Run the demo from the creation of the topics to the proof.
+
+        Args:
+            given_brokers: whether the brokers are the user's.
 
         Raises:
-            RingfaustError: it could not be brought to its end.
-            KafkaError: the brokers stopped to answer.
+            RingfaustError: the demo could not complete; the text says why.
+            KafkaError: the brokers stopped answering.
         """
-        self._dashboard.say("making topics, starting a worker")
+        self._dashboard.say("creating topics and starting a worker")
         await create_topics(self._config, self._queues)
         producer = AIOKafkaProducer(
             **self._client, enable_idempotence=True, max_batch_size=BATCH_BYTES
@@ -106,12 +109,12 @@ class FlightsRun:
             async with producer, task_scope() as start:
                 start(watch_worker(worker))
                 start(self._dashboard.show())
-                return await self._course(start, producer, own_broker)
+                return await self._run_steps(start, producer, given_brokers)
         finally:
             worker.stop()
 
-    async def _course(
-        self, start: StartTask, producer: AIOKafkaProducer, own_broker: bool
+    async def _run_steps(
+        self, start: StartTask, producer: AIOKafkaProducer, given_brokers: bool
     ) -> DemoResult:
         servers, application = self._config.bootstrap_servers, self._config.application
         control = ControlClient(servers, application, producer)
@@ -119,20 +122,20 @@ class FlightsRun:
         self._state.evicted = reader.by_queue
         start(control.read())
         start(reader.read())
-        gates = await self._open_gates(start, control)
+        consumers = await self._attach_consumers(start, control)
         flights = await asyncio.wrap_future(self._flights)
         extras = extra_records(QUIET_CARRIER)
         queues = sorted({f"departures.{r.key.decode()}" for r in (*extras, *flights)})
         start(watch_counts(control, queues, self._state))
-        await self._replay(producer, [*extras, *flights], gates)
-        held = await self._rest(control, gates, queues)
+        await self._replay(producer, [*extras, *flights], consumers)
+        held = await self._await_idle(control, consumers, queues)
         proof = await self._prove(held)
         evicted = sum(row.evicted for row in proof.accounts.values())
 
         async def all_read() -> bool:
             return reader.by_queue.total() >= evicted
 
-        what = f"the independent consumer has read {evicted:,} evicted records"
+        what = f"the plain Kafka consumer has read {evicted:,} evicted records"
         await until(what, all_read, reader.by_queue.total)
         return DemoResult(
             proof=proof,
@@ -142,32 +145,34 @@ class FlightsRun:
             evicted=reader.by_queue,
             application=application,
             servers=servers,
-            own_broker=own_broker,
+            given_brokers=given_brokers,
         )
 
-    async def _open_gates(self, start: StartTask, control: ControlClient) -> list[DemoConsumer]:
-        """The slow consumers, attached: with that the worker is known to be up."""
+    async def _attach_consumers(
+        self, start: StartTask, control: ControlClient
+    ) -> list[DemoConsumer]:
+        """Attach the slow consumers. Their replies also show that the worker is up."""
         say = self._dashboard.say
-        gates = [
+        consumers = [
             DemoConsumer(control, "departures.UA", say),
             MixedConsumer(control, "departures.B6", say),
             ClosingConsumer(control, "departures.DL", say),
         ]
-        await asyncio.gather(*(gate.attach() for gate in gates))
-        for gate in gates:
-            start(gate.serve())
-            start(gate.stay_alive())
-        return gates
+        await asyncio.gather(*(consumer.attach() for consumer in consumers))
+        for consumer in consumers:
+            start(consumer.serve())
+            start(consumer.run_heartbeats())
+        return consumers
 
     async def _replay(
         self,
         producer: AIOKafkaProducer,
         records: list[ProducerRecord],
-        gates: Collection[DemoConsumer],
+        consumers: Collection[DemoConsumer],
     ) -> None:
-        """Send everything, and wait until the worker has it all behind it.
+        """Send all records, and wait until the worker has processed them.
 
-        A gate rests when the flights of its partition are through; what it holds then, it keeps.
+        Once the records of its partition are processed, a consumer stops settling.
         """
         state, dashboard = self._state, self._dashboard
         state.total, state.phase = len(records), "replaying"
@@ -175,48 +180,48 @@ class FlightsRun:
         async with task_scope() as start:
             start(watch_through(self._config, self._topic, state))
             await replay(producer, self._topic, PARTITIONS, records)
-            dashboard.say("the producer is done: all records are acknowledged by the broker")
+            dashboard.say("the broker has acknowledged all records")
             sent = Counter(partition_of(record.key, PARTITIONS) for record in records)
 
             async def all_through() -> bool:
-                for gate in gates:
-                    home = partition_of(gate.key, PARTITIONS)
-                    if state.positions[home] >= sent[home]:
-                        gate.rest()
+                for consumer in consumers:
+                    partition = partition_of(consumer.key, PARTITIONS)
+                    if state.positions[partition] >= sent[partition]:
+                        consumer.stop_settling()
                 return state.through >= state.total
 
-            await until("the worker has read all flights", all_through, lambda: state.through)
-        dashboard.say(f"all {state.total:,} are through the rings")
+            await until("the worker has processed all flights", all_through, lambda: state.through)
+        dashboard.say(f"all {state.total:,} records are through the rings")
 
-    async def _rest(
-        self, control: ControlClient, gates: Collection[DemoConsumer], queues: Collection[str]
+    async def _await_idle(
+        self, control: ControlClient, consumers: Collection[DemoConsumer], queues: Collection[str]
     ) -> dict[str, dict[str, Any]]:
-        """Wait until nothing moves any more; then what each queue holds."""
+        """Wait until the application is idle, and return what each queue holds."""
 
-        async def nothing_moves() -> bool:
+        async def is_idle() -> bool:
             counts = (await control.listing(f"departures.{QUIET_CARRIER}", 0))["counts"]
             calls_are_over = counts["scheduled"] == 1 and counts["expired"] == 1
-            return calls_are_over and all(gate.at_rest for gate in gates)
+            return calls_are_over and all(consumer.is_idle for consumer in consumers)
 
-        await until("announcements have come due and gates rest", nothing_moves)
+        await until("all announcements are due and all consumers are idle", is_idle)
         listings = await asyncio.gather(*(control.listing(queue, _MOST_LISTED) for queue in queues))
         return dict(zip(queues, listings, strict=True))
 
     async def _prove(self, held: dict[str, dict[str, Any]]) -> Proof:
         state = self._state
-        self._dashboard.say("at rest; reading everything back to prove the accounts")
+        self._dashboard.say("the worker is idle; reading all topics to prove the accounts")
 
         def progress(role: Role, records: int) -> None:
             state.phase = f"proving, {role} topic"
             state.read_back += records
 
         proof = await prove(self._config, [self._topic], held, progress=progress)
-        self._dashboard.say(f"{state.read_back:,} records read back and balanced")
+        self._dashboard.say(f"{state.read_back:,} records read and reconciled")
         return proof
 
 
 async def watch_through(config: WorkerConfig, topic: str, state: DemoState) -> None:
-    """Keep up how far the worker has come, by the offsets it commits as a consumer group."""
+    """Update the worker's position from the offsets that its consumer group commits."""
     tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     admin = AIOKafkaAdminClient(bootstrap_servers=config.bootstrap_servers)
     try:
@@ -233,7 +238,7 @@ async def watch_through(config: WorkerConfig, topic: str, state: DemoState) -> N
 
 
 async def watch_counts(control: ControlClient, queues: Collection[str], state: DemoState) -> None:
-    """Ask the worker for its counts, to have something to show meanwhile."""
+    """Request the worker's counters every half second, for the display."""
     while True:
         listings = await asyncio.gather(*(control.listing(queue, 0) for queue in queues))
         for queue, listed in zip(queues, listings, strict=True):
@@ -242,7 +247,11 @@ async def watch_counts(control: ControlClient, queues: Collection[str], state: D
 
 
 async def watch_worker(worker: WorkerProcess) -> None:
-    """See that it runs. Raises WorkerFailed when it does not."""
+    """Check that the worker runs.
+
+    Raises:
+        WorkerFailed: it has ended.
+    """
     while True:
         worker.check()
         await asyncio.sleep(_POLL_SECONDS)
@@ -251,10 +260,15 @@ async def watch_worker(worker: WorkerProcess) -> None:
 async def until(
     what: str, done: Callable[[], Awaitable[bool]], progress: Callable[[], int] = lambda: 0
 ) -> None:
-    """Wait until it is done.
+    """Wait until `done` returns true.
+
+    Args:
+        what: what it waits for, as the end of "The demo waited until …".
+        done: the condition.
+        progress: a number that changes as long as there is progress.
 
     Raises:
-        Stuck: it is not, and there was no progress, for a long time.
+        Stuck: there was no progress for 60 seconds.
     """
     loop = asyncio.get_running_loop()
     last, since = progress(), loop.time()

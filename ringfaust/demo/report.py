@@ -1,4 +1,4 @@
-"""The demo's last screen: the account of each queue, what happened in words, where to look next."""
+"""The demo's final screen: the account of each queue, a summary, and what to try next."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ from ringfaust.testing.accounts.prove import counter_differences
 
 
 class DemoResult(NamedTuple):
-    """All that the last screen tells of."""
+    """What the final screen shows."""
 
     proof: Proof
     flights: int
     extras: int
     held: Mapping[str, Mapping[str, Any]]
-    """By queue, the worker's own `list`."""
+    """The worker's reply to `list`, by queue."""
     evicted: Counter[str]
-    """By queue, as the independent consumer read them."""
+    """How many evicted records the plain Kafka consumer read, by queue."""
     application: str
     servers: str
-    own_broker: bool
+    given_brokers: bool
 
 
-def faults(outcome: DemoResult) -> list[str]:
-    """What does not balance, in words; empty: all does."""
-    proof = outcome.proof
+def faults(result: DemoResult) -> list[str]:
+    """Return what does not balance, a sentence each; empty if everything does."""
+    proof = result.proof
     found = proof.problems()
-    expected = outcome.flights + outcome.extras
+    expected = result.flights + result.extras
     if proof.inputs != expected:
         found.append(f"{expected:,} records were sent, {proof.inputs:,} are in the input topic")
-    found += counter_differences(proof, outcome.held)
+    found += counter_differences(proof, result.held)
     for queue, row in proof.accounts.items():
-        if outcome.evicted[queue] != row.evicted:
+        if result.evicted[queue] != row.evicted:
             found.append(
-                f"queue {queue}: the independent consumer read {outcome.evicted[queue]:,} "
+                f"queue {queue}: the plain Kafka consumer read {result.evicted[queue]:,} "
                 f"evicted records, the proof {row.evicted:,}"
             )
     return found
 
 
-def print_report(console: Console, outcome: DemoResult, seconds: float) -> bool:
-    """Print the last screen. Returns whether everything balances."""
-    _print_table(console, outcome.proof)
-    wrong = faults(outcome)
+def print_report(console: Console, result: DemoResult, seconds: float) -> bool:
+    """Print the final screen, and return whether everything balances."""
+    _print_table(console, result.proof)
+    wrong = faults(result)
     if wrong:
         console.print("[bold red]The accounts do not balance:[/]")
         for text in wrong:
             console.print(f"  {text}", markup=False, highlight=False)
     else:
-        _print_words(console, outcome, seconds)
-    _print_next(console, outcome)
+        _print_words(console, result, seconds)
+    _print_next(console, result)
     return not wrong
 
 
 def _print_table(console: Console, proof: Proof) -> None:
-    title = "what became of each record, read back from the topics offset by offset"
+    title = "the outcome of every record, read back from the topics offset by offset"
     table = count_table(console, title, "balanced")
     rows = sorted(proof.accounts.values(), key=lambda row: -row.added)
     for row in rows:
@@ -76,44 +76,44 @@ def _print_table(console: Console, proof: Proof) -> None:
     console.print(table)
 
 
-def _print_words(console: Console, outcome: DemoResult, seconds: float) -> None:
-    rows = list(outcome.proof.accounts.values())
+def _print_words(console: Console, result: DemoResult, seconds: float) -> None:
+    rows = list(result.proof.accounts.values())
     evicted, acked, dead, expired = (
         sum(getattr(row, name) for row in rows) for name in ("evicted", "acked", "dead", "expired")
     )
     held = sum(row.ready + row.delivering + row.scheduled for row in rows)
-    topic = topic_name(outcome.application, Role.EVICTED)
-    dead_topic = topic_name(outcome.application, Role.DEAD)
+    topic = topic_name(result.application, Role.EVICTED)
+    dead_topic = topic_name(result.application, Role.DEAD)
     console.print(
-        f"[bold green]{outcome.flights:,} flights accounted for[/], and {outcome.extras} "
+        f"[bold green]{result.flights:,} flights accounted for[/], and {result.extras} "
         f"announcements that the demo added, in {seconds:.0f} s.\n"
-        f"{evicted:,} were overwritten by newer ones; each has a record on {topic}, whole and in "
+        f"{evicted:,} were evicted by newer ones. Each has a complete record on {topic}, in "
         "order: 0 lost, 0 duplicated, 0 altered.\n"
-        f"{acked:,} were acknowledged by the gates, {dead:,} rejected and {expired:,} expired "
-        f"(see {dead_topic}). {held:,} are held: the last {RING_SIZE} departures of "
-        "each carrier, and what the gates had in hand.\n"
+        f"{acked:,} were acknowledged by the consumers, {dead:,} rejected and {expired:,} expired "
+        f"(see {dead_topic}). {held:,} are still held: the last {RING_SIZE} departures of "
+        "each carrier, and the unsettled deliveries.\n"
         "The worker's own counters agree, and so does a plain Kafka consumer that read "
-        f"{topic} all along.",
+        f"{topic} from the start.",
         highlight=False,
     )
 
 
-def _print_next(console: Console, outcome: DemoResult) -> None:
-    if outcome.own_broker:
+def _print_next(console: Console, result: DemoResult) -> None:
+    if result.given_brokers:
         text = (
-            f"\nThe topics stay on {outcome.servers} for you to look at. To remove them:\n"
-            f"  kafka-topics.sh --bootstrap-server {outcome.servers} --delete "
-            f"--topic '{outcome.application}[.].*'"
+            f"\nThe topics stay on {result.servers}, so that you can read them. To delete them:\n"
+            f"  kafka-topics.sh --bootstrap-server {result.servers} --delete "
+            f"--topic '{result.application}[.].*'"
         )
     else:
         text = (
-            "\nWorker, broker and their data are gone again. To look into the topics yourself:\n"
-            "  ringfaust broker                                     a broker that stays, and\n"
-            "  ringfaust demo --bootstrap-servers 127.0.0.1:9092    the demo on it"
+            "\nThe worker, the broker and their data are removed. To read the topics yourself:\n"
+            "  ringfaust broker                                     runs a broker, and\n"
+            "  ringfaust demo --bootstrap-servers 127.0.0.1:9092    runs the demo on it"
         )
     console.print(text, markup=False, highlight=False)
     console.print(
-        "Rings of your own: say what they are in config/queues.yaml, then `ringfaust topics create`"
-        " and `ringfaust worker`.",
+        "For rings of your own, declare them in config/queues.yaml, then run `ringfaust topics "
+        "create` and `ringfaust worker`.",
         highlight=False,
     )

@@ -1,4 +1,4 @@
-"""Work that goes on beside a block of code, and ends with it."""
+"""A scope for background tasks: they end when its block ends."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ StartTask = Callable[[Coroutine[Any, Any, None]], None]
 
 @asynccontextmanager
 async def task_scope() -> AsyncIterator[StartTask]:
-    """Gives a function that starts work. At the end of the block all of it is cancelled.
+    """Yield a function that starts background tasks; cancel them at the end of the block.
 
-    If one piece fails, the block is cancelled, and the error raised here.
+    If a task fails, the block is cancelled and the task's error is raised.
     """
     tasks: list[asyncio.Task[None]] = []
     try:

@@ -90,7 +90,7 @@ def test_the_demo_balances_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert ua[1] == f"{carriers['UA']:,}"
     assert "3,000 flights accounted for, and 7 announcements" in printed
     assert "0 lost, 0 duplicated, 0 altered" in printed
-    assert "gate-DL closed with 20 unacknowledged" in printed
+    assert "gate-DL detached with 20 unacknowledged" in printed
     assert "Traceback" not in printed
     assert run.processes_left() == []
     assert list(tmp_path.iterdir()) == []
@@ -118,7 +118,7 @@ def test_the_demo_can_be_stopped_at_any_time(
     run.process.send_signal(how)
     printed = run.end()
     assert run.process.returncode == 130, printed
-    assert printed.endswith("stopped; worker and temporary data are gone\n")
+    assert printed.endswith("stopped; worker and temporary data are removed\n")
     assert "Traceback" not in printed
     assert run.processes_left() == []
     assert list(tmp_path.iterdir()) == []
@@ -137,7 +137,7 @@ def result(proof: Proof) -> DemoResult:
         evicted=Counter({"departures.UA": 1}),
         application="flights-demo",
         servers="127.0.0.1:9092",
-        own_broker=False,
+        given_brokers=False,
     )
 
 
@@ -174,7 +174,7 @@ def test_a_tampered_proof_makes_the_exit_status_1(
     ("change", "reason"),
     [
         ({"flights": 3}, "4 records were sent, 3 are in the input topic"),
-        ({"evicted": Counter()}, "the independent consumer read 0 evicted records, the proof 1"),
+        ({"evicted": Counter()}, "the plain Kafka consumer read 0 evicted records, the proof 1"),
         (
             {"held": {"departures.UA": {"counts": {"added": 4}}}},
             "the worker counts added 4, the topics 3",

@@ -68,33 +68,33 @@ def test_both_runs_are_equal_and_audited(broker: EmbeddedBroker, tmp_path: Path)
 
 
 @pytest.mark.parametrize("flights", ["0", "-3", "many"])
-def test_a_number_of_flights_that_cannot_be(tmp_path: Path, flights: str) -> None:
+def test_an_invalid_number_of_flights_is_refused(tmp_path: Path, flights: str) -> None:
     done = demo(tmp_path, f"--flights={flights}")
     assert done.returncode == 2
-    assert f"flights = '{flights}': write a number such as 60000, or all" in done.stderr
+    assert f"flights = '{flights}': must be a number such as 60000, or all" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-# --- what is not right ---------------------------------------------------------------------------
+# --- errors and differences------------------------------------------------------------------------
 
 
 @pytest.fixture
-def board() -> Dashboard:
+def dashboard() -> Dashboard:
     return Dashboard(Console(width=100), DemoState(""))
 
 
-def test_a_command_that_fails_tells_its_log(board: Dashboard, tmp_path: Path) -> None:
-    commands = CommandRunner(board, tmp_path, tmp_path / "demo.log")
+def test_a_failed_command_shows_the_end_of_its_log(dashboard: Dashboard, tmp_path: Path) -> None:
+    commands = CommandRunner(dashboard, tmp_path, tmp_path / "demo.log")
     with pytest.raises(CommandFailed) as caught:
         commands.run("topics", "plan", "--config", "nowhere")
     said = str(caught.value)
-    assert "`ringfaust topics plan --config nowhere` ended with status 2" in said
-    assert f"All it said is in {tmp_path / 'demo.log'}" in said
-    assert "nowhere" in said.rpartition("its end:")[2]
+    assert "`ringfaust topics plan --config nowhere` failed with exit status 2" in said
+    assert f"its log, {tmp_path / 'demo.log'}:" in said
+    assert "nowhere" in said.rpartition("demo.log:")[2]
 
 
-def test_status_1_of_a_verdict_is_an_answer(board: Dashboard, tmp_path: Path) -> None:
-    commands = CommandRunner(board, tmp_path, tmp_path / "demo.log")
+def test_status_1_of_a_verdict_is_a_result(dashboard: Dashboard, tmp_path: Path) -> None:
+    commands = CommandRunner(dashboard, tmp_path, tmp_path / "demo.log")
     file = tmp_path / "fails.yaml"
     file.write_text(
         "{id: fails, says: it does not hold, rules: [R1], queues: {q: {ring_size: 2}}, "
@@ -109,7 +109,7 @@ def evicted(sequence: int, value: bytes = b"{}", **more: bytes) -> EvictedRecord
     return EvictedRecord(b"UA", value, tuple(headers.items()))
 
 
-def test_a_repeat_is_the_same_to_the_byte() -> None:
+def test_a_repeat_is_identical() -> None:
     one, two, other = evicted(1), evicted(2), evicted(1, b"[]")
     assert list(without_repeats([one, two, one, two])) == [one, two]
     assert list(without_repeats([one, two, other])) == [one, two, other]
@@ -140,14 +140,14 @@ def test_both_wrong_alike_is_found_too() -> None:
     ("wrong", "balanced", "said"),
     [
         ("", True, "everything equal and accounted for"),
-        ("eviction 2 is", True, "1 of 1 queues are not equal"),
+        ("eviction 2 is", True, "1 of 1 queues differ"),
         ("", False, "the worker's accounts do not balance"),
     ],
 )
-def test_the_last_screen(board: Dashboard, wrong: str, balanced: bool, said: str) -> None:
+def test_the_last_screen(dashboard: Dashboard, wrong: str, balanced: bool, said: str) -> None:
     found = Comparison([QueueComparison("departures.UA", 52, 2, 2, wrong)], repeats=3)
-    with board.console.capture() as captured:
-        right = print_result(board, found, balanced=balanced, report=Path("report"))
+    with dashboard.console.capture() as captured:
+        right = print_result(dashboard, found, balanced=balanced, report=Path("report"))
     told = captured.get()
     assert right is (balanced and not wrong)
     assert said in told

@@ -1,4 +1,4 @@
-"""The proof of the accounts where one record has several outcomes or none yet: R60, R70, R71, R81."""
+"""The proof of the accounts where one record has several outcomes or none yet: R60–R81."""
 
 from __future__ import annotations
 

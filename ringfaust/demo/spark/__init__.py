@@ -1,7 +1,7 @@
-"""`ringfaust spark demo`: flights by the worker and by the job on Spark, audited and compared.
+"""`ringfaust spark demo`: the same flights through a worker and through the Spark job, compared.
 
-Spark runs in the commands that a user would type, each shown before it runs. `play.py` has the
-worker's part, `compare.py` what both evicted.
+Spark runs in the commands that a user would type; each is shown before it runs. `worker_run` runs
+the worker, and `compare` compares what both evicted.
 """
 
 from __future__ import annotations
@@ -26,24 +26,27 @@ from ringfaust.java.runtime import find_java
 
 _STOPPED = 130
 _WORKER, _JOB = "by-worker", "by-job"
-"""Folders with the configuration of an application each; both read the same flights."""
+"""Folders with the configurations of two applications that read the same flights."""
 
 
 def run(bootstrap_servers: str | None, flights: str, report: Path) -> int:
-    """Run the demo; the exit status: 0 if all is equal and balances, else 1; 130 if stopped.
+    """Run the demo.
 
     Args:
-        bootstrap_servers: brokers to use; without them one is started, and gone afterwards.
-        flights: how many of the year's first flights, or `all`.
-        report: folder that keeps the audit's report, and a log of what all commands said.
+        bootstrap_servers: the brokers to use; None starts one and removes it afterwards.
+        flights: how many of the year's first flights to send, or `all`.
+        report: folder for the audit's report and a log of the commands' output.
+
+    Returns:
+        The exit status: 0 if everything is equal and balances, 1 if not, 130 if it was stopped.
 
     Raises:
-        BadSetting: `flights` is neither.
-        RingfaustError: it could not be brought to its end; the message says why.
+        BadSetting: `flights` is neither a number nor `all`.
+        RingfaustError: the demo could not complete; the text says why.
     """
     limit = _read_limit(flights)
     find_java()
-    fetch(SPARK)  # here it shows progress; what the commands say goes to the log
+    fetch(SPARK)  # shows its progress here; in the commands it would go to the log
     report = report.absolute()
     report.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -56,24 +59,24 @@ def run(bootstrap_servers: str | None, flights: str, report: Path) -> int:
             tempfile.TemporaryDirectory(prefix="ringfaust-demo-") as folder,
             brokers(bootstrap_servers, dashboard) as servers,
         ):
-            # On brokers of the user's the topics have names that nobody has taken.
+            # On the user's brokers the topics get unused names.
             name = f"flights-demo-{secrets.token_hex(3)}" if bootstrap_servers else "flights-demo"
             commands = CommandRunner(dashboard, Path(folder), report / "demo.log")
-            right = _course(commands, name, servers, _numbered(read_flights(limit)), report)
+            is_equal = _run_steps(commands, name, servers, _numbered(read_flights(limit)), report)
     except KeyboardInterrupt:
-        console.print("stopped; worker, jobs and temporary data are gone")
+        console.print("stopped; worker, jobs and temporary data are removed")
         return _STOPPED
-    return 0 if right else 1
+    return 0 if is_equal else 1
 
 
-def _course(
+def _run_steps(
     commands: CommandRunner,
     application: str,
     servers: str,
     flights: list[ProducerRecord],
     report: Path,
 ) -> bool:
-    """The flights by the worker, lake, audit, the flights by the job; whether all is right."""
+    """Run the worker, the lake, the audit and the job; return whether everything is equal."""
     dashboard, folder = commands.dashboard, commands.folder
     topic = f"{application}.flights"
     for name, owner in ((_WORKER, application), (_JOB, f"{application}-job")):
@@ -90,7 +93,7 @@ def _course(
     )  # fmt: skip
     dashboard.console.print(audit.stdout, markup=False, highlight=False, soft_wrap=True)
     commands.run("spark", "ring", "--config", _JOB, "--checkpoint", "checkpoint", "--once")
-    dashboard.say("reading back what both evicted")
+    dashboard.say("reading the evicted records of both")
     comparison = asyncio.run(compare(folder / _WORKER, folder / _JOB, flights))
     return print_result(dashboard, comparison, balanced=audit.returncode == 0, report=report)
 
@@ -99,12 +102,12 @@ def _read_limit(flights: str) -> int | None:
     if flights == "all":
         return None
     if not (flights.isascii() and flights.isdigit() and int(flights)):
-        raise BadSetting("flights", flights, "write a number such as 60000, or all")
+        raise BadSetting("flights", flights, "must be a number such as 60000, or all")
     return int(flights)
 
 
 def _numbered(flights: list[ProducerRecord]) -> list[ProducerRecord]:
-    """With a header of the producer's own, which has to come out as it went in."""
+    """Add a producer's own header to each flight, which must come out unaltered."""
     return [
         flight._replace(headers=(("flight-of-the-year", b"%d" % number),))
         for number, flight in enumerate(flights, 1)

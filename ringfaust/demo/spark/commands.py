@@ -1,4 +1,4 @@
-"""CommandRunner of `ringfaust` as a user types them: shown, run, and quiet when all is well."""
+"""Runs `ringfaust` commands as a user would type them; their log output goes to a file."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from ringfaust.errors import RingfaustError
 
 _LOG_LINES = 30
 _PLAIN_COLUMNS = 120
-"""Where no terminal says how wide it is: the audit's table is the widest."""
+"""The width if the output is not a terminal; the audit's table is the widest."""
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For Java: it ends before thorough compiling pays, and two cores have better things to do."""
+"""Java options: these commands end before the optimizing compiler would pay off."""
 
 
 class CommandFailed(RingfaustError):
-    """A command of the demo could not do its work. What to do: read the end of its log, below."""
+    """A command of the demo failed. What to do: read the end of its log, below."""
 
     def __init__(self, command: str, status: int, log: Path) -> None:
         with log.open(encoding="utf-8", errors="replace") as lines:
             tail = "".join(deque(lines, _LOG_LINES)).rstrip()
         super().__init__(
-            f"`{command}` ended with status {status}. All it said is in {log}; its end:\n{tail}"
+            f"`{command}` failed with exit status {status}. The last lines of its log, {log}:\n"
+            f"{tail}"
         )
 
 
 class CommandRunner:
-    """Runs commands one after the other, in one folder.
+    """Runs commands one after the other in one folder.
 
     Args:
-        dashboard: shows them.
-        folder: where they run; paths in commands are relative to it.
-        log: file for what they say beside their result; begun anew.
+        dashboard: shows the commands.
+        folder: the folder in which they run, to which their paths are relative.
+        log: file for their log output; overwritten.
     """
 
     def __init__(self, dashboard: Dashboard, folder: Path, log: Path) -> None:
@@ -47,7 +48,7 @@ class CommandRunner:
         log.write_bytes(b"")
 
     def show(self, *arguments: str) -> str:
-        """Show a command as a line, without running it."""
+        """Show a command without running it, and return it."""
         command = " ".join(("ringfaust", *arguments))
         self.dashboard.say(f"$ {command}")
         return command
@@ -56,8 +57,8 @@ class CommandRunner:
         """Show a command, run it, and wait for its end.
 
         Args:
-            arguments: without the leading `ringfaust`.
-            verdict: its status 1 is an answer, and no failure.
+            arguments: the command without the leading `ringfaust`.
+            verdict: whether exit status 1 is a result rather than a failure.
 
         Raises:
             CommandFailed: it did not end well.

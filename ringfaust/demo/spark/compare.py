@@ -1,4 +1,4 @@
-"""What two applications evicted of the same flights, record by record."""
+"""Compares what two applications evicted of the same flights, record by record."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
 
 _TIMES = {h.ENQUEUED_MS, h.TIME_MS, h.AGE_MS}
-"""When each of them did it: that differs."""
+"""Headers with times, which differ between the two."""
 _IDENTITY = (h.QUEUE, h.SEQUENCE, h.SOURCE)
 
 
 class EvictedRecord(NamedTuple):
-    """A record of an evicted topic, without times."""
+    """A record of an evicted topic, without the headers that hold times."""
 
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...]
 
     def header(self, name: str) -> str:
-        """What it says under this name."""
+        """Return the value of the header of this name."""
         return dict(self.headers)[name].decode()
 
 
 class QueueComparison(NamedTuple):
-    """What became of a queue's flights."""
+    """How many flights of a queue each of the two evicted, and the first difference."""
 
     queue: str
     flights: int
     by_worker: int
     by_job: int
     difference: str
-    """The first one, in words; empty if there is none."""
+    """A sentence about the first difference; empty if there is none."""
 
 
 @dataclass
 class Comparison:
-    """Of all queues."""
+    """The comparison of all queues."""
 
     rows: list[QueueComparison] = field(default_factory=list)
     repeats: int = 0
-    """Records that the job wrote again, word for word, as its sink may."""
+    """How many records the job wrote twice, as Spark's Kafka sink may."""
 
 
 async def compare(
@@ -61,12 +61,12 @@ async def compare(
     """Read both evicted topics, partition by partition, and compare them.
 
     Args:
-        worker_folder: configuration of the worker's application.
-        job_folder: configuration of the job's.
-        flights: what was sent; each ring keeps the last of them, so many are evicted.
+        worker_folder: the configuration of the worker's application.
+        job_folder: the configuration of the job's application.
+        flights: the flights that were sent.
 
     Raises:
-        KafkaError: the brokers stopped to answer.
+        KafkaError: the brokers stopped answering.
     """
     worker, job = load(worker_folder)[0], load(job_folder)[0]
     sent = Counter(f"departures.{flight.key.decode()}" for flight in flights)
@@ -106,7 +106,7 @@ def _without_times(record: ConsumerRecord) -> EvictedRecord:
 
 
 def without_repeats(records: Sequence[EvictedRecord]) -> Iterator[EvictedRecord]:
-    """The first of each; one of the same identity that is not equal is no repeat, and stays."""
+    """Yield the records without exact repeats. A different record of the same identity stays."""
     known: dict[tuple[bytes, ...], EvictedRecord] = {}
     for record in records:
         headers = dict(record.headers)
@@ -132,20 +132,20 @@ def _row(
 
 
 def difference(flights: int, ours: list[EvictedRecord], theirs: list[EvictedRecord]) -> str:
-    """The first difference of a queue, in words; empty if there is none.
+    """Return a sentence about the first difference of a queue; empty if there is none.
 
     Args:
-        flights: that were sent to it; its ring keeps the last of them.
+        flights: how many flights were sent to the queue.
         ours: what the worker evicted, in order.
-        theirs: what the job evicted.
+        theirs: what the job evicted, in order.
     """
     for number, (one, other) in enumerate(zip_longest(ours, theirs), 1):
         if one != other:
-            return f"eviction {number} is {_told(one)} by the worker, {_told(other)} by the job"
+            return f"eviction {number} is {_shown(one)} by the worker, {_shown(other)} by the job"
     if len(ours) != (expected := max(0, flights - RING_SIZE)):
         return f"{expected:,} had to be evicted, {len(ours):,} were"
     return ""
 
 
-def _told(record: EvictedRecord | None) -> str:
+def _shown(record: EvictedRecord | None) -> str:
     return f"{record.key!r} {record.value!r} {record.headers}" if record else "missing"

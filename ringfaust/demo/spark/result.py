@@ -1,4 +1,4 @@
-"""The last screen: what both evicted, queue by queue."""
+"""The final screen of the demo: what both evicted, by queue."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from ringfaust.demo.spark.compare import Comparison
 
 
 def print_result(dashboard: Dashboard, found: Comparison, *, balanced: bool, report: Path) -> bool:
-    """Print it. Returns whether all is equal and balances.
+    """Print the final screen, and return whether everything is equal and balances.
 
     Args:
         dashboard: where to print.
         found: what both evicted.
-        balanced: what the audit says of the worker's run.
-        report: folder of the audit's report.
+        balanced: whether the audit found that the worker's accounts balance.
+        report: the folder of the audit's report.
     """
     console = dashboard.console
     console.print(_table(found))
     if found.repeats:
         console.print(
-            f"The job wrote {found.repeats:,} records twice, word for word, as Spark's Kafka sink "
-            "may; they count once.",
+            f"The job wrote {found.repeats:,} records twice, as Spark's Kafka sink may; identical "
+            "records count once.",
             highlight=False,
         )
     different = [row for row in found.rows if row.difference]
     for row in different:
         console.print(f"  {row.queue}: {row.difference}", markup=False, highlight=False)
-    right = balanced and not different
-    if right:
-        said = "[bold green]everything equal and accounted for[/]"
+    is_equal = balanced and not different
+    if is_equal:
+        verdict = "[bold green]everything equal and accounted for[/]"
     elif balanced:
-        said = f"[bold red]{len(different)} of {len(found.rows)} queues are not equal[/]"
+        verdict = f"[bold red]{len(different)} of {len(found.rows)} queues differ[/]"
     else:
-        said = "[bold red]the worker's accounts do not balance, see the audit above[/]"
-    console.print(f"{said}, in {dashboard.seconds():.0f} s", highlight=False)
+        verdict = "[bold red]the worker's accounts do not balance; see the audit above[/]"
+    console.print(f"{verdict}, in {dashboard.seconds():.0f} s", highlight=False)
     page = report / "report.html"
     console.print(f"the audit's report: {page}", markup=False, highlight=False, soft_wrap=True)
-    return right
+    return is_equal
 
 
 def _table(found: Comparison) -> Table:
@@ -56,12 +56,14 @@ def _table(found: Comparison) -> Table:
     ):
         total = sum(getattr(row, field) for row in rows)
         table.add_column(name, f"{total:,}", justify="right")
-    table.add_column("equal", _said(not any(row.difference for row in rows)))
+    table.add_column("equal", _yes_or_no(not any(row.difference for row in rows)))
     for row in rows:
         counts = (row.flights, row.by_worker, row.by_job)
-        table.add_row(row.queue, *(f"{count:,}" for count in counts), _said(not row.difference))
+        table.add_row(
+            row.queue, *(f"{count:,}" for count in counts), _yes_or_no(not row.difference)
+        )
     return table
 
 
-def _said(equal: bool) -> str:
+def _yes_or_no(equal: bool) -> str:
     return "[green]yes[/]" if equal else "[bold red]NO[/]"

@@ -1,7 +1,6 @@
-"""The worker's part: all flights through the rings first, and only then gates that take some.
+"""The worker's part of the demo: first all flights pass through the rings, then consumers attach.
 
-So what is evicted depends on the flights alone, and a job that never hears of the gates has to
-evict the same.
+So the evictions depend on the flights alone, and a job without consumers has to evict the same.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from ringfaust.demo.task_scope import StartTask, task_scope
 from ringfaust.testing.process import WorkerProcess
 
 _ENOUGH_ACKED = 15
-"""Then a gate keeps what it has in hand."""
+"""How many acks a consumer does before it stops to settle."""
 
 
 class WorkerRun:
-    """One run of a worker, from its start until all is at rest.
+    """One run of a worker, from its start until it is idle.
 
     Args:
-        folder: has the configuration; the topics are made.
-        flights: to be sent.
-        dashboard: shows it.
-        log: file that takes what the worker says.
+        folder: has the configuration; the topics exist.
+        flights: the flights to send.
+        dashboard: shows the progress.
+        log: file for the worker's log.
     """
 
     def __init__(
@@ -53,11 +52,11 @@ class WorkerRun:
         self._log = log
 
     async def run(self) -> None:
-        """StartTask the worker, send the flights, have gates take some, stop the worker.
+        """Start the worker, send the flights, have consumers settle some, and stop the worker.
 
         Raises:
-            RingfaustError: it could not be brought to its end.
-            KafkaError: the brokers stopped to answer.
+            RingfaustError: the run could not complete; the text says why.
+            KafkaError: the brokers stopped answering.
         """
         servers, application = self._config.bootstrap_servers, self._config.application
         producer = AIOKafkaProducer(
@@ -88,7 +87,7 @@ class WorkerRun:
         state = self._dashboard.state
         state.total, state.phase = len(self._flights), "by the worker"
         queues = sorted({f"departures.{flight.key.decode()}" for flight in self._flights})
-        await control.listing(queues[0], 0)  # the answer tells that the worker is up
+        await control.listing(queues[0], 0)  # the reply shows that the worker is up
         start(watch_counts(control, queues, state))
         start(watch_through(self._config, self._topic, state))
         await replay(producer, self._topic, PARTITIONS, self._flights)
@@ -96,33 +95,33 @@ class WorkerRun:
         async def all_through() -> bool:
             return state.through >= state.total
 
-        await until("the worker has read all flights", all_through, lambda: state.through)
+        await until("the worker has processed all flights", all_through, lambda: state.through)
         self._dashboard.say(f"all {state.total:,} flights are through the worker's rings")
 
     async def _take(self, start: StartTask, control: ControlClient) -> None:
-        """Gates come, settle some of what they are handed, and keep or leave the rest."""
+        """Attach consumers that settle some deliveries and leave the others unsettled."""
         say = self._dashboard.say
         closing = ClosingConsumer(control, "departures.DL", say)
         settling = [
             DemoConsumer(control, "departures.UA", say),
             MixedConsumer(control, "departures.B6", say),
         ]
-        gates = [closing, *settling]
-        await asyncio.gather(*(gate.attach() for gate in gates))
-        for gate in gates:
-            start(gate.serve())
-            start(gate.stay_alive())
+        consumers = [closing, *settling]
+        await asyncio.gather(*(consumer.attach() for consumer in consumers))
+        for consumer in consumers:
+            start(consumer.serve())
+            start(consumer.run_heartbeats())
 
         async def enough() -> bool:
-            return closing.at_rest and min(await _acked(control, settling)) >= _ENOUGH_ACKED
+            return closing.is_idle and min(await _acked(control, settling)) >= _ENOUGH_ACKED
 
-        await until("gates have acknowledged enough", enough)
-        for gate in gates:
-            gate.rest()
-        acked = sum(await _acked(control, settling))  # comes behind all that the gates said
-        say(f"{acked} flights acknowledged, some left in hand; the worker stops")
+        await until("consumers have acknowledged enough", enough)
+        for consumer in consumers:
+            consumer.stop_settling()
+        acked = sum(await _acked(control, settling))  # the reply follows all settles
+        say(f"{acked} flights acknowledged, some left unsettled; the worker stops")
 
 
-async def _acked(control: ControlClient, gates: Collection[DemoConsumer]) -> list[int]:
-    listings = await asyncio.gather(*(control.listing(gate.queue, 0) for gate in gates))
+async def _acked(control: ControlClient, consumers: Collection[DemoConsumer]) -> list[int]:
+    listings = await asyncio.gather(*(control.listing(consumer.queue, 0) for consumer in consumers))
     return [listed["counts"]["acked"] for listed in listings]
