@@ -1,4 +1,4 @@
-# What one types in this project. `make` alone lists the targets.
+# The project's commands. `make` alone lists the targets.
 
 SHELL := /bin/bash
 PYTHON ?= $(or $(shell command -v python3.11 || command -v python3),python3)
@@ -13,10 +13,10 @@ PIP := $(BIN)/pip --quiet --disable-pip-version-check
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## make .venv with ringfaust in it (again only when its inputs changed)
+setup: $(READY) ## create .venv with ringfaust in it; does nothing if it is up to date
 	@:
 
-# The stamp comes last, so a set-up that was interrupted is done again.
+# The stamp is written last, so an interrupted setup is repeated.
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (once; about a minute)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ringfaust needs Python 3.11 or newer, this is %s; try: make PYTHON=/path/to/python3.11" % sys.version.split()[0])'
@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@
 
-lint: $(READY) ## style, format and types
+lint: $(READY) ## check style, format, types and imports
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
@@ -32,53 +32,53 @@ lint: $(READY) ## style, format and types
 PROCESSES ?= 2
 PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadgroup
 
-test-quick: $(READY) ## the tests that need no broker and no Java, within 90 s
+test-quick: $(READY) ## run the tests that need no broker and no Java (up to 90 s)
 	@$(PYTEST) -m "not java and not slow"
 
-test: $(READY) ## all tests but the slow ones (starts real brokers and Spark), within 15 minutes
+test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (up to 15 minutes)
 	@$(PYTEST) -m "not slow"
 
-test-all: $(READY) ## all tests, also the slow ones
+test-all: $(READY) ## run all tests, including the slow ones
 	@$(PYTEST)
 
-check: lint test ## what CI runs
+check: lint test ## run lint and test, as CI does
 
-rules: $(READY) ## docs/rules.md anew: where each rule is in code and scenarios
+rules: $(READY) ## regenerate docs/rules.md: where each rule is implemented and tested
 	@$(BIN)/python -m tests.docs.rules > docs/rules.md.new && mv docs/rules.md.new docs/rules.md
 
-demo: $(READY) ## flights through rings on a real broker, every eviction accounted for
+demo: $(READY) ## replay flights through rings on a real broker and account for every eviction
 	@$(BIN)/ringfaust demo
 
-demo-spark: $(READY) ## flights by worker and by Spark job, with lake, audit and report; compared
+demo-spark: $(READY) ## run the flights by worker and by Spark job, with lake, audit and report, and compare
 	@$(BIN)/ringfaust spark demo
 
-bench-quick: $(READY) ## throughput of one worker beside a plain pass-through
+bench-quick: $(READY) ## measure the throughput of one worker against a program that only copies
 	@$(BIN)/python -m bench.quick
 
-bench-lake: $(READY) ## bronze and silver of the lake beside a bare copy to Delta
+bench-lake: $(READY) ## measure the lake's bronze and silver tables against a plain copy to Delta
 	@$(BIN)/python -m bench.lake
 
-bench-spark-ring: $(READY) ## the rings as a Spark job beside jobs of its shape that do nothing
+bench-spark-ring: $(READY) ## measure the rings as a Spark job against similar jobs that do nothing
 	@$(BIN)/python -m bench.spark_ring
 
-bench-spark-skew: $(READY) ## one hot ring among many on Spark; draws docs/spark-skew.svg
+bench-spark-skew: $(READY) ## measure one hot ring among many on Spark; draws docs/spark-skew.svg
 	@$(BIN)/python -m bench.spark_skew
 
-chaos: $(READY) ## kill workers under load and count what comes out
+chaos: $(READY) ## kill workers under load and verify the accounts
 	@$(BIN)/python -m tests.chaos
 
 SEEDS ?= 2000
 FIRST ?= 0
 
-sim: $(READY) ## the Faust host under crashes on a virtual Kafka: make sim SEEDS=2000 FIRST=0
+sim: $(READY) ## crash the Faust host on a virtual Kafka: make sim SEEDS=2000 FIRST=0
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --first $(FIRST)
 
 RUNS ?= 200
 
-oracle: $(READY) ## random histories beside the real ActiveMQ Artemis: make oracle RUNS=200 SEED=1
+oracle: $(READY) ## compare random histories with a real ActiveMQ Artemis: make oracle RUNS=200 SEED=1
 	@$(BIN)/python -m tests.oracle --runs $(RUNS) $(if $(SEED),--seed $(SEED))
 
-mutants: $(READY) ## faults put into the engine on purpose: each must be found
+mutants: $(READY) ## put faults into the engine; the tests must detect each of them
 	@$(BIN)/python -m tests.mutants
 
 clean: ## remove .venv and everything built
