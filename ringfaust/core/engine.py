@@ -1,12 +1,12 @@
-"""The state machine of one partition: which command goes where, and what time brings.
+"""The engine of one partition: passes each command to its handler, and does what is due.
 
-What becomes of a message is decided in `ring`. A handler refuses its command before
-it changes anything, and `step` returns the refusal (R103).
+Transitions decide what becomes of a message. A handler refuses its command before it changes
+anything, and `step` returns the refusal (R103).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ringfaust.core import commands as c
@@ -19,9 +19,9 @@ from ringfaust.core.commands.operator import Operator
 from ringfaust.core.commands.transactions import Transactions
 from ringfaust.core.model import Refusal, time_of
 from ringfaust.core.queue import Queue
-from ringfaust.core.refusal import Idle, Refused
+from ringfaust.core.refusal import CommandRefused, Idle
 from ringfaust.core.state import State
-from ringfaust.core.transitions import Transitions
+from ringfaust.core.transitions import Transitions, queues
 
 
 class Step(NamedTuple):
@@ -39,15 +39,16 @@ class Step(NamedTuple):
 
 
 class Engine:
-    """See the head of this file."""
+    """Executes commands on the state of one partition."""
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._ring = ring = Transitions(state, self._find)
-        self._consumers = consumers = Consumers(ring)
-        self._operator = operator = Operator(ring, consumers)
-        self._addresses = addresses = Addresses(ring, consumers, operator)
-        self._transactions = transactions = Transactions(ring, consumers, addresses)
+        self._transitions = transitions = Transitions(state, self._find)
+        self._consumers = consumers = Consumers(transitions)
+        operator = Operator(transitions, consumers)
+        self._operator = operator
+        self._addresses = addresses = Addresses(transitions, consumers, operator)
+        self._transactions = transactions = Transactions(transitions, consumers, addresses)
         self._handlers: dict[type, Callable[[Any], Any]] = {
             c.Send: self._send,
             c.Attach: consumers.attach,
@@ -84,25 +85,23 @@ class Engine:
 
         A refusal is part of the result and never raised (R103).
         """
-        state, ring = self.state, self._ring
-        ring.before_ms = state.now_ms
-        state.now_ms = ring.now = max(now_ms, state.now_ms)
-        state.step += 1
-        out: list[e.Effect] = []
-        ring.out = out
+        effects = self._transitions.begin_step(now_ms)
         refusal = None
         try:
             self._handlers[type(command)](command)
-        except (Refused, Idle) as no:
-            # Nothing of it becomes durable, so nothing of it may stay in memory either.
-            state.step -= 1
-            state.now_ms = ring.before_ms
-            if isinstance(no, Refused):
-                name = getattr(command, "queue", "")
-                refusal = e.Refused(name, no.reason, no.about, no.text)
+        except CommandRefused as no:
+            self._transitions.undo_step()
+            name = getattr(command, "queue", "")
+            refusal = e.Refused(name, no.reason, no.about, no.text)
+        except Idle:
+            self._transitions.undo_step()
         if self._consumers.to_auto_delete:
             self._addresses.auto_delete()
-        return Step(out, refusal)
+        return Step(effects, refusal)
+
+    def advance(self, now_ms: int) -> None:
+        """Move the time of an idle partition forward."""
+        self._transitions.advance(now_ms)
 
     def blocker(self, send: c.Send) -> str | None:
         """The queue for which this send is not to be pulled now, or None (R60, R61, R90)."""
@@ -113,23 +112,21 @@ class Engine:
         return next((name for name in names if not self.is_pulled(name)), None)
 
     def is_pulled(self, queue: str) -> bool:
-        """Are its sends pulled now? Also those for a queue that is not there: to be refused."""
+        """Tell whether sends to a queue are pulled now. Those to a missing one are, and refused."""
         found = self.state.queue(queue)
         if found is None:
             return True
         is_blocked = found.spec.when_full == "block" and found.is_full()
-        if is_blocked and (
-            gone := self._ring.bodyless(found)
-        ):  # when anything meets the queue (R82)
-            is_blocked = found.is_full(without=gone)
+        if is_blocked and (bodyless := found.bodyless()):  # they leave at the next command (R82)
+            is_blocked = found.is_full(without=bodyless)
         return not is_blocked and "pulling" not in found.paused
 
-    # --- commands that go two ways ---------------------------------------------------------------
+    # --- commands with two paths -----------------------------------------------------------------
 
     def _send(self, send: c.Send) -> None:
         queue = self.state.queues.get(send.queue)
         if queue is not None and queue.applied is None and not (send.xid or send.redrives):
-            self._ring.enter(queue, send)  # as nearly all do
+            self._transitions.enter(queue, send)  # the usual case
         elif send.xid:
             self._transactions.send(send)
         else:
@@ -141,82 +138,76 @@ class Engine:
         else:
             self._consumers.ack(ack)
 
-    # --- finding ---------------------------------------------------------------------------------
+    # --- finding a queue -------------------------------------------------------------------------
 
     def _find(self, name: str) -> Queue:
-        """See `Transitions.queue`."""
-        # Not whenever its queue is decoded anew: how long one stays decoded must change nothing.
+        """Load a queue for `Transitions.queue`, and check it on its first use."""
+        # Not whenever a queue is decoded: how long it stays decoded must change nothing (R102).
         address = self.state.address(address_of(name))
         if address is not None and name not in address.members:
             self._addresses.find(address.name)
         queue = self.state.queue(name)
         if queue is None:
-            raise Refused(Refusal.UNKNOWN_QUEUE, name, f"no queue {name!r} in this partition")
+            raise CommandRefused(
+                Refusal.UNKNOWN_QUEUE, name, f"no queue {name!r} in this partition"
+            )
         if queue.applied is not None:
-            self._meet(queue, queue.applied)
+            self._check_after_decoding(queue)
         return queue
 
-    def _meet(self, queue: Queue, applied: Mapping[str, object]) -> None:
-        """It is met for the first time since it was decoded.
-
-        Its configuration may be new (R90), a crash may have taken what was not persistent (R82).
-        """
-        queue.applied = None
+    def _check_after_decoding(self, queue: Queue) -> None:
+        """Apply a new configuration (R90), and drop what a crash has taken (R82)."""
+        applied = queues.mark_checked(queue)
         now = queue.spec.set_fields()
-        bodyless = self._ring.bodyless(queue)
+        bodyless = queue.bodyless()
         if now == applied and not bodyless:
             return
         self.state.use(queue)
-        self._ring.step_apart()
-        self._ring.lose(queue, bodyless)
+        self._transitions.split_step()
+        self._transitions.lose(queue, bodyless)
         if now == applied:
             return
         if queue.sequence or queue.orders:
             changed = {name for name in {*now, *applied} if now.get(name) != applied.get(name)}
             fields = {name: getattr(queue.spec, name) for name in sorted(changed)}
-            self._ring.out.append(e.Configured(queue.name, fields, False))
+            self._transitions.out.append(e.Configured(queue.name, fields, False))
         self._operator.fit(queue)
 
     # --- time ------------------------------------------------------------------------------------
 
     def _sweep(self, _: c.Sweep) -> None:
-        """R32, queue by queue in the order of what is due first."""
+        """Do what is due, queue by queue, the earliest first (R13, R32, R50)."""
         budget = limits.SWEEP_AT_ONCE
-        wakes, now = self.state.wakes, self._ring.now
+        wakes, now = self.state.wakes, self._transitions.now
         first = wakes.first_key()
         if first is None or first[0] > now:
             raise Idle
         while budget > 0 and (key := wakes.first_key()) is not None and key[0] <= now:
-            queue = self._ring.queue(key[1])
+            queue = self._transitions.queue(key[1])
             self.state.use(queue)
-            wakes.delete((queue.wake_ms, queue.name))
-            queue.wake_ms = 0
+            queues.clear_wake(self.state, queue)
             budget -= 1 + self._sweep_queue(queue, budget)
-            self._wake_again(queue)
+            self._plan_next_wake(queue)
 
     def _sweep_queue(self, queue: Queue, budget: int) -> int:
-        """What time brought to one queue; how much that was."""
-        done = self._ring.expire(queue, budget)
-        while done < budget:
-            due = queue.due_together(self._ring.now)
-            if not due:
-                break
-            for message in due:
-                queue.unschedule(message)
-            self._ring.come_due(queue, due)
-            done += len(due)
+        """Sweep one queue; returns how many transitions that took.
+
+        Not through the funnel: what expires and what comes due shares the budget.
+        """
+        done = self._transitions.expire(queue, budget)
+        done += self._transitions.come_due_until(queue, budget - done)
         for consumer in list(queue.consumers.values()):
             deadline = self._consumers.deadline(queue, consumer)
-            if deadline and deadline <= self._ring.now:
+            if deadline and deadline <= self._transitions.now:
                 self._consumers.part(queue, consumer, timeout=True)
                 done += 1
         return done
 
-    def _wake_again(self, queue: Queue) -> None:
-        """After a sweep: when is the next thing to do?"""
+    def _plan_next_wake(self, queue: Queue) -> None:
         times = [self._consumers.deadline(queue, each) for each in queue.consumers.values()]
-        for table in (queue.scheduled,) if queue.as_artemis else (queue.expiry, queue.scheduled):
+        is_timed = not queue.policy.expires_when_met
+        for table in (queue.expiry, queue.scheduled) if is_timed else (queue.scheduled,):
             key = table.first_key()
             times.append(0 if key is None else time_of(key))
         if found := [at for at in times if at]:
-            self._ring.wake_by(queue, min(found))
+            self._transitions.wake_by(queue, min(found))

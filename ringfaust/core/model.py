@@ -126,6 +126,25 @@ class Delivery(NamedTuple):
     """Its consumer has left; it waits for the decision alone (R81)."""
 
 
+class XidRow(NamedTuple):
+    """An undecided distributed transaction (R81)."""
+
+    name: str
+    prepared: bool
+    operations: int
+    """How many were made in it."""
+
+
+class Operation(NamedTuple):
+    """An operation of a distributed transaction: a send, or an ack if there is no message."""
+
+    queue: str
+    """The destination of the send, or the queue of the delivery."""
+    message: Message | None
+    number: int
+    """Of an ack, the delivery's number; of a send, how often the message was redriven (R43)."""
+
+
 @dataclass(slots=True)
 class Consumer:
     """An attached consumer (R10, R11)."""
@@ -150,10 +169,16 @@ class Consumer:
     """Numbers of its deliveries by message id, oldest first; not stored, the deliveries are."""
     in_flight: int = 0
     held_bytes: int = 0
-    wants: Selector | None = field(init=False, compare=False)
+    compiled: Selector | None = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.wants = compile_selector(self.selector) if self.selector else None
+        self.compiled = compile_selector(self.selector) if self.selector else None
+
+    def hold(self, delivery: Delivery) -> None:
+        """Count a delivery among those it holds: when it is opened, or read from the store."""
+        self.held.setdefault(delivery.message.id, []).append(delivery.number)
+        self.in_flight += 1
+        self.held_bytes += delivery.message.size_bytes
 
     def is_open(self) -> bool:
         """May it be handed another message now?"""
@@ -165,7 +190,7 @@ class Consumer:
 
     def takes(self, message: Message) -> bool:
         """May it be handed this one now?"""
-        return self.is_open() and (self.wants is None or self.wants.matches(message))
+        return self.is_open() and (self.compiled is None or self.compiled.matches(message))
 
 
 @dataclass(slots=True)

@@ -1,23 +1,17 @@
-"""One queue, decoded: its tables, its numbers, and the arithmetic of its order. No policy.
+"""One queue, decoded: its tables, its numbers, and the questions asked about them.
 
-What may happen to a message is decided in `engine`; here is only how it is done: where a message
-stands, who is lowest, who is next. Each method keeps tables and counts in step.
+Everything here only reads: who is lowest, who is next, who is expired, what is beyond a limit. The
+modules of `transitions` change a queue; what may happen to a message is decided there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from ringfaust.core import limits
-from ringfaust.core.model import (
-    Consumer,
-    Counts,
-    Delivery,
-    Message,
-    time_of,
-    timed_key,
-)
+from ringfaust.core.model import Consumer, Counts, Delivery, Message, time_of, timed_key
+from ringfaust.core.policy import POLICIES
 from ringfaust.core.selector import compile_selector
 from ringfaust.core.settings import QueueSpec
 from ringfaust.core.settlement_history import SettlementHistory
@@ -25,22 +19,22 @@ from ringfaust.core.table import Kind, Ordered, Rows, WriteSet
 from ringfaust.errors import BrokenAccounts
 
 SCHEDULED = -1
-"""In an expiry row, in place of a lane: the message is scheduled."""
+"""In an expiry row, instead of a priority level: the message is scheduled."""
 
 
 class QueueRow(NamedTuple):
-    """What is stored of a queue beside its tables; the fields are those of `Queue`."""
+    """What is stored of a queue, apart from its tables. The fields are those of `Queue`."""
 
     settings: dict[str, object]
-    """Set while running; the rest comes from the configuration."""
+    """Settings made at runtime; the others come from the configuration."""
     applied: dict[str, object]
-    """All that it was set to when it was stored, where that is no default."""
+    """All settings in effect when the row was stored, where they differ from the defaults."""
     counts: tuple[int, ...]
     level_counts: tuple[int, ...]
     sequence: int
     orders: int
     cursors: tuple[tuple[int, int, int], ...]
-    """(consumer priority, attach order of who had the last delivery, its deliveries in a row)."""
+    """(consumer priority, attach order of the last receiver, its deliveries in a row)."""
     paused: tuple[str, ...]
     wake_ms: int
     expiring: int
@@ -50,13 +44,20 @@ class QueueRow(NamedTuple):
     non_persistent: int = 0
 
 
-def _nothing_yet(spec: QueueSpec) -> dict[str, object] | None:
-    """A new queue needs nothing done for its settings, but for its window (R12)."""
-    return {} if spec.window else None
+def _new_row() -> QueueRow:
+    return QueueRow({}, {}, (), (0,) * limits.PRIORITIES, 0, 0, (), (), 0, 0, 0, (0, 0))
+
+
+def by_priority(consumers: Iterable[Consumer]) -> list[tuple[int, list[Consumer]]]:
+    """Consumers by their priority, highest first, each in attach order (R11)."""
+    found: dict[int, list[Consumer]] = {}
+    for consumer in consumers:
+        found.setdefault(consumer.priority, []).append(consumer)
+    return [(priority, found[priority]) for priority in sorted(found, reverse=True)]
 
 
 class Queue:
-    """See the head of this file."""
+    """A decoded queue. Its attributes are read everywhere, and changed by `transitions` alone."""
 
     def __init__(
         self, write_set: WriteSet, name: str, spec: QueueSpec, row: QueueRow | None
@@ -64,10 +65,28 @@ class Queue:
         """`row` None: the queue is new."""
         self.write_set = write_set
         self.name = name
-        self.set_to(spec)
-        self.applied: dict[str, object] | None = row.applied if row else _nothing_yet(spec)
-        """What it was set to before it was decoded; None once the engine has seen to that."""
-        row = row or QueueRow({}, {}, (), (0,) * limits.PRIORITIES, 0, 0, (), (), 0, 0, 0, (0, 0))
+        self._levels: dict[int, Ordered] = {}
+        self._decode(spec, row)
+        counts = self.counts
+        self.scheduled = Ordered(
+            write_set, Kind.SCHEDULED, name, fresh=not counts.scheduled, weighs=True
+        )
+        self.expiry = Ordered(write_set, Kind.EXPIRY, name, fresh=not self.expiring)
+        self.deliveries = Ordered(write_set, Kind.DELIVERY, name, fresh=not counts.delivering)
+        attached = row.attached if row else 0
+        self.consumer_rows = Ordered(write_set, Kind.CONSUMER, name, fresh=not attached)
+        self.groups = Rows(write_set, Kind.GROUP, name)
+        self.history = SettlementHistory(write_set, name, row.departures if row else (0, 0))
+        self.used_step = 0
+        """The last step that used it. Queues that were used longest ago are forgotten first."""
+        self._decode_consumers()
+
+    def _decode(self, spec: QueueSpec, row: QueueRow | None) -> None:
+        self.use_spec(spec)
+        # Of a new queue only a managed window is left to set up (R12).
+        self.applied: dict[str, object] | None = row.applied if row else {} if spec.window else None
+        """Its settings when it was stored; None once the engine has compared them with today's."""
+        row = row or _new_row()
         self.settings = row.settings
         self.counts = Counts(*row.counts)
         self.level_counts = list(row.level_counts)
@@ -75,114 +94,73 @@ class Queue:
         """The last sequence number given."""
         self.orders = row.orders
         """The last attach order given."""
-        self.cursors = {level: (order, run) for level, order, run in row.cursors}
-        """By consumer priority: attach order of who had the last delivery, how many in a row."""
+        self.cursors = {priority: (order, run) for priority, order, run in row.cursors}
+        """By consumer priority: attach order of the last receiver, its deliveries in a row."""
         self.paused = set(row.paused)
         self.wake_ms = row.wake_ms
-        """When the partition's wake table names this queue; 0: it does not."""
+        """The time under which the wake table names this queue; 0 if it does not."""
         self.expiring = row.expiring
-        """Rows in `expiry`."""
+        """The number of rows in `expiry`."""
         self.size_bytes = row.size_bytes
         """Of all its messages (R60)."""
         self.non_persistent = row.non_persistent
         """How many of its messages are not persistent (R82)."""
         self.orphans = 0
-        """Deliveries whose consumer has left, and that wait for a decision (R81)."""
-        self._lanes: dict[int, Ordered] = {}
-        self._last_lane = 0
-        counts = self.counts
-        self.scheduled = Ordered(
-            write_set, Kind.SCHEDULED, name, fresh=not counts.scheduled, weighs=True
-        )
-        self.expiry = Ordered(write_set, Kind.EXPIRY, name, fresh=not row.expiring)
-        self.deliveries = Ordered(write_set, Kind.DELIVERY, name, fresh=not counts.delivering)
-        self.consumer_rows = Ordered(write_set, Kind.CONSUMER, name, fresh=not row.attached)
-        self.groups = Rows(write_set, Kind.GROUP, name)
-        self.history = SettlementHistory(write_set, name, row.departures)
-        self.used_step = 0
-        """The step that used it last: who was used longest ago is forgotten first."""
-        self._load_consumers()
+        """Deliveries that wait for a decision after their consumer has left (R81)."""
+        self.last_level = 0
+        """The level that got the last ready message."""
 
-    def set_to(self, spec: QueueSpec) -> None:
-        """It has new settings; what is asked with each message is worked out here, once."""
+    def _decode_consumers(self) -> None:
+        self.consumers: dict[str, Consumer] = {c.name: c for _, c in self.consumer_rows}
+        self.consumers_by_priority = by_priority(self.consumers.values())
+        if not self.counts.delivering:
+            return
+        for _, delivery in self.deliveries:
+            if delivery.is_orphan:
+                self.orphans += 1
+            else:
+                self.consumers[delivery.consumer].hold(delivery)
+
+    def use_spec(self, spec: QueueSpec) -> None:
+        """Use these settings; what every message needs of them is worked out once, here."""
         self.spec = spec
+        self.policy = POLICIES[spec.compat]
         self.is_limited = max(spec.max_messages, spec.max_bytes, spec.max_message_bytes) >= 0
-        self.as_artemis = spec.compat == "artemis"
-        self.wants = compile_selector(spec.selector) if spec.selector else None
-        """What it takes of its address' messages; None: all (R70)."""
+        self.selector = compile_selector(spec.selector) if spec.selector else None
+        """Selects from the messages of its address; None: all of them (R70)."""
+
+    def reset(self, spec: QueueSpec) -> None:
+        """Make it new again: it was emptied and deleted, and is created within the same batch."""
+        self._decode(spec, None)
+        self.consumers, self.consumers_by_priority = {}, []
+        self.history.departures = (0, 0)
 
     # --- consumers -------------------------------------------------------------------------------
 
-    def _load_consumers(self) -> None:
-        self.consumers: dict[str, Consumer] = {c.name: c for _, c in self.consumer_rows}
-        if self.counts.delivering:
-            for _, delivery in self.deliveries:
-                self._count_in(delivery)
-        self.level()
-
-    def _count_in(self, delivery: Delivery) -> None:
-        """Its consumer, if it is still there, holds it."""
-        if delivery.is_orphan:
-            self.orphans += 1
-            return
-        consumer = self.consumers[delivery.consumer]
-        consumer.held.setdefault(delivery.message.id, []).append(delivery.number)
-        consumer.in_flight += 1
-        consumer.held_bytes += delivery.message.size_bytes
-
-    def level(self) -> None:
-        """Sort the consumers anew: highest priority first, each in attach order (R11)."""
-        by_level: dict[int, list[Consumer]] = {}
-        for consumer in self.consumers.values():
-            by_level.setdefault(consumer.priority, []).append(consumer)
-        self.levels = [(level, by_level[level]) for level in sorted(by_level, reverse=True)]
-
-    def add_consumer(self, consumer: Consumer) -> None:
-        """It joins, last in the attach order."""
-        self.consumers[consumer.name] = consumer
-        self.consumer_rows.put_new(consumer.order, consumer)
-        self.level()
-        self._reset_cursors()
-
-    def _reset_cursors(self) -> None:
-        """With Artemis, the first is next whenever a consumer joins or leaves (C12)."""
-        if self.as_artemis:
-            self.cursors.clear()
-
-    def save_consumer(self, consumer: Consumer) -> None:
-        """Something of it has changed."""
-        self.consumer_rows.put(consumer.order, consumer)
-
-    def drop_consumer(self, consumer: Consumer) -> None:
-        """It leaves; the groups it owned are free (R14)."""
-        del self.consumers[consumer.name]
-        self.consumer_rows.delete(consumer.order)
-        self.level()
-        self._reset_cursors()
-        after = None
-        while rows := self.groups.scan(after, self.write_set.refill):
-            for group, order in rows:
-                if order == consumer.order:
-                    self.groups.delete(group)
-            after = rows[-1][0]
-
     def owner(self, group: str) -> Consumer | None:
-        """Who owns the message group (R14)."""
+        """The consumer that owns a message group (R14)."""
         order = self.groups.get(group)
         if order is None:
             return None
         return next((c for c in self.consumers.values() if c.order == order), None)
 
+    def groups_of(self, consumer: Consumer) -> Iterator[str]:
+        """The message groups that a consumer owns (R14). They may be deleted meanwhile."""
+        after = None
+        while rows := self.groups.scan(after, self.write_set.refill):
+            yield from (group for group, order in rows if order == consumer.order)
+            after = rows[-1][0]
+
     def has_open_consumer(self) -> bool:
-        """Could anybody be handed a message?"""
+        """Tell whether any consumer could be handed a message."""
         return any(consumer.is_open() for consumer in self.consumers.values())
 
     def taker(self, message: Message) -> Consumer | None:
-        """Who gets this message now, or None (R11, R14, R15)."""
+        """The consumer that gets this message now, or None (R11, R14, R15)."""
         if message.group and (owner := self.owner(message.group)) is not None:
             return owner if owner.takes(message) else None
-        for level, consumers in self.levels:
-            last, run = self.cursors.get(level, (0, 0))
+        for priority, consumers in self.consumers_by_priority:
+            last, run = self.cursors.get(priority, (0, 0))
             following = None
             wrapped = None
             for consumer in consumers:
@@ -198,100 +176,87 @@ class Queue:
                 return following or wrapped
         return None
 
+    def held_by(self, consumer: Consumer) -> list[Delivery]:
+        """A consumer's unsettled deliveries, oldest first."""
+        return [delivery for delivery in self.all_held_by(consumer) if not delivery.xid]
+
+    def all_held_by(self, consumer: Consumer) -> list[Delivery]:
+        """A consumer's deliveries, also those settled in undecided transactions (R81)."""
+        numbers = sorted(number for held in consumer.held.values() for number in held)
+        return [self.deliveries.get(number) for number in numbers]  # type: ignore[misc]
+
     # --- the ring --------------------------------------------------------------------------------
 
-    def lane(self, number: int) -> Ordered:
-        """The ready messages of one priority: lane = 9 − priority."""
-        lane = self._lanes.get(number)
-        if lane is None:
+    def level(self, number: int) -> Ordered:
+        """The ready messages of one priority; level 0 has priority 9."""
+        level = self._levels.get(number)
+        if level is None:
             fresh = not self.level_counts[number]
-            lane = Ordered(self.write_set, Kind.RING, self.name, number, fresh=fresh, weighs=True)
-            self._lanes[number] = lane
-        return lane
+            level = Ordered(self.write_set, Kind.RING, self.name, number, fresh=fresh, weighs=True)
+            self._levels[number] = level
+        return level
 
-    def lane_of(self, message: Message) -> Ordered:
-        """The ready messages of its priority."""
-        return self.lane(limits.PRIORITIES - 1 - message.priority)
-
-    def place(self, message: Message) -> None:
-        """It becomes ready, at its position."""
-        lane = limits.PRIORITIES - 1 - message.priority
-        self.lane(lane).put_new(message.position, message)
-        self._last_lane = lane
-        self.level_counts[lane] += 1
-        self.counts.ready += 1
-        if message.expires_at_ms:
-            self._will_expire(message, lane, message.position)
-
-    def unplace(self, message: Message) -> None:
-        """It is no longer ready."""
-        lane = limits.PRIORITIES - 1 - message.priority
-        self.lane(lane).delete(message.position)
-        self.level_counts[lane] -= 1
-        self.counts.ready -= 1
-        if message.expires_at_ms:
-            self._will_not_expire(message)
+    def level_of(self, message: Message) -> Ordered:
+        """The ready messages of the message's priority."""
+        return self.level(limits.PRIORITIES - 1 - message.priority)
 
     def in_order(self) -> Iterator[Message]:
-        """The ready messages in delivery order (R14). They may be unplaced meanwhile."""
-        for lane, count in enumerate(self.level_counts):
+        """The ready messages in delivery order (R14). They may be taken out meanwhile."""
+        for number, count in enumerate(self.level_counts):
             if count:
-                for _, message in self.lane(lane):
+                for _, message in self.level(number):
                     yield message
 
     def lowest(self) -> Message:
-        """The ready message of the lowest position, whatever its priority (R3 oldest)."""
-        only = self._last_lane
+        """The ready message with the lowest position, of whatever priority (R3 oldest)."""
+        only = self.last_level
         if self.level_counts[only] == self.counts.ready:  # as in most rings: one priority
-            return self.lane(only).first()[1]  # type: ignore[index, no-any-return]
-        rows = [self.lane(i).first() for i, count in enumerate(self.level_counts) if count]
+            return self.level(only).first()[1]  # type: ignore[index, no-any-return]
+        rows = [self.level(i).first() for i, count in enumerate(self.level_counts) if count]
         found: list[Message] = [row[1] for row in rows if row is not None]
         return min(found, key=lambda message: (message.position, message.sequence))
 
     def victim(self) -> Message:
-        """Which ready message leaves an overfull ring (R3, R4); the expired are gone already."""
+        """The ready message that leaves an overfull ring (R3, R4). The expired are gone already."""
         if self.spec.evict == "oldest":
             return self.lowest()
-        return next(self.in_order()) if self.spec.evict == "head" else self.least()
+        if self.spec.evict == "head":
+            return next(self.in_order())
+        return self.oldest_of_lowest_priority()
 
-    def least(self) -> Message:
+    def oldest_of_lowest_priority(self) -> Message:
         """The oldest ready message of the lowest priority (R3 lowest_priority)."""
-        lane = max(i for i, count in enumerate(self.level_counts) if count)
-        return self.lane(lane).first()[1]  # type: ignore[index, no-any-return]
+        level = max(i for i, count in enumerate(self.level_counts) if count)
+        return self.level(level).first()[1]  # type: ignore[index, no-any-return]
 
     def is_ready(self, message: Message) -> bool:
-        """Does it stand in the ring?"""
-        lane = limits.PRIORITIES - 1 - message.priority
-        return self.level_counts[lane] > 0 and self.lane(lane).get(message.position) is not None
+        """Tell whether the message is in the ring."""
+        level = limits.PRIORITIES - 1 - message.priority
+        return self.level_counts[level] > 0 and self.level(level).get(message.position) is not None
+
+    def bodyless(self) -> list[Message]:
+        """The ready and scheduled messages whose bodies a crash has taken (R82)."""
+        if not self.non_persistent:
+            return []
+        waiting = (message for _, message in self.scheduled)
+        return [m for m in (*self.in_order(), *waiting) if m.is_bodyless]
 
     # --- limits ----------------------------------------------------------------------------------
 
     def exceeds(self, messages: int, size_bytes: int) -> bool:
-        """Would so much be beyond a limit (R60)?"""
+        """Tell whether so many messages of so many bytes would be beyond a limit (R60)."""
         spec = self.spec
         return 0 <= spec.max_messages < messages or 0 <= spec.max_bytes < size_bytes
 
     def is_full(self, without: Collection[Message] = ()) -> bool:
-        """Is there no room for one more, were it ever so small? Then `block` stops pulling."""
+        """Tell whether not even the smallest message has room; then `block` stops pulling (R60)."""
         size_bytes = self.size_bytes - sum(message.size_bytes for message in without)
         return self.exceeds(self.counts.messages - len(without) + 1, size_bytes + 1)
-
-    def weigh(self, message: Message) -> None:
-        """A message comes in."""
-        self.size_bytes += message.size_bytes
-        if not message.persistent:
-            self.non_persistent += 1
-
-    def unweigh(self, message: Message) -> None:
-        """A message is gone, by whatever way."""
-        self.size_bytes -= message.size_bytes
-        if not message.persistent:
-            self.non_persistent -= 1
 
     # --- the schedule and expiry -----------------------------------------------------------------
 
     def due_together(self, now_ms: int) -> list[Message]:
-        """Who is due next: one message, or with Artemis all of one due time (C4)."""
+        """What is due next: one message, or with Artemis all with one due time (C4)."""
         if not self.counts.scheduled:
             return []
         due: list[Message] = []
@@ -299,112 +264,34 @@ class Queue:
             if time_of(key) > now_ms or (due and time_of(key) != due[0].due_ms):
                 break
             due.append(message)
-            if not self.as_artemis:
+            if not self.policy.tests_due_batch:
                 break
         return due
 
-    def schedule(self, message: Message) -> None:
-        """It waits until its `due_ms`."""
-        key = timed_key(message.due_ms, message.sequence)
-        self.scheduled.put_new(key, message)
-        self.counts.scheduled += 1
-        if message.expires_at_ms:
-            self._will_expire(message, SCHEDULED, key)
-
-    def unschedule(self, message: Message) -> None:
-        """It waits no longer."""
-        self.scheduled.delete(timed_key(message.due_ms, message.sequence))
-        self.counts.scheduled -= 1
-        if message.expires_at_ms:
-            self._will_not_expire(message)
-
     def is_scheduled(self, message: Message) -> bool:
-        """Does it wait?"""
+        """Tell whether the message is in the schedule."""
         return self.scheduled.get(timed_key(message.due_ms, message.sequence)) is not None
 
-    def _will_expire(self, message: Message, lane: int, key: int) -> None:
-        self.expiry.put_new(timed_key(message.expires_at_ms, message.sequence), (lane, key))
-        self.expiring += 1
-
-    def _will_not_expire(self, message: Message) -> None:
-        self.expiry.delete(timed_key(message.expires_at_ms, message.sequence))
-        self.expiring -= 1
-
     def first_expired(self, now_ms: int) -> tuple[Message, bool] | None:
-        """Who expired first, by (time, sequence), and whether it is scheduled; None: nobody."""
-        row = self.expiry.first() if self.expiring and not self.as_artemis else None
+        """The message that expired first, by (time, sequence), and whether it is scheduled."""
+        if not self.expiring or self.policy.expires_when_met:
+            return None
+        row = self.expiry.first()
         if row is None or time_of(row[0]) > now_ms:
             return None
-        lane, key = row[1]
-        table = self.scheduled if lane == SCHEDULED else self.lane(lane)
-        return table.get(key), lane == SCHEDULED  # type: ignore[return-value]
-
-    # --- deliveries ------------------------------------------------------------------------------
-
-    def hand_over(self, delivery: Delivery, consumer: Consumer) -> None:
-        """The message, unplaced before, is this consumer's now; its turn is counted (R11)."""
-        self.deliveries.put_new(delivery.number, delivery)
-        self._count_in(delivery)
-        self.counts.delivering += 1
-
-    def move_cursor(self, consumer: Consumer) -> None:
-        """A delivery went to this consumer: the pointer of its priority moves (R11)."""
-        last, run = self.cursors.get(consumer.priority, (0, 0))
-        goes_on = consumer.order == last and run < self.spec.batch
-        self.cursors[consumer.priority] = (consumer.order, run + 1 if goes_on else 1)
-
-    def skip_consumer(self) -> None:
-        """With Artemis, the consumer that meets an expired message has had its turn (C12)."""
-        level, consumers = self.levels[0]
-        last, _ = self.cursors.get(level, (0, 0))
-        following = (consumer for consumer in consumers if consumer.order > last)
-        self.cursors[level] = (next(following, consumers[0]).order, self.spec.batch)
-
-    def end(self, delivery: Delivery) -> None:
-        """The delivery is over, however; its credit is free again."""
-        if delivery.is_orphan:
-            self.orphans -= 1
-        else:
-            consumer = self.consumers[delivery.consumer]
-            numbers = consumer.held[delivery.message.id]
-            numbers.remove(delivery.number)
-            if not numbers:
-                del consumer.held[delivery.message.id]
-            consumer.in_flight -= 1
-            consumer.held_bytes -= delivery.message.size_bytes
-        self.deliveries.delete(delivery.number)
-        self.counts.delivering -= 1
-
-    def held_by(self, consumer: Consumer) -> list[Delivery]:
-        """Its unsettled deliveries, in the order they were handed over."""
-        return [delivery for delivery in self._all_of(consumer) if not delivery.xid]
-
-    def _all_of(self, consumer: Consumer) -> list[Delivery]:
-        numbers = sorted(number for held in consumer.held.values() for number in held)
-        return [self.deliveries.get(number) for number in numbers]  # type: ignore[misc]
-
-    def settle_in(self, delivery: Delivery, xid: str) -> None:
-        """The delivery is settled, if the distributed transaction is committed (R81)."""
-        self.deliveries.put(delivery.number, delivery._replace(xid=xid))
-
-    def orphan(self, consumer: Consumer) -> None:
-        """It leaves; what it has settled in undecided transactions stays behind (R81)."""
-        for delivery in self._all_of(consumer):
-            self.deliveries.put(delivery.number, delivery._replace(is_orphan=True))
-            self.orphans += 1
-        consumer.held.clear()
-        consumer.in_flight = consumer.held_bytes = 0
+        level, key = row[1]
+        table = self.scheduled if level == SCHEDULED else self.level(level)
+        return table.get(key), level == SCHEDULED  # type: ignore[return-value]
 
     # --- storing ---------------------------------------------------------------------------------
 
     def row(self) -> QueueRow:
-        """What is to be stored of it beside its tables (R101); the accounts are checked first.
+        """The row to store (R101). The accounts are checked first.
 
         Raises:
             BrokenAccounts: they do not add up (R100).
         """
         self.check()
-        self.history.save()
         counts = self.counts
         return QueueRow(
             settings=self.settings,
@@ -413,7 +300,7 @@ class Queue:
             level_counts=tuple(self.level_counts),
             sequence=self.sequence,
             orders=self.orders,
-            cursors=tuple((level, *turn) for level, turn in sorted(self.cursors.items())),
+            cursors=tuple((priority, *last) for priority, last in sorted(self.cursors.items())),
             paused=tuple(sorted(self.paused)),
             wake_ms=self.wake_ms,
             expiring=self.expiring,
@@ -424,16 +311,16 @@ class Queue:
         )
 
     def check(self) -> None:
-        """Check that the accounts balance (R100).
+        """Check that the accounts balance.
 
         Raises:
-            BrokenAccounts: they do not.
+            BrokenAccounts: they do not (R100).
         """
         counts = self.counts
         in_flight = sum(c.in_flight for c in self.consumers.values())
         promises = {
             "added = held + gone": counts.added == counts.messages + counts.gone,
-            "ready = sum of the lanes": counts.ready == sum(self.level_counts),
+            "ready = sum of the priority levels": counts.ready == sum(self.level_counts),
             "delivering = sum over consumers": counts.delivering == in_flight + self.orphans,
             "no count is negative": min(counts.ready, counts.delivering, counts.scheduled) >= 0,
         }
@@ -441,25 +328,14 @@ class Queue:
             if not holds:
                 raise BrokenAccounts(self.name, promise, f"{counts.as_dict()}, {in_flight=}")
 
-    def begin_anew(self, spec: QueueSpec) -> None:
-        """It was emptied and deleted, and is made again within the same batch."""
-        self.set_to(spec)
-        self.counts = Counts()
-        self.sequence = self.size_bytes = self.non_persistent = 0
-        self.orders = 0
-        self.cursors = {}
-        self.paused = set()
-        self.history.departures = (0, 0)
-        self.applied = _nothing_yet(spec)
-
     def forget(self) -> None:
-        """Give the memory of all windows back. Only when no change is pending."""
-        for table in (*self._lanes.values(), self.scheduled, self.expiry, self.deliveries):
+        """Free the memory of the decoded messages. Only when no change is pending."""
+        for table in (*self._levels.values(), self.scheduled, self.expiry, self.deliveries):
             table.forget()
 
     def trim(self, cache_bytes: int) -> None:
-        """Shorten the windows to about `cache_bytes`; the front of each stays."""
-        for table in (*self._lanes.values(), self.scheduled):
+        """Shorten the windows to about `cache_bytes`; the front of each stays decoded."""
+        for table in (*self._levels.values(), self.scheduled):
             excess = self.write_set.cached_bytes - cache_bytes
             if excess > 0:
                 table.shed(excess)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ringfaust.core.model import Refusal
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """Raised by a handler that refuses its command and has changed nothing.
 
     Attributes:
@@ -24,6 +24,6 @@ class Idle(Exception):
     """Raised by a handler that had nothing to do, so that the step does not count."""
 
 
-def bad(about: str, text: str) -> Refused:
+def bad(about: str, text: str) -> CommandRefused:
     """Return a refusal with the general reason `bad_command`."""
-    return Refused(Refusal.BAD_COMMAND, about, text)
+    return CommandRefused(Refusal.BAD_COMMAND, about, text)

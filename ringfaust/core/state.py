@@ -1,4 +1,4 @@
-"""The state of one partition: which tables there are, and the queues that are decoded now."""
+"""The state of one partition: its tables, and the queues and addresses that are decoded now."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Clock(NamedTuple):
     """The numbers of the partition that only grow."""
 
     now_ms: int = 0
-    """The latest time that a step was given; it never goes back (architecture 4)."""
+    """The latest time of a step; it never goes back (architecture 4)."""
     step: int = 0
-    """Number of the last step that did something."""
+    """The number of the last step that changed anything."""
     deliveries: int = 0
-    """Number of the last delivery."""
+    """The number of the last delivery."""
 
 
 class State:
-    """What the engine reads and writes. The host drains `writes` and calls `settle`."""
+    """What the engine works on. A host takes `writes`, commits them, and calls `committed`."""
 
     def __init__(self, store: Store, catalog: Catalog, *, refill: int = limits.REFILL) -> None:
         """`refill`: rows read from the store at a time."""
@@ -33,56 +33,69 @@ class State:
         self.queues: dict[str, Queue] = {}
         """Decoded queues, by name."""
         self.changed_queues: dict[Queue, None] = {}
-        """Those that the batch may have changed, in the order of their first change."""
+        """Queues that the batch may have changed, in the order of their first change."""
         self.addresses: dict[str, Address] = {}
         """Decoded addresses, by name."""
         self._changed_addresses: dict[Address, None] = {}
         self._address_rows = Rows(self.write_set, Kind.ADDRESS, "")
         self.xids = Ordered(self.write_set, Kind.XID, "", fresh=False)
-        """Undecided distributed transactions, by the order they began in."""
+        """Undecided distributed transactions, in order of begin (R81)."""
         self.wakes = Ordered(self.write_set, Kind.WAKE, "", fresh=False)
-        self._clock = Rows(self.write_set, Kind.CLOCK, "")
-        self._rows = Rows(self.write_set, Kind.QUEUE, "")
+        """When each queue is swept next."""
+        self.clock_rows = Rows(self.write_set, Kind.CLOCK, "")
+        self.queue_rows = Rows(self.write_set, Kind.QUEUE, "")
         self._deleted: dict[str, Queue] = {}
-        """Queues deleted, but not yet in the store: a new one must not see what that still has."""
+        """Deleted queues that the store still has; a new one must not see their rows."""
         self._deleted_in_flight: dict[str, Queue] = {}
         self._sessions: dict[str, Ordered] = {}
         self._operations: dict[int, Ordered] = {}
-        clock: Clock = self._clock.get(0) or Clock()
+        clock: Clock = self.clock_rows.get(0) or Clock()
         self.now_ms, self.step, self.deliveries = clock
 
+    def clock(self) -> Clock:
+        """The numbers as they are now."""
+        return Clock(self.now_ms, self.step, self.deliveries)
+
+    # --- finding and decoding --------------------------------------------------------------------
+
     def queue(self, name: str) -> Queue | None:
-        """The queue of that name, read from the store or made if the catalog declares it."""
+        """The queue of that name: decoded from the store, or created if the catalog declares it."""
         queue = self.queues.get(name)
         if queue is None:
-            row: QueueRow | None = self._rows.get(name)
+            row: QueueRow | None = self.queue_rows.get(name)
             if row is not None:
                 queue = Queue(self.write_set, name, self.catalog.spec(name, row.settings), row)
                 self.queues[name] = queue
             elif self.catalog.declares(name):
-                if address_of(name):  # its address has yet to make it: this is but a look
+                if address_of(name):  # only its address can create it; this is for reading
                     return Queue(self.write_set, name, self.catalog.spec(name, {}), None)
                 queue = self.create(name, {})
         return queue
 
     def create(self, name: str, settings: dict[str, object]) -> Queue:
-        """A new queue, with settings of its own.
+        """Create a queue with settings of its own.
 
         Raises:
-            BadSetting: a setting is not right.
+            BadSetting: a setting is invalid.
         """
         spec = self.catalog.spec(name, settings)
         queue = self._deleted.pop(name, None) or self._deleted_in_flight.pop(name, None)
         if queue is None:
             queue = Queue(self.write_set, name, spec, None)
         else:
-            queue.begin_anew(spec)
+            queue.reset(spec)
         queue.settings = settings
         self.queues[name] = queue
         return queue
 
+    def drop(self, queue: Queue) -> None:
+        """Stop using a queue that was deleted."""
+        del self.queues[queue.name]
+        del self.changed_queues[queue]
+        self._deleted[queue.name] = queue
+
     def address(self, name: str) -> Address | None:
-        """The address of that name, read from the store or made if the catalog declares it."""
+        """The address of that name, or None if the catalog does not declare it."""
         address = self.addresses.get(name)
         if address is None:
             row: AddressRow | None = self._address_rows.get(name)
@@ -92,53 +105,42 @@ class State:
             address = self.addresses[name] = Address(self.write_set, name, spec, row)
         return address
 
-    def use_address(self, address: Address) -> None:
-        """A step is about to change it."""
-        self._changed_addresses[address] = None
-
     def operations(self, xid: int) -> Ordered:
-        """What was done in a distributed transaction, in order."""
+        """The operations of a distributed transaction, by its number, in order."""
         table = self._operations.get(xid)
         if table is None:
             table = Ordered(self.write_set, Kind.OPERATION, "", xid, fresh=False)
             self._operations[xid] = table
         return table
 
-    def use(self, queue: Queue) -> None:
-        """A step is about to change it."""
-        queue.used_step = self.step
-        self.changed_queues[queue] = None
-
-    def delete(self, queue: Queue) -> None:
-        """An emptied queue ends."""
-        queue.history.erase()
-        self._rows.delete(queue.name)
-        del self.queues[queue.name]
-        del self.changed_queues[queue]
-        self._deleted[queue.name] = queue
-
     def session(self, name: str) -> Ordered:
-        """The consumers of a session."""
+        """The consumers of a session, by (queue, consumer)."""
         table = self._sessions.get(name)
         if table is None:
             table = Ordered(self.write_set, Kind.SESSION, "", name, fresh=False)
             self._sessions[name] = table
         return table
 
-    def advance(self, now_ms: int) -> None:
-        """Time alone moves on; what is idle leaves no other trace of it."""
-        self.now_ms = max(now_ms, self.now_ms)
-        self._clock.put(0, Clock(self.now_ms, self.step, self.deliveries))
-
     def next_wake_ms(self) -> int | None:
         """When a sweep is due, or None."""
         key = self.wakes.first_key()
         return None if key is None else int(key[0])
 
-    def writes(self) -> Iterator[tuple[Row, Any | None]]:
-        """All that changed since the last call, to be made durable as one; it flies until `settle`.
+    # --- a batch ---------------------------------------------------------------------------------
 
-        Not to be called while another batch flies.
+    def use(self, queue: Queue) -> None:
+        """Have the queue stored with this batch; call it before changing the queue."""
+        queue.used_step = self.step
+        self.changed_queues[queue] = None
+
+    def use_address(self, address: Address) -> None:
+        """Have the address stored with this batch; call it before changing the address."""
+        self._changed_addresses[address] = None
+
+    def writes(self) -> Iterator[tuple[Row, Any | None]]:
+        """All changes since the last call, to be committed as one. They are in flight until then.
+
+        Call it again only after `committed`.
 
         Raises:
             BrokenAccounts: a queue's counts do not add up (R100).
@@ -146,9 +148,11 @@ class State:
         writes = self.write_set
         if not self.changed_queues and not self._changed_addresses and not writes.dirty:
             return
-        self._clock.put(0, Clock(self.now_ms, self.step, self.deliveries))
+        self.clock_rows.put(0, self.clock())
         for queue in self.changed_queues:
-            self._rows.put(queue.name, queue.row())
+            row = queue.row()
+            queue.history.save()
+            self.queue_rows.put(queue.name, row)
         self.changed_queues.clear()
         for address in self._changed_addresses:
             self._address_rows.put(address.name, address.row())
@@ -159,7 +163,7 @@ class State:
             yield from table.writes()
 
     def committed(self, cache_bytes: int) -> None:
-        """The host has applied the writes. Then bring the decoded part down to `cache_bytes`."""
+        """Note that the writes are in the store, and free memory above `cache_bytes`."""
         for table in self.write_set.in_flight:
             table.committed()
         self.write_set.in_flight = []
@@ -170,18 +174,16 @@ class State:
             self._shrink(cache_bytes // 2)
 
     def _shrink(self, cache_bytes: int) -> None:
-        """Forget the queues that were used longest ago; then the far ends of the others.
+        """Forget the queues that were used longest ago, then shorten the windows of the others.
 
-        Queues that the batch under way has changed stay: their changes are in their tables.
+        Queues that the next batch has already changed stay: their changes are in their tables.
         """
         for name in [a.name for a in self.addresses.values() if a not in self._changed_addresses]:
             self.addresses.pop(name).forget()
         idle = [queue for queue in self.queues.values() if queue not in self.changed_queues]
         for queue in sorted(idle, key=lambda queue: queue.used_step):
-            if (
-                self.write_set.cached_bytes <= cache_bytes
-                and len(self.queues) <= QUEUES_DECODED // 2
-            ):
+            fits = self.write_set.cached_bytes <= cache_bytes
+            if fits and len(self.queues) <= QUEUES_DECODED // 2:
                 return
             queue.forget()
             del self.queues[queue.name]
@@ -190,4 +192,4 @@ class State:
 
 
 QUEUES_DECODED = 20_000
-"""Most queues held decoded, whatever they hold: about 10 kB each."""
+"""Most queues held decoded, of whatever size: each takes about 10 kB."""

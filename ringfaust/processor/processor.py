@@ -207,7 +207,7 @@ class Processor(Generic[G]):
         else:
             if isinstance(asked, control.Tick):
                 now_ms = max(asked.now_ms, now_ms)
-                self.state.advance(now_ms)
+                self._engine.advance(now_ms)
             step = self._engine.step(asked.command(), now_ms)
         self._tell(step, by)
         if step.refusal is None:

@@ -12,8 +12,7 @@ from struct import Struct
 from typing import Any
 
 from ringfaust.core.address import AddressRow
-from ringfaust.core.commands.transactions import Operation, XidRow
-from ringfaust.core.model import AckMode, Consumer, Delivery, Message
+from ringfaust.core.model import AckMode, Consumer, Delivery, Message, Operation, XidRow
 from ringfaust.core.queue import QueueRow
 from ringfaust.core.settlement_history import Past
 from ringfaust.core.state import Clock

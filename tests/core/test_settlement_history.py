@@ -10,6 +10,7 @@ from ringfaust.core import limits
 from ringfaust.core.model import Refusal
 from ringfaust.core.settlement_history import PAGE, SettlementHistory
 from ringfaust.core.table import Kind, WriteSet
+from ringfaust.core.transitions.history import arrive, depart, erase, mark_evicted, remember
 from tests.model.harness import DictStore
 
 AT_LEAST = 1_000
@@ -55,17 +56,17 @@ def kept(request: pytest.FixtureRequest) -> tuple[Kept, Callable[[], SettlementH
 def test_the_three_answers(kept: tuple[Kept, Callable[[], SettlementHistory]]) -> None:
     it, history = kept
     assert history().classify("k", "m") is Refusal.BAD_COMMAND
-    it.history.arrive("k")
+    arrive(it.history, "k")
     assert history().classify("k", "m") is Refusal.UNKNOWN_DELIVERY
-    it.history.remember("k", "m")
+    remember(it.history, "k", "m")
     assert history().classify("k", "m") is Refusal.STALE_DELIVERY
-    it.history.evicted(("k", "other"), "m")
+    mark_evicted(it.history, ("k", "other"), "m")
     assert history().classify("k", "m") is Refusal.EVICTED
     assert history().classify("k", "n") is Refusal.UNKNOWN_DELIVERY
-    it.history.depart("k")
+    depart(it.history, "k")
     assert history().classify("k", "m") is Refusal.EVICTED
-    it.history.arrive("k")
-    it.history.remember("k", "m")
+    arrive(it.history, "k")
+    remember(it.history, "k", "m")
     assert history().classify("k", "m") is Refusal.STALE_DELIVERY
 
 
@@ -73,16 +74,16 @@ def test_at_least_the_last_thousand_are_remembered(
     kept: tuple[Kept, Callable[[], SettlementHistory]],
 ) -> None:
     it, history = kept
-    it.history.arrive("k")
+    arrive(it.history, "k")
     total = AT_LEAST * 3 + 7
     for number in range(total):
-        it.history.remember("k", f"m{number}")
+        remember(it.history, "k", f"m{number}")
         if number % 333 == 0:
             history()
         oldest = f"m{max(0, number - AT_LEAST + 1)}"
         assert it.history.classify("k", oldest) is Refusal.STALE_DELIVERY
     assert history().classify("k", "m0") is Refusal.UNKNOWN_DELIVERY
-    it.history.evicted(("k",), f"m{total - AT_LEAST}")
+    mark_evicted(it.history, ("k",), f"m{total - AT_LEAST}")
     assert history().classify("k", f"m{total - AT_LEAST}") is Refusal.EVICTED
     it.commit()
     assert it.rows(Kind.ENDED) <= AT_LEAST // PAGE + 1
@@ -94,15 +95,15 @@ def test_who_left_longest_ago_is_forgotten_first(
     monkeypatch.setattr(limits, "DEPARTED_REMEMBERED", 3)
     it, history = kept
     for name in ("a", "b", "c"):
-        it.history.arrive(name)
-        it.history.remember(name, "m")
-        it.history.depart(name)
-    history().arrive("a")
-    it.history.depart("a")  # it was here since, so b is the one to go
+        arrive(it.history, name)
+        remember(it.history, name, "m")
+        depart(it.history, name)
+    arrive(history(), "a")
+    depart(it.history, "a")  # it was here since, so b is the one to go
     assert history().classify("a", "m") is Refusal.STALE_DELIVERY
     for name in ("d", "e"):
-        history().arrive(name)
-        it.history.depart(name)
+        arrive(history(), name)
+        depart(it.history, name)
     answers = {name: history().classify(name, "m") for name in "abcde"}
     assert answers == {
         "a": Refusal.STALE_DELIVERY,
@@ -118,25 +119,25 @@ def test_who_left_longest_ago_is_forgotten_first(
 def test_who_is_attached_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "DEPARTED_REMEMBERED", 2)
     it = Kept()
-    it.history.arrive("stays")
-    it.history.remember("stays", "m")
-    it.history.depart("stays")
-    it.history.arrive("stays")
+    arrive(it.history, "stays")
+    remember(it.history, "stays", "m")
+    depart(it.history, "stays")
+    arrive(it.history, "stays")
     for number in range(9):
-        it.history.arrive(f"k{number}")
-        it.history.depart(f"k{number}")
+        arrive(it.history, f"k{number}")
+        depart(it.history, f"k{number}")
     assert it.again().classify("stays", "m") is Refusal.STALE_DELIVERY
 
 
 def test_erase_leaves_no_row() -> None:
     it = Kept()
     for name in ("a", "b"):
-        it.history.arrive(name)
+        arrive(it.history, name)
         for number in range(250):
-            it.history.remember(name, f"m{number}")
-    it.history.depart("a")
+            remember(it.history, name, f"m{number}")
+    depart(it.history, "a")
     it.again()
-    it.history.remember("b", "last")
-    it.history.erase()
+    remember(it.history, "b", "last")
+    erase(it.history)
     it.commit()
     assert it.store.rows == {}

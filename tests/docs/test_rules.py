@@ -24,9 +24,11 @@ def test_a_rule_has_its_place_and_its_scenario(number: str) -> None:
 
 
 def test_places_are_named() -> None:
-    assert "Transitions.enter" in RULES["R2"].places["core/transitions.py"], "a method's docstring"
+    sends = RULES["R2"].places["core/transitions/entering.py"]
+    assert "Transitions.enter" in sends, "a method's docstring"
     assert "QueueSpec.ring_size" in RULES["R1"].places["core/settings.py"], "a field's docstring"
-    assert "Transitions.requeue" in RULES["R21"].places["core/transitions.py"], "within a range"
+    returns = RULES["R21"].places["core/transitions/returning.py"]
+    assert "Returning.requeue" in returns, "within a range"
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -75,7 +75,7 @@ class DictStore:
 
 
 _STORED = [f.name for f in fields(Consumer) if f.name not in ("held", "in_flight", "held_bytes")]
-_STORED.remove("wants")
+_STORED.remove("compiled")
 
 
 def _without_body(kind: int, value: Any) -> Any:

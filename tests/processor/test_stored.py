@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from ringfaust.core.address import AddressRow
-from ringfaust.core.commands.transactions import Operation, XidRow
-from ringfaust.core.model import AckMode, Consumer, Delivery, Message, plain_position
+from ringfaust.core.model import (
+    AckMode,
+    Consumer,
+    Delivery,
+    Message,
+    Operation,
+    XidRow,
+    plain_position,
+)
 from ringfaust.core.queue import QueueRow
 from ringfaust.core.table import Kind, Row
 from ringfaust.processor.row_store import without_bodies

@@ -1,6 +1,6 @@
-"""Addresses: where a send goes, and what is kept for queues that are made later (R70, R71).
+"""The commands of addresses: where a send goes, and what later queues get (R70, R71).
 
-What becomes of the message in each queue is decided in `ring`.
+`transitions` decides what becomes of the message in each queue.
 """
 
 from __future__ import annotations
@@ -12,56 +12,55 @@ from ringfaust.core.commands.consumers import Consumers, check
 from ringfaust.core.commands.operator import Operator
 from ringfaust.core.model import Refusal
 from ringfaust.core.queue import Queue
-from ringfaust.core.refusal import Refused, bad
-from ringfaust.core.transitions import Transitions, send_of, unsent
+from ringfaust.core.refusal import CommandRefused, bad
+from ringfaust.core.transitions import Transitions, addresses, queues, send_of, unsent
 from ringfaust.errors import BadSetting
 
 
 class Addresses:
-    """The addresses of one partition."""
+    """Handles sends to addresses, and the commands about addresses and their queues."""
 
-    def __init__(self, ring: Transitions, consumers: Consumers, operator: Operator) -> None:
-        self._ring = ring
-        self._state = ring.state
+    def __init__(self, transitions: Transitions, consumers: Consumers, operator: Operator) -> None:
+        self._transitions = transitions
+        self._state = transitions.state
         self._consumers = consumers
         self._operator = operator
 
     # --- sending ---------------------------------------------------------------------------------
 
     def send(self, send: c.Send) -> None:
-        """To the queue of that name, or to each queue of the address (R43, R70)."""
+        """Send to the queue of that name, or to each queue of the address (R43, R70)."""
         address = self.find(send.queue)
         if address is not None:
             self._publish(address, send)
             return
-        queue = self._ring.queue(send.queue)
+        queue = self._transitions.queue(send.queue)
         if looping := _looping(queue, send):
             raise looping
-        self._ring.enter(queue, send)
+        self._transitions.enter(queue, send)
 
     def _publish(self, address: Address, send: c.Send) -> None:
         self._state.use_address(address)
         message = unsent(send)
-        went = False
+        is_routed = False
         for name in list(address.members):
-            queue = self._ring.queue(name)
-            if queue.wants is not None and not queue.wants.matches(message):
+            queue = self._transitions.queue(name)
+            if queue.selector is not None and not queue.selector.matches(message):
                 continue
-            went = True
-            if looping := _looping(queue, send):  # of this queue's; the others have their own
-                no = e.Refused(name, looping.reason, looping.about, looping.text)
-                self._ring.out.append(no)
+            is_routed = True
+            if looping := _looping(queue, send):  # by this queue's limit; the others may take it
+                refused = e.Refused(name, looping.reason, looping.about, looping.text)
+                self._transitions.out.append(refused)
             else:
-                self._ring.enter(queue, send)
-        if not went:
-            self._ring.out.append(e.Unrouted(address.name, message))
-        if address.keeps():
-            address.keep(message._replace(due_ms=0))
+                self._transitions.enter(queue, send)
+        if not is_routed:
+            self._transitions.out.append(e.Unrouted(address.name, message))
+        addresses.retain(address, message)
 
     # --- finding ---------------------------------------------------------------------------------
 
     def find(self, name: str) -> Address | None:
-        """The address of that name with the queues that are declared with it, or None."""
+        """The address of that name, or None. Queues that are declared with it are created."""
         address = self._state.address(name)
         if address is None:
             return None
@@ -69,10 +68,10 @@ class Addresses:
         names = [queue_name(name, each) for each in declared]
         missing = [each for each in names if each not in address.members]
         if missing:
-            self._ring.step_apart()
+            self._transitions.split_step()
         for each in missing:
             queue = self._state.create(each, {})
-            queue.applied = None
+            queues.mark_checked(queue)
             self._consumers.fit_window(queue)
             self._join(address, queue)
         return address
@@ -80,27 +79,24 @@ class Addresses:
     def _known(self, name: str) -> Address:
         address = self.find(name)
         if address is None:
-            raise Refused(Refusal.UNKNOWN_QUEUE, name, f"no address {name!r}")
+            raise CommandRefused(Refusal.UNKNOWN_QUEUE, name, f"no address {name!r}")
         return address
 
     def _join(self, address: Address, queue: Queue) -> None:
-        """It is one of the address' queues; first it gets what the address has kept (R71)."""
+        """Make a queue a member of the address, and send it what the address retains (R71)."""
         self._state.use_address(address)
         self._state.use(queue)
-        address.members.append(queue.name)
-        now = self._ring.now
-        kept = address.kept()
-        if queue.as_artemis:  # C11
-            kept = iter(sorted(kept, key=lambda message: message.priority, reverse=True))
-        for message in kept:
+        addresses.join(address, queue.name)
+        now = self._transitions.now
+        for message in queue.policy.copy_order(address.retained_messages()):
             is_expired = 0 < message.expires_at_ms <= now
-            if not is_expired and (queue.wants is None or queue.wants.matches(message)):
-                self._ring.enter(queue, send_of(message, queue.name, now))
+            if not is_expired and (queue.selector is None or queue.selector.matches(message)):
+                self._transitions.enter(queue, send_of(message, queue.name, now))
 
     # --- queues of an address --------------------------------------------------------------------
 
     def create_queue(self, create: c.CreateQueue) -> None:
-        """R71, R90: one whose name names an address joins that."""
+        """Create a queue; one named `address::name` joins that address (R71, R90)."""
         address_name = address_of(create.queue)
         if self.find(create.queue) is not None:
             raise bad(create.queue, "an address has that name")
@@ -115,7 +111,7 @@ class Addresses:
         self._join(address, self._operator.create_queue(create))
 
     def delete_queue(self, delete: c.DeleteQueue) -> None:
-        """R90."""
+        """Delete a queue, and take it out of its address (R90)."""
         self._operator.delete_queue(delete)
         self._leave(delete.queue)
 
@@ -131,16 +127,16 @@ class Addresses:
         address = self._state.address(address_of(name))
         if address is not None and name in address.members:
             self._state.use_address(address)
-            address.members.remove(name)
+            addresses.leave(address, name)
 
     def subscribe(self, subscribe: c.Subscribe) -> None:
-        """R70."""
+        """Attach a consumer to the queue of its subscription, which is created if needed (R70)."""
         check(subscribe)
         address = self._known(subscribe.address)
         if address.spec.routing == "anycast":
             raise bad(address.name, "this is an anycast address; attach to its queue")
         name = queue_name(address.name, _subscription_name(subscribe))
-        queue = self._ring.queue(name) if name in address.members else None
+        queue = self._transitions.queue(name) if name in address.members else None
         if queue is None:
             settings = {
                 "selector": subscribe.selector,
@@ -168,7 +164,7 @@ class Addresses:
     # --- settings --------------------------------------------------------------------------------
 
     def configure(self, configure: c.ConfigureAddress) -> None:
-        """R71, R90."""
+        """Change settings of an address (R71, R90)."""
         address = self._known(configure.address)
         settings = {**address.settings, **configure.settings}
         try:
@@ -179,12 +175,11 @@ class Addresses:
         if spec.routing == "anycast" and len(address.members) > 1:
             raise bad(address.name, f"it has {len(address.members)} queues; anycast allows one")
         self._state.use_address(address)
-        address.settings, address.spec = settings, spec
-        address.fit()
-        self._ring.out.append(e.ConfiguredAddress(address.name, configure.settings))
+        addresses.configure(address, settings, spec)
+        self._transitions.out.append(e.ConfiguredAddress(address.name, configure.settings))
 
 
-def _looping(queue: Queue, send: c.Send) -> Refused | None:
+def _looping(queue: Queue, send: c.Send) -> CommandRefused | None:
     """It was sent again too often (R43)."""
     most = queue.spec.max_redrives
     if 0 <= most < send.redrives:

@@ -1,6 +1,6 @@
-"""The commands of consumers: to join, to settle what they hold, to give it back, to leave.
+"""The commands of consumers: attach, settle, return what they hold, detach.
 
-What becomes of a message is decided in `ring`; here is who may ask for it, and for which.
+The handlers check who may ask for what; `transitions` decides what becomes of the messages.
 """
 
 from __future__ import annotations
@@ -13,71 +13,67 @@ from ringfaust.core import limits
 from ringfaust.core.address import address_of
 from ringfaust.core.model import AckMode, Consumer, Delivery, Refusal
 from ringfaust.core.queue import Queue
-from ringfaust.core.refusal import Refused, bad
+from ringfaust.core.refusal import CommandRefused, bad
 from ringfaust.core.selector import compile_selector
-from ringfaust.core.transitions import Transitions
+from ringfaust.core.transitions import Transitions, deliveries, roster
 from ringfaust.errors import BadSelector
 
 WINDOW = "@window"
-"""Name of the consumer that stands for a managed window (R12)."""
+"""The name of the consumer that represents a managed window (R12)."""
 
 
 class Consumers:
-    """The consumers of one partition."""
+    """Handles the commands of consumers."""
 
-    def __init__(self, ring: Transitions) -> None:
-        self._ring = ring
-        self._state = ring.state
+    def __init__(self, transitions: Transitions) -> None:
+        self._transitions = transitions
+        self._state = transitions.state
         self.to_auto_delete: list[Queue] = []
-        """Queues that end with their last consumer, which has left in this step (R70)."""
+        """Non-durable queues whose last consumer has left in this step (R70)."""
 
     # --- joining and leaving ---------------------------------------------------------------------
 
     def attach(self, attach: c.Attach) -> None:
-        """R10, R11."""
-        queue = self._ring.queue(attach.queue)
+        """Attach a consumer to a queue (R10, R11)."""
+        queue = self._transitions.queue(attach.queue)
         check(attach)
         if attach.consumer in queue.consumers:
             raise bad(attach.consumer, "a consumer of that name is attached; detach it first")
         if len(queue.consumers) >= limits.CONSUMERS:
-            raise Refused(Refusal.CONSUMER_LIMIT, attach.consumer, "the queue has no place left")
+            text = "the queue has no place left"
+            raise CommandRefused(Refusal.CONSUMER_LIMIT, attach.consumer, text)
         most = self._most_active(queue)
         active, backups = self._places(queue)
         is_active = most < 0 or active < most
         if not is_active and backups >= queue.spec.max_backup_consumers:
             text = f"{active} active and {backups} backup consumers are attached: no place left"
-            raise Refused(Refusal.CONSUMER_LIMIT, attach.consumer, text)
-        self._state.use(queue)
-        queue.orders += 1
+            raise CommandRefused(Refusal.CONSUMER_LIMIT, attach.consumer, text)
         consumer = Consumer(
-            attach.consumer, queue.orders, attach.credit, attach.priority, attach.ack_mode,
-            attach.session, is_active, self._ring.now, attach.selector, attach.credit_bytes,
+            attach.consumer, roster.next_order(queue), attach.credit, attach.priority,
+            attach.ack_mode, attach.session, is_active, self._transitions.now, attach.selector,
+            attach.credit_bytes,
         )  # fmt: skip
-        self._join(queue, consumer)
-        self._ring.dispatch(queue)
+        # It is attached at that moment, before anything expires.
+        self._transitions.run(queue, self._join, consumer, is_first=True)
 
     def _join(self, queue: Queue, consumer: Consumer) -> None:
-        queue.add_consumer(consumer)
-        queue.history.arrive(consumer.name)
-        if consumer.session:
-            self._state.session(consumer.session).put_new((queue.name, consumer.name), True)
+        roster.add_consumer(self._state, queue, consumer)
         if deadline := self.deadline(queue, consumer):
-            self._ring.wake_by(queue, deadline)
-        self._attached_now(queue, consumer)
-        self._ring.expire(queue)
+            self._transitions.wake_by(queue, deadline)
+        self._report_attached(queue, consumer)
 
-    def _attached_now(self, queue: Queue, consumer: Consumer) -> None:
+    def _report_attached(self, queue: Queue, consumer: Consumer) -> None:
         attached = e.Attached(queue.name, consumer.name, consumer.active, consumer.priority)
-        self._ring.out.append(attached)
+        self._transitions.out.append(attached)
 
     def _places(self, queue: Queue) -> tuple[int, int]:
-        """How many consumers are active, and how many backups."""
+        """How many consumers are active, and how many are backups."""
         people = [consumer for consumer in queue.consumers.values() if consumer.name != WINDOW]
         active = sum(consumer.active for consumer in people)
         return active, len(people) - active
 
     def _most_active(self, queue: Queue) -> int:
-        """How many consumers may be active at once; -1 any number (R11, R70)."""
+        """How many consumers may be active at once; -1 for any number (R11, R70)."""
         most, address_name = queue.spec.max_active_consumers, address_of(queue.name)
         if most < 0 and address_name and not queue.spec.shared:
             address = self._state.address(address_name)
@@ -86,79 +82,69 @@ class Consumers:
         return most
 
     def credit(self, credit: c.Credit) -> None:
-        """R10."""
+        """Grant a consumer more credit (R10)."""
         queue, consumer = self._find_person(credit)
         if credit.add < 0 or consumer.credit + credit.add > limits.CREDIT:
-            raise bad(consumer.name, f"credit would not stay from 0 to {limits.CREDIT}")
+            raise bad(consumer.name, f"credit must stay between 0 and {limits.CREDIT}")
         self._alive(queue, consumer)
-        consumer.credit += credit.add
-        self._ring.expire(queue)
-        self._ring.dispatch(queue)
+        self._transitions.run(queue, roster.set_credit, consumer, consumer.credit + credit.add)
 
     def heartbeat(self, heartbeat: c.Heartbeat) -> None:
-        """R13."""
+        """Note that a consumer is alive (R13). Nothing else happens: no funnel."""
         self._alive(*self._find(heartbeat))
 
     def _alive(self, queue: Queue, consumer: Consumer) -> None:
-        """It gave a sign of life, and is about to change something."""
+        """Note a sign of life of a consumer whose command is accepted (R13)."""
         self._state.use(queue)
-        consumer.seen_ms = self._ring.now
-        queue.save_consumer(consumer)
+        roster.save_sign_of_life(queue, consumer, self._transitions.now)
 
     def detach(self, detach: c.Detach) -> None:
-        """R20."""
-        queue, consumer = self._find_person(detach)
-        self._state.use(queue)
-        self.part(queue, consumer, timeout=False)
+        """Detach a consumer cleanly (R20)."""
+        self.part(*self._find_person(detach), timeout=False)
 
     def part(self, queue: Queue, consumer: Consumer, *, timeout: bool) -> None:
-        """A consumer leaves; what it held returns; backups take over; then dispatch."""
-        self._ring.requeue(queue, queue.held_by(consumer), delayed=False, clean=not timeout)
-        queue.orphan(consumer)
-        queue.drop_consumer(consumer)
-        queue.history.depart(consumer.name)
-        if consumer.session:
-            self._state.session(consumer.session).delete((queue.name, consumer.name))
-        self._ring.out.append(e.Detached(queue.name, consumer.name, timeout))
-        self.promote(queue)
-        self._ring.dispatch(queue)
+        """Detach a consumer: what it held returns, and backups take over (R11, R13, R20)."""
+        self._transitions.run(queue, self._leave, consumer, timeout)
         self.check_auto_delete(queue)
 
+    def _leave(self, queue: Queue, consumer: Consumer, timeout: bool) -> None:
+        held = queue.held_by(consumer)
+        self._transitions.requeue(queue, held, delayed=False, clean=not timeout)
+        deliveries.orphan_deliveries(queue, consumer)
+        roster.remove_consumer(self._state, queue, consumer)
+        self._transitions.out.append(e.Detached(queue.name, consumer.name, timeout))
+        self.promote(queue)
+
     def check_auto_delete(self, queue: Queue) -> None:
-        """If it is not durable and nobody is left, it ends with this step (R70)."""
+        """Have a non-durable queue deleted at the end of this step if nobody uses it (R70)."""
         if not (queue.spec.durable or queue.consumers or queue.orphans):
             self.to_auto_delete.append(queue)
 
     def promote(self, queue: Queue) -> None:
-        """Backups become active, in attach order, while there is a place (R11)."""
+        """Make backups active, in attach order, while there is a place (R11)."""
         most = self._most_active(queue)
         active, _ = self._places(queue)
         for consumer in sorted(queue.consumers.values(), key=lambda consumer: consumer.order):
             if not consumer.active and (most < 0 or active < most):
-                consumer.active = True
+                roster.activate(queue, consumer)
                 active += 1
-                queue.save_consumer(consumer)
-                self._attached_now(queue, consumer)
+                self._report_attached(queue, consumer)
 
     def fit_window(self, queue: Queue) -> None:
-        """R12: a managed window is a consumer that nobody has to attach."""
+        """Attach, resize or detach the consumer of a managed window, as the setting says (R12)."""
         size = queue.spec.window
         consumer = queue.consumers.get(WINDOW)
         if consumer is not None:
             if size:
-                consumer.credit = size
-                queue.save_consumer(consumer)
+                roster.set_credit(queue, consumer, size)
             else:
                 self.part(queue, consumer, timeout=False)
         elif size:
-            queue.orders += 1
-            individual = AckMode.INDIVIDUAL
-            self._join(
-                queue, Consumer(WINDOW, queue.orders, size, 0, individual, "", True, self._ring.now)
-            )
+            order, now = roster.next_order(queue), self._transitions.now
+            self._join(queue, Consumer(WINDOW, order, size, 0, AckMode.INDIVIDUAL, "", True, now))
 
     def deadline(self, queue: Queue, consumer: Consumer) -> int:
-        """When its silence ends its attachment (R13); 0: never."""
+        """When a consumer's silence ends its attachment (R13); 0 for never."""
         timeout_ms = queue.spec.consumer_timeout
         if not timeout_ms or consumer.name == WINDOW:
             return 0
@@ -167,20 +153,19 @@ class Consumers:
     # --- settling --------------------------------------------------------------------------------
 
     def ack(self, ack: c.Ack) -> None:
-        """R16."""
-        queue, delivery = self.settled(ack)
+        """Settle a delivery as accepted; in mode `client` also all before it (R16)."""
+        queue, delivery = self.find_delivery(ack)
         consumer = queue.consumers[delivery.consumer]
         if consumer.ack_mode is AckMode.CLIENT:
+            self._transitions.expire(queue)
             self._ack_all(self.covered(queue, delivery))
             return
-        had_room = consumer.is_open()
-        self._ring.acked(queue, delivery)
-        # Who had room was offered all that it wants already; with Artemis the head may expire.
-        if not had_room or queue.as_artemis:
-            self._ring.dispatch(queue)
+        # A consumer that had room was offered all it wants; but with Artemis the head may expire.
+        dispatches = not consumer.is_open() or queue.policy.expires_when_met
+        self._transitions.run(queue, self._transitions.acked, delivery, dispatches=dispatches)
 
     def covered(self, queue: Queue, delivery: Delivery) -> list[tuple[Queue, Delivery]]:
-        """What an ack settles: in mode `client` all delivered before in its whole session (R16)."""
+        """What an ack settles: in mode `client` all delivered before in the whole session (R16)."""
         consumer = queue.consumers[delivery.consumer]
         if consumer.ack_mode is not AckMode.CLIENT:
             return [(queue, delivery)]
@@ -193,31 +178,37 @@ class Consumers:
         return sorted(found, key=lambda pair: pair[1].number)
 
     def _ack_all(self, covered: list[tuple[Queue, Delivery]]) -> None:
+        """Settle deliveries of several queues: each stage of the funnel for all of them."""
         touched = dict.fromkeys(queue for queue, _ in covered)
         for queue in touched:
-            self._ring.expire(queue)
+            self._transitions.expire(queue)
         for queue, held in covered:
-            self._ring.acked(queue, held)
+            self._transitions.acked(queue, held)
         for queue in touched:
-            self._ring.dispatch(queue)
+            self._transitions.dispatch(queue)
 
     def release(self, release: c.Release) -> None:
-        """R23: a returning set of one."""
+        """Return one delivery: a returning set of one (R23)."""
         if release.delay_ms is not None and not 0 <= release.delay_ms <= limits.TIME_MS:
             raise bad(release.message, f"delay_ms must be 0 or more, not {release.delay_ms}")
-        queue, delivery = self.settled(release)
-        self._ring.requeue(queue, [delivery], delayed=True, delay_ms=release.delay_ms, alone=True)
-        self._ring.dispatch(queue)
+        queue, delivery = self.find_delivery(release)
+        self._transitions.run(queue, self._release, delivery, release.delay_ms)
+
+    def _release(self, queue: Queue, delivery: Delivery, delay_ms: int | None) -> None:
+        self._transitions.requeue(queue, [delivery], delayed=True, delay_ms=delay_ms, alone=True)
 
     def reject(self, reject: c.Reject) -> None:
-        """R41."""
-        queue, delivery = self.settled(reject)
-        self._ring.rejected(queue, delivery, reject.text)
-        self._ring.dispatch(queue)
+        """Settle a delivery as dead (R41)."""
+        queue, delivery = self.find_delivery(reject)
+        self._transitions.run(queue, self._transitions.rejected, delivery, reject.text)
 
-    def settled(self, settle: c.Ack | c.Release | c.Reject) -> tuple[Queue, Delivery]:
-        """The delivery that is meant, or the refusal that R103 names."""
-        queue = self._ring.queue(settle.queue)
+    def find_delivery(self, settle: c.Ack | c.Release | c.Reject) -> tuple[Queue, Delivery]:
+        """The delivery that a consumer settles.
+
+        Raises:
+            CommandRefused: there is none; with the reason that R103 names.
+        """
+        queue = self._transitions.queue(settle.queue)
         consumer = queue.consumers.get(settle.consumer)
         numbers = consumer.held.get(settle.message, ()) if consumer else ()
         for number in numbers:
@@ -226,25 +217,25 @@ class Consumers:
                 assert consumer is not None and delivery is not None
                 if not delivery.xid:
                     self._alive(queue, consumer)
-                    if queue.expiring:
-                        self._ring.expire(queue)
                     return queue, delivery
         reason = queue.history.classify(settle.consumer, settle.message)
         if numbers and settle.delivery in (0, *numbers) or _is_orphaned(queue, settle):
             reason = Refusal.STALE_DELIVERY  # settled in an undecided transaction
-        raise Refused(reason, settle.message, _NO_DELIVERY[reason])
+        raise CommandRefused(reason, settle.message, _NO_DELIVERY[reason])
 
-    # --- coming back -----------------------------------------------------------------------------
+    # --- returning -------------------------------------------------------------------------------
 
     def recover(self, recover: c.Recover) -> None:
-        """R20: it stays, and gives all it holds back."""
+        """Return all that a consumer holds; it stays attached (R20)."""
         queue, consumer = self._find(recover)
         self._alive(queue, consumer)
-        self._ring.requeue(queue, queue.held_by(consumer), delayed=True)
-        self._ring.dispatch(queue)
+        self._transitions.run(queue, self._requeue, queue.held_by(consumer), ())
+
+    def _requeue(self, queue: Queue, held: Iterable[Delivery], acked: Iterable[int]) -> None:
+        self._transitions.requeue(queue, held, delayed=True, acked=frozenset(acked))
 
     def rollback(self, rollback: c.Rollback) -> None:
-        """R80: per queue one set of all that the session's consumers hold."""
+        """Return, per queue as one set, all that the consumers of a session hold (R80)."""
         members = list(self._state.session(rollback.session))
         if not members:
             raise bad(rollback.session, "no consumer is attached in a session of that name")
@@ -252,7 +243,7 @@ class Consumers:
         for (queue_name, consumer_name), _ in members:
             by_queue.setdefault(queue_name, []).append(consumer_name)
         held: dict[int, tuple[Queue, Delivery]] = {}
-        queues = [self._ring.queue(queue_name) for queue_name in by_queue]
+        queues = [self._transitions.queue(queue_name) for queue_name in by_queue]
         for queue in queues:
             for consumer in sorted((queue.consumers[n] for n in by_queue[queue.name]), key=_order):
                 self._alive(queue, consumer)
@@ -262,29 +253,29 @@ class Consumers:
         rest = [each for number, each in held.items() if number not in acked]
         for queue in queues:
             returning = [delivery for where, delivery in first + rest if where is queue]
-            self._ring.requeue(queue, returning, delayed=True, acked=acked)
-            self._ring.dispatch(queue)
+            self._transitions.run(queue, self._requeue, returning, acked)
 
     def _companions(self, queue: Queue, consumer: Consumer) -> Iterable[tuple[Queue, Consumer]]:
-        """The consumers of its session, or itself alone."""
+        """The consumers of a consumer's session; without a session only itself."""
         if not consumer.session:
             yield queue, consumer
             return
         for (queue_name, name), _ in list(self._state.session(consumer.session)):
-            other_queue = self._ring.queue(queue_name)
+            other_queue = self._transitions.queue(queue_name)
             self._state.use(other_queue)
             yield other_queue, other_queue.consumers[name]
 
     def _find(
         self, command: c.Credit | c.Heartbeat | c.Detach | c.Recover
     ) -> tuple[Queue, Consumer]:
-        queue = self._ring.queue(command.queue)
+        queue = self._transitions.queue(command.queue)
         consumer = queue.consumers.get(command.consumer)
         if consumer is None:
             raise bad(command.consumer, "no consumer of that name is attached; attach it first")
         return queue, consumer
 
     def _find_person(self, command: c.Credit | c.Detach) -> tuple[Queue, Consumer]:
+        """As `_find`, but not the consumer of a managed window."""
         if command.consumer == WINDOW:
             raise bad(WINDOW, "a managed window is changed by the queue's setting `window`")
         return self._find(command)
@@ -313,13 +304,13 @@ def _acked(held: dict[int, tuple[Queue, Delivery]], acks: Iterable[c.Ack]) -> di
 
 
 def check(attach: c.Attach | c.Subscribe) -> None:
-    """See that it makes sense, wherever it goes.
+    """Check the values of an attach or a subscribe.
 
     Raises:
-        Refused: it does not (R15, R103).
+        CommandRefused: one of them is invalid (R15, R103).
     """
     if attach.consumer == WINDOW:
-        raise bad(WINDOW, "this name stands for a managed window")
+        raise bad(WINDOW, "this name is reserved for managed windows")
     if not 0 <= attach.credit <= limits.CREDIT:
         raise bad(attach.consumer, f"credit must be from 0 to {limits.CREDIT}")
     if not 0 <= attach.credit_bytes <= limits.CREDIT_BYTES:
@@ -328,11 +319,11 @@ def check(attach: c.Attach | c.Subscribe) -> None:
         if attach.selector:
             compile_selector(attach.selector)
     except BadSelector as error:
-        raise Refused(Refusal.BAD_SELECTOR, attach.consumer, str(error)) from None
+        raise CommandRefused(Refusal.BAD_SELECTOR, attach.consumer, str(error)) from None
 
 
 def _is_orphaned(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> bool:
-    """Did a consumer of that name leave behind just this, settled but not decided (R81, R103)?"""
+    """Tell whether a detached consumer has settled this in an undecided transaction (R81, R103)."""
     return queue.orphans > 0 and any(
         held.is_orphan
         and (held.consumer, held.message.id) == (settle.consumer, settle.message)
@@ -342,8 +333,8 @@ def _is_orphaned(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> bool:
 
 
 _NO_DELIVERY = {
-    Refusal.BAD_COMMAND: "a consumer of that name never attached to this queue",
-    Refusal.UNKNOWN_DELIVERY: "this consumer never had that message, or too long ago",
-    Refusal.STALE_DELIVERY: "the delivery is settled, or it came back",
-    Refusal.EVICTED: "the delivery came back and the message was evicted since",
+    Refusal.BAD_COMMAND: "no consumer of that name ever attached to this queue",
+    Refusal.UNKNOWN_DELIVERY: "this consumer never held that message, or too long ago",
+    Refusal.STALE_DELIVERY: "the delivery was settled or returned",
+    Refusal.EVICTED: "the delivery returned, and the message was evicted since",
 }

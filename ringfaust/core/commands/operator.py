@@ -8,21 +8,23 @@ from ringfaust.core import limits
 from ringfaust.core.commands.consumers import Consumers
 from ringfaust.core.model import EvictReason, Message
 from ringfaust.core.queue import Queue
-from ringfaust.core.refusal import Refused, bad
-from ringfaust.core.transitions import Transitions, send_of
+from ringfaust.core.refusal import CommandRefused, bad
+from ringfaust.core.transitions import Transitions, queues, send_of
 from ringfaust.errors import BadSetting
 
 
 class Operator:
-    """What may be changed while the partition runs."""
+    """Handles the commands that change a queue while it runs."""
 
-    def __init__(self, ring: Transitions, consumers: Consumers) -> None:
-        self._ring = ring
-        self._state = ring.state
+    def __init__(self, transitions: Transitions, consumers: Consumers) -> None:
+        self._transitions = transitions
+        self._state = transitions.state
         self._consumers = consumers
 
+    # --- queues ----------------------------------------------------------------------------------
+
     def create_queue(self, create: c.CreateQueue) -> Queue:
-        """R90."""
+        """Create a queue that is not declared (R90)."""
         name = create.queue
         if not name or len(name) > limits.NAME_CHARS:
             raise bad(name, f"a queue's name has from 1 to {limits.NAME_CHARS} characters")
@@ -33,131 +35,127 @@ class Operator:
         except BadSetting as error:
             raise bad(name, str(error)) from error
         self._state.use(queue)
-        queue.applied = None
-        self._ring.out.append(e.Configured(name, create.settings, True))
+        queues.mark_checked(queue)
+        self._transitions.out.append(e.Configured(name, create.settings, True))
         self._consumers.fit_window(queue)
         return queue
 
     def configure(self, configure: c.Configure) -> None:
-        """R5, R11, R90."""
-        queue = self._ring.queue(configure.queue)
+        """Change settings of a queue (R5, R11, R90)."""
+        queue = self._transitions.queue(configure.queue)
         settings = {**queue.settings, **configure.settings}
         try:
             spec = self._state.catalog.spec(queue.name, settings)
         except BadSetting as error:
             raise bad(queue.name, str(error)) from error
-        self._state.use(queue)
-        queue.settings = settings
-        queue.set_to(spec)
-        self._ring.out.append(e.Configured(queue.name, configure.settings, False))
+        queues.configure(queue, settings, spec)
+        self._transitions.out.append(e.Configured(queue.name, configure.settings, False))
         self.fit(queue)
 
     def fit(self, queue: Queue) -> None:
-        """What new settings ask for at once (R5, R11, R12, R13)."""
+        """Do what changed settings demand at once (R5, R11, R12, R13)."""
+        self._transitions.run(queue, self._fit, dispatches=False)
+        if queue.has_open_consumer():  # else Artemis does not look at an expired head
+            self._transitions.dispatch(queue)
+
+    def _fit(self, queue: Queue) -> None:
         spec = queue.spec
-        self._ring.expire(queue)
         if spec.shrink == "eager" and spec.ring_size >= 0:
             while queue.counts.ready > spec.ring_size:
-                self._ring.evict(queue, queue.lowest(), EvictReason.SHRINK, "")
+                self._transitions.evict(queue, queue.lowest(), EvictReason.SHRINK, "")
         self._consumers.fit_window(queue)
         self._consumers.promote(queue)
         for consumer in queue.consumers.values():
             if deadline := self._consumers.deadline(queue, consumer):
-                self._ring.wake_by(queue, deadline)
-        if queue.has_open_consumer():  # else Artemis does not look, though the head has expired
-            self._ring.dispatch(queue)
+                self._transitions.wake_by(queue, deadline)
 
     def delete_queue(self, delete: c.DeleteQueue) -> None:
-        """R90."""
-        queue = self._ring.queue(delete.queue)
+        """Delete a queue on request (R90)."""
+        queue = self._transitions.queue(delete.queue)
         if any(delivery.xid for _, delivery in queue.deliveries):
-            raise bad(queue.name, "a distributed transaction has settled on it; decide that first")
+            text = "a distributed transaction has settled deliveries of it; decide that first"
+            raise bad(queue.name, text)
         self.delete(queue)
 
     def delete(self, queue: Queue) -> None:
-        """Nobody holds anything any more, then nothing is left, then the queue is gone."""
-        self._state.use(queue)
-        queue.paused.add("dispatch")
-        self._ring.expire(queue)
+        """Detach all consumers, evict or remove all messages, then delete the queue (R70, R90)."""
+        queues.pause(queue, "dispatch")
+        self._transitions.run(queue, self._empty)
+        queues.clear_wake(self._state, queue)
+        queue.check()
+        self._transitions.out.append(e.Deleted(queue.name, queue.counts.as_dict()))
+        queues.delete(self._state, queue)
+
+    def _empty(self, queue: Queue) -> None:
         for consumer in list(queue.consumers.values()):
             self._consumers.part(queue, consumer, timeout=False)
-        while queue.counts.ready:
-            self._ring.evict(queue, queue.lowest(), EvictReason.PURGE, "")
+        self._transitions.evict_all(queue)
         while (row := queue.scheduled.first()) is not None:
-            queue.unschedule(row[1])
-            self._ring.removed(queue, row[1])
-        if queue.wake_ms:
-            self._state.wakes.delete((queue.wake_ms, queue.name))
-            queue.wake_ms = 0
-        queue.check()
-        self._ring.out.append(e.Deleted(queue.name, queue.counts.as_dict()))
-        self._state.delete(queue)
+            self._transitions.remove(queue, row[1])
 
     def pause(self, pause: c.Pause) -> None:
-        """R90."""
+        """Pause pulling or dispatch (R90). Nothing can be dispatched after it: no funnel."""
         queue = self._pausable(pause)
-        queue.paused.add(pause.what)
-        self._ring.out.append(e.Paused(queue.name, pause.what, True))
+        self._state.use(queue)
+        queues.pause(queue, pause.what)
+        self._transitions.out.append(e.Paused(queue.name, pause.what, True))
 
     def resume(self, resume: c.Resume) -> None:
-        """R90."""
-        queue = self._pausable(resume)
-        queue.paused.discard(resume.what)
-        self._ring.out.append(e.Paused(queue.name, resume.what, False))
-        self._ring.expire(queue)
-        self._ring.dispatch(queue)
+        """Resume pulling or dispatch (R90)."""
+        # It is resumed at that moment, before anything expires.
+        self._transitions.run(self._pausable(resume), self._resume, resume.what, is_first=True)
+
+    def _resume(self, queue: Queue, what: str) -> None:
+        queues.resume(queue, what)
+        self._transitions.out.append(e.Paused(queue.name, what, False))
 
     def _pausable(self, command: c.Pause | c.Resume) -> Queue:
-        queue = self._ring.queue(command.queue)
+        queue = self._transitions.queue(command.queue)
         if command.what not in ("pulling", "dispatch"):
-            raise bad(command.what, "what is paused must be pulling or dispatch")
-        self._state.use(queue)
+            raise bad(command.what, "only pulling or dispatch can be paused")
         return queue
 
     def purge(self, purge: c.Purge) -> None:
-        """R90: the ready ones, lowest position first."""
-        queue = self._ring.queue(purge.queue)
-        self._state.use(queue)
-        self._ring.expire(queue)
-        while queue.counts.ready:
-            self._ring.evict(queue, queue.lowest(), EvictReason.PURGE, "")
+        """Evict the ready messages, lowest position first (R90)."""
+        queue = self._transitions.queue(purge.queue)
+        self._transitions.run(queue, self._transitions.evict_all)
+
+    # --- single messages -------------------------------------------------------------------------
+
+    # An operator names a message as it was listed. Remove, move and cancel skip the funnel:
+    # what has expired can still be taken out, and no credit is freed, so nothing can be dispatched.
 
     def remove(self, remove: c.Remove) -> None:
-        """R90."""
+        """Remove a ready or scheduled message (R90)."""
         queue, message = self._waiting(remove.queue, remove.message)
-        self._take_out(queue, message)
-        self._ring.removed(queue, message)
+        self._state.use(queue)
+        self._transitions.remove(queue, message)
 
     def move(self, move: c.Move) -> None:
-        """R90: it leaves this queue and is sent to the other, as a new message of that moment."""
-        target, now = self._ring.queue(move.to), self._ring.now
+        """Move a ready or scheduled message: it is sent to the other queue now, as new (R90)."""
+        target, now = self._transitions.queue(move.to), self._transitions.now
         queue, message = self._waiting(move.queue, move.message)
         due_ms = message.due_ms if message.due_ms > now else 0
         send = send_of(message, target.name, now, due_ms)
-        if refusal := self._ring.refusal(target, send):
-            raise Refused(refusal, message.id, f"queue {target.name!r} would not take it")
-        self._take_out(queue, message)
-        self._ring.moved_out(queue, message, target)
-        self._ring.enter(target, send)
+        if refusal := self._transitions.refusal(target, send):
+            raise CommandRefused(refusal, message.id, f"queue {target.name!r} would refuse it")
+        self._state.use(queue)
+        self._transitions.move_out(queue, message, target)
+        self._transitions.enter(target, send)
 
     def cancel_scheduled(self, cancel: c.CancelScheduled) -> None:
-        """R34."""
-        queue = self._ring.queue(cancel.queue)
+        """Remove a scheduled message (R34)."""
+        queue = self._transitions.queue(cancel.queue)
         message = self._scheduled(queue, cancel.message)
         self._state.use(queue)
-        queue.unschedule(message)
-        self._ring.removed(queue, message)
+        self._transitions.remove(queue, message)
 
     def deliver_now(self, deliver: c.DeliverNow) -> None:
-        """R34: its due time becomes now, then R31."""
-        queue = self._ring.queue(deliver.queue)
+        """Make a scheduled message due now (R31, R34)."""
+        queue = self._transitions.queue(deliver.queue)
         message = self._scheduled(queue, deliver.message)
-        self._state.use(queue)
-        self._ring.expire(queue)
-        if not queue.is_scheduled(message):  # it has expired with the others
-            return
-        queue.unschedule(message)
-        self._ring.come_due(queue, [message._replace(due_ms=self._ring.now)])
+        run, change = self._transitions.run, self._transitions.deliver_now
+        run(queue, change, message, dispatches=False)  # `come_due` has dispatched
 
     def _scheduled(self, queue: Queue, message_id: str) -> Message:
         for _, message in queue.scheduled:
@@ -166,19 +164,12 @@ class Operator:
         raise bad(message_id, "no scheduled message has that id")
 
     def _waiting(self, queue_name: str, message_id: str) -> tuple[Queue, Message]:
-        """A ready message of that id, else a scheduled one."""
-        queue = self._ring.queue(queue_name)
+        """A ready message with that id, else a scheduled one."""
+        queue = self._transitions.queue(queue_name)
         for message in queue.in_order():
             if message.id == message_id:
                 return queue, message
         try:
             return queue, self._scheduled(queue, message_id)
-        except Refused:
+        except CommandRefused:
             raise bad(message_id, "no ready or scheduled message has that id") from None
-
-    def _take_out(self, queue: Queue, message: Message) -> None:
-        self._state.use(queue)
-        if queue.is_ready(message):
-            queue.unplace(message)
-        else:
-            queue.unschedule(message)

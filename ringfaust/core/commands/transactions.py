@@ -1,120 +1,99 @@
-"""Distributed transactions: begin, prepare, then commit or rollback by xid (R81).
+"""The commands of distributed transactions: begin, prepare, commit and rollback by xid (R81).
 
-What was done in one waits in the state, in order. Its sends are nowhere else until the commit; its
-acks mark their deliveries, which stay *delivering*, whoever leaves: neither evicted nor delivered.
+The operations of an undecided transaction are stored in order. Its sends are nowhere else until the
+commit. Its acks mark their deliveries, which stay *delivering* even if the consumer leaves: they
+are neither evicted nor delivered again.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.commands.addresses import Addresses
 from ringfaust.core.commands.consumers import Consumers
-from ringfaust.core.model import Delivery, Message
-from ringfaust.core.refusal import Idle, Refused, bad
-from ringfaust.core.transitions import Transitions, send_of, unsent
-
-
-class XidRow(NamedTuple):
-    """An undecided distributed transaction (R81)."""
-
-    name: str
-    prepared: bool
-    operations: int
-    """How many were done in it."""
-
-
-class Operation(NamedTuple):
-    """What was done in a distributed transaction: a send, or an ack where there is no message."""
-
-    queue: str
-    """Where it is sent to, or the delivery's queue."""
-    message: Message | None
-    number: int
-    """Of the delivery; of a send, how often it was sent again (R43)."""
+from ringfaust.core.model import Delivery, Message, Operation, XidRow
+from ringfaust.core.queue import Queue
+from ringfaust.core.refusal import CommandRefused, Idle, bad
+from ringfaust.core.transitions import Transitions, deliveries, send_of, unsent, xids
 
 
 class Transactions:
-    """The undecided transactions of one partition."""
+    """Handles the commands of distributed transactions, and the sends and acks made in them."""
 
-    def __init__(self, ring: Transitions, consumers: Consumers, addresses: Addresses) -> None:
-        self._ring = ring
-        self._state = ring.state
+    def __init__(
+        self, transitions: Transitions, consumers: Consumers, addresses: Addresses
+    ) -> None:
+        self._transitions = transitions
+        self._state = transitions.state
         self._consumers = consumers
         self._addresses = addresses
 
     # --- the transaction -------------------------------------------------------------------------
 
     def begin(self, begin: c.Begin) -> None:
-        """It is open."""
+        """Open a transaction (R81)."""
         name = begin.xid
         if not name or len(name) > limits.NAME_CHARS:
             raise bad(name, f"an xid has from 1 to {limits.NAME_CHARS} characters")
-        numbers = [number for number, row in self._state.xids]
-        if any(row.name == name for _, row in self._state.xids):
+        names = [row.name for _, row in self._state.xids]
+        if name in names:
             raise bad(name, "a transaction of that xid is open")
-        if len(numbers) >= limits.XIDS:
+        if len(names) >= limits.XIDS:
             raise bad(name, f"{limits.XIDS} transactions are open in this partition")
-        self._state.xids.put_new(max(numbers, default=0) + 1, XidRow(name, False, 0))
+        xids.begin(self._state, name)
 
     def prepare(self, prepare: c.Prepare) -> None:
-        """From here on it survives restarts."""
-        number, row = self._open(prepare.xid)
-        self._state.xids.put(number, row._replace(prepared=True))
+        """Prepare a transaction: from now on it survives restarts (R81)."""
+        number, row = self._find_open(prepare.xid)
+        xids.prepare(self._state, number, row)
 
     def commit(self, commit: c.Commit) -> None:
-        """Each operation takes effect, in the order made, as a command of its own."""
+        """Apply the operations in the order made, each as a command of its own (R81)."""
         number, row = self._find(commit.xid)
         if not row.prepared:
             raise bad(row.name, "it is not prepared; prepare it first, or roll it back")
-        operations = self._close(number)
-        for operation in operations:
+        for operation in xids.close(self._state, number):
             if operation.message is not None:
-                self._sent(operation.queue, operation.message, operation.number)
+                self._apply_send(operation.queue, operation.message, operation.number)
             else:
-                self._acked(operation, row.name)
+                self._apply_ack(operation, row.name)
                 self._addresses.auto_delete()
-        self._ring.out.append(e.Decided("", row.name, True))
+        self._transitions.out.append(e.Decided("", row.name, True))
 
     def rollback(self, rollback: c.RollbackXid) -> None:
-        """What was sent in it is forgotten; what was settled returns, per queue as one set."""
+        """Forget the sends, and return what was settled, per queue as one set (R81)."""
         number, row = self._find(rollback.xid)
         self._undo(number, row)
 
     def start(self, _: c.Start) -> None:
-        """What was not prepared when the host ended is rolled back, in order of begin."""
-        undone = [(number, row) for number, row in self._state.xids if not row.prepared]
-        if not undone:
+        """Roll back what was not prepared when the host stopped, in order of begin (R81)."""
+        undecided = [(number, row) for number, row in self._state.xids if not row.prepared]
+        if not undecided:
             raise Idle
-        for number, row in undone:
+        for number, row in undecided:
             self._undo(number, row)
 
-    # --- what is done in it ----------------------------------------------------------------------
+    # --- operations ------------------------------------------------------------------------------
 
     def send(self, send: c.Send) -> None:
-        """It waits for the commit; its times count from now."""
-        number, row = self._open(send.xid)
-        self._keep(number, row, Operation(send.queue, unsent(send), send.redrives))
-        self._ring.out.append(e.Pending(send.queue, row.name, send.id))
+        """Hold a send until the commit; its times count from now (R81)."""
+        number, row = self._find_open(send.xid)
+        operation = Operation(send.queue, unsent(send), send.redrives)
+        xids.add_operation(self._state, number, row, operation)
+        self._transitions.out.append(e.Pending(send.queue, row.name, send.id))
 
     def ack(self, ack: c.Ack) -> None:
-        """It waits for the commit; the delivery is kept as it is until then."""
-        number, row = self._open(ack.xid)
-        queue, delivery = self._consumers.settled(ack)
+        """Hold an ack until the commit; the delivery stays as it is until then (R81)."""
+        number, row = self._find_open(ack.xid)
+        queue, delivery = self._consumers.find_delivery(ack)
+        self._transitions.expire(queue)
         for other_queue, held in self._consumers.covered(queue, delivery):
             self._state.use(other_queue)
-            other_queue.settle_in(held, row.name)
-            row = self._keep(number, row, Operation(other_queue.name, None, held.number))
-            self._ring.out.append(e.Pending(other_queue.name, row.name, held.message.id))
-
-    def _keep(self, number: int, row: XidRow, operation: Operation) -> XidRow:
-        row = row._replace(operations=row.operations + 1)
-        self._state.operations(number).put_new(row.operations, operation)
-        self._state.xids.put(number, row)
-        return row
+            deliveries.settle_in_xid(other_queue, held, row.name)
+            operation = Operation(other_queue.name, None, held.number)
+            row = xids.add_operation(self._state, number, row, operation)
+            self._transitions.out.append(e.Pending(other_queue.name, row.name, held.message.id))
 
     # --- finding and ending ----------------------------------------------------------------------
 
@@ -124,8 +103,8 @@ class Transactions:
                 return number, row
         raise bad(xid, "no transaction of that xid is open")
 
-    def _open(self, xid: str) -> tuple[int, XidRow]:
-        """One in which more may be done."""
+    def _find_open(self, xid: str) -> tuple[int, XidRow]:
+        """A transaction that takes more operations."""
         number, row = self._find(xid)
         if row.prepared:
             raise bad(xid, "it is prepared; now it can be committed or rolled back")
@@ -133,42 +112,32 @@ class Transactions:
             raise bad(xid, f"a transaction has at most {limits.XID_OPERATIONS} operations")
         return number, row
 
-    def _close(self, number: int) -> list[Operation]:
-        """It is no longer there; what was done in it."""
-        table = self._state.operations(number)
-        rows = list(table)
-        for key, _ in rows:
-            table.delete(key)
-        self._state.xids.delete(number)
-        return [operation for _, operation in rows]
-
-    def _sent(self, destination: str, message: Message, redrives: int) -> None:
+    def _apply_send(self, destination: str, message: Message, redrives: int) -> None:
         send = send_of(message, destination, message.enqueued_ms, message.due_ms)
         try:
             self._addresses.send(send._replace(redrives=redrives))
-        except Refused as no:  # it alone: the others take effect
-            self._ring.out.append(e.Refused(destination, no.reason, message.id, no.text))
+        except CommandRefused as no:  # only this send: the other operations take effect
+            refused = e.Refused(destination, no.reason, message.id, no.text)
+            self._transitions.out.append(refused)
 
-    def _acked(self, operation: Operation, xid: str) -> None:
-        queue = self._ring.queue(operation.queue)
+    def _apply_ack(self, operation: Operation, xid: str) -> None:
+        queue = self._transitions.queue(operation.queue)
         delivery: Delivery | None = queue.deliveries.get(operation.number)
         assert delivery is not None and delivery.xid == xid, "nobody else can settle it"
-        self._state.use(queue)
-        self._ring.expire(queue)
-        self._ring.acked(queue, delivery)
-        self._ring.dispatch(queue)
+        self._transitions.run(queue, self._transitions.acked, delivery)
         self._consumers.check_auto_delete(queue)
 
     def _undo(self, number: int, row: XidRow) -> None:
         by_queue: dict[str, list[int]] = {}
-        for operation in self._close(number):
+        for operation in xids.close(self._state, number):
             if operation.message is None:
                 by_queue.setdefault(operation.queue, []).append(operation.number)
         for name, numbers in by_queue.items():
-            queue = self._ring.queue(name)
-            self._state.use(queue)
-            returning: list[Delivery] = [queue.deliveries.get(each) for each in numbers]  # type: ignore[misc]
-            self._ring.requeue(queue, returning, delayed=True, acked=numbers)
-            self._ring.dispatch(queue)
+            queue = self._transitions.queue(name)
+            self._transitions.run(queue, self._return, numbers)
             self._consumers.check_auto_delete(queue)
-        self._ring.out.append(e.Decided("", row.name, False))
+        self._transitions.out.append(e.Decided("", row.name, False))
+
+    def _return(self, queue: Queue, numbers: list[int]) -> None:
+        returning: list[Delivery] = [queue.deliveries.get(each) for each in numbers]  # type: ignore[misc]
+        self._transitions.requeue(queue, returning, delayed=True, acked=numbers)

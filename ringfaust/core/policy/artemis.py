@@ -1,47 +1,104 @@
-"""Where Artemis puts what comes due or comes back (`compat: artemis`: C4, C5, C6).
+"""The rules of Artemis (`compat: artemis`, C1-C12).
 
-Artemis numbers what is sent plainly and sorts by that number what comes back. What comes due goes
-to the head instead, with the number it has: 0 if it was scheduled when sent. So a ring need not be
-in order, and then it matters how a place is looked for.
+Artemis numbers the messages that are sent plainly, and sorts what returns by that number. A message
+that comes due goes to the head instead and keeps the number it has: 0 if it was scheduled when it
+was sent. A ring is therefore not always in order, and the way Artemis looks for a place matters.
 
-Here, the number stands in the last bits of a position. The rest only says who is before whom.
+Here, the number is in the last bits of a position. The other bits only say who is before whom.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ringfaust.core import limits
-from ringfaust.core.model import PLAIN, Message, plain_position
-from ringfaust.core.queue import Queue
+from ringfaust.core.model import PLAIN, Delivery, Message, plain_position
+from ringfaust.core.policy.default import DefaultPolicy
+from ringfaust.core.table import Ordered
 
 _BITS = limits.SEQUENCE_BITS
 
 
-def head_position(queue: Queue, message: Message) -> int:
-    """Before all that are ready in its priority (C5)."""
-    first = queue.lane_of(message).first_key()
+class ArtemisPolicy(DefaultPolicy):
+    """Decides as Artemis 2.44 was seen to decide."""
+
+    expires_when_met = True
+    tests_due_batch = True
+    ends_set_first = True
+    restarts_round_robin = True
+
+    # --- sends and time --------------------------------------------------------------------------
+
+    def due_ms(self, due_ms: int, now_ms: int) -> int:
+        """A time in the past is a schedule as well (C7)."""
+        return due_ms
+
+    def has_expired(self, expires_at_ms: int, now_ms: int) -> bool:
+        """No message leaves for its time alone (C1)."""
+        return False
+
+    def due_order(self, due: list[Message]) -> list[Message]:
+        """Newest first, so that the latest survive; redelivered ones count as sent before (C4)."""
+        returned = sorted((each for each in due if each.position), key=lambda each: each.position)
+        return [*returned, *(each for each in due if not each.position)][::-1]
+
+    def due_position(self, message: Message, level: Ordered) -> int:
+        """Before all that are ready in its priority (C5)."""
+        return _head_position(message, level)
+
+    # --- returning sets --------------------------------------------------------------------------
+
+    def ending_order(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """As given: what was acked, then consumer by consumer (C2)."""
+        return list(deliveries)
+
+    def was_tried(self, clean: bool, delayed: bool, acked: bool) -> bool:
+        """Apart from a timeout, only what was acked counts as an attempt (C9)."""
+        return acked if delayed else not clean
+
+    def waiting_position(self, message: Message, rank: int) -> int:
+        """Its rank among those that returned with it (C2)."""
+        return rank << _BITS | _number(message.position)
+
+    def returned_position(self, message: Message, level: Ordered) -> int:
+        """Where Artemis finds a place for its number (C6)."""
+        number = _number(message.position)
+        first = level.first_key()
+        if number and (first is None or first >= PLAIN):  # all are in order
+            return plain_position(number)
+        if first is None or number <= _number(first):
+            return _head_position(message, level)
+        places = [place for place, _ in level]
+        before: int = places[-1]
+        if number < _number(before):
+            after = next(i for i, place in enumerate(places) if number <= _number(place))
+            before = places[after - 1]
+        return before - _number(before) + number
+
+    # --- retroactive addresses -------------------------------------------------------------------
+
+    def retains(self, has_ring: bool | None, *, is_set: bool) -> tuple[bool | None, bool]:
+        """An address retains only if it did from its first send on (C11)."""
+        has_ring = is_set if has_ring is None else has_ring
+        return has_ring, has_ring
+
+    def retained_key(self, message: Message, number: int) -> int:
+        """Highest priority first: what a queue would deliver next is dropped first (C1, C11)."""
+        return (limits.PRIORITIES - 1 - message.priority) << _BITS | number
+
+    def retained_to_drop(self, excess: int, *, is_send: bool) -> int:
+        """One in, at most one out; new settings drop nothing (C11)."""
+        return min(max(excess, 0), 1) if is_send else 0
+
+    def copy_order(self, retained: Iterable[Message]) -> Iterable[Message]:
+        """By priority, then by age (C11)."""
+        return sorted(retained, key=lambda message: message.priority, reverse=True)
+
+
+def _head_position(message: Message, level: Ordered) -> int:
+    first = level.first_key()
     rest = (PLAIN if first is None else min(first, PLAIN)) >> _BITS
     return rest - 1 << _BITS | _number(message.position)
-
-
-def sorted_position(queue: Queue, message: Message) -> int:
-    """Among the ready of its priority, where Artemis finds a place for its number (C6)."""
-    lane, number = queue.lane_of(message), _number(message.position)
-    first = lane.first_key()
-    if number and (first is None or first >= PLAIN):  # all are in order
-        return plain_position(number)
-    if first is None or number <= _number(first):
-        return head_position(queue, message)
-    places = [place for place, _ in lane]
-    before: int = places[-1]
-    if number < _number(before):
-        after = next(i for i, place in enumerate(places) if number <= _number(place))
-        before = places[after - 1]
-    return before - _number(before) + number
-
-
-def rank_position(turn: int, message: Message) -> int:
-    """While it waits to be redelivered: its turn among those that came back with it."""
-    return turn << _BITS | _number(message.position)
 
 
 def _number(position: int) -> int:

@@ -1,0 +1,121 @@
+"""How deliveries come back: dead, expired, evicted, scheduled or ready again (R20-R24, R40)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from zlib import crc32
+
+from ringfaust.core import effects as e
+from ringfaust.core import limits
+from ringfaust.core.model import DeadReason, Delivery, EvictReason, Message
+from ringfaust.core.queue import Queue
+from ringfaust.core.transitions.delivering import Delivering
+from ringfaust.core.transitions.placement import place, schedule
+
+
+class Returning(Delivering):
+    """The arrows from delivering back into the queue."""
+
+    def requeue(
+        self,
+        queue: Queue,
+        deliveries: Iterable[Delivery],
+        *,
+        delayed: bool,
+        delay_ms: int | None = None,
+        clean: bool = False,
+        alone: bool = False,
+        acked: Container[int] = (),
+    ) -> None:
+        """Return a set of deliveries, newest first (R20-R24, R40). Dispatch comes after the set.
+
+        Args:
+            queue: where they return to.
+            deliveries: the set.
+            delayed: a redelivery delay applies.
+            delay_ms: this delay instead of the queue's; uncapped.
+            clean: the attempt is taken back, as the consumer detached cleanly.
+            alone: it is a single release.
+            acked: numbers of those that were acked in the transaction that is rolled back.
+        """
+        policy = queue.policy
+        staying = []
+        for held in policy.ending_order(deliveries):
+            was_tried = policy.was_tried(clean, delayed, held.number in acked)
+            delivery = self._ended(queue, held, was_tried=was_tried)
+            if delivery is None:
+                continue
+            if policy.ends_set_first:
+                staying.append(delivery)
+                continue
+            wait_ms = self._wait_ms(queue, delivery, delayed, delay_ms)
+            self._return(queue, delivery, wait_ms, tested=not wait_ms)
+        for rank, delivery in reversed(list(enumerate(staying, 1))):  # C2
+            wait_ms = self._wait_ms(queue, delivery, delayed, delay_ms)
+            self._return(queue, delivery, wait_ms, tested=not alone, rank=rank)  # C3, C8
+
+    def _ended(self, queue: Queue, held: Delivery, *, was_tried: bool) -> Delivery | None:
+        """End a delivery; None if its message leaves the queue with it (R40, R82)."""
+        self._end(queue, held)
+        message = held.message
+        if not was_tried:
+            message = message._replace(attempts=message.attempts - 1)
+        delivery = held._replace(message=message)
+        if message.is_bodyless:
+            self._lost(queue, message)
+        elif 0 <= queue.spec.max_attempts <= message.attempts:
+            self._dead(queue, delivery, DeadReason.UNDELIVERABLE, "")
+        elif queue.policy.has_expired(message.expires_at_ms, self.now):
+            self._expired(queue, message, delivery.number)
+        else:
+            return delivery
+        return None
+
+    def _wait_ms(
+        self, queue: Queue, delivery: Delivery, delayed: bool, delay_ms: int | None
+    ) -> int:
+        """How long the message waits before it is ready again (R40)."""
+        if not delayed:
+            return 0
+        return _redelivery_delay_ms(queue, delivery.message) if delay_ms is None else delay_ms
+
+    def _return(
+        self, queue: Queue, delivery: Delivery, wait_ms: int, *, tested: bool, rank: int = 0
+    ) -> None:
+        """Put a message back into the ring or, if it has to wait, into the schedule (R21, R40).
+
+        `rank`: its place among those that return with it (C2).
+        """
+        message = delivery.message
+        if tested and 0 <= queue.spec.ring_size <= queue.counts.ready:
+            self._evicted(queue, message, EvictReason.RETURN_OVERFLOW, "")
+        elif wait_ms:
+            position = queue.policy.waiting_position(message, rank)
+            message = message._replace(position=position, due_ms=self.now + wait_ms)
+            schedule(queue, message)
+            self.wake_by(queue, message.due_ms)
+            self.out.append(e.Returned(queue.name, delivery, message, message.due_ms))
+        else:
+            position = queue.policy.returned_position(message, queue.level_of(message))
+            message = message._replace(position=position)
+            place(queue, message)
+            self.out.append(e.Returned(queue.name, delivery, message, 0))
+        if message.expires_at_ms:
+            self.wake_by(queue, message.expires_at_ms)
+
+
+def _redelivery_delay_ms(queue: Queue, message: Message) -> int:
+    """R40: delay × multiplier^(attempt−1) ± jitter, capped, in whole ms, rounded down."""
+    spec = queue.spec
+    if not spec.redelivery_delay:
+        return 0
+    cap = spec.redelivery_delay_max if spec.redelivery_delay_max >= 0 else limits.TIME_MS // 2
+    try:
+        growth = spec.redelivery_multiplier ** max(message.attempts - 1, 0)
+        delay = spec.redelivery_delay * growth
+    except OverflowError:
+        return cap
+    if spec.redelivery_jitter:
+        draw = crc32(f"{message.id}/{message.attempts}".encode()) / 0xFFFFFFFF
+        delay *= 1.0 + spec.redelivery_jitter * (2.0 * draw - 1.0)
+    return int(min(delay, cap))
