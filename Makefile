@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-quick test-all check rules demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants clean
+.PHONY: help setup lint test test-quick test-all check rules schema demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ check: lint test ## run lint and test, as CI does
 
 rules: $(READY) ## regenerate docs/rules.md: where each rule is implemented and tested
 	@$(BIN)/python -m tests.docs.rules > docs/rules.md.new && mv docs/rules.md.new docs/rules.md
+
+schema: $(READY) ## regenerate config/*.schema.json from the models in ringfaust/config
+	@$(BIN)/python -m ringfaust.config.schema
 
 demo: $(READY) ## replay flights through rings on a real broker and account for every eviction
 	@$(BIN)/ringfaust demo

@@ -37,7 +37,7 @@ class HostName(StrEnum):
     SPARK = "spark"
 
 
-class RedriveSource(StrEnum):
+class RedriveTopic(StrEnum):
     """A topic whose messages can be redriven."""
 
     DEAD = "dead"
@@ -131,7 +131,7 @@ def config_check(folder: ConfigFolder = None) -> None:
 def redrive(
     *,
     source: Annotated[
-        RedriveSource, typer.Option("--from", help="The topic that has the messages.")
+        RedriveTopic, typer.Option("--from", help="The topic that has the messages.")
     ],
     to: Annotated[str, typer.Option(metavar="QUEUE", help="The queue to send them to.")],
     ids: Annotated[

@@ -30,7 +30,9 @@ _Model = TypeVar("_Model", bound=BaseModel)
 class ConfigModel(BaseModel):
     """Base of all models: frozen, rejects unknown keys, never converts text to a number."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
 
 
 def refuse(text: str, *place: int | str) -> PydanticCustomError:

@@ -5,9 +5,10 @@ All workers of an application need the same file, because any worker may own any
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from dataclasses import fields
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ringfaust.config.documents import ConfigModel, refuse, shown
 from ringfaust.config.routes import RouteConfig
@@ -45,16 +46,16 @@ def _subscription(name: str) -> str:
     return _pattern(name)
 
 
-def _queue_fields(fields: dict[str, object]) -> dict[str, object]:
-    compat = {"compat": "artemis"} if fields.get("compat") == "artemis" else {}
-    for name, value in fields.items():
+def _queue_fields(given: dict[str, object]) -> dict[str, object]:
+    compat = {"compat": "artemis"} if given.get("compat") == "artemis" else {}
+    for name, value in given.items():
         if name not in FIELD_NAMES:
             raise refuse(f"unknown setting; {suggestion(name, FIELD_NAMES)}", name)
         try:
             QueueSpec().with_fields({name: value, **compat})
         except BadSetting as error:
             raise refuse(f"{shown(value)} is not allowed: {error.advice}", name) from None
-    return fields
+    return given
 
 
 def _null_is_empty(value: object) -> object:
@@ -62,13 +63,32 @@ def _null_is_empty(value: object) -> object:
     return {} if value is None else value
 
 
+def _fields_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a queue's fields: their names, types and defaults."""
+    properties = {
+        field.name: {"type": _JSON_TYPES[type(field.default)], "default": field.default}
+        for field in fields(QueueSpec)
+    }
+    return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
+
+
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _Pattern = Annotated[str, AfterValidator(_pattern)]
 _Fields = Annotated[
-    dict[str, object], BeforeValidator(_null_is_empty), AfterValidator(_queue_fields)
+    dict[str, object],
+    BeforeValidator(_null_is_empty),
+    AfterValidator(_queue_fields),
+    WithJsonSchema(_fields_schema()),
 ]
-_Table = Annotated[dict[_Pattern, _Fields], BeforeValidator(_null_is_empty)]
+_FieldsByPattern = dict[_Pattern, _Fields]
+_Table = Annotated[
+    _FieldsByPattern,
+    BeforeValidator(_null_is_empty, json_schema_input_type=_FieldsByPattern | None),
+]
+_FieldsBySubscription = dict[Annotated[str, AfterValidator(_subscription)], _Fields]
 _Subscriptions = Annotated[
-    dict[Annotated[str, AfterValidator(_subscription)], _Fields], BeforeValidator(_null_is_empty)
+    _FieldsBySubscription,
+    BeforeValidator(_null_is_empty, json_schema_input_type=_FieldsBySubscription | None),
 ]
 
 
@@ -91,8 +111,14 @@ class AddressConfig(ConfigModel):
         return self
 
 
-_Address = Annotated[AddressConfig, BeforeValidator(_null_is_empty)]
-_Addresses = Annotated[dict[_Pattern, _Address], BeforeValidator(_null_is_empty)]
+_Address = Annotated[
+    AddressConfig, BeforeValidator(_null_is_empty, json_schema_input_type=AddressConfig | None)
+]
+_AddressesByPattern = dict[_Pattern, _Address]
+_Addresses = Annotated[
+    _AddressesByPattern,
+    BeforeValidator(_null_is_empty, json_schema_input_type=_AddressesByPattern | None),
+]
 
 
 class QueuesConfig(ConfigModel):

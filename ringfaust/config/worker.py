@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from ringfaust.config.documents import ConfigModel, refuse, shown
 from ringfaust.config.security import SecurityConfig
@@ -58,7 +58,12 @@ def _absolute(path: Path) -> Path:
         raise refuse(text) from None
 
 
-_Folder = Annotated[Path, Field(strict=False), AfterValidator(_absolute)]
+_Folder = Annotated[
+    Path,
+    Field(strict=False),
+    AfterValidator(_absolute),
+    WithJsonSchema({"type": ["string", "null"], "format": "path"}),
+]
 
 
 class WebConfig(ConfigModel):

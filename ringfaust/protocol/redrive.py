@@ -13,11 +13,8 @@ from dataclasses import dataclass
 from ringfaust.core.catalog import Catalog
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import Headers, InRecord, Role
+from ringfaust.protocol.records import Headers, InRecord
 from ringfaust.protocol.routes import queue_namer
-
-REDRIVABLE = (Role.DEAD, Role.EVICTED)
-"""Roles of the topics whose messages can be redriven."""
 
 _QUEUE_PART = f"{{header:{h.QUEUE}}}"
 

@@ -1,4 +1,4 @@
-"""`ringfaust redrive` on a real worker and broker: what has left comes again, once (R43)."""
+"""`ringfaust redrive` on a real worker and broker: a message is sent again, exactly once (R43)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def redrive(app: Application, *arguments: str) -> subprocess.CompletedProcess[st
     return app.run("redrive", "--config", app.config_dir, *arguments)
 
 
-async def test_an_evicted_message_comes_again_as_it_was(app: Application) -> None:
+async def test_an_evicted_message_comes_back_unchanged(app: Application) -> None:
     into = app.inputs[0]
     app.new_worker()
     async with client_of(app) as client:
@@ -63,7 +63,7 @@ async def test_an_evicted_message_comes_again_as_it_was(app: Application) -> Non
         )
         assert (await client.say("reject", "q", consumer="me", message="A", text="no"))["ok"]
 
-        # Round once more, and the queue says that it is enough.
+        # A second redrive exceeds max_redrives, so the queue refuses it.
         assert redrive(app, "--from", "dead", "--to", "q", "--reason", "rejected").returncode == 0
         assert (await client.reply_to("A"))["reason"] == "bad_command"
         assert redrive(app, "--from", "dead", "--to", "other", "--id", "A").returncode == 0
@@ -71,7 +71,7 @@ async def test_an_evicted_message_comes_again_as_it_was(app: Application) -> Non
         await balanced(app, client, "q", "other")
 
 
-async def test_messages_can_be_chosen(app: Application) -> None:
+async def test_options_select_the_messages(app: Application) -> None:
     app.new_worker()
     async with client_of(app) as client:
         for number in range(6):
@@ -85,7 +85,7 @@ async def test_messages_can_be_chosen(app: Application) -> None:
         assert "2 messages" in redrive(app, *chosen, "--dry-run", "--since", "2000-01-01").stdout
 
 
-async def test_what_cannot_be_is_told(app: Application) -> None:
+async def test_a_message_that_cannot_be_redriven_is_reported(app: Application) -> None:
     app.new_worker()
     async with client_of(app) as client:
         await client.send(app.inputs[0], ["A", "B"], "thin")

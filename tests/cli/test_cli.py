@@ -1,4 +1,4 @@
-"""The command line as a new user meets it: help, clear errors, exit statuses."""
+"""The command line as a new user sees it: help, clear errors, exit statuses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(*arguments: str):
 
 @pytest.fixture
 def module(monkeypatch):
-    """Stands in for a module that a command imports, and notes how its `run` was called."""
+    """Replaces a module that a command imports, and records the calls of its `run`."""
 
     def _module(name: str, answer: object = None):
         calls = []
@@ -49,7 +49,7 @@ def module(monkeypatch):
     return _module
 
 
-def test_help_names_every_command():
+def test_help_lists_every_command():
     shown = run("--help")
     assert shown.exit_code == 0
     assert all(f"\n  {command} " in shown.stdout for command in COMMANDS)
@@ -72,21 +72,21 @@ def test_help_imports_nothing_slow():
     assert not slow & set(told.stderr.split())
 
 
-def test_python_dash_m_is_the_same():
+def test_python_dash_m_does_the_same():
     told = subprocess.run(
         [sys.executable, "-m", "ringfaust", "version"], capture_output=True, text=True, check=True
     )
     assert told.stdout == f"{ringfaust.__version__}\n"
 
 
-def test_the_shipped_configuration_checks():
+def test_the_shipped_configuration_is_valid():
     checked = run("config", "check")
     assert checked.exit_code == 0
     assert "orders -> orders, through the hop" in checked.stdout
 
 
 @pytest.mark.parametrize("command", ["config check", "worker", "topics plan", "topics verify"])
-def test_a_wrong_file_is_told_with_line_and_suggestion(command, tmp_path):
+def test_a_mistake_is_reported_with_its_line_and_a_suggestion(command, tmp_path):
     (tmp_path / "queues.yaml").write_text("queues:\n  orders: {ring_sise: 5}\n")
     failed = run(*command.split(), "--config", str(tmp_path))
     assert failed.exit_code == 2
@@ -96,14 +96,14 @@ def test_a_wrong_file_is_told_with_line_and_suggestion(command, tmp_path):
     assert "Traceback" not in failed.stderr
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path):
+def test_a_missing_folder_is_reported(tmp_path):
     failed = run("config", "check", "--config", str(tmp_path / "none"))
     assert failed.exit_code == 2
     assert "not a folder; it should contain queues.yaml" in failed.stderr
 
 
 @pytest.mark.parametrize("command", ["plan", "create", "verify"])
-def test_a_broker_that_is_down_is_told_in_one_line(command):
+def test_a_broker_that_is_down_is_reported_in_one_line(command):
     started = time.monotonic()
     failed = run("topics", command, *DOWN)
     assert time.monotonic() - started < 5
@@ -112,7 +112,7 @@ def test_a_broker_that_is_down_is_told_in_one_line(command):
     assert failed.stderr.count("\n") == 1
 
 
-def test_a_real_process_says_no_more_than_that():
+def test_a_real_process_prints_nothing_else():
     told = subprocess.run(
         [sys.executable, "-m", "ringfaust", "topics", "verify", *DOWN],
         capture_output=True,
@@ -128,7 +128,7 @@ def test_an_unknown_command_or_option_is_refused():
     assert run("worker", "--partitions", "3").exit_code == 2
 
 
-def test_worker_gets_both_configurations(module, tmp_path):
+def test_the_worker_receives_both_configurations(module, tmp_path):
     calls = module("ringfaust.worker.app")
     assert run("worker", *DOWN, "--data-dir", str(tmp_path)).exit_code == 0
     ((worker, queues),) = calls
@@ -136,7 +136,7 @@ def test_worker_gets_both_configurations(module, tmp_path):
     assert list(queues.queues) == ["orders"]
 
 
-def test_an_error_while_running_is_one_message(module):
+def test_an_error_while_running_is_printed_as_one_message(module):
     module("ringfaust.worker.app", RingfaustError("the sky fell; hold it up"))
     failed = run("worker")
     assert failed.exit_code == 2
@@ -150,7 +150,7 @@ def test_an_error_while_running_is_one_message(module):
         (KafkaConnectionError("a"), "the Kafka brokers failed: KafkaConnectionError; try again"),
     ],
 )
-def test_a_failing_file_or_broker_is_one_message(module, error, text):
+def test_a_failing_file_or_broker_is_printed_as_one_message(module, error, text):
     module("ringfaust.worker.app", error)
     failed = run("worker")
     assert (failed.exit_code, failed.stderr) == (2, f"ringfaust: {text}\n")
@@ -161,7 +161,7 @@ def test_a_bug_keeps_its_traceback(module):
     assert isinstance(run("worker").exception, ValueError)
 
 
-def test_scenario_and_demo_pass_their_options_on_and_their_status_back(module):
+def test_scenario_and_demo_pass_on_their_options_and_return_the_status(module):
     calls = module("ringfaust.cli.scenario", 1)
     assert run("scenario", "a.yaml", "b.yaml", "--host", "faust", "--strict", *DOWN).exit_code == 1
     assert run("scenario", "a.yaml").exit_code == 1
@@ -173,7 +173,7 @@ def test_scenario_and_demo_pass_their_options_on_and_their_status_back(module):
     assert calls == [(None,), (DOWN[1],)]
 
 
-def test_a_port_that_is_taken_is_told():
+def test_a_port_that_is_in_use_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         failed = run("broker", "--port", str(taken.getsockname()[1]))
     assert failed.exit_code == 2
@@ -181,7 +181,7 @@ def test_a_port_that_is_taken_is_told():
 
 
 @pytest.mark.kafka
-def test_plan_create_verify(broker: EmbeddedBroker, tmp_path):
+def test_topics_are_planned_created_and_verified(broker: EmbeddedBroker, tmp_path):
     (tmp_path / "queues.yaml").write_text(
         "routes: [{topic: cli-in, queue: orders}]\nqueues: {orders: }\n"
     )
@@ -205,7 +205,7 @@ def test_plan_create_verify(broker: EmbeddedBroker, tmp_path):
 
 
 @pytest.mark.kafka
-def test_broker_runs_in_the_foreground_until_it_is_told_to_stop():
+def test_the_broker_runs_in_the_foreground_until_it_is_stopped():
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     command = [sys.executable, "-u", "-m", "ringfaust", "broker", "--port", str(port)]

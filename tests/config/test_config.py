@@ -1,4 +1,4 @@
-"""queues.yaml and worker.yaml: what is right is read, what is wrong is told with its line."""
+"""queues.yaml and worker.yaml: valid files are read, and mistakes are reported with their line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write(tmp_path: Path):
 # --- what is right ------------------------------------------------------------------------------
 
 
-def test_the_shipped_queues_work_as_they_are():
+def test_the_shipped_queues_are_valid():
     worker, queues = load()
     assert queues.routes == (RouteConfig(topic="orders", queue="orders"),)
     catalog = queues.catalog()
@@ -58,15 +58,15 @@ def test_the_shipped_worker_file_shows_every_default():
         assert set(shown[part]) == set(type(getattr(WorkerConfig(), part)).model_fields)
 
 
-def test_the_comments_of_the_shipped_queues_tell_the_true_defaults():
+def test_the_comments_in_the_shipped_queues_state_the_real_defaults():
     text = (shipped("config") / "queues.yaml").read_text()
-    told = dict(re.findall(r"(?m)^#   ([a-z_]+): (\S+)  ", text))
-    assert set(told) == set(FIELD_NAMES)
-    for name, value in told.items():
+    documented = dict(re.findall(r"(?m)^#   ([a-z_]+): (\S+)  ", text))
+    assert set(documented) == set(FIELD_NAMES)
+    for name, value in documented.items():
         assert yaml.safe_load(value) == getattr(QueueSpec(), name), name
 
 
-def test_what_is_commented_out_in_the_shipped_queues_works_too(write):
+def test_the_commented_examples_in_the_shipped_queues_are_valid(write):
     text = (shipped("config") / "queues.yaml").read_text()
     queues = load_queues(
         write(re.sub(r"(?m)^  # (  )?(?=- topic|queue:|departures|ring_size)", r"  \1", text))
@@ -80,13 +80,13 @@ def test_a_queue_without_fields_is_declared(write):
     assert queues.catalog().declares("orders")
 
 
-def test_overrides_win_and_none_is_not_given(write):
+def test_overrides_win_unless_they_are_none(write):
     path = write("bootstrap_servers: a:1\npartitions: 2\n", "worker.yaml")
     worker = load_worker(path, bootstrap_servers="b:2, c:3", partitions=None)
     assert (worker.bootstrap_servers, worker.partitions) == ("b:2,c:3", 2)
 
 
-def test_state_goes_to_the_users_state_folder_by_application(monkeypatch, tmp_path):
+def test_each_application_has_a_folder_in_the_users_state_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert WorkerConfig(application="shop").data_dir == tmp_path / "ringfaust" / "shop"
     monkeypatch.delenv("XDG_STATE_HOME")
@@ -95,7 +95,7 @@ def test_state_goes_to_the_users_state_folder_by_application(monkeypatch, tmp_pa
     assert load_worker(data_dir="~/here").data_dir == tmp_path / "here"
 
 
-def test_a_folder_needs_no_worker_file(write, tmp_path):
+def test_the_worker_file_is_optional(write, tmp_path):
     write("queues: {orders: }\n")
     worker, queues = load(tmp_path, application="shop")
     assert worker.application == "shop"
@@ -120,7 +120,7 @@ def test_a_folder_needs_no_worker_file(write, tmp_path):
         ("{key}.{header:region}", "auto", 4, True),
     ],
 )
-def test_a_hop_is_taken_only_where_it_is_needed(queue, hop, partitions, needs):
+def test_records_take_the_hop_only_if_necessary(queue, hop, partitions, needs):
     assert RouteConfig(topic="t", queue=queue, hop=hop).needs_hop(partitions) is needs
 
 
@@ -134,19 +134,19 @@ def test_a_hop_is_taken_only_where_it_is_needed(queue, hop, partitions, needs):
         ("x.{key}", "y.fixed", False),
         ("x.{key}", "y.{header:h}", False),
         ("{key}.x", "{header:h}.y", False),
-        ("x.{header:h}", "x.{header:g}", False),  # both by the hop
+        ("x.{header:h}", "x.{header:g}", False),  # both through the hop
         ("same", "same", False),
         ("{topic}.{key}", "{topic}.{key}", False),  # other topics, other names
     ],
 )
-def test_two_routes_must_not_split_a_queue(one, other, clash):
+def test_routes_that_would_split_a_queue_conflict(one, other, clash):
     routes = RouteConfig(topic="a", queue=one), RouteConfig(topic="b", queue=other)
     assert conflict(*routes, partitions=4) is clash
     assert conflict(*reversed(routes), partitions=4) is clash
     assert not conflict(*routes, partitions=1)
 
 
-def test_a_split_queue_is_refused(write, tmp_path):
+def test_routes_that_would_split_a_queue_are_refused(write, tmp_path):
     write(
         "routes:\n- {topic: a, queue: 'x.{key}'}\n- {topic: b, queue: 'x.{header:h}'}\n"
         "queues: {x.*: }\n"
@@ -156,7 +156,7 @@ def test_a_split_queue_is_refused(write, tmp_path):
     load(tmp_path, partitions=1)
 
 
-def test_an_application_does_not_read_its_own_topics(write, tmp_path):
+def test_a_route_must_not_read_the_applications_own_topics(write, tmp_path):
     write("routes: [{topic: ringfaust.dead, queue: again}]\nqueues: {again: }\n")
     with pytest.raises(ConfigError, match="would feed itself"):
         load(tmp_path)
@@ -164,12 +164,12 @@ def test_an_application_does_not_read_its_own_topics(write, tmp_path):
 
 
 @pytest.mark.parametrize("queue", ["departures.{key}", "dep{key}", "{key}", "departures.UA"])
-def test_a_route_may_lead_to_queues_of_a_pattern(queue):
+def test_a_route_may_lead_to_a_queue_that_a_pattern_declares(queue):
     QueuesConfig(routes=[RouteConfig(topic="t", queue=queue)], queues={"departures.*": None})
 
 
 @pytest.mark.parametrize("queue", ["departure.{key}", "departures", "departures.UA.late"])
-def test_a_route_that_leads_nowhere_is_refused(write, queue):
+def test_a_route_to_an_undeclared_queue_is_refused(write, queue):
     path = write(f"routes:\n- topic: t\n  queue: '{queue}'\nqueues: {{departures.*: }}\n")
     with pytest.raises(ConfigError, match=r"did you mean 'departures\.\*'") as caught:
         load_queues(path)
@@ -196,15 +196,15 @@ def test_a_route_may_lead_to_an_address(write):
     assert (spec.ring_size, spec.max_attempts) == (2, 3)
 
 
-def test_the_addresses_in_the_comments_of_the_shipped_queues_work(write):
+def test_the_addresses_in_the_comments_of_the_shipped_queues_are_valid(write):
     text = (shipped("config") / "queues.yaml").read_text()
-    told = re.search(r"(?m)^# (addresses:\n(?:#  .*\n)+)", text)
-    assert told is not None
-    shown = re.sub(r"(?m)^# ", "", told[1])
+    example = re.search(r"(?m)^# (addresses:\n(?:#  .*\n)+)", text)
+    assert example is not None
+    shown = re.sub(r"(?m)^# ", "", example[1])
     assert load_queues(write(shown)).addresses["prices"].retroactive_count == 10
 
 
-# --- what is wrong ------------------------------------------------------------------------------
+# --- mistakes ------------------------------------------------------------------------------------
 
 HOSTILE_QUEUES = {
     "not there": (None, "file not found; for examples with comments, see"),
@@ -291,15 +291,15 @@ HOSTILE_QUEUES = {
 
 
 @pytest.mark.parametrize("case", HOSTILE_QUEUES)
-def test_hostile_queues_are_told_in_words(case, write, tmp_path):
+def test_a_mistake_in_the_queues_is_explained(case, write, tmp_path):
     text, words = HOSTILE_QUEUES[case]
     path = tmp_path / "queues.yaml" if text is None else write(text)
     with pytest.raises(ConfigError) as caught:
         load_queues(path)
-    told = str(caught.value)
-    assert told.startswith(f"{path} cannot be used:")
-    assert words in told
-    assert len(told) < 600
+    text = str(caught.value)
+    assert text.startswith(f"{path} cannot be used:")
+    assert words in text
+    assert len(text) < 600
     assert isinstance(caught.value, RingfaustError)
     assert caught.value.__cause__ is None
 
@@ -323,7 +323,7 @@ HOSTILE_WORKERS = {
 
 
 @pytest.mark.parametrize("case", HOSTILE_WORKERS)
-def test_hostile_workers_are_told_in_words(case, write):
+def test_a_mistake_in_the_worker_file_is_explained(case, write):
     text, words = HOSTILE_WORKERS[case]
     with pytest.raises(ConfigError) as caught:
         load_worker(write(text, "worker.yaml"))
@@ -331,13 +331,13 @@ def test_hostile_workers_are_told_in_words(case, write):
     assert len(caught.value.faults) == 1
 
 
-def test_all_faults_are_told_at_once(write):
+def test_all_mistakes_are_reported_at_once(write):
     with pytest.raises(ConfigError) as caught:
         load_queues(write("queues:\n  a: {ring_size: 0}\n  b: {evict: newest}\nroute: []\n"))
     assert [fault.line for fault in caught.value.faults] == [2, 3, 4]
 
 
-def test_a_wrong_override_blames_the_command_line(write):
+def test_a_mistake_in_an_override_is_attributed_to_the_command_line(write):
     with pytest.raises(ConfigError, match="^command line cannot be used") as caught:
         load_worker(write("bootstrap_servers: a:1", "worker.yaml"), bootstrap_servers="x")
     assert caught.value.faults[0].line == 0
@@ -364,7 +364,7 @@ def test_a_misplaced_password_is_not_shown(text, write):
     assert SECRET not in str(caught.value)
 
 
-def test_the_password_comes_from_the_environment_and_hides(monkeypatch):
+def test_the_password_comes_from_the_environment_and_is_hidden(monkeypatch):
     security = SecurityConfig(
         protocol="SASL_PLAINTEXT", username="u", password_env="KAFKA_PASSWORD"
     )
@@ -378,7 +378,7 @@ def test_the_password_comes_from_the_environment_and_hides(monkeypatch):
         security.client_options()
 
 
-def test_plaintext_needs_nothing_and_tls_gets_a_context():
+def test_plaintext_has_no_options_and_tls_has_an_ssl_context():
     assert SecurityConfig().client_options() == {"security_protocol": "PLAINTEXT"}
     options = SecurityConfig(protocol="SSL").client_options()
     context = options["ssl_context"]
@@ -387,7 +387,7 @@ def test_plaintext_needs_nothing_and_tls_gets_a_context():
     assert context.check_hostname
 
 
-def test_a_certificate_that_is_not_there_is_named(tmp_path):
+def test_a_missing_certificate_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"security\.ca_file: .*gone\.pem: No such file"):
         SecurityConfig(protocol="SSL", ca_file=tmp_path / "gone.pem").client_options()
     pem = tmp_path / "bad.pem"
@@ -400,7 +400,7 @@ def test_a_certificate_that_is_not_there_is_named(tmp_path):
         SecurityConfig(protocol="SSL", cert_file=pem, key_file=pem).java_options("")
 
 
-def test_a_key_that_java_cannot_read_is_told_with_a_remedy(tmp_path):
+def test_a_key_that_java_cannot_read_is_reported_with_a_remedy(tmp_path):
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     cert.write_text("-----BEGIN CERTIFICATE-----")
     security = SecurityConfig(protocol="SSL", cert_file=cert, key_file=key)

@@ -1,4 +1,4 @@
-"""How Kafka and Java are found: all that can go wrong before a broker starts."""
+"""Finding Java and fetching jars: everything that can go wrong before a broker starts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PINNED = [Jar(f"org.example:jar{n}:1.0", hashlib.sha256(GOOD).hexdigest()) for n
 
 
 class Registry:
-    """Stands in for the Maven repository: gives bytes to whom asks, and counts."""
+    """Replaces the Maven repository: returns bytes, and records what was requested."""
 
     def __init__(self, content: bytes = GOOD, error: Exception | None = None) -> None:
         self.content = content
         self.error = error
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def download(self, coordinates: str, scratch: Path) -> Path:
-        self.asked.append(coordinates)
+        self.requested.append(coordinates)
         if self.error:
             raise self.error
         scratch.mkdir()
@@ -60,32 +60,36 @@ def visible(cache: Path) -> list[str]:
         (SPARK, "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"),
     ],
 )
-def test_pins_are_complete(bundle: Bundle, main: str) -> None:
+def test_every_jar_is_pinned(bundle: Bundle, main: str) -> None:
     pinned = pinned_jars(bundle)
     assert main in [jar.coordinates for jar in pinned]
     assert all(len(jar.sha256) == 64 and jar.coordinates.count(":") == 2 for jar in pinned)
 
 
-def test_fetched_once_then_silent(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_is_fetched_once_and_then_found_silently(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry = use(monkeypatch, Registry())
     folder = fetch(KAFKA, Console(file=io.StringIO()))
     assert sorted(path.name for path in folder.iterdir()) == [f"jar{n}.jar" for n in range(4)]
-    said = io.StringIO()
-    assert fetch(KAFKA, Console(file=said)) == folder
-    assert said.getvalue() == ""
-    assert len(registry.asked) == len(PINNED)
+    output = io.StringIO()
+    assert fetch(KAFKA, Console(file=output)) == folder
+    assert output.getvalue() == ""
+    assert len(registry.requested) == len(PINNED)
 
 
-def test_two_at_once_download_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_concurrent_fetches_download_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = use(monkeypatch, Registry())
     with ThreadPoolExecutor(2) as pool:
         consoles = [Console(file=io.StringIO()) for _ in range(2)]
         first, second = pool.map(lambda console: fetch(KAFKA, console), consoles)
     assert first == second
-    assert len(registry.asked) == len(PINNED)
+    assert len(registry.requested) == len(PINNED)
 
 
-def test_what_a_killed_download_left_is_swept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_remains_of_a_killed_download_are_removed(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use(monkeypatch, Registry())
     done = fetch(KAFKA, Console(file=io.StringIO()))
     half = cache / f".{done.name}-killed"
@@ -94,7 +98,7 @@ def test_what_a_killed_download_left_is_swept(cache: Path, monkeypatch: pytest.M
     assert not half.exists()
 
 
-def test_wrong_bytes_are_refused_by_name_and_not_kept(
+def test_a_jar_with_a_wrong_checksum_is_named_and_not_kept(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, Registry(content=b"<html>please log in</html>"))
@@ -103,15 +107,15 @@ def test_wrong_bytes_are_refused_by_name_and_not_kept(
     assert visible(cache) == []
 
 
-def test_failed_download_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = use(monkeypatch, Registry(error=RuntimeError("not found in remote repositories")))
     with pytest.raises(FetchFailed, match="not found in .* Check the network .*--bootstrap-server"):
         fetch(KAFKA, Console(file=io.StringIO()))
     assert visible(cache) == []
-    assert len(registry.asked) > len(PINNED), "a failure is tried again"
+    assert len(registry.requested) > len(PINNED), "a failure is retried"
 
 
-def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
@@ -120,7 +124,9 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         EmbeddedBroker().start()
 
 
-def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_home_without_java_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(NoJava, match="JAVA_HOME"):
         find_java()
@@ -134,7 +140,7 @@ def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("Segmentation fault", "does not report its version"),
     ],
 )
-def test_java_that_will_not_do(
+def test_an_unsuitable_java_is_reported(
     line: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java = tmp_path / "bin" / "java"

@@ -1,4 +1,4 @@
-"""compose/: one file that brings up a broker and a worker, on loopback only."""
+"""compose/: one file that starts a broker and a worker, on loopback only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def services() -> dict[str, Any]:
 def test_docker_compose_accepts_the_files(files: list[Path]) -> None:
     command = shutil.which("docker-compose")
     if command is None:
-        pytest.skip("there is no docker-compose here; the other tests read the file as YAML")
+        pytest.skip("docker-compose is not installed; the other tests read the file as YAML")
     named = [part for file in files for part in ("-f", str(file))]
     done = subprocess.run(
         [command, *named, "config", "-q"], check=False, capture_output=True, text=True
@@ -35,7 +35,7 @@ def test_docker_compose_accepts_the_files(files: list[Path]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_worker_waits_for_broker_and_topics_and_finds_both(services: dict[str, Any]) -> None:
+def test_the_worker_waits_for_the_broker_and_its_topics(services: dict[str, Any]) -> None:
     worker, topics, broker = services["worker"], services["topics"], services["broker"]
     assert worker["depends_on"] == {"topics": {"condition": "service_completed_successfully"}}
     assert topics["depends_on"] == {"broker": {"condition": "service_healthy"}}
@@ -63,7 +63,7 @@ def test_state_survives_in_volumes(services: dict[str, Any]) -> None:
     assert services["broker"]["volumes"] == [f"topics:{logs}"]
 
 
-def test_build_uses_files_that_are_there(services: dict[str, Any]) -> None:
+def test_the_build_uses_files_that_exist(services: dict[str, Any]) -> None:
     build = services["topics"]["build"]
     assert services["topics"]["image"] == services["worker"]["image"]
     context = (COMPOSE / build["context"]).resolve()
@@ -71,7 +71,7 @@ def test_build_uses_files_that_are_there(services: dict[str, Any]) -> None:
     assert (context / "constraints.txt").is_file()
 
 
-def test_spark_jobs_are_commands_that_there_are(services: dict[str, Any]) -> None:
+def test_spark_services_run_commands_that_exist(services: dict[str, Any]) -> None:
     spark = yaml.safe_load(SPARK.read_text("utf-8"))["services"]
     for name in ("rings", "lake"):
         program, *words = spark[name]["command"]

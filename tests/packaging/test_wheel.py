@@ -1,4 +1,4 @@
-"""The wheel: it works without the checkout, as the defaults travel inside it."""
+"""The wheel works without a checkout, because it contains the defaults."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 @pytest.mark.parametrize("kind", ["topics", "config"])
-def test_defaults_are_the_checkouts_own_files(wheel: zipfile.ZipFile, kind: str) -> None:
-    own = {path.name: path.read_bytes() for path in (ROOT / kind).glob("*.yaml")}
+def test_the_defaults_are_the_checkouts_own_files(wheel: zipfile.ZipFile, kind: str) -> None:
+    own = {path.name: path.read_bytes() for path in (ROOT / kind).iterdir()}
     inside = f"ringfaust/defaults/{kind}/"
     packed = {
         name.removeprefix(inside): wheel.read(name)
@@ -33,13 +33,13 @@ def test_defaults_are_the_checkouts_own_files(wheel: zipfile.ZipFile, kind: str)
     assert packed == own
 
 
-def test_kafkas_pins_types_and_licence_are_inside(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_contains_lock_file_types_and_licence(wheel: zipfile.ZipFile) -> None:
     names = wheel.namelist()
     assert "ringfaust/java/kafka-broker.lock" in names
     assert "ringfaust/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
-def test_nothing_else_is_inside(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_contains_one_package(wheel: zipfile.ZipFile) -> None:
     roots = {name.split("/")[0] for name in wheel.namelist()}
     assert {root for root in roots if not root.endswith(".dist-info")} == {"ringfaust"}
