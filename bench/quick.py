@@ -65,7 +65,7 @@ async def _rate(servers: str, topic: str, count: int, process: subprocess.Popen[
             if start is None and end >= count * WARM:
                 start = (now, end)
             elif start is not None and end >= count:
-                return (end - start[1]) / (now - start[0])
+                return float((end - start[1]) / (now - start[0]))
             await asyncio.sleep(0.05)
     finally:
         await watcher.stop()

@@ -170,13 +170,14 @@ def run(spark: SparkSession, folder: Path, kind: str, round_: int) -> float:
     settings = job.JobSettings(
         checkpoint=str(folder / f"{kind}-{round_}"), trigger_ms=0, batch_records=BATCH, tasks=2
     )
-    ours = job.RingOperator
+    patched: Any = job
+    ours = patched.RingOperator
     if kind != "ring":
-        job.RingOperator = lambda *_: Peer(PEERS[kind])  # type: ignore[misc,assignment]
+        patched.RingOperator = lambda *_: Peer(PEERS[kind])
     try:
         return _rate(job.start_job(spark, *load(folder), settings, []))
     finally:
-        job.RingOperator = ours  # type: ignore[misc]
+        patched.RingOperator = ours
 
 
 def main() -> None:

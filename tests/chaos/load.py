@@ -157,9 +157,9 @@ async def ask_lists(app: Application) -> dict[str, dict[str, Any]]:
             while len(answers) < len(asked):
                 for records in (await consumer.getmany(timeout_ms=100)).values():
                     for record in records:
-                        key = asked.get((record.key or b"").decode())
-                        if key is not None:
-                            answers[queue_of(key)] = json.loads(record.value)
+                        found = asked.get((record.key or b"").decode())
+                        if found is not None:
+                            answers[queue_of(found)] = json.loads(record.value)
     finally:
         await producer.stop()
         await consumer.stop()

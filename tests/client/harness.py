@@ -79,10 +79,9 @@ class ClientHarness:
         async with self.producer() as producer:
             for each in ids:
                 # From one partition, so that the hop keeps the order.
-                await producer.send(
-                    self.to, f"value of {each}", id=each, partition=0,
-                    **self.for_queue(queue), **options,
-                )  # fmt: skip
+                fields: dict[str, Any] = {**self.for_queue(queue), **options}
+                fields.update(id=each, partition=0)
+                await producer.send(self.to, f"value of {each}", **fields)
 
     def for_queue(self, queue: str = "") -> SendOptions:
         """What a message to a queue has to say."""

@@ -195,7 +195,7 @@ REFUSED: dict[str, tuple[bytes, str, tuple[str, ...]]] = {
 """Commands that are read, and refused: reason, and words of the text."""
 
 _TO = ("to", b"orders")
-HEADERS: dict[str, tuple[list[tuple[str, bytes | None]], tuple[str, ...]]] = {
+HEADERS: dict[str, tuple[list[tuple[str, bytes | None]], tuple[str | bytes, ...]]] = {
     "no queue": ([], ("header:to",)),
     "an empty queue": ([("to", b"")], ("name", "1 to 249")),
     "no value for a queue": ([("to", None)], ("header:to",)),

@@ -25,9 +25,10 @@ def _sends(queue: st.SearchStrategy[str], xid: st.SearchStrategy[str]) -> Comman
 
 def _of_consumers(queue: st.SearchStrategy[str]) -> list[Commands]:
     consumer = s.CONSUMER
-    kinds = (c.Detach, c.Recover, c.Heartbeat)
     return [
-        *(st.builds(kind, queue=queue, consumer=consumer) for kind in kinds),
+        st.builds(c.Detach, queue=queue, consumer=consumer),
+        st.builds(c.Recover, queue=queue, consumer=consumer),
+        st.builds(c.Heartbeat, queue=queue, consumer=consumer),
         st.builds(c.Credit, queue=queue, consumer=consumer, add=st.sampled_from([1, 2, -1])),
     ]
 
@@ -43,7 +44,7 @@ def _settles(queue: st.SearchStrategy[str], xid: st.SearchStrategy[str]) -> Comm
 
 
 def _of_operators(
-    queue: st.SearchStrategy[str], settings: st.SearchStrategy[dict[str, object]]
+    queue: st.SearchStrategy[str], settings: st.SearchStrategy[Any]
 ) -> list[Commands]:
     return [
         st.builds(c.Configure, queue, settings | s.BAD_SETTINGS),
@@ -53,10 +54,9 @@ def _of_operators(
         st.builds(c.Resume, queue, s.WHAT),
         st.builds(c.Purge, queue),
         st.builds(c.Move, queue, MESSAGE_ID, queue),
-        *(
-            st.builds(kind, queue, MESSAGE_ID)
-            for kind in (c.Remove, c.CancelScheduled, c.DeliverNow)
-        ),
+        st.builds(c.Remove, queue, MESSAGE_ID),
+        st.builds(c.CancelScheduled, queue, MESSAGE_ID),
+        st.builds(c.DeliverNow, queue, MESSAGE_ID),
         st.builds(c.Rollback, s.SESSION),
     ]
 

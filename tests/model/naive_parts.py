@@ -109,7 +109,8 @@ class Parts:
             raise Refuse("bad_command") from error
 
     def subscriptions(self, address: str) -> Declared:
-        return self.declared_addresses.get(address, {}).get("subscriptions", {})
+        declared: Declared = self.declared_addresses.get(address, {}).get("subscriptions", {})
+        return declared
 
     def address(self, name: str) -> Address | None:
         """The address, with all its declared queues; a new one gets what is kept (R71)."""

@@ -26,9 +26,12 @@ def main() -> int:
     parser.add_argument("--only", default="", help="mutants whose name has this in it")
     parser.add_argument("--details", action="store_true", help="print what was found")
     asked = parser.parse_args()
-    if any(found := hunt(None).values()):
+    if any(failures := hunt(None).values()):
         print(
-            "the source as it is does not pass:", *filter(None, found), sep="\n  ", file=sys.stderr
+            "the source as it is does not pass:",
+            *filter(None, failures),
+            sep="\n  ",
+            file=sys.stderr,
         )
         return 2
     chosen = [mutant for mutant in MUTANTS if asked.only in mutant.name]

@@ -8,11 +8,13 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from hypothesis import Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from ringfaust.testing.scenario.grammar import Scenario
 from ringfaust.testing.scenario.memory import MemoryScenarioHost
 from ringfaust.testing.scenario.player import play
 from ringfaust.testing.scenario.reading import load
@@ -26,7 +28,11 @@ def scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
     for path in sorted(Path("tests/scenarios").glob("*.yaml")):
         scenario = load(path)
         if not scenario.needs() - MemoryScenarioHost.capabilities:
-            yield path.stem, lambda scenario=scenario: play(scenario, MemoryScenarioHost())
+            yield path.stem, partial(_play, scenario)
+
+
+def _play(scenario: Scenario) -> None:
+    play(scenario, MemoryScenarioHost())
 
 
 def model() -> Iterator[tuple[str, Callable[[], object]]]:
@@ -43,7 +49,7 @@ def simulator() -> Iterator[tuple[str, Callable[[], object]]]:
     from tests.sim import run  # noqa: PLC0415
 
     for number in range(SEEDS):
-        yield f"seed {number}", lambda number=number: run.play(*run.history(number))
+        yield f"seed {number}", partial(run.play, *run.history(number))
 
 
 HUNTERS = {hunter.__name__: hunter for hunter in (scenarios, model, simulator)}

@@ -56,7 +56,7 @@ class Naive:
     def wait(self, ms: int) -> None:
         self.time_ms += ms
 
-    def ask(self, kind: str, *words: Any) -> dict[str, Any]:
+    def ask(self, kind: object, *words: Any) -> dict[str, Any]:
         """See `Artemis.ask`; the commands are those of `Driver.java`."""
         began_ms = self.time_ms
         self.facts: list[list[str]] = []

@@ -234,7 +234,7 @@ class _Reader:
             for _, held in sorted(queue.held.items()):
                 delivering.setdefault(held.consumer, []).append(held.message.id)
             later = sorted(queue.scheduled.values(), key=lambda m: (m.due_ms, m.sequence))
-            held = {
+            expected: dict[str, object] = {
                 "ready": [message.id for message in queue.in_order()],
                 "delivering": delivering,
                 "scheduled": [message.id for message in later],
@@ -244,8 +244,11 @@ class _Reader:
             if (
                 self._book.plan.has_non_persistent
             ):  # it may have lost some without having been used since
-                body["answer"]["pulled"] = held["pulled"]
-            demand(body["answer"] == held, name, "holds", body["answer"], "but should hold", held)
+                body["answer"]["pulled"] = expected["pulled"]
+            demand(
+                body["answer"] == expected,
+                name, "holds", body["answer"], "but should hold", expected,
+            )  # fmt: skip
             counts = queue.all_counts()
             gone = sum(counts[name] for name in _GONE)
             demand(counts["added"] == counts["messages"] + gone, "accounts:", counts)

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.sim.plan import ADDRESS, DECLARED, Plan
 from tests.sim.queue_book import WINDOW, Client, Held, Line, Message, QueueBook, demand
+from tests.sim.sends import Send
 from tests.sim.victims import check_due_order, judge_victim
 
 ROUNDS = 1e9
@@ -24,7 +25,7 @@ class PartitionBook:
         self.queues: dict[str, QueueBook] = {}
         self.members: list[str] = []
         """Queues of the address, in the order they joined."""
-        self.kept: list[dict[str, Any]] = []
+        self.kept: list[Send] = []
         self.most_kept = plan.addresses.get(ADDRESS, {}).get("retroactive_count", 0)
         self.xids: dict[str, dict[str, Any]] = {}
         """By name: whether it is prepared, and what was done in it."""
@@ -343,7 +344,7 @@ class PartitionBook:
         self.most_kept = line["settings"].get("retroactive_count", self.most_kept)
         self.keep()
 
-    def keep(self, sent: dict[str, Any] | None = None) -> None:
+    def keep(self, sent: Send | None = None) -> None:
         """Update the messages that the address retains for later queues (R71)."""
         if sent is not None:
             self.kept.append(sent)

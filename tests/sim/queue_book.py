@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -117,7 +118,11 @@ class QueueBook:
         ]
 
     def all_counts(self) -> dict[str, int]:
-        now = {"ready": self.ready, "delivering": self.held, "scheduled": self.scheduled}
+        now: dict[str, Sized] = {
+            "ready": self.ready,
+            "delivering": self.held,
+            "scheduled": self.scheduled,
+        }
         sizes = {name: len(what) for name, what in now.items()}
         return {**self.counts, **sizes, "messages": self.messages}
 

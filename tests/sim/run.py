@@ -6,6 +6,7 @@ import random
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from tests.sim.plan import Plan, random_plan
@@ -92,13 +93,19 @@ def _plainer(plan: Plan) -> Iterator[Callable[[Plan], Plan]]:
     yield lambda now: Plan(now.queues, now.addresses, **what)
     yield lambda now: now._replace(addresses={})
     for queue, settings in plan.queues.items():
-        yield lambda now, queue=queue: now._replace(queues=_without(now.queues, queue))
+        yield partial(_without_queue, queue=queue)
         for name in settings:
-            yield lambda now, queue=queue, name=name: now._replace(
-                queues={**now.queues, queue: _without(now.queues[queue], name)}
-                if queue in now.queues
-                else now.queues
-            )
+            yield partial(_without_setting, queue=queue, name=name)
+
+
+def _without_queue(plan: Plan, queue: str) -> Plan:
+    return plan._replace(queues=_without(plan.queues, queue))
+
+
+def _without_setting(plan: Plan, queue: str, name: str) -> Plan:
+    if queue not in plan.queues:
+        return plan
+    return plan._replace(queues={**plan.queues, queue: _without(plan.queues[queue], name)})
 
 
 def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:

@@ -198,7 +198,7 @@ class Script:
 
     def _xid(self) -> Step:
         kind = self._rng.choice(("begin", "begin", "prepare", "prepare", "commit", "rollback_xid"))
-        command = {
+        command: dict[str, object] = {
             "type": kind if self._has_xids else "tick",
             "xid": self._rng.choice(("x1", "x2")),
         }

@@ -181,7 +181,8 @@ class TaskDriver:
         """The unit is assigned."""
         if isinstance(self._task.work, PartitionWork):
             self._journal.old_log = {tp.topic: self._reader.last_offset(tp) for tp in self.tps}
-        return self._run(self._task.open(self._reader.bounds(self.tps)))
+        positions: Mapping[str, int] = self._run(self._task.open(self._reader.bounds(self.tps)))
+        return positions
 
     def offer(self, batch: Any) -> None:
         self._task.offer(batch)

@@ -22,7 +22,7 @@ from ringfaust.protocol.records import OutRecord, Payload, Role
 
 START_MS = 1_760_000_030_000
 ROLES = (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
-QUEUES = {
+QUEUES: dict[str, dict[str, object]] = {
     "a": {"ring_size": 3, "max_attempts": 2, "redelivery_delay": 500},
     "b": {"ring_size": 2},
     "x": {"ring_size": 4, "scheduled_when_full": "displace"},

@@ -129,7 +129,7 @@ class History:
 
     def _scheduled(self, queue: str) -> str:
         found = self.partition.state.queue(queue)
-        ids = [message.id for _, message in found.scheduled] if found else []
+        ids: list[str] = [message.id for _, message in found.scheduled] if found else []
         return self._random.choice(ids or ["nobody"])
 
     def _paused(self) -> Iterator[str]:
