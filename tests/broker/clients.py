@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.rig import Application
+from tests.chaos.harness import Application
 from tests.chaos.verdict import wait_until_read
 
 DEADLINE_S = 60

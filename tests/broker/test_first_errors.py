@@ -18,7 +18,7 @@ from aiokafka.structs import ConsumerRecord
 from ringfaust.protocol import headers as h
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.rig import Application, until
+from tests.chaos.harness import Application, until
 from tests.chaos.verdict import wait_until_read
 
 pytestmark = pytest.mark.kafka
@@ -202,7 +202,7 @@ async def test_undecodable_and_oversized_records_stop_nothing(app: Application) 
     assert proof.balanced, proof.problems()
     assert (proof.inputs, proof.undecodable) == (9 + len(good), 9)
     assert worker.stop() == 0
-    assert "Traceback" not in worker.said()
+    assert "Traceback" not in worker.log_text()
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
@@ -225,7 +225,7 @@ async def test_a_worker_survives_10_s_without_a_broker(tmp_path: Path) -> None:
             async with Client(app) as client:
                 await client.send(b"before")
                 await wait_until_read(app, 30)
-            before = len(worker.said().splitlines())
+            before = len(worker.log_text().splitlines())
             await asyncio.to_thread(broker.stop)
             await asyncio.sleep(10)
             await asyncio.to_thread(broker.start)
@@ -233,7 +233,7 @@ async def test_a_worker_survives_10_s_without_a_broker(tmp_path: Path) -> None:
                 await client.send(b"after")
                 await wait_until_read(app, 60)
             assert worker.alive
-            said = worker.said().splitlines()[before:]
+            said = worker.log_text().splitlines()[before:]
             assert len(said) < 40, "\n".join(said)
             assert not any("Traceback" in line for line in said)
             proof = await prove(app.worker_config, app.inputs)
@@ -293,7 +293,7 @@ async def test_a_deleted_changelog_stops_the_worker(app: Application, wiped: boo
         worker.wipe()
     worker.start()
     assert await asyncio.to_thread(worker.wait, 30) != 0
-    log = worker.said()
+    log = worker.log_text()
     assert ("the changelog was deleted" if wiped else "delete the directory") in log
     assert log.count("Traceback") == 0, log
 
@@ -304,7 +304,7 @@ async def test_a_recreated_input_stops_the_worker(app: Application) -> None:
     worker = app.workers[0]
     worker.start()
     assert await asyncio.to_thread(worker.wait, 30) != 0
-    assert "ends at offset 0, but was read up to 3" in worker.said()
+    assert "ends at offset 0, but was read up to 3" in worker.log_text()
 
 
 async def test_lost_group_offsets_change_nothing(app: Application) -> None:
@@ -318,7 +318,7 @@ async def test_lost_group_offsets_change_nothing(app: Application) -> None:
     worker.start()
     async with Client(app) as client:
         source = await client.send(b"one more")
-        await until(lambda: "assigned:" in worker.said().rsplit("--- start", 1)[1], 60, "ready")
+        await until(lambda: "assigned:" in worker.log_text().rsplit("--- start", 1)[1], 60, "ready")
         listed = (await client.ask(type="list", queue=QUEUE))["answer"]
     assert len(listed["ready"]) == 4
     assert listed["ready"][-1] == source

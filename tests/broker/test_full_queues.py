@@ -9,7 +9,7 @@ import pytest
 
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import DEADLINE_S, all_came_once, application, client_of, some
-from tests.chaos.rig import Application, until
+from tests.chaos.harness import Application, until
 
 pytestmark = pytest.mark.kafka
 
@@ -57,8 +57,8 @@ async def test_messages_for_a_full_queue_wait_and_none_is_lost(app: Application)
         assert await client.ready("slow") == ["s8"]
         await all_came_once(app, client, "slow", "fast")
     place = f"{into}, partition 0:"
-    assert f"{place} paused at offset 3: queue 'slow' is full" in worker.said()
-    assert f"{place} resumed at offset 3: queue 'slow' accepts messages again" in worker.said()
+    assert f"{place} paused at offset 3: queue 'slow' is full" in worker.log_text()
+    assert f"{place} resumed at offset 3: queue 'slow' accepts messages again" in worker.log_text()
 
 
 async def test_a_refused_send_gets_a_reply(app: Application) -> None:
@@ -83,6 +83,8 @@ async def test_lifting_a_limit_lets_the_waiting_messages_in(app: Application) ->
     ids = some("s", 50)
     async with client_of(app) as client:
         await client.send(app.inputs[0], ids, "slow")
-        await until(lambda: "'slow' is full" in worker.said(), DEADLINE_S, "the topic is paused")
+        await until(
+            lambda: "'slow' is full" in worker.log_text(), DEADLINE_S, "the topic is paused"
+        )
         await client.say("configure", "slow", settings={"max_messages": -1})
         await client.until_ready("slow", *ids)

@@ -18,7 +18,7 @@ from ringfaust.kafka.names import repartition_transactional_id
 from ringfaust.protocol import headers as h
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.rig import Application, Worker, until
+from tests.chaos.harness import Application, Worker, until
 
 pytestmark = pytest.mark.kafka
 
@@ -125,7 +125,7 @@ async def create_topics(app: Application) -> None:
 
 def owned(worker: Worker) -> list[str]:
     """Its last assignment, from its log."""
-    assigned = re.findall(r"INFO assigned: (.*)", worker.said())
+    assigned = re.findall(r"INFO assigned: (.*)", worker.log_text())
     return assigned[-1].split("; ") if assigned else []
 
 
@@ -207,7 +207,9 @@ async def test_a_fenced_worker_continues_after_what_is_committed(app: Applicatio
         await events.read_until(lambda: len(events.added) >= BURST // 20)
         async with AIOKafkaProducer(bootstrap_servers=app.servers, transactional_id=same_id):
             await producer.burst(BURST // 4)
-            await until(lambda: "the commit failed" in worker.said(), 60, "the worker is fenced")
+            await until(
+                lambda: "the commit failed" in worker.log_text(), 60, "the worker is fenced"
+            )
         await events.read_until(lambda: len(events.added) >= len(producer.sources))
         assert sorted(events.added) == sorted(producer.sources)
         proof = await prove(app.worker_config, app.inputs)

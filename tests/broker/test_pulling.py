@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import DEADLINE_S, all_came_once, client_of, some
-from tests.chaos.rig import Application, until
+from tests.chaos.harness import Application, until
 
 pytestmark = pytest.mark.kafka
 
@@ -67,7 +67,7 @@ async def test_a_pause_survives_restarts_and_other_topics_are_still_read(app: Ap
         await client.until_ready("slow", "first", *mixed[::2])
         await client.until_ready("fast", *some("s"), "after", *mixed[1::2])
         await all_came_once(app, client, "slow", "fast")
-    log = worker.said()
+    log = worker.log_text()
     place = f"{into}, partition 0:"
     assert log.count(f"{place} paused at offset 2: queue 'slow' is paused") == 3
     assert log.count(f"{place} resumed at offset 2: queue 'slow' accepts messages again") == 1
@@ -95,13 +95,13 @@ async def test_a_failed_commit_keeps_the_pause(app: Application) -> None:
         await client.say("pause", "slow", what="pulling")
         await client.send(into, some("m"), "slow", "fast")
         await until(
-            lambda: "paused at offset 0" in worker.said(), DEADLINE_S, "the topic is paused"
+            lambda: "paused at offset 0" in worker.log_text(), DEADLINE_S, "the topic is paused"
         )
         same_id = partition_transactional_id(app.worker_config.application, 0)
         async with AIOKafkaProducer(bootstrap_servers=app.servers, transactional_id=same_id):
             await client.send(side, ["a"], "fast")
             await client.until_ready("fast", "a")
-        assert "the commit failed" in worker.said()
+        assert "the commit failed" in worker.log_text()
         await client.say("resume", "slow", what="pulling")
         await client.until_ready("slow", *some("m")[::2])
         await client.until_ready("fast", "a", *some("m")[1::2])
@@ -127,4 +127,4 @@ async def test_pausing_under_load_skips_nothing_and_repeats_nothing(app: Applica
         for number, queue in enumerate(("slow", "fast", "swift")):
             await client.until_ready(queue, *ids[number::3])
         await all_came_once(app, client, "slow", "fast", "swift")
-    assert worker.said().count("resumed at offset") > 1
+    assert worker.log_text().count("resumed at offset") > 1

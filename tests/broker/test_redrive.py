@@ -10,7 +10,7 @@ import pytest
 
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import application, balanced, client_of
-from tests.chaos.rig import Application
+from tests.chaos.harness import Application
 
 pytestmark = pytest.mark.kafka
 

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer
 from ringfaust.kafka.reader import read_whole
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import all_came_once, application, client_of
-from tests.chaos.rig import Application
+from tests.chaos.harness import Application
 
 pytestmark = pytest.mark.kafka
 

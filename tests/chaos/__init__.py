@@ -1,1 +1,1 @@
-"""Kill workers under load, and count what comes out. See __main__."""
+"""Kill workers under load and check the accounts. See __main__."""

@@ -11,7 +11,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from tests.chaos.rig import Application
+from tests.chaos.harness import Application
 
 TOPIC = "readings"
 KEYS = [f"device-{number}" for number in range(24)]
@@ -25,7 +25,7 @@ QUEUES = {
     },
 }  # fmt: skip
 LONGEST_MS = 2_000
-"""Longest delay and ttl."""
+"""Longest delay and time to live."""
 _BURST = 250
 _CONSUMERS = ("anna", "bert")
 
@@ -35,7 +35,7 @@ def queue_of(key: str) -> str:
 
 
 class Load:
-    """All of it, from one process, until it is told to stop."""
+    """Producer and consumers in one process, until `stop`."""
 
     def __init__(self, app: Application, topic: str, seed: int, rate: int) -> None:
         self._app = app
@@ -55,7 +55,7 @@ class Load:
         self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._consume())]
 
     async def stop(self) -> None:
-        """No more records; all consumers leave."""
+        """Stop sending, and detach all consumers."""
         self._stopping = True
         await asyncio.gather(*self._tasks)
         for key in KEYS:
@@ -64,7 +64,7 @@ class Load:
         await self._producer.stop()
 
     async def control(self, key: str, **fields: Any) -> None:
-        """A command for the queue of a key, which goes where the key's records go."""
+        """Send a command for the queue of a key, to the partition of the key's records."""
         value = json.dumps({"queue": queue_of(key), **fields}).encode()
         await self._producer.send(self._app.topic("control"), value, key=key.encode())
 
@@ -102,10 +102,10 @@ class Load:
         await consumer.start()
         try:
             while not self._stopping:
-                await self._come_and_go()
+                await self._attach_or_detach()
                 try:
                     fetched = await consumer.getmany(timeout_ms=100)
-                except KafkaError:  # the broker is away
+                except KafkaError:  # the broker is down
                     continue
                 for records in fetched.values():
                     for record in records:
@@ -113,7 +113,7 @@ class Load:
         finally:
             await consumer.stop()
 
-    async def _come_and_go(self) -> None:
+    async def _attach_or_detach(self) -> None:
         key, name = self._random.choice(KEYS), self._random.choice(_CONSUMERS)
         if self._random.random() < 0.85:
             await self.control(key, type="attach", consumer=name, credit=20)
@@ -136,7 +136,7 @@ class Load:
 
 
 async def ask_lists(app: Application) -> dict[str, dict[str, Any]]:
-    """What each queue says it holds: the protocol's `list`, and its replies."""
+    """The contents of each queue: the answers to `list`."""
     topic = app.topic("replies")
     asked = {f"list-{key}-{time.monotonic_ns()}": key for key in KEYS}
     answers: dict[str, dict[str, Any]] = {}

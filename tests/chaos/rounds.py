@@ -1,4 +1,4 @@
-"""One round: an application under load, things done to it, and the verdict."""
+"""One round: an application under load, disasters, and the verdict."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.chaos.disasters import SESSION_MS, Disaster, Harness
+from tests.chaos.harness import Application
 from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
-from tests.chaos.plots import SESSION_MS, Plot, Stage
-from tests.chaos.rig import Application
 from tests.chaos.verdict import judge_stores, judge_topics, wait_until_read
 
 READ_S = 150.0
@@ -27,39 +27,39 @@ def new_application(folder: Path, broker: EmbeddedBroker, topic: str) -> Applica
     return app
 
 
-async def play(
+async def run_round(
     folder: Path,
     broker: EmbeddedBroker,
-    plots: Sequence[Plot],
+    disasters: Sequence[Disaster],
     *,
     workers: int,
     seed: int,
     rate: int = 6_000,
     say: Say = print,
 ) -> list[str]:
-    """Play a round; what is wrong at its end, in words."""
+    """Run a round. Returns the faults found at its end."""
     topic = f"{TOPIC}-{folder.name}"
     app = new_application(folder, broker, topic)
     load = Load(app, topic, seed, rate)
-    stage = Stage(app, broker, random.Random(seed))
+    harness = Harness(app, broker, random.Random(seed))
     try:
         for _ in range(workers):
             app.new_worker()
         await load.start()
-        for plot in plots:
-            await stage.moment()
-            say(f"  {load.produced:7,} sent, {load.settled:6,} settled: {plot.__doc__}")
-            await plot(stage)
-        await stage.moment()
+        for disaster in disasters:
+            await harness.moment()
+            say(f"  {load.produced:7,} sent, {load.settled:6,} settled: {disaster.__doc__}")
+            await disaster(harness)
+        await harness.moment()
         await load.stop()
         say(f"  {load.produced:7,} sent, {load.settled:6,} settled: waiting until all is read")
         await wait_until_read(app, READ_S)
-        await asyncio.sleep(LONGEST_MS / 1000 + 0.5)  # all ttl and delay is over, of the last too
+        await asyncio.sleep(LONGEST_MS / 1000 + 0.5)  # every delay and time to live has passed
         faults = await judge_topics(app)
         for worker in app.workers:
             if (code := await asyncio.to_thread(worker.stop)) != 0:
-                end = worker.said()[-3_000:]
-                faults.append(f"{worker.name} ended with {code} when told to stop: {end}")
+                end = worker.log_text()[-3_000:]
+                faults.append(f"{worker.name} exited with {code} after SIGTERM: {end}")
         return faults + await judge_stores(app)
     finally:
         app.end()

@@ -1,4 +1,4 @@
-"""The demo's own load, its worker killed in the middle: every flight must still have one fate.
+"""The load of the demo with a worker that is killed: every flight has one outcome.
 
 Slow, so not in `make test`: `.venv/bin/pytest -m slow tests/chaos/test_flights.py`.
 """
@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 DEADLINE_S = 120
 KILLS = [(60_000, False), (150_000, True), (240_000, False)]
-"""At how many evictions the worker is killed, and whether its RocksDB is deleted too."""
+"""After how many evictions the worker is killed, and whether its data is deleted too."""
 
 
-async def test_every_flight_has_one_fate(broker: EmbeddedBroker, tmp_path: Path) -> None:
+async def test_every_flight_has_one_outcome(broker: EmbeddedBroker, tmp_path: Path) -> None:
     write_config(tmp_path, "flights-killed", broker.bootstrap_servers, "flights-killed.flights")
     config, queues = load(tmp_path)
     await create_topics(config, queues)
@@ -47,7 +47,7 @@ async def test_every_flight_has_one_fate(broker: EmbeddedBroker, tmp_path: Path)
             async def evicted(at_least: int) -> None:
                 deadline = time.monotonic() + DEADLINE_S
                 while sum((await reader.end_offsets(ends)).values()) < at_least:
-                    assert time.monotonic() < deadline, f"not {at_least:,} evictions in time"
+                    assert time.monotonic() < deadline, f"fewer than {at_least:,} evictions in time"
                     await asyncio.sleep(0.02)
 
             for count, wipe in KILLS:
@@ -62,7 +62,7 @@ async def test_every_flight_has_one_fate(broker: EmbeddedBroker, tmp_path: Path)
                 assert time.monotonic() < deadline, "not all flights were read in time"
                 await asyncio.sleep(0.2)
     finally:
-        worker.stop()  # an orderly stop commits what is under way
+        worker.stop()  # an orderly stop commits the batch in flight
     proof = await prove(config, [topic])
     assert proof.faults == []
     assert proof.balanced
@@ -71,7 +71,7 @@ async def test_every_flight_has_one_fate(broker: EmbeddedBroker, tmp_path: Path)
 
 
 async def _read_by_the_worker(config: WorkerConfig, topic: str) -> int:
-    """How many flights are committed as read, over all partitions."""
+    """How many flights have been read and committed, over all partitions."""
     client = {"bootstrap_servers": config.bootstrap_servers}
     tps = [(topic, number) for number in range(config.partitions)]
     told = await group_offsets(client, config.application, tps)

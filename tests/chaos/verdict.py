@@ -1,4 +1,4 @@
-"""The verdict: accounts, events without gap or repeat, stores equal to their changelog."""
+"""The verdict: accounts balance, events have no gap or repeat, stores equal their changelog."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ringfaust.kafka.reader import read_whole
 from ringfaust.protocol.records import InRecord
 from ringfaust.testing.accounts.prove import counter_differences, prove
 from ringfaust.worker.store import RocksStore
+from tests.chaos.harness import Application
 from tests.chaos.load import ask_lists
-from tests.chaos.rig import Application
 
 Rows = dict[bytes, bytes]
 _NOT_STEPS = ("refused", "unreadable")
-"""Events that stand for no step."""
+"""Events that belong to no step."""
 
 
 class Progress(NamedTuple):
-    """How far the inputs were read."""
+    """How far the inputs have been read."""
 
     done: int
     left: int
 
 
 async def progress(app: Application) -> Progress:
-    """How many records of the inputs are committed as read, and how many are not."""
+    """How many records of the inputs have been read and committed, and how many have not."""
     tps = [
         TopicPartition(topic, partition)
         for topic in (*app.inputs, app.topic("control"))
@@ -55,7 +55,7 @@ async def progress(app: Application) -> Progress:
 
 
 async def wait_until_read(app: Application, seconds: float) -> None:
-    """All input has been read, and committed."""
+    """Wait until all input has been read and committed."""
     left = -1
     try:
         async with asyncio.timeout(seconds):
@@ -63,14 +63,14 @@ async def wait_until_read(app: Application, seconds: float) -> None:
                 await asyncio.sleep(0.1)
                 try:
                     left = (await progress(app)).left
-                except KafkaError:  # the broker comes back, or the coordinator is on its way
+                except KafkaError:  # the broker or the coordinator is still starting
                     continue
     except TimeoutError:
         raise AssertionError(f"{left} records were not read within {seconds} s") from None
 
 
 async def wait_for_work(app: Application, seconds: float = 60) -> None:
-    """Records go through now."""
+    """Wait until records are being processed."""
     first = -1
     async with asyncio.timeout(seconds):
         while True:
@@ -85,7 +85,7 @@ async def wait_for_work(app: Application, seconds: float = 60) -> None:
 
 
 async def judge_topics(app: Application) -> list[str]:
-    """What is wrong by the topics, in words. The application is at rest."""
+    """The faults in the topics. The application must be idle."""
     held = await ask_lists(app)
     proof = await prove(app.worker_config, app.inputs, held)
     faults = [*proof.problems(), *counter_differences(proof, held)]
@@ -95,7 +95,7 @@ async def judge_topics(app: Application) -> list[str]:
 
 
 async def _judge_events(app: Application) -> list[str]:
-    """Each partition's numbers: nothing was applied twice, and none of them was lost."""
+    """Check each partition's numbers: no step was applied twice or lost."""
     faults: list[str] = []
     step: dict[int, tuple[int, str]] = defaultdict(lambda: (0, ""))
     numbers: dict[tuple[int, str], int] = defaultdict(int)
@@ -107,7 +107,7 @@ async def _judge_events(app: Application) -> list[str]:
                 event = line["event"]
                 if event in _NOT_STEPS:
                     continue
-                # There may be gaps: a sweep for a message that was acked meanwhile tells nothing.
+                # Gaps are possible: a sweep for a message that was acked meanwhile emits nothing.
                 last, now = step[partition], (line["step"], line["by"])
                 if now[0] < last[0] or (now[0] == last[0] and now[1] != last[1]):
                     faults.append(f"{where}: step {now} follows {last}")
@@ -128,16 +128,16 @@ def _expect(
     where: str,
     faults: list[str],
 ) -> None:
-    """Sequences of a queue and deliveries of a partition count from one, without a gap."""
+    """Sequences of a queue and deliveries of a partition count from one without a gap."""
     if number != numbers[what] + 1:
         faults.append(f"{where}: number {number} of {what} follows {numbers[what]}")
     numbers[what] = number
 
 
 async def judge_stores(app: Application) -> list[str]:
-    """Each store, as its worker left it, is what the changelog says up to the store's offset.
+    """The faults in the stores: each must equal the changelog up to its offset.
 
-    The workers were stopped in order, so one store of each partition has all of it.
+    The workers were stopped in order, so one store of each partition has the whole changelog.
     """
     changelog: dict[int, list[InRecord]] = defaultdict(list)
     await read_whole(
@@ -156,10 +156,10 @@ async def judge_stores(app: Application) -> list[str]:
             rows, applied = _read_store(path)
             expected = _replayed([record for record in records if record.offset < applied])
             if rows != expected:
-                faults.append(f"{path} is not what the changelog says: {_differ(rows, expected)}")
+                faults.append(f"{path} differs from the changelog: {_differ(rows, expected)}")
             whole |= not records or applied > records[-1].offset
         if not whole:
-            faults.append(f"no store of partition {partition} has all of the changelog")
+            faults.append(f"no store of partition {partition} has the whole changelog")
     return faults
 
 
@@ -187,4 +187,4 @@ def _read_store(path: Any) -> tuple[Rows, int]:
 def _differ(one: Rows, other: Rows) -> str:
     more, less = len(one.keys() - other.keys()), len(other.keys() - one.keys())
     unlike = sum(one[key] != other[key] for key in one.keys() & other.keys())
-    return f"{more} rows too many, {less} missing, {unlike} different"
+    return f"{more} extra rows, {less} missing, {unlike} different"

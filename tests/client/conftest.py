@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.rig import Application
+from tests.chaos.harness import Application
 from tests.client.harness import ClientHarness, new_application
 
 

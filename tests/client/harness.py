@@ -14,7 +14,7 @@ from ringfaust.client.connection import Connection
 from ringfaust.client.outgoing import SendOptions
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.rig import Application
+from tests.chaos.harness import Application
 
 DEADLINE_S = 60
 PARTITIONS = 2

@@ -24,7 +24,7 @@ import yaml
 from ringfaust.client import RingProducer
 from ringfaust.java.jars import KAFKA, fetch
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.rig import ROOT, Application, environment
+from tests.chaos.harness import ROOT, Application, environment
 from tests.client.harness import DEADLINE_S, ClientHarness
 
 pytestmark = pytest.mark.kafka

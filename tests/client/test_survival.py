@@ -17,7 +17,7 @@ from ringfaust.client import Message, Refused, RingConsumer, SettleRefused
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.scenario.membership import remove_members
-from tests.chaos.rig import Application, environment
+from tests.chaos.harness import Application, environment
 from tests.client.harness import DEADLINE_S, ClientHarness, ids, new_application, take
 
 pytestmark = pytest.mark.kafka

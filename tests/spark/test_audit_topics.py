@@ -26,8 +26,8 @@ from ringfaust.spark.kafka import client_options, read_topics
 from ringfaust.spark.lake.tables import path
 from ringfaust.spark.report.page import write_report
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.chaos.harness import Application, command, environment, until
 from tests.chaos.load import KEYS, LONGEST_MS, Load, queue_of
-from tests.chaos.rig import Application, command, environment, until
 from tests.chaos.rounds import new_application
 from tests.chaos.verdict import wait_until_read
 

@@ -1,4 +1,4 @@
-"""An application on a broker of its own: its configuration, its topics, its worker processes."""
+"""An application for tests: its configuration, its topics, its worker processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def until(true: Callable[[], Any], seconds: float, what: str) -> None:
 
 
 def command(*arguments: str | Path) -> list[str]:
-    """The real command line."""
+    """A ringfaust command for a subprocess."""
     return [sys.executable, "-m", "ringfaust", *map(str, arguments)]
 
 
@@ -41,7 +41,7 @@ def environment() -> dict[str, str]:
 
 
 class Worker:
-    """One `ringfaust worker` process, with a data folder of its own."""
+    """One `ringfaust worker` process, with a data directory of its own."""
 
     def __init__(self, app: Application, number: int) -> None:
         self.name = f"worker {number}"
@@ -71,17 +71,17 @@ class Worker:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """As if its machine had lost power; what the system has of its files stays."""
+        """SIGKILL. The files that the operating system has stay."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def wipe(self) -> None:
-        """Lose its RocksDB."""
+        """Delete its data directory."""
         shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def stop(self) -> int:
-        """Ask it to stop, and wait until it did. Its exit status."""
+        """Send SIGTERM and wait. Returns the exit status."""
         self.signal(signal.SIGTERM)
         return self.wait(STOP_S)
 
@@ -91,15 +91,15 @@ class Worker:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"{self.name} did not end: {self.said()}") from None
+            raise AssertionError(f"{self.name} did not end: {self.log_text()}") from None
 
-    def said(self) -> str:
-        """Its log."""
+    def log_text(self) -> str:
+        """Everything it has logged."""
         return self.log.read_text(errors="replace")
 
 
 class Application:
-    """Configuration files in a folder, as a user would have them."""
+    """A directory with configuration files, as a user would have them."""
 
     def __init__(
         self, folder: Path, servers: str, queues: dict[str, Any], **settings: object
@@ -132,7 +132,7 @@ class Application:
         assert done.returncode == 0, done.stderr
 
     def run(self, *arguments: str | Path, seconds: float = 60) -> subprocess.CompletedProcess[str]:
-        """The real command line, to its end."""
+        """Run a ringfaust command and wait for its end."""
         return subprocess.run(
             command(*arguments),
             check=False,
@@ -150,6 +150,6 @@ class Application:
         return worker
 
     def end(self) -> None:
-        """Leave nothing running."""
+        """Kill all workers."""
         for worker in self.workers:
             worker.kill()
