@@ -216,47 +216,60 @@ async def test_compressed_records_are_read(app: Application, codec: str) -> None
     await wait_until_read(app, 30)
 
 
-async def test_a_worker_survives_10_s_without_a_broker(tmp_path: Path) -> None:
-    with EmbeddedBroker(data_dir=tmp_path / "kafka") as broker:
-        app = Application(tmp_path / "app", broker.bootstrap_servers, queues("in"), partitions=1)
-        app.create_topics()
-        worker = app.new_worker()
-        try:
-            async with Client(app) as client:
-                await client.send(b"before")
-                await wait_until_read(app, 30)
-            before = len(worker.log_text().splitlines())
-            await asyncio.to_thread(broker.stop)
-            await asyncio.sleep(10)
-            await asyncio.to_thread(broker.start)
-            async with Client(app) as client:
-                await client.send(b"after")
-                await wait_until_read(app, 60)
-            assert worker.alive
-            said = worker.log_text().splitlines()[before:]
-            assert len(said) < 40, "\n".join(said)
-            assert not any("Traceback" in line for line in said)
-            proof = await prove(app.worker_config, app.inputs)
-            assert proof.balanced, proof.problems()
-            assert await asyncio.to_thread(worker.stop) == 0
-        finally:
-            app.end()
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker that tests may stop. They start it again."""
+    with EmbeddedBroker(data_dir=tmp_path_factory.mktemp("kafka")) as running:
+        yield running
 
 
-async def test_a_worker_stops_while_the_broker_is_down(tmp_path: Path) -> None:
-    with EmbeddedBroker(data_dir=tmp_path / "kafka") as broker:
-        app = Application(tmp_path / "app", broker.bootstrap_servers, queues("in"), partitions=1)
-        app.create_topics()
-        worker = app.new_worker()
-        try:
-            async with Client(app) as client:
-                await client.send(b"before")
-                await wait_until_read(app, 30)
-            await asyncio.to_thread(broker.stop)
-            await asyncio.sleep(2)
-            assert await asyncio.to_thread(worker.stop) == 0
-        finally:
-            app.end()
+@pytest.fixture
+def own_app(own_broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
+    """An application on a broker that may be stopped."""
+    topic = f"in-{tmp_path.name}"
+    app = Application(tmp_path / "app", own_broker.bootstrap_servers, queues(topic), partitions=1)
+    app.create_topics()
+    yield app
+    app.end()
+
+
+async def test_a_worker_survives_10_s_without_a_broker(
+    own_broker: EmbeddedBroker, own_app: Application
+) -> None:
+    worker = own_app.new_worker()
+    async with Client(own_app) as client:
+        await client.send(b"before")
+        await wait_until_read(own_app, 30)
+    before = len(worker.log_text().splitlines())
+    await asyncio.to_thread(own_broker.stop)
+    await asyncio.sleep(10)
+    await asyncio.to_thread(own_broker.start)
+    async with Client(own_app) as client:
+        await client.send(b"after")
+        await wait_until_read(own_app, 60)
+    assert worker.alive
+    lines = worker.log_text().splitlines()[before:]
+    assert len(lines) < 40, "\n".join(lines)
+    assert not any("Traceback" in line for line in lines)
+    proof = await prove(own_app.worker_config, own_app.inputs)
+    assert proof.balanced, proof.problems()
+    assert await asyncio.to_thread(worker.stop) == 0
+
+
+async def test_a_worker_stops_while_the_broker_is_down(
+    own_broker: EmbeddedBroker, own_app: Application
+) -> None:
+    worker = own_app.new_worker()
+    async with Client(own_app) as client:
+        await client.send(b"before")
+        await wait_until_read(own_app, 30)
+    before = len(worker.log_text())
+    await asyncio.to_thread(own_broker.stop)
+    try:
+        await until(lambda: len(worker.log_text()) > before, 60, "the worker notices")
+        assert await asyncio.to_thread(worker.stop) == 0
+    finally:
+        await asyncio.to_thread(own_broker.start)
 
 
 # --- what somebody deletes -----------------------------------------------------------------------

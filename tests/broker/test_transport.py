@@ -1,4 +1,4 @@
-"""Faust's consumer handing on whole fetches, against a real broker."""
+"""Faust's consumer delivers whole fetches; with a real broker."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from ringfaust.worker.transport import BatchApp
 pytestmark = pytest.mark.kafka
 
 STOP_S = 30
-"""Faust gives a thread that does not end a minute."""
+"""Less than the minute that Faust waits for a thread that does not end."""
 
 
 class Recorder:
-    """A host that notes what happens, and an app with an agent that gives it the batches."""
+    """A rebalance listener that notes what happens, with an app and its agent."""
 
     def __init__(self, broker: EmbeddedBroker, group: str, *topics: str, **options: Any) -> None:
         self.positions: dict[TP, int] = {}
         self.batches: list[Batch] = []
-        self.told: list[tuple[str, frozenset[TP]]] = []
+        self.calls: list[tuple[str, frozenset[TP]]] = []
         self.owned: frozenset[TP] = frozenset()
         self.before_assigned: Callable[[], Awaitable[None]] | None = None
         self.before_revoked: Callable[[], Awaitable[None]] | None = None
@@ -45,17 +45,17 @@ class Recorder:
         self.app.agent(self.app.topic(*topics), name="recorder")(self._agent)
 
     async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
-        self.told.append(("assigning", tps))
+        self.calls.append(("assigning", tps))
         if self.before_assigned:
             await self.before_assigned()
-        self.told.append(("assigned", tps))
+        self.calls.append(("assigned", tps))
         self.owned = tps
         return self.positions
 
     async def on_revoked(self, tps: frozenset[TP]) -> None:
         if self.before_revoked:
             await self.before_revoked()
-        self.told.append(("revoked", tps))
+        self.calls.append(("revoked", tps))
         self.owned = frozenset()
 
     async def _agent(self, stream: AsyncIterator[Batch]) -> None:
@@ -76,6 +76,11 @@ class Recorder:
             yield self
         finally:
             await self.app.stop()
+
+
+def agent_queue(recorder: Recorder) -> Any:
+    """The batches that wait for the agent."""
+    return next(iter(recorder.app.topics)).queue
 
 
 async def until(true: Callable[[], Any], seconds: float = 60) -> None:
@@ -126,17 +131,17 @@ async def test_batches_arrive_whole_and_in_order(broker: EmbeddedBroker) -> None
     tps = [TP(topic, 0), TP(topic, 1)]
     for tp in tps:
         await fill(broker, tp, 0, 10_000)
-    async with Recorder(broker, group(), topic, broker_max_poll_records=3000).running() as host:
-        await until(lambda: all(len(host.offsets(tp)) == 10_000 for tp in tps))
+    async with Recorder(broker, group(), topic, broker_max_poll_records=3000).running() as recorder:
+        await until(lambda: all(len(recorder.offsets(tp)) == 10_000 for tp in tps))
         await fill(broker, tps[0], 10_000, 1)
-        await until(lambda: len(host.offsets(tps[0])) == 10_001)
-    assert host.offsets(tps[0]) == list(range(10_001))
-    assert host.offsets(tps[1]) == list(range(10_000))
-    assert 0 < max(len(batch.records) for batch in host.batches) <= 3000
-    assert [r.value for r in host.batches[0].records[:2]] == [b"0", b"1"]
+        await until(lambda: len(recorder.offsets(tps[0])) == 10_001)
+    assert recorder.offsets(tps[0]) == list(range(10_001))
+    assert recorder.offsets(tps[1]) == list(range(10_000))
+    assert 0 < max(len(batch.records) for batch in recorder.batches) <= 3000
+    assert [r.value for r in recorder.batches[0].records[:2]] == [b"0", b"1"]
 
 
-async def test_aborted_records_are_not_seen(broker: EmbeddedBroker) -> None:
+async def test_aborted_records_are_not_delivered(broker: EmbeddedBroker) -> None:
     topic = await new_topic(broker)
     async with AIOKafkaProducer(
         bootstrap_servers=broker.bootstrap_servers, transactional_id=topic
@@ -146,127 +151,131 @@ async def test_aborted_records_are_not_seen(broker: EmbeddedBroker) -> None:
         await producer.abort_transaction()
         async with producer.transaction():
             await producer.send_and_wait(topic, b"kept", partition=0)
-    async with Recorder(broker, group(), topic).running() as host:
-        await until(lambda: host.batches)
-    assert [record.value for batch in host.batches for record in batch.records] == [b"kept"]
+    async with Recorder(broker, group(), topic).running() as recorder:
+        await until(lambda: recorder.batches)
+    assert [record.value for batch in recorder.batches for record in batch.records] == [b"kept"]
 
 
-async def test_a_held_partition_waits_and_the_others_go_on(broker: EmbeddedBroker) -> None:
+async def test_a_paused_partition_waits_and_the_others_continue(broker: EmbeddedBroker) -> None:
     topic = await new_topic(broker, 2)
     held, free = TP(topic, 0), TP(topic, 1)
     await fill(broker, held, 0, 5000)
     await fill(broker, free, 0, 5000)
-    host = Recorder(broker, group(), topic)
+    recorder = Recorder(broker, group(), topic)
 
     async def hold() -> None:
-        host.app.reader.pause(held)
+        recorder.app.reader.pause(held)
 
-    host.before_assigned = hold
-    async with host.running():
-        await until(lambda: len(host.offsets(free)) == 5000)
+    recorder.before_assigned = hold
+    async with recorder.running():
+        await until(lambda: len(recorder.offsets(free)) == 5000)
         await fill(broker, free, 5000, 100)
-        await until(lambda: len(host.offsets(free)) == 5100)
-        assert host.offsets(held) == []
-        host.app.reader.resume(held)
-        await until(lambda: len(host.offsets(held)) == 5000)
-        host.app.reader.pause(held)
+        await until(lambda: len(recorder.offsets(free)) == 5100)
+        assert recorder.offsets(held) == []
+        recorder.app.reader.resume(held)
+        await until(lambda: len(recorder.offsets(held)) == 5000)
+        recorder.app.reader.pause(held)
         await fill(broker, held, 5000, 100)
         await fill(broker, free, 5100, 100)
-        await until(lambda: len(host.offsets(free)) == 5200)
-        # One batch may have been on its way when the hold came, but it is in order too.
-        host.app.reader.resume(held)
-        await until(lambda: len(host.offsets(held)) == 5100)
-    assert host.offsets(held) == list(range(5100))
-    assert host.offsets(free) == list(range(5200))
+        await until(lambda: len(recorder.offsets(free)) == 5200)
+        # One batch may have been in flight when the pause came, but it is in order too.
+        recorder.app.reader.resume(held)
+        await until(lambda: len(recorder.offsets(held)) == 5100)
+    assert recorder.offsets(held) == list(range(5100))
+    assert recorder.offsets(free) == list(range(5200))
 
 
-async def test_a_held_partition_does_not_slow_the_others(broker: EmbeddedBroker) -> None:
-    """What was fetched of it stays in the client, and must not keep others from being fetched."""
+async def test_a_paused_partition_does_not_slow_the_others(broker: EmbeddedBroker) -> None:
+    """Its fetched records stay in the client, and must not keep others from being fetched."""
     topic = await new_topic(broker, 2)
     busy = TP(topic, 0)
     await fill(broker, busy, 0, 400_000)
-    # A fetch brings one batch of the producer's, so there is a new one whenever one was taken.
+    # A fetch returns one record batch, so a new one is there whenever one has been taken.
     one_take = {"consumer_max_fetch_size": 1, "broker_max_poll_records": 50_000}
-    host = Recorder(broker, group(), topic, **one_take)
+    recorder = Recorder(broker, group(), topic, **one_take)
     free = TP(topic, 1)
 
     async def work(batch: Batch) -> None:
         if batch.tp == busy:
-            host.app.reader.pause(busy)
+            recorder.app.reader.pause(busy)
         else:
-            host.app.reader.resume(busy)
+            recorder.app.reader.resume(busy)
 
-    host.on_batch = work
+    recorder.on_batch = work
     async with (
-        host.running(),
+        recorder.running(),
         AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer,
     ):
-        await until(lambda: host.batches)
+        await until(lambda: recorder.batches)
         for number in range(10):
             await producer.send_and_wait(topic, b"x", partition=1)
-            await until(lambda: len(host.offsets(free)) == number + 1)  # noqa: B023
-        assert len(host.offsets(busy)) < 400_000
-        fetcher = host.app.reader._thread._ensure_consumer()._fetcher
-        assert fetcher._prefetch_backoff <= 0.02  # the client's own 100 ms is what would slow them
+            await until(lambda: len(recorder.offsets(free)) == number + 1)  # noqa: B023
+        assert len(recorder.offsets(busy)) < 400_000
+        fetcher = recorder.app.reader._thread._ensure_consumer()._fetcher
+        assert fetcher._prefetch_backoff <= 0.02  # the client's default of 100 ms would slow them
 
 
 async def test_a_busy_agent_is_not_flooded(broker: EmbeddedBroker) -> None:
-    """While an agent works on a batch, one more of the partition waits, whatever the topic has."""
+    """While an agent works on a batch, at most one more of its partition waits."""
     topic = await new_topic(broker)
     await fill(broker, TP(topic, 0), 0, 5000)
-    host = Recorder(broker, group(), topic, broker_max_poll_records=100)
+    recorder = Recorder(broker, group(), topic, broker_max_poll_records=100)
     work = asyncio.Event()
-    host.on_batch = lambda _: asyncio.wait_for(work.wait(), 30)  # type: ignore[assignment,return-value]
-    async with host.running():
-        await until(lambda: host.batches)
-        await asyncio.sleep(0.5)
-        queue = next(iter(host.app.topics)).queue
-        assert len(host.batches) == 1
-        assert queue.qsize() <= 1
+    waiting: list[int] = []
+
+    async def note(_: Batch) -> None:
+        waiting.append(agent_queue(recorder).qsize())
+        await asyncio.wait_for(work.wait(), 30)
+
+    recorder.on_batch = note
+    async with recorder.running():
+        await until(lambda: recorder.batches and agent_queue(recorder).qsize())
+        assert len(recorder.batches) == 1
         work.set()
-        await until(lambda: len(host.offsets(TP(topic, 0))) == 5000)
+        await until(lambda: len(recorder.offsets(TP(topic, 0))) == 5000)
+    assert max(waiting) == 1
 
 
-async def test_after_a_seek_comes_what_was_sought(broker: EmbeddedBroker) -> None:
-    """Batches fetched before the seek never come after it, wherever they were on their way."""
+async def test_a_seek_drops_batches_that_were_fetched_before(broker: EmbeddedBroker) -> None:
+    """None of them is delivered after the seek, wherever it was in flight."""
     topic = await new_topic(broker)
     tp = TP(topic, 0)
     await fill(broker, tp, 0, 5000)
-    host = Recorder(broker, group(), topic, broker_max_poll_records=50)
-    async with host.running():
+    recorder = Recorder(broker, group(), topic, broker_max_poll_records=50)
+    async with recorder.running():
         for _ in range(30):
-            seen = len(host.batches)
-            await until(lambda: len(host.batches) > seen)  # noqa: B023
-            stale = host.batches[-1]
-            await host.app.reader.seek(tp, 1234)
-            assert not host.app.reader.is_current(stale)
-            seen = len(host.batches)
-            await until(lambda: len(host.batches) > seen)  # noqa: B023
-            assert host.batches[seen].records[0].offset == 1234
-        await until(lambda: host.offsets(tp)[-1] == 4999)
-        assert host.app.reader.is_current(host.batches[-1])
-    last = next(b for b in reversed(host.batches) if b.records[0].offset == 1234)
-    rest = [r.offset for b in host.batches[host.batches.index(last) :] for r in b.records]
+            seen = len(recorder.batches)
+            await until(lambda: len(recorder.batches) > seen)  # noqa: B023
+            stale = recorder.batches[-1]
+            await recorder.app.reader.seek(tp, 1234)
+            assert not recorder.app.reader.is_current(stale)
+            seen = len(recorder.batches)
+            await until(lambda: len(recorder.batches) > seen)  # noqa: B023
+            assert recorder.batches[seen].records[0].offset == 1234
+        await until(lambda: recorder.offsets(tp)[-1] == 4999)
+        assert recorder.app.reader.is_current(recorder.batches[-1])
+    last = next(b for b in reversed(recorder.batches) if b.records[0].offset == 1234)
+    rest = [r.offset for b in recorder.batches[recorder.batches.index(last) :] for r in b.records]
     assert rest == list(range(1234, 5000))
 
 
-async def test_a_seek_overtakes_what_waits_for_the_agent(broker: EmbeddedBroker) -> None:
+async def test_a_seek_drops_the_batch_that_waits_for_the_agent(broker: EmbeddedBroker) -> None:
     topic = await new_topic(broker)
     tp = TP(topic, 0)
     await fill(broker, tp, 0, 1000)
-    host = Recorder(broker, group(), topic, broker_max_poll_records=100)
+    recorder = Recorder(broker, group(), topic, broker_max_poll_records=100)
     work = asyncio.Event()
-    host.on_batch = lambda _: asyncio.wait_for(work.wait(), 30)  # type: ignore[assignment,return-value]
-    async with host.running():
-        await until(lambda: host.batches)
-        await asyncio.sleep(0.2)  # the second batch is in the agent's queue now
-        await host.app.reader.seek(tp, 0)
+    recorder.on_batch = lambda _: asyncio.wait_for(work.wait(), 30)  # type: ignore[assignment,return-value]
+    async with recorder.running():
+        await until(lambda: recorder.batches)
+        await until(lambda: agent_queue(recorder).qsize() == 1)
+        await recorder.app.reader.seek(tp, 0)
         work.set()
-        await until(lambda: len(host.batches) >= 11)
-    assert host.offsets(tp) == [*range(100), *range(1000)]
+        await until(lambda: len(recorder.batches) >= 11)
+    assert recorder.offsets(tp) == [*range(100), *range(1000)]
 
 
-async def test_the_host_gives_the_positions(broker: EmbeddedBroker) -> None:
+async def test_the_listener_decides_where_each_partition_starts(broker: EmbeddedBroker) -> None:
     topic, name = await new_topic(broker, 3), group()
     given, resumed, fresh = (TP(topic, partition) for partition in range(3))
     for tp in (given, resumed, fresh):
@@ -276,57 +285,59 @@ async def test_the_host_gives_the_positions(broker: EmbeddedBroker) -> None:
     ) as consumer:
         consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
         await consumer.commit({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 300})
-    host = Recorder(broker, name, topic)
-    host.positions = {given: 700}
+    recorder = Recorder(broker, name, topic)
+    recorder.positions = {given: 700}
 
-    async def prepare() -> None:
-        await asyncio.sleep(0.5)
-        assert host.batches == []
+    async def nothing_is_delivered_before(_: Batch) -> None:
+        assert recorder.calls[-1][0] == "assigned"
 
-    host.before_assigned = prepare
-    async with host.running():
-        await until(lambda: sum(len(batch.records) for batch in host.batches) >= 2000)
-    assert host.offsets(given) == list(range(700, 1000))
-    assert host.offsets(resumed) == list(range(300, 1000))
-    assert host.offsets(fresh) == list(range(1000))
+    recorder.before_assigned = lambda: asyncio.sleep(0.2)
+    recorder.on_batch = nothing_is_delivered_before
+    async with recorder.running():
+        await until(lambda: sum(len(batch.records) for batch in recorder.batches) >= 2000)
+    assert recorder.offsets(given) == list(range(700, 1000))
+    assert recorder.offsets(resumed) == list(range(300, 1000))
+    assert recorder.offsets(fresh) == list(range(1000))
 
 
 async def test_faust_commits_nothing(broker: EmbeddedBroker) -> None:
     topic, name = await new_topic(broker), group()
     await fill(broker, TP(topic, 0), 0, 1000)
-    async with Recorder(broker, name, topic, broker_commit_interval=0.1).running() as host:
-        await until(lambda: len(host.offsets(TP(topic, 0))) == 1000)
-        await asyncio.sleep(0.5)
-        await host.app.commit({topic})
-        assert not host.app.reader.unacked
+    async with Recorder(broker, name, topic, broker_commit_interval=0.1).running() as recorder:
+        await until(lambda: len(recorder.offsets(TP(topic, 0))) == 1000)
+        await asyncio.sleep(0.5)  # five commit intervals
+        await recorder.app.commit({topic})
+        assert not recorder.app.reader.unacked
         assert await committed(broker, name) == {}
     assert await committed(broker, name) == {}
 
 
-async def test_two_workers_share_and_hand_over(broker: EmbeddedBroker) -> None:
+async def test_two_workers_share_partitions_and_the_second_waits_for_the_first(
+    broker: EmbeddedBroker,
+) -> None:
     one, two, name = await new_topic(broker, 3), await new_topic(broker, 3), group()
-    # So long that who stops has to leave by itself.
+    # So long that a worker that stops must leave the group itself.
     session: dict[str, Any] = {"broker_session_timeout": 300.0, "broker_request_timeout": 310.0}
     first, second = (Recorder(broker, name, one, two, **session) for _ in range(2))
-    let_go = asyncio.Event()
+    revoked = asyncio.Event()
 
     async def finish() -> None:
-        await asyncio.sleep(0.3)
-        let_go.set()
+        await asyncio.sleep(0.3)  # longer than the second worker takes to be assigned
+        revoked.set()
 
     first.before_revoked = finish
 
-    async def after_the_first_let_go() -> None:
-        assert let_go.is_set()
+    async def after_the_first_revoked() -> None:
+        assert revoked.is_set()
 
-    second.before_assigned = after_the_first_let_go
+    second.before_assigned = after_the_first_revoked
     async with first.running():
         assert len(first.owned) == 6
         async with second.running():
             await until(lambda: {len(first.owned), len(second.owned)} == {2, 4})
-            for host in (first, second):  # partition p of each topic is with the same worker
-                ours = {tp.partition for tp in host.owned}
-                assert host.owned == {TP(topic, p) for topic in (one, two) for p in ours}
+            for recorder in (first, second):  # the same worker has partition p of each topic
+                ours = {tp.partition for tp in recorder.owned}
+                assert recorder.owned == {TP(topic, p) for topic in (one, two) for p in ours}
             assert first.owned.isdisjoint(second.owned)
             everything = {TP(one, partition) for partition in range(3)}
             for tp in everything:
@@ -334,7 +345,7 @@ async def test_two_workers_share_and_hand_over(broker: EmbeddedBroker) -> None:
             await until(
                 lambda: all(len(first.offsets(tp) + second.offsets(tp)) == 100 for tp in everything)
             )
-            let_go.clear()
+            revoked.clear()
             await first.app.stop()
             await until(lambda: len(second.owned) == 6)
             assert first.told[-1][0] == "revoked"
@@ -343,86 +354,93 @@ async def test_two_workers_share_and_hand_over(broker: EmbeddedBroker) -> None:
 async def test_revoked_batches_are_no_longer_current(broker: EmbeddedBroker) -> None:
     topic, name = await new_topic(broker, 2), group()
     await fill(broker, TP(topic, 0), 0, 100)
-    host = Recorder(broker, name, topic)
+    recorder = Recorder(broker, name, topic)
     current: list[bool] = []
 
     async def look() -> None:
-        current.append(host.app.reader.is_current(host.batches[0]))
+        current.append(recorder.app.reader.is_current(recorder.batches[0]))
         with pytest.raises(IllegalStateError):
-            await host.app.reader.seek(TP(topic, 0), 0)
+            await recorder.app.reader.seek(TP(topic, 0), 0)
 
-    async with host.running():
-        await until(lambda: host.batches)
-        assert host.app.reader.is_current(host.batches[0])
-        host.before_revoked = look
+    async with recorder.running():
+        await until(lambda: recorder.batches)
+        assert recorder.app.reader.is_current(recorder.batches[0])
+        recorder.before_revoked = look
         async with Recorder(broker, name, topic).running():
-            await until(lambda: len(host.owned) == 1)
-        host.before_revoked = None
+            await until(lambda: len(recorder.owned) == 1)
+        recorder.before_revoked = None
     assert current == [False]
 
 
-async def test_a_rebalance_breaks_off_a_long_preparation(broker: EmbeddedBroker) -> None:
+async def test_a_rebalance_cancels_a_long_assignment(broker: EmbeddedBroker) -> None:
     topic, name = await new_topic(broker, 2), group()
-    host, other = Recorder(broker, name, topic), Recorder(broker, name, topic)
+    recorder, other = Recorder(broker, name, topic), Recorder(broker, name, topic)
     never = asyncio.Event()
 
     async def forever() -> None:
         await never.wait()
 
-    host.before_assigned = forever
-    starting = asyncio.create_task(host.app.start())
-    await until(lambda: host.told == [("assigning", {TP(topic, 0), TP(topic, 1)})])
+    recorder.before_assigned = forever
+    starting = asyncio.create_task(recorder.app.start())
+    await until(lambda: recorder.calls == [("assigning", {TP(topic, 0), TP(topic, 1)})])
     try:
         async with other.running():
             await until(lambda: len(other.owned) == 1)
-            host.before_assigned = None
-            # Revoked before it was assigned: only then may the partition go to the other.
-            assert [what for what, _ in host.told[:2]] == ["assigning", "revoked"]
-        await until(lambda: len(host.owned) == 2)
+            recorder.before_assigned = None
+            # Revoked before it was assigned: only then may another worker have the partition.
+            assert [what for what, _ in recorder.calls[:2]] == ["assigning", "revoked"]
+        await until(lambda: len(recorder.owned) == 2)
         await starting
     finally:
-        await host.app.stop()
+        await recorder.app.stop()
 
 
 @pytest.mark.parametrize("where", ["before_assigned", "before_revoked", "on_batch"])
-async def test_an_error_stops_the_worker(broker: EmbeddedBroker, where: str) -> None:
+async def test_an_error_of_listener_or_agent_stops_the_worker(
+    broker: EmbeddedBroker, where: str
+) -> None:
     topic, name = await new_topic(broker), group()
     await fill(broker, TP(topic, 0), 0, 10)
-    host = Recorder(broker, name, topic)
+    recorder = Recorder(broker, name, topic)
 
     async def fail(*_: Any) -> None:
         raise RuntimeError(f"failed {where}")
 
-    setattr(host, where, fail)
-    starting = asyncio.create_task(host.app.start())
+    setattr(recorder, where, fail)
+    starting = asyncio.create_task(recorder.app.start())
     try:
         if where == "before_revoked":
             await starting
             async with Recorder(broker, name, topic).running():
-                await until(lambda: host.app.crashed)
-        await until(lambda: host.app.crashed)
-        assert isinstance(host.app.crash_reason, RuntimeError)
-        if where == "on_batch":  # a second attempt would not have had the first one's records
-            assert len(host.batches) == 1
+                await until(lambda: recorder.app.crashed)
+        await until(lambda: recorder.app.crashed)
+        assert isinstance(recorder.app.crash_reason, RuntimeError)
+        if where == "on_batch":  # a restarted agent would have missed the batch
+            assert len(recorder.batches) == 1
     finally:
-        host.before_revoked = None
-        await host.app.stop()
+        recorder.before_revoked = None
+        await recorder.app.stop()
         await asyncio.wait({starting})
 
 
-async def test_a_worker_outlives_its_broker() -> None:
+async def test_a_worker_survives_a_restart_of_its_broker_and_stops_without_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with EmbeddedBroker() as broker:
         topic = await new_topic(broker)
         await fill(broker, TP(topic, 0), 0, 10)
-        async with Recorder(broker, group(), topic).running() as host:
-            await until(lambda: len(host.offsets(TP(topic, 0))) == 10)
+        async with Recorder(broker, group(), topic).running() as recorder:
+            await until(lambda: len(recorder.offsets(TP(topic, 0))) == 10)
             await asyncio.to_thread(broker.restart)
             await fill(broker, TP(topic, 0), 10, 10)
-            await until(lambda: len(host.offsets(TP(topic, 0))) == 20)
+            await until(lambda: len(recorder.offsets(TP(topic, 0))) == 20)
+            caplog.clear()
             await asyncio.to_thread(broker.stop)
-            await asyncio.sleep(1)
+            await until(
+                lambda: any(record.name.startswith("aiokafka") for record in caplog.records)
+            )
             async with asyncio.timeout(STOP_S):
-                await host.app.stop()
+                await recorder.app.stop()
 
 
 WORKER = """
@@ -442,7 +460,7 @@ async def ready():
 
 
 class Worker:
-    """A worker in a process of its own, started by Faust's command line."""
+    """A worker process, started by Faust's command line."""
 
     def __init__(self, broker: EmbeddedBroker, folder: Path, group: str, topic: str) -> None:
         self.log = folder / f"{uuid.uuid4().hex}.log"
@@ -470,7 +488,9 @@ class Worker:
         await until(lambda: "ready" in self.log.read_text())
 
 
-async def test_a_worker_stops_in_order_and_quietly(broker: EmbeddedBroker, tmp_path: Path) -> None:
+async def test_a_worker_leaves_the_group_and_logs_no_traceback_when_it_stops(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
     topic = await new_topic(broker)
     worker = Worker(broker, tmp_path, group(), topic)
     await worker.start()
@@ -488,11 +508,13 @@ async def test_a_killed_worker_is_replaced(broker: EmbeddedBroker, tmp_path: Pat
     topic, name = await new_topic(broker, 2), group()
     worker = Worker(broker, tmp_path, name, topic)
     await worker.start()
-    async with Recorder(broker, name, topic).running() as host:
-        assert len(host.owned) == 1
+    async with Recorder(broker, name, topic).running() as recorder:
+        assert len(recorder.owned) == 1
         worker.process.kill()
         await worker.process.wait()
-        await until(lambda: len(host.owned) == 2)
+        await until(lambda: len(recorder.owned) == 2)
         await fill(broker, TP(topic, 0), 0, 10)
         await fill(broker, TP(topic, 1), 0, 10)
-        await until(lambda: len(host.offsets(TP(topic, 0)) + host.offsets(TP(topic, 1))) == 20)
+        await until(
+            lambda: len(recorder.offsets(TP(topic, 0)) + recorder.offsets(TP(topic, 1))) == 20
+        )
