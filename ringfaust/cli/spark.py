@@ -228,7 +228,7 @@ def backfill(  # noqa: PLR0917 - typer passes them by name
     from ringfaust.spark.backfill.command import read_options, run
 
     files = load(folder, bootstrap_servers=bootstrap_servers)
-    asked = read_options(
+    request = read_options(
         source=source,
         kind=kind,
         topic=topic,
@@ -241,7 +241,7 @@ def backfill(  # noqa: PLR0917 - typer passes them by name
         skip_bad=skip_bad,
         broker_time=broker_time,
     )
-    run(*files, asked, dry_run=dry_run, master=master)
+    run(*files, request, dry_run=dry_run, master=master)
 
 
 @spark.command()
@@ -269,10 +269,11 @@ def redrive(  # noqa: PLR0917 - typer passes them by name
 ) -> None:
     """Send dead or evicted messages from the lake again, each exactly once."""
     from ringfaust.config import load
-    from ringfaust.spark.backfill.redrive import Redrive, read_role, run
+    from ringfaust.spark.redrive.command import run
+    from ringfaust.spark.redrive.request import LakeRedriveRequest, read_role
 
     files = load(folder, bootstrap_servers=bootstrap_servers)
-    asked = Redrive(
+    request = LakeRedriveRequest(
         lake=lake,
         role=read_role(role),
         where=where,
@@ -281,7 +282,7 @@ def redrive(  # noqa: PLR0917 - typer passes them by name
         rate=rate,
         max_redrives=max_redrives,
     )
-    run(*files, asked, dry_run=dry_run, master=master)
+    run(*files, request, dry_run=dry_run, master=master)
 
 
 @spark.command()
@@ -327,9 +328,9 @@ def rewind(  # noqa: PLR0917 - typer passes them by name
 ) -> None:
     """Show what a ring held, what changed, or what another ring size would have evicted."""
     from ringfaust.config import load
-    from ringfaust.spark.rewind.command import read_question, run
+    from ringfaust.spark.rewind.command import read_options, run
 
-    question = read_question(
+    request = read_options(
         queue,
         at=at,
         offset=offset,
@@ -340,7 +341,7 @@ def rewind(  # noqa: PLR0917 - typer passes them by name
         limit=limit,
     )
     files = load(folder, bootstrap_servers=bootstrap_servers)
-    run(*files, question, lake=lake, master=master, as_json=as_json)
+    run(*files, request, lake=lake, master=master, as_json=as_json)
 
 
 @spark.command()

@@ -26,6 +26,14 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Spark interprets its plans: to compile them takes longer than the small data of a test."""
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    yield
+    spark.conf.unset("spark.sql.codegen.wholeStage")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts jobs of its own may take minutes on a machine with other work."""
     for item in items:

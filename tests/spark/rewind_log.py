@@ -1,4 +1,4 @@
-"""A busy history to rewind: seeded, with all that queues can do, and consumers that know theirs."""
+"""A busy history to rewind: seeded, with all commands, and consumers that settle deliveries."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _WEIGHTS = {
 
 
 class History:
-    """Draws commands one by one, and does each in memory so that the next fits.
+    """Draws commands one by one, and runs each in memory so that the next one fits.
 
-    Each is given with its time. Consumers of several priorities attach only if `priorities`.
+    Time advances with the ticks.
     """
 
     def __init__(self, seed: int, queues: dict[str, dict[str, Any]] = QUEUES) -> None:

@@ -1,4 +1,4 @@
-"""The audit of real topics: a worker's own balance; each fault put into a copy is named exactly."""
+"""The audit of real topics: a worker's history balances, each fault in a copy is reported."""
 
 from __future__ import annotations
 
@@ -31,14 +31,20 @@ from tests.chaos.load import KEYS, LONGEST_MS, Load, queue_of
 from tests.chaos.rounds import new_application
 from tests.chaos.verdict import wait_until_read
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(3_600)]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.timeout(3_600),
+    pytest.mark.usefixtures("interpreted"),
+]
 
 COPIED = (Role.EVENTS, Role.EVICTED, Role.DISPATCHED, Role.DEAD)
 WINDOW = "10 seconds"
+FEW = 8_000
+"""Messages of the history that is not slow to write."""
 
 
 async def history(folder: Path, broker: EmbeddedBroker, messages: int, rate: int) -> Application:
-    """Topics as a real worker writes them, with every fate in them; all is at rest."""
+    """Topics as a real worker writes them, with every outcome; the worker has stopped."""
     app = new_application(folder, broker, f"readings-{folder.parent.name}")
     try:
         worker = app.new_worker()
@@ -56,7 +62,7 @@ async def history(folder: Path, broker: EmbeddedBroker, messages: int, rate: int
         await wait_until_read(app, messages / 1_000 + 60)
         await keep_some(app)
         await wait_until_read(app, 60)
-        await asyncio.sleep(max(rest_at - time.monotonic(), 0) + 0.5)  # all ttl and delay is over
+        await asyncio.sleep(max(rest_at - time.monotonic(), 0) + 0.5)  # every ttl and delay is over
         assert await asyncio.to_thread(worker.stop) == 0
     finally:
         app.end()
@@ -64,7 +70,7 @@ async def history(folder: Path, broker: EmbeddedBroker, messages: int, rate: int
 
 
 async def keep_some(app: Application) -> None:
-    """Consumers that attach when all is read, and keep what they are handed."""
+    """Attach consumers that keep their deliveries."""
     producer = AIOKafkaProducer(bootstrap_servers=app.servers, acks="all")
     await producer.start()
     for key in KEYS[:4]:
@@ -74,7 +80,7 @@ async def keep_some(app: Application) -> None:
 
 
 async def some_of_each(app: Application, load: Load) -> None:
-    """Messages of a queue of their own, acked and rejected: the load may drown all of its own."""
+    """Send, ack and reject messages of quiet queues: the load may evict all of its own."""
     keys = [f"calm-{number}" for number in range(8)]
     for key in keys:
         for number in range(6):
@@ -88,7 +94,7 @@ async def some_of_each(app: Application, load: Load) -> None:
 
 
 async def until_dispatched(app: Application, deliveries: int) -> None:
-    """All of the consumer `calm` are handed over."""
+    """Wait for the deliveries to the consumer `calm`."""
     consumer = AIOKafkaConsumer(
         app.topic("dispatched"), bootstrap_servers=app.servers, auto_offset_reset="earliest",
         isolation_level="read_committed",
@@ -104,21 +110,21 @@ async def until_dispatched(app: Application, deliveries: int) -> None:
 
 
 class Faults:
-    """Which records of the copy to leave away, to write twice, or to change; and what that is."""
+    """Chooses records of the copy to omit, to duplicate and to alter; knows the findings."""
 
     def __init__(self, spark: SparkSession, worker: WorkerConfig) -> None:
         self._spark = spark
         self._worker = worker
         self.expected: set[tuple[Any, ...]] = set()
-        """(kind, queue, sequence, id, source) of messages."""
+        """(kind, queue, sequence, id, source) of the affected messages."""
 
     def pick(self, role: Role) -> dict[str, int]:
-        """Offsets in partition 0 of three messages of a topic, by what is done to them."""
+        """Offsets in partition 0 of three messages of a topic, by fault."""
         found = read_outputs(
             read_topics(self._spark, self._worker, [self._worker.topic(role)]), self._worker
         )
         found = found.filter((F.col("partition") == 0) & (F.col("role") == str(role)))
-        # Different messages, so that what is said of one is not said of another.
+        # Different messages, so that their findings are not merged.
         found = found.groupBy("queue", "sequence").agg(
             F.max("offset").alias("offset"), F.max("id").alias("id"),
             F.max("source").alias("source"), F.count("*").alias("times"),
@@ -133,11 +139,11 @@ class Faults:
 
 def copied(
     spark: SparkSession, apps: tuple[WorkerConfig, WorkerConfig], role: Role,
-    faults: Mapping[str, int] | None = None, altered: Any = None,
+    faults: Mapping[str, int] | None = None, altered: Any = None, *, partition: int = 0,
 ) -> None:  # fmt: skip
-    """A copy of a topic, with its partitions and order, and the faults in partition 0."""
+    """Copy a topic with its partitions and order, and put the faults into one partition."""
     (worker, copy), faults = apps, faults or {}
-    here = F.col("partition") == 0
+    here = F.col("partition") == partition
     at = {kind: here & (F.col("offset") == offset) for kind, offset in faults.items()}
     value = F.col("value")
     if "altered" in at:
@@ -154,7 +160,7 @@ def copied(
 
 
 def in_copy(spark: SparkSession, app: Application, copy: WorkerConfig) -> Verdict:
-    """Audit the copy of the outputs against the inputs as they are."""
+    """Audit the copied outputs against the original inputs."""
     worker = app.worker_config
     outputs = [copy.topic(role) for role in COPIED if role is not Role.EVENTS]
     data = replace(
@@ -166,7 +172,7 @@ def in_copy(spark: SparkSession, app: Application, copy: WorkerConfig) -> Verdic
 
 
 def make_copy(app: Application, folder: Path) -> WorkerConfig:
-    """The topics of another application of the same shape."""
+    """Create the topics of another application of the same shape."""
     other = Application(
         folder, app.servers, json.loads(app.queues_config.model_dump_json(exclude_defaults=True))
     )
@@ -184,19 +190,19 @@ def lines_of(spark: SparkSession, worker: WorkerConfig) -> DataFrame:
 
 @pytest.fixture(
     scope="module",
-    params=[20_000, pytest.param(1_000_000, marks=pytest.mark.slow)],
+    params=[FEW, pytest.param(1_000_000, marks=pytest.mark.slow)],
     ids="{:,} messages".format,
 )
 def app(
     request: pytest.FixtureRequest, broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Application:
     folder = tmp_path_factory.mktemp(f"audit-{request.param}")
-    rate = 8_000 if request.param == 20_000 else 1_000_000
+    rate = 8_000 if request.param == FEW else 1_000_000
     return asyncio.run(history(folder / "app", broker, request.param, rate))
 
 
 def check_report(page: Path, verdict: Verdict) -> None:
-    """It tells what was found, and has every chart."""
+    """The report contains the verdict and every chart."""
     text = page.read_text(encoding="utf-8")
     assert "flights &lt;b&gt;" in text
     assert headline(verdict) in text
@@ -210,18 +216,18 @@ def check_report(page: Path, verdict: Verdict) -> None:
 
 
 def test_a_real_history_balances(spark: SparkSession, app: Application, tmp_path: Path) -> None:
-    """No false alarm, and every fate was there to be found."""
+    """There are no false alarms, and the history contains every outcome."""
     request = AuditRequest(app.worker_config, app.queues_config, WINDOW)
     began = time.monotonic()
     verdict = audit(spark, request)
     print(f"{verdict.inputs:,} messages in {time.monotonic() - began:.0f} s")
     assert named(verdict) == []
     assert verdict.balanced
-    assert verdict.inputs >= 20_000
+    assert verdict.inputs >= FEW
     assert verdict.waiting == verdict.repeats == 0
     assert min(verdict.totals[n] for n in ("acked", "evicted", "expired", "dead")) > 0
     assert min(verdict.totals[n] for n in ("ready", "delivering")) > 0
-    assert verdict.totals["added"] == verdict.inputs - 1  # one could not be read
+    assert verdict.totals["added"] == verdict.inputs - 1  # one is undecodable
     assert verdict.windows is not None
     total = verdict.windows.agg(F.sum("added"), F.sum("evicted")).first()
     assert total is not None
@@ -229,31 +235,35 @@ def test_a_real_history_balances(spark: SparkSession, app: Application, tmp_path
     check_report(write_report(tmp_path / "report", "flights <b>", verdict), verdict)
 
 
-def test_each_fault_in_the_outputs_is_named(
-    spark: SparkSession, app: Application, tmp_path: Path
-) -> None:
-    """One record deleted, one doubled, one altered in each topic: these, and nothing else."""
+def test_each_fault_is_reported(spark: SparkSession, app: Application, tmp_path: Path) -> None:
+    """Each topic has a record omitted, one duplicated and one altered: exactly these are found.
+
+    The faults of the outputs are in partition 0, those of the events in partition 1, whose records
+    contain lines of many messages.
+    """
     worker, copy = app.worker_config, make_copy(app, tmp_path)
     faults = Faults(spark, worker)
-    copied(spark, (worker, copy), Role.EVENTS)
     changed = F.concat(F.col("value"), F.lit(b"!"))
     for role in (Role.EVICTED, Role.DISPATCHED, Role.DEAD):
         copied(spark, (worker, copy), role, faults.pick(role), changed)
+    lines = lines_of(spark, worker).filter("partition = 1").cache()
+    lost, victim = damage_events(spark, (worker, copy), lines)
     verdict = in_copy(spark, app, copy)
-    fields = ("kind", "queue", "sequence", "id", "source")
-    assert {tuple(row[name] for name in fields) for row in named(verdict)} == faults.expected
-    assert sum(verdict.kinds.values()) == 9
     assert not verdict.balanced
+    found = named(verdict)
+    of_outputs = [row for row in found if row["partition"] == 0]
+    fields = ("kind", "queue", "sequence", "id", "source")
+    assert {tuple(row[name] for name in fields) for row in of_outputs} == faults.expected
+    assert len(of_outputs) == 9
+    check_event_findings(
+        [row for row in found if row["partition"] != 0], lost, victim, worker.topic("events")
+    )
 
 
-def test_each_fault_in_the_events_is_named(
-    spark: SparkSession, app: Application, tmp_path: Path
-) -> None:
-    """The same in the topic of events, whose records tell of many messages."""
-    worker, copy = app.worker_config, make_copy(app, tmp_path)
-    for role in COPIED[1:]:
-        copied(spark, (worker, copy), role)
-    lines = lines_of(spark, worker).filter("partition = 0")
+def damage_events(
+    spark: SparkSession, apps: tuple[WorkerConfig, WorkerConfig], lines: DataFrame
+) -> tuple[DataFrame, Row]:
+    """Copy the events with three faults; the lines that are lost, and the line that is altered."""
     evicted = lines.filter("event = 'evicted'")
     offsets = [
         row["offset"] for row in evicted.select("offset").distinct().orderBy("offset").collect()
@@ -261,7 +271,7 @@ def test_each_fault_in_the_events_is_named(
     third = len(offsets) // 4
     at = dict(zip(("missing", "doubled", "altered"), offsets[third::third][:3], strict=True))
     lost = lines.filter(F.col("offset") == at["missing"])
-    # Not of a message of the lost record, so that what is said of one is not said of another.
+    # Not a message of the lost record, so that their findings are not merged.
     victim = (
         evicted.filter(F.col("offset") == at["altered"])
         .join(lost, ["queue", "sequence"], "left_anti").orderBy("line").first()
@@ -272,9 +282,12 @@ def test_each_fault_in_the_events_is_named(
         rf'("id":"{victim["id"]}","reason":[^\n]*?"age_ms":)\d+',
         "$1987654321",
     )
-    copied(spark, (worker, copy), Role.EVENTS, at, changed.cast("binary"))
-    verdict = in_copy(spark, app, copy)
-    rows = named(verdict)
+    copied(spark, apps, Role.EVENTS, at, changed.cast("binary"), partition=1)
+    return lost, victim
+
+
+def check_event_findings(rows: list[Row], lost: DataFrame, victim: Row, topic: str) -> None:
+    """The findings are those of the lost record, the duplicated record and the altered line."""
     of_messages = {
         (row["queue"], row["sequence"]) for row in rows
         if row["queue"] and (row["queue"], row["sequence"]) != (victim["queue"], victim["sequence"])
@@ -283,7 +296,7 @@ def test_each_fault_in_the_events_is_named(
         tuple(row) for row in lost.filter("sequence is not null").select("queue", "sequence")
         .distinct().collect()
     }  # fmt: skip
-    # What was only acked or due in there leaves no trace elsewhere; the commands do.
+    # A lost line that acked a message or made it due leaves no trace elsewhere; commands do.
     provable = lost.filter(
         F.col("event").isin("added", "scheduled", "dispatched", "evicted", "expired", "dead")
     )
@@ -291,47 +304,55 @@ def test_each_fault_in_the_events_is_named(
     assert of_messages >= {
         tuple(row) for row in provable.select("queue", "sequence").distinct().collect()
     }
-    commands = {row["by"] for row in lost.filter("event = 'done'").select("by").collect()}
-    others = [row for row in rows if not row["queue"]]
-    assert {row["source"] for row in others if row["kind"] == "missing"} >= commands
+    causes = lost.select("event", "by", "source").collect()
+    commands = {row["by"] for row in causes if row["event"] == "done"}
+    missing = {row["source"] for row in rows if not row["queue"] and row["kind"] == "missing"}
+    # None of them comes from a fault of the outputs. Numbers of lost deliveries have no source.
+    sources = {row["by"] for row in causes} | {row["source"] for row in causes} | {None}
+    assert commands <= missing <= sources
     doubled = [row for row in rows if row["kind"] == "doubled"]
-    assert [row["record"].rpartition("/")[0] for row in doubled] == [f"{worker.topic('events')}/0"]
+    assert [row["record"].rpartition("/")[0] for row in doubled] == [f"{topic}/1"]
     altered = [(row["queue"], row["sequence"]) for row in rows if row["kind"] == "altered"]
     assert altered == [(victim["queue"], victim["sequence"])]
 
 
-short = pytest.mark.parametrize("app", [20_000], ids="{:,} messages".format, indirect=True)
+short = pytest.mark.parametrize("app", [FEW], ids="{:,} messages".format, indirect=True)
 
 
 @short
-def test_the_lake_tells_the_same(spark: SparkSession, app: Application, tmp_path: Path) -> None:
+def test_the_audit_of_the_lake_balances(
+    spark: SparkSession, app: Application, tmp_path: Path
+) -> None:
     worker = app.worker_config
     records = read_topics(spark, worker, [worker.topic(role) for role in COPIED])
     records.write.format("delta").partitionBy("topic").save(path(str(tmp_path), "bronze"))
     verdict = audit(spark, AuditRequest(worker, app.queues_config), lake=str(tmp_path))
     assert verdict.balanced
-    assert verdict.totals["evicted"] > 10_000
+    assert verdict.totals["evicted"] > FEW // 2
 
 
 @short
-def test_the_command_tells_schedulers_by_its_exit_status(app: Application) -> None:
-    """Round after round, until it is told to end."""
+def test_the_command_repeats_the_audit_and_returns_an_exit_status(app: Application) -> None:
+    """It audits round after round until SIGTERM."""
+    # As the fixture `interpreted` does it for this process.
+    defaults = app.folder / "spark-defaults.conf"
+    defaults.write_text("spark.sql.codegen.wholeStage false\n")
     asked = ("spark", "audit", "--config", app.config_dir)
     rounds = command(*asked, "--json", "--window", "1h", "--every", "1s")
-    told: list[list[dict[str, Any]]] = []
+    reports: list[list[dict[str, Any]]] = []
     with subprocess.Popen(
-        rounds, cwd=app.folder, env=environment(), text=True,
+        rounds, cwd=app.folder, env=environment() | {"SPARK_CONF_DIR": str(app.folder)}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         for line in map(json.loads, process.stdout):
             if line["type"] == "verdict":
-                told.append([])
-            told[-1].append(line)
-            if len(told) == 2 and len(told[1]) == len(told[0]):
+                reports.append([])
+            reports[-1].append(line)
+            if len(reports) == 2 and len(reports[1]) == len(reports[0]):
                 process.terminate()
     assert process.returncode == 0
-    first, second = told
+    first, second = reports
     assert first[0]["balanced"] and second[0]["balanced"]
     assert first[1:] == second[1:]
     assert {line["type"] for line in first} == {"verdict", "queue", "window"}

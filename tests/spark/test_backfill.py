@@ -1,4 +1,4 @@
-"""Backfill on a real broker: what is written, how often, and what is refused."""
+"""Backfill on a real broker: what it writes, how often, and what it refuses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, RouteConfig, WorkerConfig
 from ringfaust.protocol.partitioner import partition_of
-from ringfaust.spark.backfill.command import Backfill, backfill, plan
+from ringfaust.spark.backfill.command import BackfillRequest, backfill, plan
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.backfill.mapping import RowMapping
 from ringfaust.spark.backfill.source import Format
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic, read_topic
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("interpreted")]
 
 START_MS = 1_357_034_400_000
 KEYS = 7
@@ -30,7 +30,7 @@ MAPPING = RowMapping(key="carrier", timestamp="at", headers=[("n", "n")])
 
 
 class Bench:
-    """A topic of its own, the route behind it, and rows to write."""
+    """A topic, the route that reads it, and rows to write."""
 
     def __init__(self, spark: SparkSession, servers: str, folder: Path) -> None:
         self.spark = spark
@@ -53,16 +53,16 @@ class Bench:
             .withColumn("at", F.timestamp_millis(at_ms))
         )
 
-    def asked(self, rows: DataFrame | None = None, **fields: object) -> Backfill:
+    def request(self, rows: DataFrame | None = None, **fields: object) -> BackfillRequest:
         path = self.folder / uuid.uuid4().hex
         (self.rows() if rows is None else rows).write.parquet(str(path))
-        asked = Backfill(
+        request = BackfillRequest(
             source=str(path), kind=Format.PARQUET, topic=self.topic, mapping=MAPPING
         )  # fmt: skip
-        return replace(asked, **fields)  # type: ignore[arg-type]
+        return replace(request, **fields)  # type: ignore[arg-type]
 
-    def run(self, asked: Backfill) -> int:
-        return backfill(self.spark, self.worker, self.queues, asked).written
+    def run(self, request: BackfillRequest) -> int:
+        return backfill(self.spark, self.worker, self.queues, request).written
 
 
 @pytest.fixture
@@ -72,9 +72,11 @@ def bench(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> Iterat
     return bench
 
 
-def test_each_row_is_written_once_with_its_time_in_order_of_time(bench: Bench) -> None:
-    asked = bench.asked()
-    assert bench.run(asked) == ROWS
+def test_each_row_is_written_once_with_its_time_and_a_second_run_writes_nothing(
+    bench: Bench,
+) -> None:
+    request = bench.request()
+    assert bench.run(request) == ROWS
     found = read_topic(bench.worker, bench.topic)
     expected = {row["n"]: row for row in bench.rows().collect()}
     seen = []
@@ -90,34 +92,29 @@ def test_each_row_is_written_once_with_its_time_in_order_of_time(bench: Bench) -
             assert list(record.headers) == [("n", str(value["n"]).encode())]
             assert partition == partition_of(record.key, 4)
     assert sorted(seen) == sorted(expected)
-
-
-def test_a_second_run_writes_nothing(bench: Bench) -> None:
-    asked = bench.asked()
-    bench.run(asked)
-    again = backfill(bench.spark, bench.worker, bench.queues, asked)
-    assert (again.written, again.before) == (0, ROWS)
+    again = backfill(bench.spark, bench.worker, bench.queues, request)
+    assert (again.written, again.already_written) == (0, ROWS)
     assert len(all_records(bench.worker, bench.topic)) == ROWS
 
 
 def test_another_source_under_the_same_name_is_refused(bench: Bench) -> None:
-    bench.run(bench.asked(name="once"))
-    other = bench.asked(bench.rows(ROWS + 1), name="once")
-    with pytest.raises(OtherJob, match="was begun with other rows than these: 500 rows of parquet"):
+    bench.run(bench.request(name="once"))
+    other = bench.request(bench.rows(ROWS + 1), name="once")
+    with pytest.raises(OtherJob, match="was started with other rows: 500 rows of parquet"):
         bench.run(other)
-    remapped = bench.asked(name="once", mapping=replace(MAPPING, headers=()))
-    with pytest.raises(OtherJob, match="give another --name"):
+    remapped = bench.request(name="once", mapping=replace(MAPPING, headers=()))
+    with pytest.raises(OtherJob, match="use another --name"):
         bench.run(remapped)
     assert len(all_records(bench.worker, bench.topic)) == ROWS
 
 
-def test_bad_rows_stop_it_before_anything_is_written(bench: Bench) -> None:
+def test_bad_rows_stop_the_backfill_before_anything_is_written(bench: Bench) -> None:
     rows = bench.rows().withColumn("prio", F.when(F.col("n") % 100 == 3, 12).otherwise(5))
     rows = rows.withColumn("carrier", F.when(F.col("n") != 8, F.col("carrier")))
     headers = [("ringfaust-priority", "prio")]
-    asked = bench.asked(rows, mapping=replace(MAPPING, headers=headers))
+    request = bench.request(rows, mapping=replace(MAPPING, headers=headers))
     with pytest.raises(BadRows) as error:
-        bench.run(asked)
+        bench.run(request)
     assert error.value.count == 6
     assert "ringfaust-priority must be a whole number from 0 to 9, not b'12'" in str(error.value)
     assert "the route needs the record's key, which it does not have" in str(error.value)
@@ -127,19 +124,19 @@ def test_bad_rows_stop_it_before_anything_is_written(bench: Bench) -> None:
 def test_bad_rows_can_be_skipped_into_quarantine(bench: Bench) -> None:
     rows = bench.rows().withColumn("carrier", F.when(F.col("n") != 8, F.col("carrier")))
     place = bench.folder / "bad"
-    asked = bench.asked(rows, name="some", skip_bad=str(place))
-    outcome = backfill(bench.spark, bench.worker, bench.queues, asked)
-    assert (outcome.written, outcome.skipped) == (ROWS - 1, 1)
+    request = bench.request(rows, name="some", skip_bad=str(place))
+    result = backfill(bench.spark, bench.worker, bench.queues, request)
+    assert (result.written, result.skipped) == (ROWS - 1, 1)
     bad = bench.spark.read.parquet(str(place / "some")).collect()
     assert [(row["what"], json.loads(row["value"])["n"]) for row in bad] == [("queue", 8)]
     assert len(all_records(bench.worker, bench.topic)) == ROWS - 1
 
 
-def test_rows_without_a_time_are_told(bench: Bench) -> None:
+def test_rows_without_a_time_are_bad_rows(bench: Bench) -> None:
     rows = bench.rows().withColumn("at", F.when(F.col("n") != 5, F.col("at").cast("string")))
     rows = rows.withColumn("at", F.when(F.col("n") == 6, "yesterday").otherwise(F.col("at")))
-    with pytest.raises(BadRows, match="at = yesterday: no time; such as 2013-01-01T05:15:00Z"):
-        bench.run(bench.asked(rows))
+    with pytest.raises(BadRows, match="at = yesterday: not a time such as 2013-01-01T05:15:00Z"):
+        bench.run(bench.request(rows))
 
 
 @pytest.mark.parametrize(
@@ -149,17 +146,17 @@ def test_rows_without_a_time_are_told(bench: Bench) -> None:
         ({"message.timestamp.type": "LogAppendTime"}, "set the topic to CreateTime"),
     ],
 )
-def test_topics_that_would_lose_the_times_are_refused(
+def test_a_topic_that_would_lose_the_times_is_refused(
     bench: Bench, settings: dict[str, str], text: str
 ) -> None:
     bench.topic += "-x"
     bench.queues = bench.routed()
     make_topic(bench.worker, bench.topic, settings=settings)
-    asked = bench.asked()
+    request = bench.request()
     with pytest.raises(CannotBackfill, match=text):
-        bench.run(asked)
-    doubts = plan(bench.spark, bench.worker, bench.queues, asked).doubts
-    assert [text in doubt for doubt in doubts] == [True]
+        bench.run(request)
+    objections = plan(bench.spark, bench.worker, bench.queues, request).objections
+    assert [text in objection for objection in objections] == [True]
     assert all_records(bench.worker, bench.topic) == []
 
 
@@ -168,24 +165,27 @@ def test_topics_that_would_lose_the_times_are_refused(
     [
         ({"topic": "elsewhere"}, "--topic: no route of queues.yaml reads 'elsewhere'"),
         ({"source": "/no/such/place"}, "SOURCE: '/no/such/place' cannot be read"),
-        ({"name": "a b"}, "--name: 'a b': letters, digits"),
-        ({"mapping": RowMapping(key="carier")}, "--key: 'carier' is no column .*Columns: n, carr"),
+        ({"name": "a b"}, "--name: 'a b': use 1 to 100 letters, digits"),
+        (
+            {"mapping": RowMapping(key="carier")},
+            "--key: 'carier' is not a column .*Columns: n, carr",
+        ),
         ({"mapping": RowMapping(timestamp="n / 2")}, "--timestamp: 'n / 2' is double"),
         ({"mapping": RowMapping(key="uuid()")}, "other values each time"),
         (
             {"mapping": RowMapping(headers=[("ringfaust-prio", "n")])},
-            "--header: ringfaust-prio is none that a producer writes; did you mean",
+            "--header: producers cannot set ringfaust-prio; did you mean",
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(bench: Bench, change: dict[str, object], text: str) -> None:
-    asked = replace(bench.asked(bench.rows(3)), **change)  # type: ignore[arg-type]
+def test_an_invalid_request_is_refused(bench: Bench, change: dict[str, object], text: str) -> None:
+    request = replace(bench.request(bench.rows(3)), **change)  # type: ignore[arg-type]
     with pytest.raises(CannotBackfill, match=text):
-        bench.run(asked)
+        bench.run(request)
 
 
 @pytest.mark.parametrize(("kind", "bad"), [(Format.CSV, "x,y,z,too many"), (Format.JSON, "{oh")])
-def test_lines_that_cannot_be_read_are_bad_rows(bench: Bench, kind: Format, bad: str) -> None:
+def test_unreadable_lines_are_bad_rows(bench: Bench, kind: Format, bad: str) -> None:
     rows = bench.rows(20).withColumn("at", F.unix_millis("at")).withColumn("n", F.lit("007"))
     path = bench.folder / "lines"
     if kind is Format.CSV:
@@ -197,10 +197,10 @@ def test_lines_that_cannot_be_read_are_bad_rows(bench: Bench, kind: Format, bad:
     with next(path.glob("part-*")).open("a") as file:
         file.write(bad + "\n")
     mapping = RowMapping(key="carrier", timestamp="cast(at as bigint)")
-    asked = bench.asked(name=kind.value, mapping=mapping, source=str(path), kind=kind)
-    with pytest.raises(BadRows, match="a line that cannot be read"):
-        bench.run(asked)
-    assert bench.run(replace(asked, skip_bad=str(bench.folder / "bad"))) == 20
+    request = bench.request(name=kind.value, mapping=mapping, source=str(path), kind=kind)
+    with pytest.raises(BadRows, match="an unreadable line"):
+        bench.run(request)
+    assert bench.run(replace(request, skip_bad=str(bench.folder / "bad"))) == 20
     values = [json.loads(record.value or b"") for record in all_records(bench.worker, bench.topic)]
     assert {value["n"] for value in values} == {"007"}
     assert set(values[0]) == {"n", "carrier", "at"}
@@ -212,17 +212,17 @@ def test_delta_rows_without_keys_are_written_once(bench: Bench) -> None:
     bench.rows(3).write.format("delta").mode("append").save(str(path))
     mapping = RowMapping(value="n", timestamp="at")
     bench.queues = bench.routed("by.all")
-    asked = bench.asked(source=f"{path}@v0", kind=Format.DELTA, mapping=mapping)
-    assert (bench.run(asked), bench.run(asked)) == (ROWS, 0)
+    request = bench.request(source=f"{path}@v0", kind=Format.DELTA, mapping=mapping)
+    assert (bench.run(request), bench.run(request)) == (ROWS, 0)
     found = sorted(int(record.value or b"") for record in all_records(bench.worker, bench.topic))
     assert found == list(range(ROWS))
 
 
-def test_the_dry_run_tells_what_the_rings_would_evict_and_writes_nothing(bench: Bench) -> None:
+def test_the_dry_run_estimates_the_evictions_and_writes_nothing(bench: Bench) -> None:
     bench.queues = bench.routed(ring_size=30, evict="lowest_priority")
     headers = [("ringfaust-priority", "n % 10"), ("ringfaust-delay-ms", "if(n = 9, 60000, null)")]
-    asked = bench.asked(mapping=replace(MAPPING, headers=headers), rate=50.0)
-    found = plan(bench.spark, bench.worker, bench.queues, asked)
+    request = bench.request(mapping=replace(MAPPING, headers=headers), rate=50.0)
+    found = plan(bench.spark, bench.worker, bench.queues, request)
     by_queue = {queue.queue: queue for queue in found.queues}
     assert set(by_queue) == {f"by.C{number}" for number in range(KEYS)}
     for number in range(KEYS):
@@ -231,5 +231,5 @@ def test_the_dry_run_tells_what_the_rings_would_evict_and_writes_nothing(bench: 
         scheduled = int(9 in range(number, ROWS, KEYS))
         assert (queue.records, queue.ring_size, queue.ready) == (records, 30, 30)
         assert (queue.scheduled, queue.evicted) == (scheduled, records - 30 - scheduled)
-    assert (found.found.records, found.found.bad, found.doubts) == (ROWS, 0, ())
+    assert (found.profile.records, found.profile.bad, found.objections) == (ROWS, 0, ())
     assert all_records(bench.worker, bench.topic) == []

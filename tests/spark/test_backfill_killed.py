@@ -1,4 +1,4 @@
-"""Backfill whose processes die, or meet: every row is in the topic once all the same."""
+"""Backfill when its process is killed or two writers compete: every row is written once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ringfaust.config import WorkerConfig, load
-from ringfaust.spark.backfill.command import Backfill, backfill
+from ringfaust.spark.backfill.command import BackfillRequest, backfill
 from ringfaust.spark.backfill.mapping import RowMapping
-from ringfaust.spark.backfill.progress import Job, read_marks
+from ringfaust.spark.backfill.progress import Job, read_progress
 from ringfaust.spark.backfill.source import Format
-from ringfaust.spark.backfill.write import Pace, Row, Writing
+from ringfaust.spark.backfill.write import RateLimit, SliceRow, WriteTask
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic, read_topic
 
@@ -38,7 +38,7 @@ KINDS = (
 )  # fmt: skip
 
 
-def test_killed_in_the_middle_and_run_again_every_row_is_there_once(
+def test_after_a_kill_the_next_run_completes_the_job_and_every_row_is_written_once(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
@@ -56,7 +56,9 @@ def test_killed_in_the_middle_and_run_again_every_row_is_there_once(
     pq.write_table(pa.table(table), source)
     worker, queues = load(config, bootstrap_servers=broker.bootstrap_servers)
     make_topic(worker, topic)
-    job = Job(name="k", group="ringfaust-backfill-k", marks_topic=topic, fingerprint="", about="")
+    job = Job(
+        name="k", group="ringfaust-backfill-k", progress_topic=topic, fingerprint="", about=""
+    )
 
     command = [
         sys.executable, "-m", "ringfaust", "spark", "backfill", str(source), "--format", "parquet",
@@ -68,24 +70,24 @@ def test_killed_in_the_middle_and_run_again_every_row_is_there_once(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     try:
-        while sum(asyncio.run(read_marks(worker, job, range(4))).values()) < ROWS // 10:
+        while sum(asyncio.run(read_progress(worker, job, range(4))).values()) < ROWS // 10:
             assert process.poll() is None, (tmp_path / "log").read_text()
             time.sleep(0.2)
-        process.kill()  # its JVM and the tasks in it go on for a while: they are fenced
-        asked = Backfill(
+        process.kill()  # its JVM and tasks keep running for a while: they are fenced
+        request = BackfillRequest(
             source=str(source),
             kind=Format.PARQUET,
             topic=topic,
             mapping=RowMapping(key="key", timestamp="at"),
             name="k",
         )
-        outcome = backfill(spark, worker, queues, asked)
+        result = backfill(spark, worker, queues, request)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    assert outcome.before + outcome.written == ROWS
-    assert outcome.before > 0
+    assert result.already_written + result.written == ROWS
+    assert result.already_written > 0
     by_key = defaultdict(list)
     for records in read_topic(worker, topic).values():
         for record in records:
@@ -94,18 +96,18 @@ def test_killed_in_the_middle_and_run_again_every_row_is_there_once(
     assert sorted(n for found in by_key.values() for _, n in found) == list(numbers)
 
 
-def test_of_two_writers_of_a_slice_the_older_leaves_it_to_the_newer(
+def test_the_older_of_two_writers_of_a_slice_waits_for_the_newer(
     broker: EmbeddedBroker,
 ) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     worker = WorkerConfig(bootstrap_servers=broker.bootstrap_servers)
     make_topic(worker, topic, partitions=1)
-    job = Job(name=topic, group=f"g-{topic}", marks_topic=topic, fingerprint="f", about="")
+    job = Job(name=topic, group=f"g-{topic}", progress_topic=topic, fingerprint="f", about="")
     count = 400
-    rows = [Row(0, n, topic, 0, b"k", b"%d" % n, None, None) for n in range(1, count + 1)]
+    rows = [SliceRow(0, n, topic, 0, b"k", b"%d" % n, None, None) for n in range(1, count + 1)]
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, KINDS, strict=True)]
-    batch = pa.RecordBatch.from_arrays(arrays, list(Row._fields))
+    batch = pa.RecordBatch.from_arrays(arrays, list(SliceRow._fields))
     half_done, taken_over = threading.Event(), threading.Event()
     written: dict[str, int] = {}
 
@@ -116,10 +118,8 @@ def test_of_two_writers_of_a_slice_the_older_leaves_it_to_the_newer(
         yield batch.slice(count // 2)
 
     def write(who: str, batches: object) -> None:
-        writing = Writing(
-            worker=worker, job=job, ends={0: count}, batch_bytes=1_000_000, rate=200.0
-        )
-        for told in writing.batches(batches):  # type: ignore[arg-type]
+        task = WriteTask(worker=worker, job=job, ends={0: count}, batch_bytes=1_000_000, rate=200.0)
+        for told in task.batches(batches):  # type: ignore[arg-type]
             written[who] = told["written"][0].as_py()
 
     older = threading.Thread(target=write, args=("older", in_halves()))
@@ -132,7 +132,7 @@ def test_of_two_writers_of_a_slice_the_older_leaves_it_to_the_newer(
     assert written == {"older": 100, "newer": count - 100}
 
 
-def test_a_rate_is_kept_from_the_first_record_on() -> None:
-    pace = Pace(rate=10.0, started=100.0, sent=25)
-    assert (pace.wait_seconds(101.0), pace.wait_seconds(103.0)) == (1.5, 0.0)
-    assert Pace(rate=None, sent=25).wait_seconds(0.0) == 0.0
+def test_the_rate_limit_counts_from_the_first_record() -> None:
+    rate_limit = RateLimit(rate=10.0, started=100.0, sent=25)
+    assert (rate_limit.wait_s(101.0), rate_limit.wait_s(103.0)) == (1.5, 0.0)
+    assert RateLimit(rate=None, sent=25).wait_s(0.0) == 0.0

@@ -1,4 +1,4 @@
-"""What a ring held: against what the core itself had in it, after steps of a busy history."""
+"""The contents of a ring, compared with the core's own state after steps of a busy history."""
 
 from __future__ import annotations
 
@@ -18,19 +18,24 @@ from ringfaust.protocol.events import WRITERS, done_line, event_tail
 from ringfaust.protocol.listing import list_queue
 from ringfaust.spark.lake import tables
 from ringfaust.spark.lines import read_lines
-from ringfaust.spark.rewind.command import Question, read_question
-from ringfaust.spark.rewind.contents import HistoryCut, UnknownQueue, digest_answer, read_contents
+from ringfaust.spark.rewind.command import RewindRequest, read_options
+from ringfaust.spark.rewind.contents import (
+    TruncatedHistory,
+    UnknownQueue,
+    digest_answer,
+    read_contents,
+)
 from ringfaust.spark.rewind.diff import WrongOrder, read_diff
 from ringfaust.spark.rewind.moment import (
-    Asked,
     AtOffset,
     AtStep,
     AtTime,
     BadMoment,
     Moment,
+    QueueMoment,
     read_moment,
     read_offset,
-    settle,
+    resolve_moments,
 )
 from tests.spark.rewind_log import QUEUES, History
 
@@ -47,19 +52,19 @@ def to_lines(spark: SparkSession, batches: Sequence[Sequence[str]]) -> DataFrame
     return read_lines(spark.createDataFrame(rows, schema))
 
 
-class Told:
-    """A busy history: its lines, and what each queue held after each step."""
+class RecordedHistory:
+    """A busy history: its lines, and the contents of each queue after each step."""
 
     def __init__(self, seed: int, commands: int) -> None:
         history = History(seed)
         state = history.partition.state
         self.batches: list[list[str]] = []
         self.held: dict[tuple[str, int], dict[str, Any]] = {}
-        """By queue and step: the answer to `list`; the last one that was given at that step."""
+        """The last answer to `list` by queue and step."""
         self.steps_until: dict[int, int] = {}
-        """By time: the last step of that time."""
+        """The last step by time."""
         self.steps: list[int] = []
-        """By command: the last step when it was done."""
+        """The last step by number of the command."""
         for number in range(commands):
             command, effects = history.draw()
             by = f"app.control/0/{number}"
@@ -76,7 +81,7 @@ class Told:
             self.steps.append(state.step)
 
     def states(self, queue: str, step: int) -> dict[str, str]:
-        """By message that was there: its state."""
+        """The state of each message that the queue held."""
         answer = self.held[queue, step]
         held = [each for ids in answer["delivering"].values() for each in ids]
         return (
@@ -101,39 +106,45 @@ def done(step: int, by: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def told() -> Told:
-    return Told(11, 1_000)
+def recorded() -> RecordedHistory:
+    return RecordedHistory(11, 1_000)
 
 
 @pytest.fixture(scope="module")
-def lines(spark: SparkSession, told: Told) -> DataFrame:
-    return to_lines(spark, told.batches).cache()
+def lines(spark: SparkSession, recorded: RecordedHistory) -> DataFrame:
+    return to_lines(spark, recorded.batches).cache()
 
 
-def test_contents_are_those_of_the_core_after_any_step(lines: DataFrame, told: Told) -> None:
-    moments = random.Random(5).sample(sorted(told.held), 30)
+def test_the_contents_after_any_step_equal_those_of_the_core(
+    lines: DataFrame, recorded: RecordedHistory
+) -> None:
+    moments = random.Random(5).sample(sorted(recorded.held), 30)
     found = read_contents(lines, [(queue, AtStep(0, step)) for queue, step in moments])
     for at, contents in zip(moments, found, strict=True):
-        assert [each.answer() for each in contents] == [told.held[at]]
-        assert contents[0].digest() == digest_answer(told.held[at])
+        assert [each.answer() for each in contents] == [recorded.held[at]]
+        assert contents[0].digest() == digest_answer(recorded.held[at])
 
 
-def test_a_time_is_all_steps_until_then(lines: DataFrame, told: Told) -> None:
-    times = sorted(told.steps_until)[50::200]
+def test_a_time_means_all_steps_up_to_it(lines: DataFrame, recorded: RecordedHistory) -> None:
+    times = sorted(recorded.steps_until)[50::200]
     found = read_contents(lines, [("plain", AtTime(time_ms)) for time_ms in times])
     for time_ms, (contents,) in zip(times, found, strict=True):
-        assert contents.answer() == told.held["plain", told.steps_until[time_ms]]
+        assert contents.answer() == recorded.held["plain", recorded.steps_until[time_ms]]
 
 
-def test_an_offset_is_the_last_step_of_its_topic_until_then(lines: DataFrame, told: Told) -> None:
-    asked = [Asked("plain", AtOffset("app.control", 0, number)) for number in range(20, 1_000, 90)]
-    steps = settle(lines, asked, HOP)
-    assert steps == [AtStep(0, told.steps[each.moment.offset]) for each in asked]  # type: ignore[union-attr]
+def test_an_offset_means_the_last_step_that_its_topic_caused(
+    lines: DataFrame, recorded: RecordedHistory
+) -> None:
+    asked = [
+        QueueMoment("plain", AtOffset("app.control", 0, number)) for number in range(20, 1_000, 90)
+    ]
+    steps = resolve_moments(lines, asked, HOP)
+    assert steps == [AtStep(0, recorded.steps[each.moment.offset]) for each in asked]  # type: ignore[union-attr]
     with pytest.raises(BadMoment, match="app.control/7/3"):
-        settle(lines, [Asked("plain", AtOffset("app.control", 7, 3))], HOP)
+        resolve_moments(lines, [QueueMoment("plain", AtOffset("app.control", 7, 3))], HOP)
 
 
-def test_a_record_without_a_line_is_after_the_one_before_it(spark: SparkSession) -> None:
+def test_a_record_without_a_line_resolves_to_the_record_before_it(spark: SparkSession) -> None:
     lines = to_lines(
         spark,
         [
@@ -146,36 +157,38 @@ def test_a_record_without_a_line_is_after_the_one_before_it(spark: SparkSession)
         "app.control/0/5": 2, "in/0/2": 3, "in/0/99": 3, "far/3/11": 4, "far/3/12": 5,
         "app.hop/0/0": 4,
     }  # fmt: skip
-    found = settle(lines, [Asked("q", read_offset(text)) for text in asked], HOP)
+    found = resolve_moments(lines, [QueueMoment("q", read_offset(text)) for text in asked], HOP)
     assert found == [AtStep(0, step) for step in asked.values()]
     with pytest.raises(BadMoment, match="far/3/8"):
-        settle(lines, [Asked("q", read_offset("far/3/8"))], HOP)
+        resolve_moments(lines, [QueueMoment("q", read_offset("far/3/8"))], HOP)
 
 
-def test_repeated_lines_change_nothing(spark: SparkSession, told: Told) -> None:
+def test_repeated_lines_change_nothing(spark: SparkSession, recorded: RecordedHistory) -> None:
     """Spark's Kafka sink may write part of a micro-batch, crash, and write all of it again."""
     batches = []
     for start in range(0, 400, 100):
-        whole = told.batches[start : start + 100]
+        whole = recorded.batches[start : start + 100]
         batches += [*whole[:60], [*whole[60][:1]], *whole]
     lines = to_lines(spark, [batch for batch in batches if batch])
-    step = told.steps[399]
+    step = recorded.steps[399]
     found = read_contents(lines, [(queue, AtStep(0, step)) for queue in QUEUES])
-    assert [one.answer() for (one,) in found] == [told.held[queue, step] for queue in QUEUES]
+    assert [one.answer() for (one,) in found] == [recorded.held[queue, step] for queue in QUEUES]
 
 
-def test_without_its_first_messages_a_ring_is_not_guessed(spark: SparkSession) -> None:
+def test_a_history_without_its_first_messages_is_refused(spark: SparkSession) -> None:
     lines = to_lines(spark, [[added(8, 2), added(9, 3)]])
-    with pytest.raises(HistoryCut, match="2 of its 3"):
+    with pytest.raises(TruncatedHistory, match="2 of its 3"):
         read_contents(lines, [("q", AtStep(0, 9))])
     with pytest.raises(UnknownQueue, match="'nobody'"):
         read_contents(lines, [("nobody", AtStep(0, 9))])
 
 
-def test_a_diff_says_what_became_of_each_message(lines: DataFrame, told: Told) -> None:
-    queue, first, second = "mixed", told.steps[700], told.steps[760]
+def test_a_diff_lists_the_change_of_each_message(
+    lines: DataFrame, recorded: RecordedHistory
+) -> None:
+    queue, first, second = "mixed", recorded.steps[700], recorded.steps[760]
     (diff,) = read_diff(lines, queue, AtStep(0, first), AtStep(0, second), 10_000)
-    before, after = (told.states(queue, step) for step in (first, second))
+    before, after = (recorded.states(queue, step) for step in (first, second))
     kinds: dict[str, set[str]] = {"came": set(), "left": set(), "changed": set(), "passed": set()}
     for change in diff.changes:
         kinds[change.kind].add(change.id)
@@ -188,13 +201,14 @@ def test_a_diff_says_what_became_of_each_message(lines: DataFrame, told: Told) -
     assert sum(diff.counts.values()) == len(diff.changes)
     assert diff.unchanged + len(kinds["changed"]) == len(before.keys() & after.keys())
     evicted = (
-        told.held[queue, second]["counts"]["evicted"] - told.held[queue, first]["counts"]["evicted"]
+        recorded.held[queue, second]["counts"]["evicted"]
+        - recorded.held[queue, first]["counts"]["evicted"]
     )
     assert evicted == sum(n for (_, state, _), n in diff.counts.items() if state == "evicted") > 0
 
 
-def test_a_diff_goes_forward(lines: DataFrame) -> None:
-    with pytest.raises(WrongOrder, match="exchange them"):
+def test_a_diff_backwards_or_across_partitions_is_refused(lines: DataFrame) -> None:
+    with pytest.raises(WrongOrder, match="swap them"):
         read_diff(lines, "plain", AtStep(0, 9), AtStep(0, 8), 10)
     with pytest.raises(WrongOrder, match="different partitions"):
         read_diff(lines, "plain", AtStep(0, 9), AtStep(1, 10), 10)
@@ -210,48 +224,48 @@ def test_a_diff_goes_forward(lines: DataFrame) -> None:
         ("1970-01-01T01:00:01+01:00", AtTime(1_000)),
     ],
 )
-def test_a_moment_is_known_by_its_form(text: str, moment: Moment) -> None:
+def test_the_form_of_a_moment_decides_its_kind(text: str, moment: Moment) -> None:
     assert read_moment(text) == moment
 
 
 @pytest.mark.parametrize("text", ["yesterday", "0/x", "/0/1", "a/b/c", "a/0/1/2", ""])
-def test_what_is_no_moment_is_refused(text: str) -> None:
-    with pytest.raises(BadMoment, match="is no"):
+def test_an_invalid_moment_is_refused(text: str) -> None:
+    with pytest.raises(BadMoment, match="is not a"):
         read_moment(text)
 
 
-def test_the_lake_tells_the_same(
-    spark: SparkSession, lines: DataFrame, told: Told, tmp_path: Path
+def test_the_lake_gives_the_same_contents(
+    spark: SparkSession, lines: DataFrame, recorded: RecordedHistory, tmp_path: Path
 ) -> None:
     root = str(tmp_path)
     lines.write.format("delta").save(tables.path(root, "transitions"))
-    last = told.steps[-1]
+    last = recorded.steps[-1]
     asked = [(queue, AtStep(0, last)) for queue in QUEUES]
     found = read_contents(tables.read(spark, root, "transitions"), asked)
-    assert [one.answer() for (one,) in found] == [told.held[queue, last] for queue in QUEUES]
+    assert [one.answer() for (one,) in found] == [recorded.held[queue, last] for queue in QUEUES]
 
 
-def question(**options: Any) -> Question:
+def request(**options: Any) -> RewindRequest:
     given = {"at": None, "offset": None, "step": None, "to": None, "ring_sizes": None}
-    return read_question("q", **{**given, "settings": (), "limit": 5, **options})
+    return read_options("q", **{**given, "settings": (), "limit": 5, **options})
 
 
 def test_ring_sizes_and_settings_are_variants() -> None:
-    asked = question(ring_sizes="10,-1", settings=["evict=head", "max_attempts=3"])
+    asked = request(ring_sizes="10,-1", settings=["evict=head", "max_attempts=3"])
     changes = {"evict": "head", "max_attempts": 3}
     assert asked.variants == {
         "ring_size=10, evict=head, max_attempts=3": {**changes, "ring_size": 10},
         "ring_size=-1, evict=head, max_attempts=3": {**changes, "ring_size": -1},
     }
-    assert question(settings=["evict=head"]).variants == {"evict=head": {"evict": "head"}}
-    assert question(step="0/7", to="0/9").to == AtStep(0, 9)
+    assert request(settings=["evict=head"]).variants == {"evict=head": {"evict": "head"}}
+    assert request(step="0/7", to="0/9").to == AtStep(0, 9)
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "nothing is asked"),
-        ({"step": "0/1", "at": "12"}, "not several"),
+        ({}, "nothing to do"),
+        ({"step": "0/1", "at": "12"}, "only one of"),
         ({"to": "0/1"}, "second moment"),
         ({"settings": ["evict"]}, "name=value"),
         ({"ring_sizes": "10,many"}, "whole numbers"),
@@ -260,6 +274,6 @@ def test_ring_sizes_and_settings_are_variants() -> None:
         ({"settings": ["nonsense=3"]}, "no such queue setting"),
     ],
 )
-def test_what_makes_no_question_is_refused(options: dict[str, Any], says: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(RingfaustError, match=says):
-        question(**options)
+        request(**options)

@@ -1,4 +1,4 @@
-"""A queue's history again through the core: with the same settings nothing may be different."""
+"""The replay of a queue's history: with the same settings it repeats the history exactly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core.catalog import Fields
 from ringfaust.protocol.events import WRITERS, event_tail
-from ringfaust.spark.rewind.replay import Departure, Line, NotWhole, Replay
+from ringfaust.spark.rewind.replay import Departure, EventLine, IncompleteHistory, Replay
 from tests.model import histories
 from tests.model.harness import DictStore, Partition
 from tests.model.profile import PROFILE, WITHOUT_LIMIT
@@ -22,35 +22,37 @@ from tests.spark.rewind_log import QUEUES, History
 
 pytestmark = WITHOUT_LIMIT
 
-Steps = list[list[Line]]
-"""The lines of one queue, step by step."""
+Steps = list[list[EventLine]]
+"""The lines of a queue, step by step."""
 
 
-def told(history: Iterable[tuple[c.Command, int, int, list[e.Effect]]]) -> dict[str, Steps]:
-    """By queue: the events of (command, step, time, effects), as a replay reads them."""
+def lines_by_queue(
+    history: Iterable[tuple[c.Command, int, int, list[e.Effect]]],
+) -> dict[str, Steps]:
+    """The lines of each queue, as a replay reads them, from (command, step, time, effects)."""
     found: dict[str, Steps] = defaultdict(list)
     for number, (command, step, now_ms, effects) in enumerate(history):
         by = "tick" if isinstance(command, c.Sweep) else f"control/0/{number}"
         kind = "cancel_scheduled" if isinstance(command, c.CancelScheduled) else None
-        by_queue: dict[str, list[Line]] = defaultdict(list)
+        by_queue: dict[str, list[EventLine]] = defaultdict(list)
         for effect in effects:
             if isinstance(effect, e.Refused):
                 continue
             text = WRITERS[type(effect)](effect, step) + event_tail(now_ms, by)
-            fields = {k: v for k, v in json.loads(text).items() if k in Line._fields}
+            fields = {k: v for k, v in json.loads(text).items() if k in EventLine._fields}
             if "settings" in fields:
                 fields["settings"] = json.dumps(fields["settings"])
-            by_queue[effect.queue].append(Line(command=kind, **fields))
+            by_queue[effect.queue].append(EventLine(command=kind, **fields))
         for queue, lines in by_queue.items():
             found[queue].append(lines)
     return found
 
 
-def told_of_busy(seed: int, commands: int) -> dict[str, Steps]:
-    """The same of a busy history."""
+def busy_lines(seed: int, commands: int) -> dict[str, Steps]:
+    """The lines of each queue in a busy history."""
     history = History(seed)
     state = history.partition.state
-    return told(
+    return lines_by_queue(
         (command, state.step, state.now_ms, effects)
         for command, effects in (history.draw() for _ in range(commands))
     )
@@ -58,14 +60,14 @@ def told_of_busy(seed: int, commands: int) -> dict[str, Steps]:
 
 def replayed(steps: Steps, settings: Fields, given: Fields) -> list[Departure]:
     replay = Replay(settings, given)
-    return [departure for lines in steps for departure in replay.do(lines)]
+    return [departure for lines in steps for departure in replay.replay_step(lines)]
 
 
 def evictions(departures: Iterable[Departure]) -> list[tuple[Any, ...]]:
     return [(d.step, d.sequence, d.id, d.reason) for d in departures if d.event == "evicted"]
 
 
-def evictions_told(steps: Steps) -> list[tuple[Any, ...]]:
+def evictions_in_history(steps: Steps) -> list[tuple[Any, ...]]:
     return [
         (line.step, line.sequence, line.id, line.reason)
         for lines in steps
@@ -75,56 +77,62 @@ def evictions_told(steps: Steps) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_with_the_settings_that_were_the_evictions_are_those_that_were(seed: int) -> None:
-    for queue, steps in told_of_busy(seed, 800).items():
-        assert evictions(replayed(steps, QUEUES[queue], {})) == evictions_told(steps)
+def test_the_original_settings_repeat_the_evictions_of_a_busy_history(seed: int) -> None:
+    for queue, steps in busy_lines(seed, 800).items():
+        assert evictions(replayed(steps, QUEUES[queue], {})) == evictions_in_history(steps)
 
 
 @PROFILE
 @given(declared=histories.DECLARED_RINGS, history=histories.RING_HISTORY)
-def test_so_they_are_in_histories_that_nobody_thought_of(
+def test_the_original_settings_repeat_the_evictions_of_generated_histories(
     declared: dict[str, Any], history: list[tuple[c.Command, int]]
 ) -> None:
     partition = Partition(DictStore(), declared)
     state = partition.state
-    done = told(
+    done = lines_by_queue(
         (command, state.step, state.now_ms, effects)
         for command, effects in (
             (each, partition.step(each, now).all_effects) for each, now in history
         )
     )
     for queue, steps in done.items():
-        assert evictions(replayed(steps, declared.get(queue, {}), {})) == evictions_told(steps)
+        assert evictions(replayed(steps, declared.get(queue, {}), {})) == evictions_in_history(
+            steps
+        )
 
 
-def test_without_a_ring_only_operators_evict() -> None:
-    for queue, steps in told_of_busy(3, 800).items():
+def test_without_a_ring_only_a_purge_evicts() -> None:
+    for queue, steps in busy_lines(3, 800).items():
         without = evictions(replayed(steps, QUEUES[queue], {"ring_size": -1}))
         assert {reason for *_, reason in without} <= {"purge"}
 
 
-def test_a_plain_ring_of_n_evicts_all_but_the_last_n() -> None:
-    sends = [[Line(n, "added", n, f"in/0/{n}", None, n, f"m{n}", n, 4, 100)] for n in range(1, 101)]
+def test_a_plain_ring_of_n_keeps_the_last_n() -> None:
+    sends = [
+        [EventLine(n, "added", n, f"in/0/{n}", None, n, f"m{n}", n, 4, 100)] for n in range(1, 101)
+    ]
     for size in (1, 7, 99, 100, 1_000):
         gone = replayed(sends, {"ring_size": 10}, {"ring_size": size})
         assert [d.sequence for d in gone] == list(range(1, 101 - min(size, 100)))
         assert {d.ring_size for d in gone} <= {size}
 
 
-def test_a_slot_takes_one_message_at_most_and_ends_when_it_ended() -> None:
-    """A ring of 1 has less to hand over: the consumer waits, and is not given more later."""
-    sends = [[Line(n, "added", n, f"in/0/{n}", None, n, f"m{n}", n, 4, 100)] for n in (1, 2, 3)]
-    attached = Line(4, "attached", 10, "control/0/0", None, consumer="me")
+def test_a_slot_takes_at_most_one_message_and_ends_as_in_history() -> None:
+    """A ring of 1 has fewer messages to dispatch: the consumer waits and gets no more later."""
+    sends = [
+        [EventLine(n, "added", n, f"in/0/{n}", None, n, f"m{n}", n, 4, 100)] for n in (1, 2, 3)
+    ]
+    attached = EventLine(4, "attached", 10, "control/0/0", None, consumer="me")
     taken = [
-        Line(4, "dispatched", 10, "control/0/0", None, n, f"m{n}", consumer="me", delivery=n)
+        EventLine(4, "dispatched", 10, "control/0/0", None, n, f"m{n}", consumer="me", delivery=n)
         for n in (1, 2, 3)
     ]
     acked = [
-        [Line(4 + n, "acked", 20 + n, f"control/0/{n}", None, n, f"m{n}", delivery=n)]
+        [EventLine(4 + n, "acked", 20 + n, f"control/0/{n}", None, n, f"m{n}", delivery=n)]
         for n in (1, 2)
     ]
-    late = [[Line(7, "added", 30, "in/0/4", None, 4, "m4", 30, 4, 100)]]
-    later = [[Line(8, "added", 40, "in/0/5", None, 5, "m5", 40, 4, 100)]]
+    late = [[EventLine(7, "added", 30, "in/0/4", None, 4, "m4", 30, 4, 100)]]
+    later = [[EventLine(8, "added", 40, "in/0/5", None, 5, "m5", 40, 4, 100)]]
     gone = replayed(
         [*sends, [attached, *taken], *acked, *late, *later], {"ring_size": 10}, {"ring_size": 1}
     )
@@ -137,6 +145,6 @@ def test_a_slot_takes_one_message_at_most_and_ends_when_it_ended() -> None:
     ]
 
 
-def test_a_history_without_its_beginning_is_refused() -> None:
-    with pytest.raises(NotWhole, match="message 7 follows 0"):
-        replayed([[Line(9, "added", 1, "in/0/9", None, 7, "m7", 1, 4, 100)]], {}, {})
+def test_an_incomplete_history_is_refused() -> None:
+    with pytest.raises(IncompleteHistory, match="message 7 follows 0"):
+        replayed([[EventLine(9, "added", 1, "in/0/9", None, 7, "m7", 1, 4, 100)]], {}, {})

@@ -1,4 +1,4 @@
-"""A real worker on a real broker: what it answers to `list`, and the rewind to that offset."""
+"""Rewind compared with a real worker: its answers to `list` and the contents at those offsets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.lines import read_lines
 from ringfaust.spark.rewind.contents import digest_answer, read_contents
-from ringfaust.spark.rewind.moment import Asked, read_offset, settle
+from ringfaust.spark.rewind.moment import QueueMoment, read_offset, resolve_moments
 from ringfaust.spark.rewind.whatif import AS_IT_WAS, HISTORY, replay_lines, with_commands
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import WorkerProcess
@@ -49,7 +49,7 @@ class Listed(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What a worker was told to do, and what it said."""
+    """A worker's configuration and its answers."""
 
     folder: Path
     worker: WorkerConfig
@@ -59,7 +59,7 @@ class Played(NamedTuple):
 
 @pytest.fixture(scope="module")
 def played(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
-    """One worker, four queues, a thousand commands, and `list` after each twenty of them."""
+    """One worker, four queues, a thousand commands, and a `list` after every twenty."""
     folder = tmp_path_factory.mktemp("rewind")
     application = f"rewind-{uuid.uuid4().hex[:8]}"
     worker_file = {
@@ -99,19 +99,21 @@ async def _play(
         history = History(2026)
         listed: list[Listed] = []
         written = 0
-        # A queue that nothing has happened to is in no event.
+        # An unused queue occurs in no event.
         await link.step([_sent(c.Send(queue, f"first-{queue}", 0), sent) for queue in QUEUES])
         for number in range(LISTS):
             wave = [_record(history, sent, control) for _ in range(COMMANDS_BETWEEN)]
             await link.step(wave)
-            # Refused, it changes nothing; but its line marks where the control topic is now.
-            await link.step([_said(control, "credit", queue="plain", consumer="nobody", add=1)])
+            # A refused command changes nothing, but its line marks the offset in the control topic.
+            await link.step([_control(control, "credit", queue="plain", consumer="nobody", add=1)])
             written += sum(record.topic == control for record in wave) + 1
             queue = sorted(QUEUES)[number % len(QUEUES)]
             reply = f"look-{number}"
-            look = _said(control, "list", queue=queue, limit=10_000, reply=reply)
+            look = _control(control, "list", queue=queue, limit=10_000, reply=reply)
             body = await link.ask(look._replace(reply=reply), ANSWER_SECONDS)
-            assert body["answer"].pop("pulled")  # events tell what was held, not what waits
+            assert body["answer"].pop(
+                "pulled"
+            )  # the events record what a queue held, not what waits
             listed.append(Listed(queue, f"{control}/0/{written}", body["answer"]))
             written += 1
         return listed
@@ -122,16 +124,16 @@ async def _play(
 def _record(history: History, sent: str, control: str) -> ScenarioRecord:
     command, _ = history.draw()
     if isinstance(command, c.Sweep):
-        return _said(control, "tick", now_ms=history.now_ms)
+        return _control(control, "tick", now_ms=history.now_ms)
     if isinstance(command, c.Send):
         return _sent(command, sent)
     kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(command).__name__).lower()
     fields = {name: value for name, value in command._asdict().items() if value is not None}
-    return _said(control, kind, **fields)
+    return _control(control, kind, **fields)
 
 
 def _sent(command: c.Send, topic: str) -> ScenarioRecord:
-    said = {
+    fields = {
         h.QUEUE: command.queue,
         h.ID: command.id,
         h.PRIORITY: command.priority,
@@ -139,11 +141,11 @@ def _sent(command: c.Send, topic: str) -> ScenarioRecord:
         h.DELIVER_AT_MS: command.due_ms or "",
         h.EXPIRES_AT_MS: command.expires_at_ms or "",
     }
-    headers = tuple((name, str(value).encode()) for name, value in said.items() if value != "")
+    headers = tuple((name, str(value).encode()) for name, value in fields.items() if value != "")
     return ScenarioRecord(topic, None, command.id.encode(), headers)
 
 
-def _said(control: str, kind: str, **fields: object) -> ScenarioRecord:
+def _control(control: str, kind: str, **fields: object) -> ScenarioRecord:
     return ScenarioRecord(control, None, json.dumps({"type": kind, **fields}).encode())
 
 
@@ -152,9 +154,11 @@ def lines(spark: SparkSession, played: Played) -> DataFrame:
     return read_lines(read_topics(spark, played.worker, [played.worker.topic(Role.EVENTS)])).cache()
 
 
-def test_rewind_equals_the_live_worker_at_fifty_offsets(lines: DataFrame, played: Played) -> None:
-    asked = [Asked(each.queue, read_offset(each.place)) for each in played.listed]
-    moments = settle(lines, asked, played.worker.topic(Role.HOP))
+def test_rewind_equals_the_answers_of_the_worker_at_fifty_offsets(
+    lines: DataFrame, played: Played
+) -> None:
+    asked = [QueueMoment(each.queue, read_offset(each.place)) for each in played.listed]
+    moments = resolve_moments(lines, asked, played.worker.topic(Role.HOP))
     found = read_contents(
         lines, [(each.queue, at) for each, at in zip(played.listed, moments, strict=True)]
     )
@@ -165,10 +169,10 @@ def test_rewind_equals_the_live_worker_at_fifty_offsets(lines: DataFrame, played
     assert len({digest_answer(each.answer) for each in played.listed}) > LISTS * 3 // 4
 
 
-def test_a_replay_as_it_was_evicts_what_the_worker_evicted(
+def test_a_replay_with_the_original_settings_evicts_what_the_worker_evicted(
     lines: DataFrame, played: Played
 ) -> None:
-    """All queues at once, each in a task of its own."""
+    """All queues at once, each in its own task."""
     departures = replay_lines(with_commands(lines, lines), played.queues.catalog(), {})
     rows = departures.filter("event = 'evicted'").collect()
     evicted = {
@@ -206,5 +210,5 @@ def test_the_command_line_answers(played: Played, capsys: pytest.CaptureFixture[
     assert get_command(cli)(wrong, standalone_mode=False) == 2
     assert "no lake at /nowhere" in capsys.readouterr().err
     first = next(each for each in played.listed if each.queue == "mixed")
-    told = asked("--offset", first.place, "--to", last.place)
-    assert "to step 0/" in told and "passed" in told and "evicted" in told
+    output = asked("--offset", first.place, "--to", last.place)
+    assert "to step 0/" in output and "passed" in output and "evicted" in output

@@ -1,4 +1,4 @@
-"""Topics for the tests of backfill and redrive, on the real broker."""
+"""Create and read topics on the real broker, for the tests of backfill and redrive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ringfaust.kafka.reader import read_whole
 from ringfaust.protocol.records import InRecord
 
 KEPT = {"retention.ms": "-1"}
-"""A producers' topic that keeps original times."""
+"""Settings of a producers' topic that keeps original times."""
 
 
 def make_topic(
@@ -27,7 +27,7 @@ def make_topic(
 
 
 def read_topic(worker: WorkerConfig, topic: str) -> dict[int, list[InRecord]]:
-    """What a read_committed reader sees, by partition."""
+    """The committed records, by partition."""
     found: dict[int, list[InRecord]] = defaultdict(list)
 
     def take(records: Sequence[InRecord]) -> None:

@@ -64,8 +64,8 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: AuditSettings) -> 
     spark = open_session("ringfaust audit", settings.master)
     balanced = True
     try:
-        with stop_requested(interrupt=True) as asked:
-            while not asked():
+        with stop_requested(interrupt=True) as stop:
+            while not stop():
                 began = time.monotonic()
                 verdict = audit(spark, request, settings.lake)
                 print_results(verdict, request, settings, time.monotonic() - began)

@@ -1,5 +1,5 @@
-"""Rows of a lake become records of a producers' topic, each exactly once (docs/backfill.md).
+"""Write rows of a lake to a producers' topic, each exactly once (docs/backfill.md).
 
-source → mapping → check → write: rows are read, made into records, judged by the core's own reading
-of them before anything is written, and written in transactions that hold the progress as well.
+source → mapping → check → write: rows are read, mapped to records, and checked with the code that a
+worker decodes them with. Only then are they written, in transactions that include the progress.
 """

@@ -1,4 +1,4 @@
-"""Records judged before they are written, by the code that will read them in a worker."""
+"""Check records before they are written, with the code that a worker decodes them with."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ MAPPED = (
     "slice int, position long, topic string, partition int, key binary, value binary, "
     "headers array<struct<name:string,value:binary>>, timestamp_ms long, what string, fault string"
 )
-"""What comes in. `slice` and `partition` -1: the partition is chosen by the key, and is the slice.
-`what` and `fault`: what kind of thing makes no sense, and how; null where nothing is wrong."""
+"""Columns of mapped rows. If `slice` and `partition` are -1, the key chooses the partition, and the
+slice is the partition. `what` and `fault`: kind and description of a fault; null without one."""
 CHECKED = f"{MAPPED}, queue string"
+"""Columns of checked rows."""
 
 _CREATE_TIME = 0
-_KEYS_REMEMBERED = 100_000
+_CACHED_KEYS = 100_000
 
 
-class _Row(NamedTuple):
+class _MappedRow(NamedTuple):
     """A row of `MAPPED`."""
 
     slice: int
@@ -46,8 +47,8 @@ class _Row(NamedTuple):
     fault: str | None
 
 
-class _Judged(NamedTuple):
-    """What is found out about a row."""
+class _CheckedRow(NamedTuple):
+    """The result for one row."""
 
     slice: int
     partition: int
@@ -59,19 +60,19 @@ class _Judged(NamedTuple):
 def check_rows(
     mapped: DataFrame, targets: Mapping[str, Target], queues: QueuesConfig, now_ms: int
 ) -> DataFrame:
-    """Find queue and partition of each row, and what is wrong with it.
+    """Find the queue, the partition and any fault of each row.
 
     Args:
         mapped: columns of `MAPPED`.
-        targets: the topics in it.
-        queues: which queues are declared.
-        now_ms: the time that the headers' times are read at.
+        targets: the topics of the rows, by name.
+        queues: the declared queues.
+        now_ms: the time at which relative times in headers are read.
 
     Returns:
         Columns of `CHECKED`.
     """
-    judge = Judge(targets, queues, now_ms)
-    return mapped.select(*_Row._fields).mapInArrow(judge.batches, CHECKED)
+    checker = RowChecker(targets, queues, now_ms)
+    return mapped.select(*_MappedRow._fields).mapInArrow(checker.batches, CHECKED)
 
 
 def as_record(
@@ -81,76 +82,77 @@ def as_record(
     value: bytes | None,
     pairs: list[dict[str, Any]] | None,
 ) -> InRecord:
-    """A row as a worker will read it at that time."""
+    """A row as the record that a worker would read at that time."""
     record = ConsumedRecord(topic, 0, 0, now_ms, _CREATE_TIME, key, value, read_headers(pairs))
     return record  # type: ignore[return-value]  # it is only read
 
 
 def read_headers(pairs: list[dict[str, Any]] | None) -> Headers:
-    """An array of structs as a client gives headers."""
+    """Convert an array of structs to the headers of a Kafka client."""
     return [(pair["name"], pair["value"]) for pair in pairs or ()]
 
 
-@lru_cache(_KEYS_REMEMBERED)
+@lru_cache(_CACHED_KEYS)
 def choose_partition(key: bytes, partitions: int) -> int:
-    """Where Kafka's own clients send a key."""
+    """The partition that Kafka's own clients choose for a key."""
     return partition_of(key, partitions)
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
-    """What a task needs to know; it travels to the executors."""
+class RowChecker:
+    """Checks rows in a task; it is sent to the executors."""
 
     targets: Mapping[str, Target]
     queues: QueuesConfig
     now_ms: int
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For mapInArrow."""
+        """Check batches of `MAPPED` rows; a function for mapInArrow."""
         catalog = self.queues.catalog()
 
-        @lru_cache(_KEYS_REMEMBERED)
+        @lru_cache(_CACHED_KEYS)
         def declares(name: str) -> bool:
             return catalog.declares(name) or catalog.address(name, {}) is not None
 
         namers = {name: queue_namer(target.queue) for name, target in self.targets.items()}
         for batch in batches:
             columns = (column.to_pylist() for column in batch.columns)
-            judged = [
-                self._judge(namers, declares, _Row(*row)) for row in zip(*columns, strict=True)
+            checked_rows = [
+                self._check(namers, declares, _MappedRow(*row))
+                for row in zip(*columns, strict=True)
             ]
             fresh = {
-                name: pa.array([each[at] for each in judged], kind)
-                for at, (name, kind) in enumerate(zip(_Judged._fields, _KINDS, strict=True))
+                name: pa.array([each[at] for each in checked_rows], kind)
+                for at, (name, kind) in enumerate(zip(_CheckedRow._fields, _KINDS, strict=True))
             }
             arrays = [
                 fresh.get(name, column)
-                for name, column in zip(_Row._fields, batch.columns, strict=True)
+                for name, column in zip(_MappedRow._fields, batch.columns, strict=True)
             ]
-            names = [*_Row._fields, "queue"]
+            names = [*_MappedRow._fields, "queue"]
             yield pa.RecordBatch.from_arrays([*arrays, fresh["queue"]], names)
 
-    def _judge(
+    def _check(
         self,
         namers: Mapping[str, Callable[[InRecord], str]],
         declares: Callable[[str], bool],
-        row: _Row,
-    ) -> _Judged:
+        row: _MappedRow,
+    ) -> _CheckedRow:
         target = self.targets[row.topic]
         partition = row.partition
         if partition < 0:
-            # Without a key any will do, if it is the same each time.
+            # Without a key any partition will do, as long as it is the same in every run.
             chooses = row.value or b"" if row.key is None else row.key
             partition = choose_partition(chooses, target.partitions)
         where = partition if row.slice < 0 else row.slice, partition
         if row.fault is not None:
-            return _Judged(*where, row.what, row.fault)
+            return _CheckedRow(*where, row.what, row.fault)
         time_ms = row.timestamp_ms
         if time_ms is not None and not target.earliest_ms <= time_ms <= target.latest_ms:
-            return _Judged(
+            return _CheckedRow(
                 *where,
                 "timestamp",
-                f"{time_ms} ms since 1970: {row.topic} takes times from {target.earliest_ms} to "
+                f"{time_ms} ms since 1970: {row.topic} accepts times from {target.earliest_ms} to "
                 f"{target.latest_ms} (its message.timestamp.before.max.ms and after.max.ms)",
             )
         record = as_record(row.topic, self.now_ms, row.key, row.value, row.headers)
@@ -162,12 +164,12 @@ class Judge:
                     f"no queue or address {queue[:80]!r} is declared in queues.yaml"
                 )
             what = "size"
-            refuse_oversized(record, target.most_bytes)
+            refuse_oversized(record, target.max_record_bytes)
             what = "header"
             read_send(record, queue, "", self.now_ms)
         except ProtocolError as error:
-            return _Judged(*where, what, str(error))
-        return _Judged(*where, None, None, queue)
+            return _CheckedRow(*where, what, str(error))
+        return _CheckedRow(*where, None, None, queue)
 
 
 _KINDS = (pa.int32(), pa.int32(), pa.string(), pa.string(), pa.string())

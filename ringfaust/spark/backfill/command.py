@@ -1,4 +1,4 @@
-"""`ringfaust spark backfill`: what is done, and what is said."""
+"""`ringfaust spark backfill`: read options, check the rows, write them."""
 
 from __future__ import annotations
 
@@ -23,38 +23,41 @@ from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill
 from ringfaust.spark.backfill.estimate import estimate
 from ringfaust.spark.backfill.mapping import RowMapping, map_rows
-from ringfaust.spark.backfill.printing import Plan, tell_outcome, tell_plan
-from ringfaust.spark.backfill.profile import Survey, survey
-from ringfaust.spark.backfill.progress import Job, job_name, read_marks
-from ringfaust.spark.backfill.run import Outcome, write_job
+from ringfaust.spark.backfill.profile import JobProfile, profile_rows
+from ringfaust.spark.backfill.progress import Job, job_name, read_progress
+from ringfaust.spark.backfill.run import WriteResult, write_job
+from ringfaust.spark.backfill.show import BackfillPlan, print_plan, print_result
 from ringfaust.spark.backfill.source import SPARK_ERRORS, Format, first_line, read_source
-from ringfaust.spark.backfill.target import Target, survey_targets
-from ringfaust.spark.backfill.write import Writing, by_lane
+from ringfaust.spark.backfill.target import Target, read_targets
+from ringfaust.spark.backfill.write import WriteTask, spread_slices
 from ringfaust.spark.session import open_session
 
 ORDER = ("timestamp_ms", "key", "value", "headers")
-"""Rows that are equal in all of it make equal records: which goes first cannot be told."""
+"""Order of the rows within a slice. Rows equal in all of these make equal records, so their order
+does not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backfill:
-    """What is asked for."""
+class BackfillRequest:
+    """What to write, and where to."""
 
     source: str
+    """File, folder, pattern or URI."""
     kind: Format
     topic: str
     mapping: RowMapping
     name: str | None = None
+    """Name of the job; None: `default_name`."""
     rate: float | None = None
-    """Records a second, over all tasks."""
+    """Records per second, over all tasks; None: unlimited."""
     skip_bad: str | None = None
-    """A folder for the rows that make no sense; without one they stop it all."""
+    """Folder for bad rows; None: bad rows stop the backfill."""
     broker_time: bool = False
-    """The topic's own stamping of records is accepted."""
+    """Accept a topic whose brokers replace the records' times."""
 
     @property
     def default_name(self) -> str:
-        """Equal for the same source, mapping and topic."""
+        """Name of the job, equal for the same source, mapping and topic."""
         place = self.source if "://" in self.source else os.path.abspath(self.source)
         text = json.dumps([self.kind, place, self.topic, self.mapping.describe()])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -73,11 +76,11 @@ def read_options(
     rate: float | None,
     skip_bad: str | None,
     broker_time: bool,
-) -> Backfill:
-    """The command line's words.
+) -> BackfillRequest:
+    """Parse the options of the command line.
 
     Raises:
-        CannotBackfill: one makes no sense.
+        CannotBackfill: an option is invalid.
     """
     if kind not in list(Format):
         raise CannotBackfill(
@@ -87,9 +90,9 @@ def read_options(
     for text in headers:
         header, equals, expression = text.partition("=")
         if not (header and equals and expression):
-            raise CannotBackfill("--header", f"{text!r}: NAME=COLUMN or NAME=SQL would be right")
+            raise CannotBackfill("--header", f"{text!r}: use NAME=COLUMN or NAME=SQL")
         pairs.append((header, expression))
-    return Backfill(
+    return BackfillRequest(
         source=source,
         kind=Format(kind),
         topic=topic,
@@ -104,12 +107,12 @@ def read_options(
 def run(
     worker: WorkerConfig,
     queues: QueuesConfig,
-    asked: Backfill,
+    request: BackfillRequest,
     *,
     dry_run: bool,
     master: str | None,
 ) -> None:
-    """Do it in a session of its own, and say what was done.
+    """Run the backfill, or its dry run, in a session of its own and print the result.
 
     Raises:
         RingfaustError: see `backfill` and `plan`.
@@ -117,73 +120,78 @@ def run(
     spark = open_session(f"{worker.application} backfill", master)
     try:
         if dry_run:
-            tell_plan(Console(), plan(spark, worker, queues, asked))
+            print_plan(Console(), plan(spark, worker, queues, request))
         else:
-            tell_outcome(Console(), backfill(spark, worker, queues, asked))
+            print_result(Console(), backfill(spark, worker, queues, request))
     finally:
         spark.stop()
 
 
-def plan(spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, asked: Backfill) -> Plan:
-    """The dry run: what would be written and what would become of it. Writes nothing.
+def plan(
+    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, request: BackfillRequest
+) -> BackfillPlan:
+    """The dry run: find what would be written and what the rings would do. Writes nothing.
 
     Raises:
-        CannotBackfill: source, mapping or topic do not fit.
+        CannotBackfill: source, mapping or topic are invalid.
     """
     now_ms = time.time_ns() // 1_000_000
-    with _checked(spark, worker, queues, asked, now_ms) as (target, checked, found):
-        return Plan(
-            job=job_name(asked.name, asked.default_name),
-            topic=asked.topic,
-            found=found,
+    with _checked(spark, worker, queues, request, now_ms) as (target, checked, found):
+        return BackfillPlan(
+            job=job_name(request.name, request.default_name),
+            topic=request.topic,
+            profile=found,
             queues=estimate(checked.where("fault is null"), queues, now_ms),
-            doubts=tuple(_doubts(target, asked, found)),
-            rate=asked.rate,
+            objections=tuple(_objections(target, request, found)),
+            rate=request.rate,
         )
 
 
 def backfill(
-    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, asked: Backfill
-) -> Outcome:
-    """Write all rows that are not written yet, each once.
+    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, request: BackfillRequest
+) -> WriteResult:
+    """Write each row once, except those that an earlier run of the job wrote.
 
     Raises:
-        CannotBackfill: source, mapping or topic do not fit; nothing was written.
-        BadRows: some rows make no sense, and are not to be skipped; nothing was written.
-        OtherJob: a job of that name was begun with other rows; nothing was written.
-        WriteFailed: it stopped on its way; what is committed is there once.
+        CannotBackfill: source, mapping or topic are invalid; nothing was written.
+        BadRows: there are bad rows, and no folder to put them in; nothing was written.
+        OtherJob: a job of that name was started with other rows; nothing was written.
+        WriteFailed: the write stopped early; everything it committed is written once.
     """
     now_ms = time.time_ns() // 1_000_000
-    with _checked(spark, worker, queues, asked, now_ms) as (target, checked, found):
-        if found.bad and asked.skip_bad is None:
+    with _checked(spark, worker, queues, request, now_ms) as (target, checked, found):
+        if found.bad and request.skip_bad is None:
             raise BadRows(
                 found.bad,
                 found.examples,
-                "Mend them or the mapping; or --skip-bad DIR writes them there and all others to "
-                "the topic",
+                "Correct the rows or the mapping, or use --skip-bad DIR to write the bad rows to "
+                "a folder and all others to the topic",
             )
-        for doubt in _doubts(target, asked, found):
-            raise CannotBackfill("--timestamp", doubt)
-        job = _job(worker, asked, target, found)
+        for objection in _objections(target, request, found):
+            raise CannotBackfill("--timestamp", objection)
+        job = _job(worker, request, target, found)
         ends = {part: count for part, (count, _) in found.slices.items()}
-        marks = asyncio.run(read_marks(worker, job, range(target.partitions), verify=True))
-        if found.bad and asked.skip_bad is not None:
-            _quarantine(checked, f"{asked.skip_bad.rstrip('/')}/{job.name}")
-        left = sum(ends.values()) - sum(marks.values())
-        if not left:
-            return Outcome(
-                job=job.name, written=0, before=found.records, skipped=found.bad, seconds=0.0
+        progress = asyncio.run(read_progress(worker, job, range(target.partitions), verify=True))
+        if found.bad and request.skip_bad is not None:
+            _quarantine(checked, f"{request.skip_bad.rstrip('/')}/{job.name}")
+        if sum(ends.values()) == sum(progress.values()):
+            return WriteResult(
+                job=job.name,
+                written=0,
+                already_written=found.records,
+                skipped=found.bad,
+                seconds=0.0,
             )
-        lanes = min(len(ends), spark.sparkContext.defaultParallelism)
-        writing = Writing(
+        tasks = min(len(ends), spark.sparkContext.defaultParallelism)
+        write_task = WriteTask(
             worker=worker,
             job=job,
             ends=ends,
             batch_bytes=target.batch_bytes,
-            rate=asked.rate / lanes if asked.rate else None,
+            rate=request.rate / tasks if request.rate else None,
         )
-        rows = _numbered(by_lane(checked.where("fault is null"), lanes))
-        return write_job(rows, writing, found.records, found.bad)
+        rows = _numbered(spread_slices(checked.where("fault is null"), tasks))
+        return write_job(rows, write_task, found.records, found.bad)
 
 
 @contextmanager
@@ -191,79 +199,77 @@ def _checked(
     spark: SparkSession,
     worker: WorkerConfig,
     queues: QueuesConfig,
-    asked: Backfill,
+    request: BackfillRequest,
     now_ms: int,
-) -> Iterator[tuple[Target, DataFrame, Survey]]:
-    """The rows as records, judged and counted.
+) -> Iterator[tuple[Target, DataFrame, JobProfile]]:
+    """The rows as checked and counted records.
 
-    They are kept on the executors' disks, for they are read twice.
+    They are read twice, so the executors keep them on disk.
     """
-    targets = asyncio.run(survey_targets(worker, queues, [asked.topic], now_ms))
-    rows = read_source(spark, asked.source, asked.kind)
-    mapped = map_rows(rows, asked.mapping).withColumns(
+    targets = asyncio.run(read_targets(worker, queues, [request.topic], now_ms))
+    rows = read_source(spark, request.source, request.kind)
+    mapped = map_rows(rows, request.mapping).withColumns(
         {
             "slice": F.lit(-1),
             "position": F.lit(0).cast("long"),
-            "topic": F.lit(asked.topic),
+            "topic": F.lit(request.topic),
             "partition": F.lit(-1),
         }
     )
     checked = check_rows(mapped, targets, queues, now_ms).persist(StorageLevel.DISK_ONLY)
     try:
         try:
-            found = survey(checked)
+            found = profile_rows(checked)
         except SPARK_ERRORS as error:
-            raise CannotBackfill(
-                "SOURCE", f"cannot be read to its end: {first_line(error)}"
-            ) from error
-        yield targets[asked.topic], checked, found
+            raise CannotBackfill("SOURCE", f"reading failed: {first_line(error)}") from error
+        yield targets[request.topic], checked, found
     finally:
         checked.unpersist()
 
 
-def _doubts(target: Target, asked: Backfill, found: Survey) -> Iterator[str]:
-    """What would spoil the original times."""
-    if asked.mapping.timestamp is None:
+def _objections(target: Target, request: BackfillRequest, found: JobProfile) -> Iterator[str]:
+    """Reasons why the topic would not keep the original times."""
+    if request.mapping.timestamp is None:
         return
     topic = target.topic
     if target.is_broker_time:
-        if not asked.broker_time:
+        if not request.broker_time:
             yield (
-                f"the brokers stamp the records of {topic} themselves "
+                f"the brokers replace the times of records in {topic} "
                 "(message.timestamp.type=LogAppendTime), so the original times would be lost: set "
-                "the topic to CreateTime for the time of the backfill, or give --broker-time, and "
-                "the rows are written in the order of their times, but with those of the brokers"
+                "the topic to CreateTime during the backfill, or use --broker-time to write the "
+                "rows in the order of their times, but with the brokers' times"
             )
     elif found.earliest_ms is not None and found.earliest_ms < target.kept_from_ms:
         yield (
             f"{topic} keeps records from {target.kept_from_ms} ms on (its retention.ms), but the "
-            f"first is of {found.earliest_ms} ms: the brokers may delete such before a worker has "
-            "read them. Set retention.ms=-1 for the time of the backfill"
+            f"oldest row is from {found.earliest_ms} ms: the brokers may delete such records "
+            "before a worker reads them. Set retention.ms=-1 during the backfill"
         )
 
 
-def _job(worker: WorkerConfig, asked: Backfill, target: Target, found: Survey) -> Job:
-    name = job_name(asked.name, asked.default_name)
+def _job(worker: WorkerConfig, request: BackfillRequest, target: Target, found: JobProfile) -> Job:
+    name = job_name(request.name, request.default_name)
     return Job(
         name=name,
         group=backfill_group(worker.application, name),
-        marks_topic=target.topic,
+        progress_topic=target.topic,
         fingerprint=found.fingerprint(target.topic, target.partitions),
         about=(
-            f"{found.records:,} rows of {asked.kind} {asked.source} {asked.mapping.describe()} to "
-            f"{target.topic}, {target.partitions} partitions"
+            f"{found.records:,} rows of {request.kind} {request.source} "
+            f"{request.mapping.describe()} to {target.topic}, {target.partitions} partitions"
         ),
     )
 
 
 def _numbered(rows: DataFrame) -> DataFrame:
-    """Each slice in its order, numbered from 1."""
-    order = Window.partitionBy("lane", "slice").orderBy(*ORDER)
+    """Number the rows of each slice from 1, in their order."""
+    order = Window.partitionBy("salt", "slice").orderBy(*ORDER)
     return rows.withColumn("position", F.row_number().over(order).cast("long"))
 
 
 def _quarantine(checked: DataFrame, path: str) -> None:
-    """Write the bad rows, in place of what an earlier run has left there."""
+    """Write the bad rows, replacing those of an earlier run."""
     bad = checked.where("fault is not null").select(
         "what", "fault", "topic", "key", "value", "headers", "timestamp_ms"
     )

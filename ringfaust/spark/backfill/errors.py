@@ -1,4 +1,4 @@
-"""What can be wrong with a backfill or a redrive; what was committed stays, and is there once."""
+"""Errors of backfill and redrive. Records that were committed before an error are written once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ringfaust.errors import RingfaustError
 
 
 class CannotBackfill(RingfaustError):
-    """What was asked for cannot be done; nothing was written.
+    """The request is invalid; nothing was written.
 
     Attributes:
-        field: the option or topic that it is about.
+        field: the option or topic at fault.
     """
 
     def __init__(self, field: str, text: str) -> None:
@@ -20,51 +20,51 @@ class CannotBackfill(RingfaustError):
 
 
 class BadRows(RingfaustError):
-    """Some rows make no sense as records; nothing was written.
+    """Some rows are no valid records; nothing was written.
 
     Attributes:
-        count: how many.
-        examples: the first of them, a line each.
+        count: number of bad rows.
+        examples: the first of them, one per line.
     """
 
     def __init__(self, count: int, examples: Sequence[str], advice: str) -> None:
         lines = "\n  ".join(examples)
         super().__init__(
-            f"{count:,} rows make no sense as records, and nothing was written:\n  {lines}\n"
-            f"{advice}"
+            f"{count:,} rows are no valid records, and nothing was written:\n  {lines}\n{advice}"
         )
         self.count = count
         self.examples = tuple(examples)
 
 
 class OtherJob(RingfaustError):
-    """The brokers know a job of that name that was begun with other rows; nothing was written."""
+    """A job of that name was started with other rows; nothing was written."""
 
-    def __init__(self, name: str, begun_as: str, now: str) -> None:
+    def __init__(self, name: str, started_as: str, now: str) -> None:
         super().__init__(
-            f"job {name!r} was begun with other rows than these: {begun_as}; now it is {now}. "
-            "Where it stopped is known only for the rows it was begun with: go on with the same "
-            "source, mapping and topic, or give another --name, and all of it is written anew"
+            f"job {name!r} was started with other rows: {started_as}; now it is {now}. Its "
+            "progress is valid only for the rows it was started with: continue with the same "
+            "source, mapping and topic, or use another --name to write all rows again"
         )
         self.name = name
 
 
 class SourceChanged(RingfaustError):
-    """The source gave other rows than when it was counted; what was committed stays written."""
+    """The source changed after its rows were counted; committed records stay written."""
 
     def __init__(self, part: int, last: int, expected: int) -> None:
         super().__init__(
-            f"slice {part} ended at row {last:,} where {expected:,} were counted before: the "
-            "source changed while it was read, or an expression gives other values each time. "
-            "Keep the source as it is (a version of a Delta table: PATH@v7) and run it again"
+            f"slice {part} ended at row {last:,}, but {expected:,} rows were counted before: the "
+            "source changed during the run, or an expression returns other values each time. Use "
+            "a source that does not change (such as a version of a Delta table: PATH@v7) and run "
+            "the job again"
         )
 
 
 class TakenOver(RingfaustError):
-    """Another process writes the same slice, but gets nowhere; run the job again."""
+    """Another process took over the slice, but makes no progress; run the job again."""
 
     def __init__(self, part: int) -> None:
         super().__init__(
             f"slice {part} was taken over by another run of this job, which makes no progress: "
-            "see that only one runs, and run it again; it goes on where it stopped"
+            "make sure that only one runs, and run it again; it resumes where it stopped"
         )

@@ -1,4 +1,4 @@
-"""What would become of the records: each queue's are played through the engine, in memory."""
+"""Estimate what the rings do with the records: replay each queue in memory through the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ringfaust.protocol.routes import read_send
 from ringfaust.spark.backfill.check import as_record
 
 _COLUMNS = ("queue", "key", "value", "headers", "timestamp_ms")
-_FOUND = (
+_ESTIMATED = (
     "queue string, records long, bytes long, ring_size long, evicted long, expired long, "
     "ready long, scheduled long, delivering long"
 )
@@ -28,7 +28,7 @@ _NOTHING = Payload(None, None, (), "")
 
 
 class QueueEstimate(NamedTuple):
-    """What a queue that was empty and had no consumers would have done with its records."""
+    """What a queue that is empty and has no consumers would do with its records."""
 
     queue: str
     records: int
@@ -39,50 +39,50 @@ class QueueEstimate(NamedTuple):
     ready: int
     scheduled: int
     delivering: int
-    """Handed to a window (R12)."""
+    """Dispatched to a managed window (R12)."""
 
 
 def estimate(good: DataFrame, queues: QueuesConfig, now_ms: int) -> list[QueueEstimate]:
-    """Play the records, each queue's by time, as they would be written.
+    """Replay the records of each queue in the order in which they would be written.
 
     Args:
-        good: columns of `CHECKED`; those of rows without fault.
+        good: columns of `CHECKED`; only rows without a fault.
         queues: the settings.
-        now_ms: the time of all sends. A worker's goes on; nothing expires or comes due here that
-            is not so at the start.
+        now_ms: the time of all sends. Time does not advance, so a message expires or becomes due
+            only if it already is at this time.
 
     Returns:
-        An entry for each queue, by name.
+        One entry per queue, sorted by name.
     """
     ordered = (
         good.select(*_COLUMNS)
         .repartition("queue")
         .sortWithinPartitions("queue", "timestamp_ms", "key", "value", "headers")
     )
-    found = ordered.mapInArrow(_Play(queues, now_ms).batches, _FOUND)
+    found = ordered.mapInArrow(_EstimateTask(queues, now_ms).batches, _ESTIMATED)
     return sorted(QueueEstimate(*row) for row in found.collect())
 
 
 @dataclass(frozen=True, slots=True)
-class _Play:
-    """What a task needs to know."""
+class _EstimateTask:
+    """Replays records in a task; it is sent to the executors."""
 
     queues: QueuesConfig
     now_ms: int
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For mapInArrow: records by queue → a row for each queue."""
+        """Records sorted by queue → one row per queue; a function for mapInArrow."""
         ring: _Ring | None = None
         found: list[QueueEstimate] = []
         for batch in batches:
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 if ring is None or ring.queue != row[0]:
                     if ring is not None:
-                        found.append(ring.told())
+                        found.append(ring.result())
                     ring = _Ring(self, row[0])
                 ring.take(*row[1:4])
         if ring is not None:
-            found.append(ring.told())
+            found.append(ring.result())
         names = QueueEstimate._fields
         columns: Iterable[Any] = zip(*found, strict=True) if found else [()] * len(names)
         kinds = [pa.string(), *[pa.int64()] * (len(names) - 1)]
@@ -93,16 +93,16 @@ class _Play:
 class _Ring:
     """One queue, in a partition of its own."""
 
-    def __init__(self, play: _Play, queue: str) -> None:
+    def __init__(self, task: _EstimateTask, queue: str) -> None:
         self.queue = queue
-        self._now_ms = play.now_ms
+        self._now_ms = task.now_ms
         self._durable = MemoryKeyValue()
-        self._state = State(ByteStore(self._durable), play.queues.catalog())
+        self._state = State(ByteStore(self._durable), task.queues.catalog())
         self._engine = Engine(self._state)
         self._records = self._bytes = 0
 
     def take(self, key: bytes | None, value: bytes | None, pairs: list[Any] | None) -> None:
-        """Send one more."""
+        """Send one record."""
         record = as_record("", self._now_ms, key, value, pairs)
         self._records += 1
         send = read_send(record, self.queue, f"-/0/{self._records}", self._now_ms)
@@ -115,8 +115,8 @@ class _Ring:
         self._durable.apply(encode_writes(self._state.writes()))
         self._state.committed(_CACHE_BYTES)
 
-    def told(self) -> QueueEstimate:
-        """What became of them."""
+    def result(self) -> QueueEstimate:
+        """The counts after all records."""
         self._commit()
         queue = self._state.queue(self.queue)
         assert queue is not None

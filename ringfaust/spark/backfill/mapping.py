@@ -1,4 +1,4 @@
-"""Which part of a row becomes which part of a record; all of it runs in the JVM."""
+"""Map rows to the parts of a record. Everything here runs in the JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRODUCER_HEADERS = (
     h.PROPERTIES,
     h.DELIVERY_MODE,
 )
-"""What a producer may say in headers of ours (docs/protocol.md)."""
+"""The ringfaust headers that a producer may set (docs/protocol.md)."""
 
 HEADERS = T.ArrayType(
     T.StructType(
@@ -41,26 +41,26 @@ _TEXT_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowMapping:
-    """Columns, or SQL expressions over them, for the parts of a record."""
+    """A column or SQL expression for each part of a record."""
 
     key: str | None = None
-    """None: records have no key."""
+    """None: the records have no key."""
     value: str | None = None
     """None: the whole row as a JSON object, nulls included."""
     timestamp: str | None = None
-    """A timestamp, a date, ISO text, or ms since 1970; None: when it is written."""
+    """A timestamp, a date, ISO text, or ms since 1970; None: the time of writing."""
     headers: Sequence[tuple[str, str]] = ()
-    """Name and expression; where that is null the record has no such header."""
+    """Name and expression; a record has no header whose expression is null."""
 
     def describe(self) -> str:
-        """As on the command line; equal for equal mappings."""
+        """The mapping as on the command line; equal for equal mappings."""
         parts = [("--key", self.key), ("--value", self.value), ("--timestamp", self.timestamp)]
         parts += [("--header", f"{name}={text}") for name, text in self.headers]
         return " ".join(f"{name} {text!r}" for name, text in parts if text is not None)
 
 
 def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
-    """Rows → key, value, headers, timestamp_ms, `what` and `fault` of what cannot be mapped.
+    """Map rows to key, value, headers and timestamp_ms, with `what` and `fault` for bad rows.
 
     Raises:
         CannotBackfill: an expression does not fit the rows; `field` is the option.
@@ -68,7 +68,7 @@ def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
     for name, _ in mapping.headers:
         if name.startswith(h.PREFIX) and name not in PRODUCER_HEADERS:
             known = suggestion(name, PRODUCER_HEADERS)
-            raise CannotBackfill("--header", f"{name} is none that a producer writes; {known}")
+            raise CannotBackfill("--header", f"producers cannot set {name}; {known}")
     key = _bytes(rows, "--key", mapping.key) if mapping.key else F.lit(None).cast("binary")
     value = _bytes(rows, "--value", mapping.value) if mapping.value else _whole_row(rows)
     pairs = [
@@ -77,25 +77,25 @@ def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
     ]
     headers = F.filter(F.array(*pairs), lambda pair: pair["value"].isNotNull())
     timestamp_ms, no_time = _time(rows, mapping.timestamp)
-    no_row = _unreadable(rows)
+    no_row = _corrupt(rows)
     what = F.when(no_row.isNotNull(), "row").when(no_time.isNotNull(), "timestamp")
     mapped = rows.select(
         key.alias("key"),
         value.alias("value"),
-        # Never null: on its way to Python a list that is null costs as much as all before it in
-        # its batch (Arrow writes their offsets again each time Spark asks for the size).
+        # Never null: each null list on the way to Python costs as much as all lists before it in
+        # the batch (Arrow rewrites their offsets each time Spark asks for the size).
         (headers if pairs else F.array()).cast(HEADERS).alias("headers"),
         timestamp_ms.alias("timestamp_ms"),
         what.alias("what"),
         F.coalesce(no_row, no_time).alias("fault"),
     )
-    # By Spark's own word; current_timestamp() and the like pass, and the fingerprint finds them.
+    # Spark considers current_timestamp() and the like deterministic; the fingerprint detects them.
     if not is_deterministic(mapped):
         raise CannotBackfill(
             "mapping",
-            "an expression gives other values each time it is asked (rand, uuid, "
-            "monotonically_increasing_id …), so nobody could tell which rows are written already: "
-            "make such a column part of the source first",
+            "an expression returns other values each time (rand, uuid, "
+            "monotonically_increasing_id …), so there is no way to know which rows are already "
+            "written: make such a column part of the source first",
         )
     return mapped
 
@@ -108,11 +108,11 @@ def _column(rows: DataFrame, option: str, text: str) -> tuple[Column, T.DataType
     except PySparkException as error:
         known = ", ".join(name for name in rows.columns if name != CORRUPT)
         raise CannotBackfill(
-            option, f"{text!r} is no column or SQL expression here: {first_line(error)} "
+            option, f"{text!r} is not a column or SQL expression: {first_line(error)} "
             f"Columns: {known}",
         ) from None  # fmt: skip
 
-    # Not asked of a line that could not be read: of such rows it could be an error.
+    # Not evaluated for unreadable lines, where it might fail.
     return (F.when(F.col(CORRUPT).isNull(), column) if CORRUPT in rows.columns else column), kind
 
 
@@ -121,7 +121,7 @@ def _quoted(name: str) -> str:
 
 
 def _bytes(rows: DataFrame, option: str, text: str) -> Column:
-    """Bytes stay as they are, what has parts becomes JSON, all else text in UTF-8."""
+    """The value as bytes: binary is unchanged, nested types become JSON, all others UTF-8 text."""
     column, kind = _column(rows, option, text)
     if isinstance(kind, T.BinaryType):
         return column
@@ -136,7 +136,7 @@ def _whole_row(rows: DataFrame) -> Column:
 
 
 def _time(rows: DataFrame, text: str | None) -> tuple[Column, Column]:
-    """Milliseconds since 1970, and what is wrong where there are none."""
+    """Milliseconds since 1970, and a fault where the value is no time."""
     if text is None:
         return F.lit(None).cast("long"), F.lit(None).cast("string")
     column, kind = _column(rows, "--timestamp", text)
@@ -147,19 +147,17 @@ def _time(rows: DataFrame, text: str | None) -> tuple[Column, Column]:
     else:
         raise CannotBackfill(
             "--timestamp",
-            f"{text!r} is {kind.simpleString()}: a timestamp, a date, text such as "
-            "2013-01-01T05:15:00Z, or whole milliseconds since 1970 would be right",
+            f"{text!r} is {kind.simpleString()}: use a timestamp, a date, text such as "
+            "2013-01-01T05:15:00Z, or whole milliseconds since 1970",
         )
     shown = F.substring(F.coalesce(column.cast("string"), F.lit("null")), 1, _TEXT_CHARS)
-    fault = F.concat(
-        F.lit(f"{text} = "), shown, F.lit(": no time; such as 2013-01-01T05:15:00Z would be right")
-    )
+    fault = F.concat(F.lit(f"{text} = "), shown, F.lit(": not a time such as 2013-01-01T05:15:00Z"))
     return time_ms, F.when(time_ms.isNull(), fault)
 
 
-def _unreadable(rows: DataFrame) -> Column:
+def _corrupt(rows: DataFrame) -> Column:
     if CORRUPT not in rows.columns:
         return F.lit(None).cast("string")
     text = F.substring(F.col(CORRUPT), 1, _TEXT_CHARS)
-    fault = F.concat(F.lit("a line that cannot be read as the others can: "), text)
+    fault = F.concat(F.lit("an unreadable line: "), text)
     return F.when(F.col(CORRUPT).isNotNull(), fault)

@@ -1,4 +1,4 @@
-"""What there is to write: counted once, before anything is written."""
+"""Count the rows of a job, once, before anything is written."""
 
 from __future__ import annotations
 
@@ -15,39 +15,42 @@ _SHOWN_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """The rows of a job."""
+class JobProfile:
+    """The counts of a job's rows."""
 
     slices: Mapping[int, tuple[int, str]]
-    """Of each: how many rows are good, and a sum over their hashes, whatever their order."""
+    """Per slice: the number of good rows, and the sum of their hashes, independent of order."""
     last: Mapping[int, int]
     """The last position of each slice."""
     bytes: int
+    """Size of the keys and values."""
     earliest_ms: int | None
+    """The oldest time; None if no row has one."""
     bad: int
+    """Number of rows with a fault."""
     examples: tuple[str, ...]
-    """A line each: what is wrong, and how many rows have the like."""
+    """Lines of text: each kind of fault with its number, and the first few."""
 
     @property
     def records(self) -> int:
-        """All good rows."""
+        """Number of good rows."""
         return sum(count for count, _ in self.slices.values())
 
     def fingerprint(self, *more: object) -> str:
-        """Equal for the same records in the same slices, and for `more` the same."""
+        """Equal for the same records in the same slices and equal `more`."""
         text = json.dumps([sorted(self.slices.items()), more])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def survey(checked: DataFrame) -> Survey:
-    """Count them.
+def profile_rows(checked: DataFrame) -> JobProfile:
+    """Count the rows.
 
     Args:
         checked: columns of `check.CHECKED`.
     """
     good = F.col("fault").isNull()
     parts = ("topic", "partition", "key", "value", "headers", "timestamp_ms")
-    # As decimals: a sum of many would leave a long, which is an error.
+    # As decimals, because the sum of many hashes would overflow a long, which is an error.
     digest = F.xxhash64(*parts).cast("decimal(20,0)")
     size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(
         F.octet_length("value"), F.lit(0)
@@ -66,7 +69,7 @@ def survey(checked: DataFrame) -> Survey:
     )
     bad = sum(row[6] for row in found)
     used = [row for row in found if row[1]]
-    return Survey(
+    return JobProfile(
         slices={row[0]: (row[1], row[2]) for row in used},
         last={row[0]: row[3] for row in used},
         bytes=sum(row[4] for row in used),
@@ -77,7 +80,7 @@ def survey(checked: DataFrame) -> Survey:
 
 
 def _examples(bad: DataFrame) -> list[str]:
-    """For each kind of fault its number and the first few, in an order that does not change."""
+    """Each kind of fault with its number and the first few rows, in a stable order."""
     counts = sorted(tuple(row) for row in bad.groupBy("what").count().collect())
     lines = []
     for what, count in counts:

@@ -1,4 +1,4 @@
-"""How far a job has come: a consumer group's offsets, committed with the records they tell of."""
+"""The progress of a job: offsets of a consumer group, committed together with the records."""
 
 from __future__ import annotations
 
@@ -13,68 +13,66 @@ from ringfaust.kafka.offsets import group_offsets
 from ringfaust.spark.backfill.errors import CannotBackfill, OtherJob
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_TOLD_CHARS = 1_000
+_ABOUT_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is written under one name, once."""
+    """A set of rows that is written once, under one name."""
 
     name: str
     group: str
     """The consumer group whose offsets are the progress."""
-    marks_topic: str
-    """The topic of those offsets; the partition is the slice, the offset the last position done."""
+    progress_topic: str
+    """The topic of those offsets: the partition is the slice, the offset its last position done."""
     fingerprint: str
-    """Of all that decides which rows there are and in which order."""
+    """Of everything that decides which rows there are and in which order."""
     about: str
-    """The same for people."""
+    """A description of the rows for people."""
 
     @property
     def metadata(self) -> str:
-        """What is kept with each offset."""
-        return json.dumps({"fingerprint": self.fingerprint, "about": self.about[:_TOLD_CHARS]})
+        """The text that is committed with each offset."""
+        return json.dumps({"fingerprint": self.fingerprint, "about": self.about[:_ABOUT_CHARS]})
 
     def transactional_id(self, part: int) -> str:
-        """Of a slice: whoever starts a producer with it fences an earlier one."""
+        """The transactional id of a slice: a producer that starts with it fences earlier ones."""
         return slice_transactional_id(self.group, part)
 
 
 def job_name(given: str | None, default: str) -> str:
-    """The name of a job.
+    """Check the name of a job.
 
     Raises:
-        CannotBackfill: Kafka would not take it as part of a group's name.
+        CannotBackfill: it cannot be part of a consumer group's name.
     """
     if given is not None and not _NAME.fullmatch(given):
-        raise CannotBackfill(
-            "--name", f"{given[:100]!r}: letters, digits and . _ - would be right, 1 to 100 of them"
-        )
+        raise CannotBackfill("--name", f"{given[:100]!r}: use 1 to 100 letters, digits, and . _ -")
     return given or default
 
 
-async def read_marks(
+async def read_progress(
     worker: WorkerConfig, job: Job, slices: Collection[int], *, verify: bool = False
 ) -> dict[int, int]:
-    """The last position done of each slice that has begun.
+    """The last position done, of each slice with progress.
 
     Raises:
-        OtherJob: `verify`, and the job was begun with other rows.
+        OtherJob: `verify` is set and the job was started with other rows.
     """
-    wanted = [(job.marks_topic, part) for part in slices]
+    wanted = [(job.progress_topic, part) for part in slices]
     begun = await group_offsets(worker.client_options(), job.group, wanted)
     if verify:
-        for mark in begun.values():
-            _verify(job, mark.metadata)
-    return {part: mark.offset for (_, part), mark in begun.items()}
+        for committed in begun.values():
+            _check_fingerprint(job, committed.metadata)
+    return {part: committed.offset for (_, part), committed in begun.items()}
 
 
-def _verify(job: Job, metadata: str) -> None:
+def _check_fingerprint(job: Job, metadata: str) -> None:
     try:
         begun: Mapping[str, str] = json.loads(metadata)
         same = begun["fingerprint"] == job.fingerprint
         about = begun["about"]
     except (ValueError, KeyError, TypeError):
-        same, about = False, f"something that is no job of ours ({metadata[:80]!r})"
+        same, about = False, f"something that is not a ringfaust job ({metadata[:80]!r})"
     if not same:
         raise OtherJob(job.name, about, job.about)

@@ -1,4 +1,4 @@
-"""Write a job's rows, whatever they were made of, with progress on a terminal."""
+"""Write the rows of a job and show the progress on a terminal."""
 
 from __future__ import annotations
 
@@ -16,93 +16,93 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.backfill.progress import Job, read_marks
+from ringfaust.spark.backfill.progress import Job, read_progress
 from ringfaust.spark.backfill.source import SPARK_ERRORS
-from ringfaust.spark.backfill.write import Told, Writing, write_rows
+from ringfaust.spark.backfill.write import SliceResult, WriteTask, write_rows
 
-_LOOK_SECONDS = 1.0
+_POLL_S = 1.0
 
 
 class WriteFailed(RingfaustError):
-    """Spark gave up; what was committed stays, and the next run goes on behind it."""
+    """The Spark job failed; committed records stay written, and the next run resumes after them."""
 
     def __init__(self, job: str, reason: str) -> None:
         super().__init__(
-            f"job {job!r} stopped: {reason}\nWhat it has committed is written once. Run the same "
-            "command again: it goes on where it stopped"
+            f"job {job!r} stopped: {reason}\nEverything it committed is written once. Run the same "
+            "command again to resume where it stopped"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a run did.
+class WriteResult:
+    """The result of a run.
 
     Attributes:
-        job: its name.
-        written: records written now.
-        before: records that an earlier run had written.
-        skipped: rows that make no sense, or are not to be written.
-        seconds: how long the writing took.
+        job: name of the job.
+        written: number of records that this run wrote.
+        already_written: number of records that earlier runs wrote.
+        skipped: number of rows that are bad or excluded.
+        seconds: duration of the write.
     """
 
     job: str
     written: int
-    before: int
+    already_written: int
     skipped: int
     seconds: float
 
 
-def write_job(rows: DataFrame, writing: Writing, total: int, skipped: int) -> Outcome:
+def write_job(rows: DataFrame, task: WriteTask, total: int, skipped: int) -> WriteResult:
     """Write the rows that are not written yet.
 
     Args:
-        rows: as `write_rows` takes them.
-        writing: how.
-        total: how many rows there are.
-        skipped: for the outcome.
+        rows: as for `write_rows`.
+        task: what to write, and how.
+        total: number of rows of the job.
+        skipped: number of skipped rows, for the result.
 
     Raises:
-        WriteFailed: Spark gave up.
+        WriteFailed: the Spark job failed.
     """
     started = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(write_rows, rows, writing)
+        future = pool.submit(write_rows, rows, task)
         try:
-            _watch(future, writing.worker, writing.job, writing.ends)
-            told = future.result()
+            _show_progress(future, task.worker, task.job, task.ends)
+            results = future.result()
         except SPARK_ERRORS as error:
-            raise WriteFailed(writing.job.name, _reason(error)) from error
+            raise WriteFailed(task.job.name, _reason(error)) from error
         except BaseException:
             rows.sparkSession.sparkContext.cancelAllJobs()
             raise
-    written = sum(each.written for each in told)
-    return Outcome(
-        job=writing.job.name,
+    written = sum(each.written for each in results)
+    return WriteResult(
+        job=task.job.name,
         written=written,
-        before=total - written,
+        already_written=total - written,
         skipped=skipped,
         seconds=time.monotonic() - started,
     )
 
 
-def _watch(
-    future: Future[list[Told]], worker: WorkerConfig, job: Job, ends: Mapping[int, int]
+def _show_progress(
+    future: Future[list[SliceResult]], worker: WorkerConfig, job: Job, ends: Mapping[int, int]
 ) -> None:
-    """Show how far the slices have come, until all is done."""
+    """Show how far the slices are, until the job is done."""
     console = Console(stderr=True)
     if not console.is_terminal:
         return
     columns = (TextColumn(job.name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(job.name, total=sum(ends.values()))
-        while not wait([future], _LOOK_SECONDS).done:
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task(job.name, total=sum(ends.values()))
+        while not wait([future], _POLL_S).done:
             with suppress(KafkaError):
-                marks = asyncio.run(read_marks(worker, job, ends))
-                progress.update(task, completed=sum(marks.values()))
+                progress = asyncio.run(read_progress(worker, job, ends))
+                bars.update(bar, completed=sum(progress.values()))
 
 
 def _reason(error: Exception) -> str:
-    """The last line of the Python traceback, if there is one: what a task raised."""
+    """The last line of the Python traceback if there is one, which is the task's own error."""
     text = str(error).split("\n\tat ")[0]
     lines = [line for line in text.splitlines() if line and not line.startswith((" ", "\t"))]
     return next((line for line in reversed(lines) if "Error" in line or "ringfaust" in line), text)

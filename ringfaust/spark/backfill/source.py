@@ -1,4 +1,4 @@
-"""Read what is to be backfilled, without losing the lines that cannot be read."""
+"""Read the source of a backfill, and keep the lines that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ringfaust.spark.backfill.errors import CannotBackfill
 
 CORRUPT = "_corrupt_record"
-"""The column with the text of a line that is no JSON, or no CSV of the header's columns."""
+"""The column with the text of a line that is not valid JSON, or not CSV that fits the header."""
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
-"""What a wrong source or expression comes as: the second is for what pyspark has no class for."""
+"""Errors of a wrong source or expression; the second covers those without a class in PySpark."""
 
 
 class Format(StrEnum):
-    """What a source is."""
+    """The format of a source."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -30,17 +30,17 @@ class Format(StrEnum):
 def read_source(spark: SparkSession, path: str, kind: Format) -> DataFrame:
     """The rows of a file, folder, pattern or Delta table (also `PATH@v7`).
 
-    CSV has a header, and all of its columns are text: nothing is guessed, so `007` stays `007`.
-    JSON is one object a line. Lines that cannot be read come with `CORRUPT` set.
+    CSV has a header, and all columns are text: types are not inferred, so `007` stays `007`. JSON
+    is one object per line. Lines that cannot be parsed have `CORRUPT` set.
 
     Raises:
-        CannotBackfill: there is no such source.
+        CannotBackfill: the source does not exist or cannot be read.
     """
     reader = spark.read.format(kind.value).option("columnNameOfCorruptRecord", CORRUPT)
     try:
         if kind is not Format.CSV:
             return reader.load(path)
-        # Without pruning: a line is judged by all of its columns, whichever are asked for.
+        # Without pruning, so that all columns decide whether a line is valid.
         reader = reader.options(header="true", columnPruning="false")
         fields = [*reader.load(path).schema.fields, StructField(CORRUPT, StringType())]
         return reader.schema(StructType(fields)).load(path)
@@ -49,6 +49,6 @@ def read_source(spark: SparkSession, path: str, kind: Format) -> DataFrame:
 
 
 def first_line(error: Exception) -> str:
-    """Spark's own words, without its stack and hints on settings."""
+    """Spark's message, without its stack trace and hints."""
     text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
     return str(text).strip().partition("\n")[0]

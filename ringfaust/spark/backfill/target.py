@@ -1,4 +1,4 @@
-"""The topics that rows are written to: what a route makes of them, and what the brokers allow."""
+"""The topics that rows are written to: their routes, and the limits that the brokers set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ringfaust.spark.backfill.errors import CannotBackfill
 
 _BATCH_BYTES = 1_000_000
 _FRAME_BYTES = 500
-"""What a record batch weighs beside its records, generously."""
+"""A generous size of a record batch without its records."""
 _FOREVER = 1 << 62
 
 
@@ -22,23 +22,23 @@ class Target:
 
     topic: str
     queue: str
-    """The route's template of the queue's name."""
+    """The route's template for the queue's name."""
     partitions: int
-    needs_hop: bool
-    most_bytes: int
-    """Largest record that both its worker and the topic take."""
+    max_record_bytes: int
+    """Size of the largest record that both the worker and the topic accept."""
     batch_bytes: int
-    """Largest record batch that is sent."""
+    """Size of the largest record batch to send."""
     is_broker_time: bool
-    """The broker stamps records itself: LogAppendTime."""
+    """The broker replaces the records' times (LogAppendTime)."""
     earliest_ms: int
-    """A record of an earlier time is refused by the broker; as is one of a later than:"""
+    """The broker rejects records with an earlier time."""
     latest_ms: int
+    """The broker rejects records with a later time."""
     kept_from_ms: int
-    """A record of an earlier time is deleted by the topic's retention as soon as it is written."""
+    """Retention deletes records with an earlier time as soon as they are written."""
 
 
-async def survey_targets(
+async def read_targets(
     worker: WorkerConfig,
     queues: QueuesConfig,
     topics: Collection[str],
@@ -46,25 +46,33 @@ async def survey_targets(
     *,
     option: str = "--topic",
 ) -> dict[str, Target]:
-    """Look at the topics, by name. `option`: what an error is about.
+    """Read routes and settings of the topics.
+
+    Args:
+        worker: how to connect, and the record limit.
+        queues: the routes.
+        topics: names of the topics.
+        now_ms: the current time.
+        option: the option that an error message names.
+
+    Returns:
+        The targets by topic name.
 
     Raises:
-        CannotBackfill: no route leads from one to a queue, or there is no such topic.
+        CannotBackfill: a topic has no route or does not exist.
         BrokerUnreachable: no broker answers.
     """
     routes = {route.topic: route for route in queues.routes}
     for topic in topics:
         if topic not in routes:
-            known = suggestion(topic, routes) if routes else "there is no route at all"
-            raise CannotBackfill(
-                option, f"no route of queues.yaml reads {topic!r}, so no queue would: {known}"
-            )
+            known = suggestion(topic, routes) if routes else "there are no routes"
+            raise CannotBackfill(option, f"no route of queues.yaml reads {topic!r}: {known}")
     async with open_admin(worker.brokers()) as admin:
         existing = await admin.existing(topics)
     if missing := sorted(set(topics) - existing.keys()):
         raise CannotBackfill(
             option,
-            f"the brokers have no topic {missing[0]!r}: `ringfaust topics create` makes it",
+            f"the brokers have no topic {missing[0]!r}: create it with `ringfaust topics create`",
         )
     targets = {}
     for topic in topics:
@@ -75,8 +83,7 @@ async def survey_targets(
             topic=topic,
             queue=route.queue,
             partitions=found.partitions,
-            needs_hop=route.needs_hop(worker.partitions),
-            most_bytes=min(worker.max_record_bytes, message_bytes - _FRAME_BYTES),
+            max_record_bytes=min(worker.max_record_bytes, message_bytes - _FRAME_BYTES),
             batch_bytes=min(_BATCH_BYTES, message_bytes),
             is_broker_time=settings.get("message.timestamp.type") == "LogAppendTime",
             earliest_ms=max(0, now_ms - _number(settings, "message.timestamp.before.max.ms")),

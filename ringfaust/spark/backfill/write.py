@@ -1,8 +1,8 @@
-"""Write rows exactly once: a transaction holds some rows of a slice and how far that has come.
+"""Write rows exactly once: each transaction contains some rows of a slice and its progress.
 
-A slice is written by one producer at a time. Its transactional id is the slice's own, so a task
-that is run again, or twice at once, or that outlived its driver, fences the one before; it then
-reads how far that came, and goes on there.
+One producer at a time writes a slice. Each slice has its own transactional id. So a task that Spark
+runs again, or twice at once, or that outlives its driver, is fenced by the next one, which reads
+the progress and resumes there.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pyspark.sql import functions as F
 from ringfaust.config import WorkerConfig
 from ringfaust.spark.backfill.check import read_headers
 from ringfaust.spark.backfill.errors import SourceChanged, TakenOver
-from ringfaust.spark.backfill.progress import Job, read_marks
+from ringfaust.spark.backfill.progress import Job, read_progress
 
 
-class Row(NamedTuple):
-    """What a task writes, in the order it comes; positions of a slice only grow."""
+class SliceRow(NamedTuple):
+    """A row to write; rows of a slice come with increasing positions."""
 
     slice: int
     position: int
@@ -51,85 +51,88 @@ _TRANSACTION_RECORDS = 20_000
 _TRANSACTION_BYTES = 8_000_000
 _BATCH_BYTES = 1_000_000
 _BETWEEN_TRANSACTIONS_MS = 5
-"""A transaction that begins just after another finds the coordinator busy with it."""
-_STAND_BY_SECONDS = 30.0
-_SALTS_TRIED = 64
+"""The coordinator is still busy with the previous transaction when the next one begins."""
+_STAND_BY_S = 30.0
+_MAX_SALTS = 64
 
 Packed = dict[tuple[str, int], list[BatchBuilder]]
 
 
-class Told(NamedTuple):
-    """What a task did with a slice."""
+class SliceResult(NamedTuple):
+    """What a task wrote of a slice."""
 
     slice: int
     written: int
-    """Rows that were not there yet."""
+    """Number of rows that this task wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writing:
-    """What a task needs to know; it travels to the executors, and holds no secret."""
+class WriteTask:
+    """Writes rows in a task; it is sent to the executors and contains no secret."""
 
     worker: WorkerConfig
     job: Job
     ends: Mapping[int, int]
-    """The last position of each slice, as it was counted."""
+    """The last position of each slice, as counted before."""
     batch_bytes: int
+    """Size of the largest record batch."""
     rate: float | None
-    """Records a second of one task."""
+    """Records per second of one task; None: unlimited."""
 
     @property
     def transaction_records(self) -> int:
-        """Most records in one transaction: with a rate limit, about half a second's."""
+        """Maximum number of records per transaction: half a second's worth with a rate limit."""
         if self.rate is None:
             return _TRANSACTION_RECORDS
         return max(1, min(_TRANSACTION_RECORDS, int(self.rate / 2)))
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For mapInArrow: write what comes; a row for each slice tells what became of it."""
-        told: list[Told] = []
+        """Write the rows and return one row per slice; a function for mapInArrow."""
+        results: list[SliceResult] = []
         with asyncio.Runner() as runner:
-            pace = Pace(self.rate)
+            rate_limit = RateLimit(self.rate)
             writer: SliceWriter | None = None
             try:
                 for batch in batches:
                     columns = (column.to_pylist() for column in batch.columns)
-                    for row in map(Row._make, zip(*columns, strict=True)):
+                    for row in map(SliceRow._make, zip(*columns, strict=True)):
                         if writer is None or writer.part != row.slice:
                             if writer is not None:
-                                told.append(writer.finish())
-                            writer = SliceWriter(self, row.slice, pace, runner)
+                                results.append(writer.finish())
+                            writer = SliceWriter(self, row.slice, rate_limit, runner)
                         writer.take(row)
                 if writer is not None:
-                    told.append(writer.finish())
+                    results.append(writer.finish())
             finally:
                 if writer is not None:
                     writer.close()
-        slices = pa.array([each.slice for each in told], pa.int32())
-        written = pa.array([each.written for each in told], pa.int64())
-        yield pa.RecordBatch.from_arrays([slices, written], list(Told._fields))
+        slices = pa.array([each.slice for each in results], pa.int32())
+        written = pa.array([each.written for each in results], pa.int64())
+        yield pa.RecordBatch.from_arrays([slices, written], list(SliceResult._fields))
 
 
 @dataclass(slots=True)
-class Pace:
-    """Holds a task to its rate, counted from its first record."""
+class RateLimit:
+    """Limits the rate of a task, counted from its first record."""
 
     rate: float | None
     started: float = field(default_factory=time.monotonic)
     sent: int = 0
 
-    def wait_seconds(self, now: float) -> float:
-        """How long to wait before more may be sent."""
+    def wait_s(self, now: float) -> float:
+        """Seconds to wait before more records may be sent."""
         return 0.0 if self.rate is None else max(0.0, self.started + self.sent / self.rate - now)
 
 
 class SliceWriter:
-    """Writes one slice, from where it stopped."""
+    """Writes one slice, from its last position on."""
 
-    def __init__(self, writing: Writing, part: int, pace: Pace, runner: asyncio.Runner) -> None:
+    def __init__(
+        self, task: WriteTask, part: int, rate_limit: RateLimit, runner: asyncio.Runner
+    ) -> None:
         self.part = part
-        self._writing = writing
-        self._pace = pace
+        self._task = task
+        self._rate_limit = rate_limit
         self._runner = runner
         self._producer: AIOKafkaProducer | None = None
         self._is_fenced = False
@@ -144,26 +147,26 @@ class SliceWriter:
 
     async def _open(self) -> None:
         producer = AIOKafkaProducer(
-            # Made here: a certificate does not travel.
-            **self._writing.worker.client_options(),
-            transactional_id=self._writing.job.transactional_id(self.part),
+            # Created here, because certificates are not sent to executors.
+            **self._task.worker.client_options(),
+            transactional_id=self._task.job.transactional_id(self.part),
             acks="all",
-            max_batch_size=self._writing.batch_bytes,
+            max_batch_size=self._task.batch_bytes,
             max_request_size=2 * _BATCH_BYTES,
             retry_backoff_ms=_BETWEEN_TRANSACTIONS_MS,
         )
         self._producer = producer
-        # Ends what an earlier producer of this id left open: only then is its progress final.
+        # Ends an open transaction of an earlier producer; only then is the progress final.
         await producer.start()
-        marks = await read_marks(self._writing.worker, self._writing.job, [self.part])
-        self._done = marks.get(self.part, 0)
+        progress = await read_progress(self._task.worker, self._task.job, [self.part])
+        self._done = progress.get(self.part, 0)
 
-    def take(self, row: Row) -> None:
-        """Write one more, if it is not there yet."""
+    def take(self, row: SliceRow) -> None:
+        """Write one row, unless it is already written."""
         self._position = row.position
         if row.position <= self._done or self._is_fenced:
             return
-        if self._count >= self._writing.transaction_records or self._bytes >= _TRANSACTION_BYTES:
+        if self._count >= self._task.transaction_records or self._bytes >= _TRANSACTION_BYTES:
             if not self._flush(self._last_packed):
                 return
         self._pack(row)
@@ -171,7 +174,7 @@ class SliceWriter:
         self._bytes += len(row.key or b"") + len(row.value or b"")
         self._last_packed = row.position
 
-    def _pack(self, row: Row) -> None:
+    def _pack(self, row: SliceRow) -> None:
         assert self._producer is not None
         record = {
             "timestamp": row.timestamp_ms,
@@ -184,29 +187,29 @@ class SliceWriter:
             builders.append(self._producer.create_batch())
             builders[-1].append(**record)
 
-    def finish(self) -> Told:
-        """Write what is left.
+    def finish(self) -> SliceResult:
+        """Write the remaining rows.
 
         Raises:
-            SourceChanged: these were not the rows that were counted.
+            SourceChanged: the rows are not those that were counted.
         """
-        expected = self._writing.ends.get(self.part, 0)
+        expected = self._task.ends.get(self.part, 0)
         if self._position != expected:
             raise SourceChanged(self.part, self._position, expected)
         if self._count and not self._is_fenced:
             self._flush(self._last_packed)
         self.close()
-        return Told(self.part, self._written)
+        return SliceResult(self.part, self._written)
 
     def close(self) -> None:
-        """Disconnect; a transaction that is open then is never committed."""
+        """Disconnect; an open transaction is never committed."""
         producer, self._producer = self._producer, None
         if producer is not None:
             self._runner.run(producer.stop())
 
     def _flush(self, position: int) -> bool:
-        """Commit what is packed; False if another writes the slice now, and has done so."""
-        time.sleep(self._pace.wait_seconds(time.monotonic()))
+        """Commit the packed records; False if a newer writer took over and finished the slice."""
+        time.sleep(self._rate_limit.wait_s(time.monotonic()))
         packed, self._packed = self._packed, {}
         count, self._count, self._bytes = self._count, 0, 0
         try:
@@ -214,84 +217,88 @@ class SliceWriter:
         except _FENCED:
             self._stand_by()
             return False
-        self._pace.sent += count
+        self._rate_limit.sent += count
         self._written += count
         return True
 
     async def _commit(self, packed: Packed, position: int) -> None:
-        producer, job = self._producer, self._writing.job
+        producer, job = self._producer, self._task.job
         assert producer is not None
         await producer.begin_transaction()
         sent = []
         for (topic, partition), builders in packed.items():
             for builder in builders:
                 future = await producer.send_batch(builder, topic, partition=partition)
-                # If the commit fails before it waits for this, nobody else asks how it ended.
+                # Retrieve the exception even if the commit fails before it waits for this future.
                 future.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
                 sent.append(future)
         await producer.send_offsets_to_transaction(
-            {TopicPartition(job.marks_topic, self.part): OffsetAndMetadata(position, job.metadata)},
+            {
+                TopicPartition(job.progress_topic, self.part): OffsetAndMetadata(
+                    position, job.metadata
+                )
+            },
             job.group,
         )
-        # aiokafka would commit a transaction one of whose batches was refused, without that batch.
+        # If a batch was rejected, aiokafka would still commit the transaction, without that batch.
         await asyncio.gather(*sent)
         await producer.commit_transaction()
 
     def _stand_by(self) -> None:
-        """Somebody newer writes this slice: a second attempt of this task, or another run.
+        """Wait for the newer writer of this slice: a second attempt of this task, or another run.
 
-        To fail would make Spark start one more, which fences that one. So wait for it, and pass
-        over the rows.
+        If this task failed, Spark would start one more, which would fence the newer writer. So it
+        waits and skips its own rows.
 
         Raises:
-            TakenOver: it gets nowhere; perhaps it was killed.
+            TakenOver: the newer writer makes no progress; perhaps it was killed.
         """
         self._is_fenced = True
         self.close()
-        patience = max(_STAND_BY_SECONDS, 3 / self._writing.rate if self._writing.rate else 0)
+        timeout_s = max(_STAND_BY_S, 3 / self._task.rate if self._task.rate else 0)
         last, since = -1, time.monotonic()
-        while last < self._writing.ends[self.part]:
-            marks = self._runner.run(
-                read_marks(self._writing.worker, self._writing.job, [self.part])
+        while last < self._task.ends[self.part]:
+            progress = self._runner.run(
+                read_progress(self._task.worker, self._task.job, [self.part])
             )
-            at = marks.get(self.part, 0)
+            at = progress.get(self.part, 0)
             if at > last:
                 last, since = at, time.monotonic()
-            elif time.monotonic() - since > patience:
+            elif time.monotonic() - since > timeout_s:
                 raise TakenOver(self.part)
             else:
                 time.sleep(1)
 
 
-# Fenced between two calls, aiokafka says so by one of the last three.
+# If a producer is fenced between two calls, aiokafka raises one of the last three.
 _FENCED = (
     ProducerFenced, InvalidProducerEpoch, IllegalStateError, IllegalOperation, AssertionError,
 )  # fmt: skip
 
 
-def write_rows(rows: DataFrame, writing: Writing) -> list[Told]:
+def write_rows(rows: DataFrame, task: WriteTask) -> list[SliceResult]:
     """Write the rows, each slice in one task.
 
     Args:
-        rows: columns of `Row`, partitioned by `by_lane`, each slice's in order.
-        writing: how.
+        rows: columns of `SliceRow`, partitioned by `spread_slices`, each slice in order.
+        task: what to write, and how.
     """
-    written = rows.select(*Row._fields).mapInArrow(writing.batches, WRITTEN)
-    return [Told(*row) for row in written.collect()]
+    written = rows.select(*SliceRow._fields).mapInArrow(task.batches, WRITTEN)
+    return [SliceResult(*row) for row in written.collect()]
 
 
-def by_lane(rows: DataFrame, lanes: int) -> DataFrame:
-    """Spread the slices evenly over so many partitions: `slice` modulo `lanes`.
+def spread_slices(rows: DataFrame, tasks: int) -> DataFrame:
+    """Spread the slices evenly over Spark partitions: partition = `slice` modulo `tasks`.
 
-    Spark would spread them by a hash, by which two may meet while another partition stays empty.
-    So each lane is given a number whose hash falls there.
+    Spark spreads rows by a hash, so that two slices might share a partition while another stays
+    empty. This adds a column `salt` with a number whose hash selects the wanted partition.
     """
     spark = rows.sparkSession
-    tried = spark.range(_SALTS_TRIED * lanes)
-    lane = F.pmod(F.hash("id"), F.lit(lanes))
+    tried = spark.range(_MAX_SALTS * tasks)
+    partition = F.pmod(F.hash("id"), F.lit(tasks))
     salts: dict[int, int] = {
-        row[0]: row[1] for row in tried.groupBy(lane).agg(F.min("id")).collect()
+        row[0]: row[1] for row in tried.groupBy(partition).agg(F.min("id")).collect()
     }
-    table = F.array(*(F.lit(salts[number]).cast("long") for number in range(lanes)))
-    salted = rows.withColumn("lane", table[F.pmod("slice", F.lit(lanes))])
-    return salted.repartition(lanes, "lane")
+    table = F.array(*(F.lit(salts[number]).cast("long") for number in range(tasks)))
+    salted = rows.withColumn("salt", table[F.pmod("slice", F.lit(tasks))])
+    return salted.repartition(tasks, "salt")

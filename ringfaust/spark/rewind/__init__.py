@@ -1,6 +1,6 @@
-"""What a ring held at any moment, what changed between two, and what another setting had evicted.
+"""The contents of a ring at any moment, the changes between two, and the effect of other settings.
 
-All of it is told by the events: `moment` says which steps had been done, `contents` what there was
-then, `diff` what became of it, `replay` and `whatif` what the core would have done instead. What
-the answers mean is in docs/rewind.md.
+Everything is derived from the events. `moment` finds the steps that were done, `contents` the
+messages that a ring held then, `diff` what changed; `replay` and `whatif` find what the core would
+have done with other settings. docs/rewind.md explains the results.
 """

@@ -1,4 +1,4 @@
-"""`ringfaust spark rewind`: the question of the command line, and its answer."""
+"""`ringfaust spark rewind`: read the options and print the answer."""
 
 from __future__ import annotations
 
@@ -23,37 +23,38 @@ from ringfaust.spark.rewind import show
 from ringfaust.spark.rewind.contents import read_contents
 from ringfaust.spark.rewind.diff import read_diff
 from ringfaust.spark.rewind.moment import (
-    Asked,
     Moment,
+    QueueMoment,
     read_moment,
     read_offset,
     read_step,
     read_time,
-    settle,
+    resolve_moments,
 )
 from ringfaust.spark.rewind.whatif import check_changes, what_if
 from ringfaust.spark.session import open_session
 
 
-class BadQuestion(RingfaustError):
-    """The options do not go together."""
+class BadRewindOptions(RingfaustError):
+    """The options do not fit together, or there is no lake at the given place."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked."""
+class RewindRequest:
+    """The queue, the moments and the settings of a rewind."""
 
     queue: str
     moment: Moment | None
-    """None: only what-if, over all of history."""
+    """None: only what-if, over the whole history."""
     to: Moment | None
+    """The second moment of a diff."""
     variants: Mapping[str, Fields]
-    """Settings to be tried, by name."""
+    """Settings to try, by name."""
     limit: int
-    """Most messages of each list that are named."""
+    """Maximum number of messages in each list."""
 
 
-def read_question(
+def read_options(
     queue: str,
     *,
     at: str | None,
@@ -63,13 +64,13 @@ def read_question(
     ring_sizes: str | None,
     settings: Sequence[str],
     limit: int,
-) -> Question:
-    """The options of the command line, checked before Spark is started.
+) -> RewindRequest:
+    """Check the options of the command line, before Spark starts.
 
     Raises:
-        BadQuestion: they do not go together.
-        BadMoment: one is no moment.
-        BadSetting: a setting cannot be asked about.
+        BadRewindOptions: the options do not fit together.
+        BadMoment: a moment cannot be parsed.
+        BadSetting: what-if does not support a setting.
     """
     given = [
         reader(text)
@@ -77,16 +78,18 @@ def read_question(
         if text is not None
     ]
     if len(given) > 1:
-        raise BadQuestion("give one of --at, --offset and --step, not several")
+        raise BadRewindOptions("use only one of --at, --offset and --step")
     if to and not given:
-        raise BadQuestion("--to is the second moment of a diff: give --at, --offset or --step too")
+        raise BadRewindOptions(
+            "--to is the second moment of a diff: also use --at, --offset or --step"
+        )
     variants = _variants(ring_sizes, settings)
     if not given and not variants:
-        raise BadQuestion(
-            "nothing is asked: give a moment (--at, --offset or --step), or --ring-size or --set"
+        raise BadRewindOptions(
+            "nothing to do: use a moment (--at, --offset or --step), --ring-size or --set"
         )
     moment = given[0] if given else None
-    return Question(queue, moment, read_moment(to) if to else None, variants, limit)
+    return RewindRequest(queue, moment, read_moment(to) if to else None, variants, limit)
 
 
 def _variants(ring_sizes: str | None, settings: Sequence[str]) -> dict[str, Fields]:
@@ -94,7 +97,7 @@ def _variants(ring_sizes: str | None, settings: Sequence[str]) -> dict[str, Fiel
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals:
-            raise BadQuestion(f"--set {text}: write name=value, such as evict=head")
+            raise BadRewindOptions(f"--set {text}: use name=value, such as evict=head")
         changes[name] = yaml.safe_load(value)
     check_changes(changes)
     others = ", ".join(f"{name}={value}" for name, value in changes.items())
@@ -105,7 +108,7 @@ def _variants(ring_sizes: str | None, settings: Sequence[str]) -> dict[str, Fiel
         try:
             number = int(size)
         except ValueError:
-            raise BadSetting("ring_size", size, "whole numbers, with commas between") from None
+            raise BadSetting("ring_size", size, "use whole numbers, separated by commas") from None
         name = f"ring_size={number}" + (f", {others}" if others else "")
         found[name] = check_changes({**changes, "ring_size": number})
     return found
@@ -114,34 +117,34 @@ def _variants(ring_sizes: str | None, settings: Sequence[str]) -> dict[str, Fiel
 def run(
     worker: WorkerConfig,
     queues: QueuesConfig,
-    question: Question,
+    request: RewindRequest,
     *,
     lake: str | None,
     master: str | None,
     as_json: bool,
 ) -> None:
-    """Answer on standard output.
+    """Print the answer on standard output.
 
     Args:
-        worker: of the application whose events these are.
-        queues: what they were set to when their history began, for what-if.
-        question: of `read_question`.
-        lake: the lake's folder or URI; None: the events topic.
-        master: as Spark's --master.
-        as_json: one JSON object in place of tables.
+        worker: configuration of the application that wrote the events.
+        queues: the settings at the beginning of the history, for what-if.
+        request: result of `read_options`.
+        lake: folder or URI of the lake; None reads the events topic.
+        master: Spark's --master.
+        as_json: print one JSON object instead of tables.
 
     Raises:
-        BadQuestion: there is no such lake.
-        RingfaustError: the events do not have the answer; the text says why.
+        BadRewindOptions: there is no such lake.
+        RingfaustError: the events do not contain the answer; the text says why.
     """
     with Console(stderr=True).status("starting Spark") as status:
         spark = open_session("ringfaust rewind", master)
-        status.update(f"reading what became of {question.queue}")
-        answer = _answer(_lines(spark, worker, lake), worker, queues, question)
+        status.update(f"reading the events of {request.queue}")
+        answer = _answer(_lines(spark, worker, lake), worker, queues, request)
     if as_json:
-        print(json.dumps(show.as_json(answer, question.limit), ensure_ascii=False))
+        print(json.dumps(show.as_json(answer, request.limit), ensure_ascii=False))
     else:
-        show.print_tables(answer, question.limit)
+        show.print_tables(answer, request.limit)
 
 
 def _lines(spark: SparkSession, worker: WorkerConfig, lake: str | None) -> DataFrame:
@@ -149,31 +152,31 @@ def _lines(spark: SparkSession, worker: WorkerConfig, lake: str | None) -> DataF
         try:
             return tables.read(spark, lake, tables.TRANSITIONS.name)
         except AnalysisException as error:
-            raise BadQuestion(
-                f"there is no lake at {lake}: give the folder that `ringfaust spark lake` fills "
+            raise BadRewindOptions(
+                f"there is no lake at {lake}: use the folder that `ringfaust spark lake` writes "
                 f"({error.getCondition()})"
             ) from error
     return read_lines(read_topics(spark, worker, [worker.topic(Role.EVENTS)]))
 
 
 def _answer(
-    lines: DataFrame, worker: WorkerConfig, queues: QueuesConfig, question: Question
-) -> show.Answer:
-    queue, limit = question.queue, question.limit
-    asked = [Asked(queue, moment) for moment in (question.moment, question.to) if moment]
-    moments = settle(lines, asked, worker.topic(Role.HOP))
+    lines: DataFrame, worker: WorkerConfig, queues: QueuesConfig, request: RewindRequest
+) -> show.RewindAnswer:
+    queue, limit = request.queue, request.limit
+    requested = [QueueMoment(queue, moment) for moment in (request.moment, request.to) if moment]
+    moments = resolve_moments(lines, requested, worker.topic(Role.HOP))
     found: dict[str, Any] = {}
     if len(moments) == 2:
         found["diffs"] = read_diff(lines, queue, moments[0], moments[1], limit)
-    elif moments and not question.variants:
+    elif moments and not request.variants:
         (found["contents"],) = read_contents(lines, [(queue, moments[0])])
-    if question.variants:
-        found["verdicts"] = what_if(
+    if request.variants:
+        found["results"] = what_if(
             lines,
             queue,
             until_then=moments[-1] if moments else None,
             catalog=queues.catalog(),
-            variants=question.variants,
+            variants=request.variants,
             limit=limit,
         )
-    return show.Answer(queue, moments, **found)
+    return show.RewindAnswer(queue, moments, **found)

@@ -1,4 +1,4 @@
-"""What became of a ring between two moments: who came, who left and how, whose state changed."""
+"""The changes of a ring between two moments: messages that came, left or changed their state."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.rewind.messages import HELD, trace_messages
-from ringfaust.spark.rewind.moment import AtStep, Settled, until
+from ringfaust.spark.rewind.messages import HELD_STATES, trace_messages
+from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
 
 
 class WrongOrder(RingfaustError):
-    """The second moment is not after the first, or is of another partition."""
+    """The second moment is before the first, or belongs to another partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,60 +22,61 @@ class Change:
     """One message, at both moments."""
 
     kind: str
-    """came, left, changed (its state, or its delivery), passed (it came and left in between)."""
+    """came, left, changed (its state or delivery), or passed (came and left in between)."""
     id: str
     sequence: int
     before: str
-    """Its state at the first moment; empty if it was not there yet."""
+    """Its state at the first moment; empty if it had not been sent yet."""
     after: str
-    """Its state at the second: ready, delivering, scheduled, or how it left."""
+    """Its state at the second moment: ready, delivering, scheduled, or how it left."""
     reason: str
-    """Why it was evicted or dead; else empty."""
+    """Why it was evicted or died; else empty."""
     consumer: str
-    """Who holds it, or acked it; else empty."""
+    """The consumer that it is delivered to or that acked it; else empty."""
     step: int
-    """Its last transition."""
+    """Step of its last transition."""
     time_ms: int
+    """Time of its last transition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """One ring, from one moment to another."""
+    """The changes of a ring from one moment to another."""
 
     queue: str
     partition: int
     counts: Mapping[tuple[str, str, str], int]
-    """How many messages, by (kind, after, reason)."""
+    """Number of messages by (kind, after, reason)."""
     unchanged: int
-    """Messages that were there and had no transition."""
+    """Number of messages that were held and had no transition."""
     changes: Sequence[Change]
-    """By step; the first of them, where they are many."""
+    """The first changes, by step."""
 
 
 def read_diff(
-    lines: DataFrame, queue: str, before: Settled, after: Settled, limit: int
+    lines: DataFrame, queue: str, before: ResolvedMoment, after: ResolvedMoment, limit: int
 ) -> list[Diff]:
-    """What became of a ring, in each partition that has one of that name.
+    """The changes of a ring, one result for each partition that has a queue of the name.
 
     Args:
-        lines: as of `read_lines`.
-        queue: its name.
-        before: the first moment, of `settle`.
-        after: the second.
-        limit: most changes that come to the driver, of each partition.
+        lines: result of `read_lines`.
+        queue: name of the queue.
+        before: the first moment, from `resolve_moments`.
+        after: the second moment.
+        limit: maximum number of changes that come to the driver.
 
     Raises:
-        WrongOrder: the second moment is before the first, or of another partition.
+        WrongOrder: the second moment is before the first, or belongs to another partition.
     """
     _check(before, after)
     both = (F.col("queue") == queue) & until(after)
     if isinstance(before, AtStep):
         both &= F.col("partition") == before.partition
     messages = trace_messages(
-        lines.filter(both).withColumn("ask", F.lit(0)), before=until(before), after=F.lit(True)
+        lines.filter(both).withColumn("request", F.lit(0)), before=until(before), after=F.lit(True)
     )
-    was_held = F.coalesce(F.col("before.state").isin(*HELD), F.lit(False))
-    is_held = F.col("after.state").isin(*HELD)
+    was_held = F.coalesce(F.col("before.state").isin(*HELD_STATES), F.lit(False))
+    is_held = F.col("after.state").isin(*HELD_STATES)
     kind = (
         F.when(F.col("before").isNull(), F.when(is_held, "came").otherwise("passed"))
         .when(was_held & ~is_held, "left")
@@ -89,17 +90,17 @@ def read_diff(
         changed.unpersist()
 
 
-def _check(before: Settled, after: Settled) -> None:
+def _check(before: ResolvedMoment, after: ResolvedMoment) -> None:
     if isinstance(before, AtStep) and isinstance(after, AtStep):
         if before.partition != after.partition:
             raise WrongOrder(
-                f"{before} and {after} are of different partitions: a queue lives in one"
+                f"{before} and {after} belong to different partitions, but a queue is in only one"
             )
         if before.step > after.step:
-            raise WrongOrder(f"{after} is before {before}: exchange them")
+            raise WrongOrder(f"{after} is before {before}: swap them")
     elif not isinstance(before, AtStep) and not isinstance(after, AtStep):
         if before.time_ms > after.time_ms:
-            raise WrongOrder(f"{after} is before {before}: exchange them")
+            raise WrongOrder(f"{after} is before {before}: swap them")
 
 
 def _collect(changed: DataFrame, queue: str, limit: int) -> list[Diff]:
@@ -112,7 +113,7 @@ def _collect(changed: DataFrame, queue: str, limit: int) -> list[Diff]:
         changed.filter("kind <> 'unchanged'")
         .orderBy("partition", "after.step", "after.offset", "after.line")
         .limit(limit)
-        .select("partition", "kind", "sequence", "birth.id", "before", "after")
+        .select("partition", "kind", "sequence", "entry.id", "before", "after")
         .collect()
     )
     return [

@@ -1,12 +1,12 @@
-"""One queue's history again through the core, with other settings. No Spark, no I/O.
+"""Replay the history of one queue through the core, with other settings. No Spark, no I/O.
 
-The events do not tell what consumers asked for, only what they got and what became of it. So their
-demand is taken from the deliveries: each one, from its hand-over to its end, is a **slot** of its
-consumer, and a slot takes one message. It opens and ends where it did in history, and ends what it
-holds as it ended then. See docs/rewind.md for what follows from that.
+The events do not record the credit of consumers, only their deliveries and how these ended. So the
+demand is derived from the deliveries: each one, from dispatch to settlement, is a **slot** of its
+consumer, and a slot takes one message. A slot opens and ends at the same steps as in history, and
+settles its message in the same way. docs/rewind.md describes the consequences.
 
-All else comes again as it was: sends, operators, the ticks that had an effect. What happens to a
-message is decided by `core.engine` alone.
+Everything else is repeated as it was: sends, operators' commands, and the ticks that had an effect.
+`core.engine` alone decides what happens to a message.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from ringfaust.errors import RingfaustError
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 
 CHANGEABLE = ("ring_size", "evict", "shrink", "scheduled_when_full", "max_attempts")
-"""Settings that can be asked about: what they do does not depend on what consumers do with it."""
+"""Settings that what-if can change: their effect does not depend on how consumers react."""
 _KEPT = (*CHANGEABLE, "batch", "max_messages", "max_bytes", "when_full")
-"""Settings that act in a replay. The others act through the slots, as they did."""
+"""Settings that apply in a replay. All others act through the slots, as in history."""
 
 _NAME = "queue"
 
 
-class NotWhole(RingfaustError):
-    """A replay needs the queue's history from its first message on."""
+class IncompleteHistory(RingfaustError):
+    """The history is not complete from the queue's first message on."""
 
 
-class Line(NamedTuple):
-    """What a replay reads of a line; null where it has no such field."""
+class EventLine(NamedTuple):
+    """The fields of an events line that a replay needs; None if the line has no such field."""
 
     step: int
     event: str
     time_ms: int
     by: str
     command: str | None
-    """Of the step, where it says what the lines do not."""
+    """The command of the step, if the lines alone do not identify it."""
     sequence: int | None = None
     id: str | None = None
     enqueued_ms: int | None = None
@@ -66,41 +66,41 @@ class Line(NamedTuple):
 
 
 class Departure(NamedTuple):
-    """A message left."""
+    """A message that left the queue."""
 
-    life: int
-    """How often the queue had been deleted before."""
+    generation: int
+    """How often the queue was deleted before."""
     step: int
     time_ms: int
     sequence: int
     id: str
     event: str
-    """acked, evicted, expired, dead or removed (also by a move)."""
+    """acked, evicted, expired, dead or removed (also for a move)."""
     reason: str
     ring_size: int
-    """N at an eviction; else 0."""
+    """The ring size of an eviction; else 0."""
 
 
 class _Slot(NamedTuple):
     number: int
-    """The delivery that it was in history."""
+    """Number of the delivery in history."""
     consumer: str
 
 
 class Replay:
-    """See the head of this file.
+    """Replays the steps of one queue with changed settings.
 
     Args:
-        settings: the queue's fields in the configuration.
-        given: fields that are to be otherwise, from the first message to the last; of CHANGEABLE.
+        settings: the queue's settings in the configuration.
+        given: the changed settings, some of CHANGEABLE; they apply to the whole history.
     """
 
     def __init__(self, settings: Fields, given: Fields) -> None:
         kept = {name: value for name, value in settings.items() if name in _KEPT}
         self._given = given
-        # Who is silent, how many are active, how long a redelivery waits: the slots tell.
+        # Timeouts, the number of active consumers and redelivery delays follow from the slots.
         self._fields = {**kept, **given, "consumer_timeout": 0}
-        self._life = -1
+        self._generation = -1
         self._now = 0
         self._step = 0
         self._begin()
@@ -111,17 +111,24 @@ class Replay:
         queue = state.queue(_NAME)
         assert queue is not None
         self._queue = queue
-        self._life += 1
+        self._generation += 1
         self._open: dict[int, _Slot] = {}
-        """Slots that are open now, by the sequence of the message that they held in history."""
+        """Open slots, by the sequence of the message that they held in history."""
         self._taken: dict[int, Delivery] = {}
-        """By slot: what it holds now."""
+        """The current delivery of each slot."""
         self._free: dict[str, deque[int]] = {}
-        """By consumer: its slots that hold nothing yet, oldest first."""
+        """The empty slots of each consumer, oldest first."""
         self._out: list[Departure] = []
 
-    def do(self, lines: Sequence[Line]) -> list[Departure]:
-        """Do what made these lines, all those of the queue in one step; who left by it."""
+    def replay_step(self, lines: Sequence[EventLine]) -> list[Departure]:
+        """Repeat a step.
+
+        Args:
+            lines: all lines of the queue in that step.
+
+        Returns:
+            The messages that left.
+        """
         self._now = lines[0].time_ms
         self._step = lines[0].step
         out: list[Departure] = []
@@ -130,12 +137,12 @@ class Replay:
             self._send_command(c.DeleteQueue(_NAME))
             self._begin()
             return out
-        self._walk(lines)
+        self._replay_lines(lines)
         return out
 
-    def _walk(self, lines: Sequence[Line]) -> None:
-        """In the order of the lines, which is that of the engine; each command once."""
-        returning: list[Line] = []
+    def _replay_lines(self, lines: Sequence[EventLine]) -> None:
+        """Repeat the commands behind the lines, each once, in the order of the lines."""
+        returning: list[EventLine] = []
         done: set[type[c.Command]] = set()
         for index, line in enumerate(lines):
             kind = _cause(line)
@@ -143,7 +150,7 @@ class Replay:
                 done.add(kind)
                 self._open_slots(lines[index:])
                 self._send_command(_command(kind, lines))
-            if _comes_back(line):
+            if _returns_message(line):
                 returning.append(line)
                 continue
             if line.event == "detached":
@@ -153,12 +160,12 @@ class Replay:
             if returning:
                 self._requeue(returning)
                 returning = []
-            self._one(line, lines[index:])
+            self._apply_line(line, lines[index:])
         if returning:
             self._requeue(returning)
 
-    def _one(self, line: Line, following: Sequence[Line]) -> None:
-        """What a line tells that no other line of the step does."""
+    def _apply_line(self, line: EventLine, following: Sequence[EventLine]) -> None:
+        """Repeat the transition of a single line."""
         match line.event:
             case "added" | "scheduled":
                 self._open_slots(following)
@@ -179,12 +186,12 @@ class Replay:
             case "attached" if line.consumer:
                 self._attach(line.consumer, line.priority or 0)
 
-    def _added(self, line: Line) -> None:
+    def _added(self, line: EventLine) -> None:
         assert line.sequence and line.id is not None and line.enqueued_ms is not None
         if line.sequence != self._queue.sequence + 1:
-            raise NotWhole(
-                f"message {line.sequence} follows {self._queue.sequence}: lines are missing, by "
-                "the topic's retention perhaps; use --lake, if a lake has kept them"
+            raise IncompleteHistory(
+                f"message {line.sequence} follows {self._queue.sequence}: lines are missing, "
+                "perhaps removed by the topic's retention; use --lake if a lake has them"
             )
         self._send_command(
             c.Send(
@@ -199,44 +206,44 @@ class Replay:
 
     # --- slots -----------------------------------------------------------------------------------
 
-    def _open_slots(self, following: Sequence[Line]) -> None:
-        """Slots that the command fills as it goes on: open them before it."""
-        for line in takewhile(lambda line: not _ends_a_phase(line), following):
+    def _open_slots(self, following: Sequence[EventLine]) -> None:
+        """Open the slots that the next command fills, before it runs."""
+        for line in takewhile(lambda line: not _frees_room(line), following):
             if line.event == "dispatched":
                 self._open_slot(line)
 
-    def _open_slot(self, line: Line) -> None:
+    def _open_slot(self, line: EventLine) -> None:
         assert line.sequence and line.delivery and line.consumer
         slot = _Slot(line.delivery, line.consumer)
         if self._open.get(line.sequence) == slot:
             return
-        if _named(line.consumer) not in self._queue.consumers:
-            raise NotWhole(f"consumer {line.consumer!r} is handed a message but never attached")
+        if _replay_name(line.consumer) not in self._queue.consumers:
+            raise IncompleteHistory(f"consumer {line.consumer!r} got a delivery but never attached")
         self._open[line.sequence] = slot
         self._free.setdefault(line.consumer, deque()).append(line.delivery)
-        self._send_command(c.Credit(_NAME, _named(line.consumer), 1))
+        self._send_command(c.Credit(_NAME, _replay_name(line.consumer), 1))
 
-    def _close_slot(self, line: Line) -> Delivery | None:
-        """It ends, with what it held; None: it never got a message."""
+    def _close_slot(self, line: EventLine) -> Delivery | None:
+        """Close a slot and return its delivery; None if it never got a message."""
         slot = self._open.pop(line.sequence or 0, None)
         if slot is None:
-            raise NotWhole(f"a delivery of message {line.sequence} ends that never began")
-        self._queue.consumers[_named(slot.consumer)].credit -= 1
+            raise IncompleteHistory(f"a delivery of message {line.sequence} ends, but never began")
+        self._queue.consumers[_replay_name(slot.consumer)].credit -= 1
         held = self._taken.pop(slot.number, None)
         if held is None:
             self._free[slot.consumer].remove(slot.number)
         return held
 
-    def _end(self, line: Line) -> None:
-        """An ack or a reject."""
+    def _end(self, line: EventLine) -> None:
+        """Ack or reject the delivery of a slot."""
         held = self._close_slot(line)
         if held is None:
             return
         about = (_NAME, held.consumer, held.message.id, held.number)
         self._send_command(c.Ack(*about) if line.event == "acked" else c.Reject(*about))
 
-    def _requeue(self, lines: Sequence[Line]) -> None:
-        """A returning set: newest first, and nothing is dispatched until all are placed (R21)."""
+    def _requeue(self, lines: Sequence[EventLine]) -> None:
+        """Requeue a set of deliveries: newest first, without dispatch until all are back (R21)."""
         ended = [(held, line) for line in lines if (held := self._close_slot(line))]
         newest_first = sorted(ended, key=lambda each: each[0].message.position, reverse=True)
         with self._without_dispatch():
@@ -246,8 +253,8 @@ class Replay:
                     c.Release(_NAME, held.consumer, held.message.id, held.number, delay_ms)
                 )
 
-    def _detach(self, line: Line, returning: Sequence[Line]) -> None:
-        """A consumer leaves. After a timeout what it held had been tried, after a detach not."""
+    def _detach(self, line: EventLine, returning: Sequence[EventLine]) -> None:
+        """Detach a consumer. A timeout counts as an attempt for its messages, a detach does not."""
         assert line.consumer
         with self._without_dispatch():
             if line.timeout:
@@ -255,11 +262,11 @@ class Replay:
             else:
                 for each in returning:
                     self._close_slot(each)
-            self._send_command(c.Detach(_NAME, _named(line.consumer)))
+            self._send_command(c.Detach(_NAME, _replay_name(line.consumer)))
             self._free.pop(line.consumer, None)
 
     def _attach(self, consumer: str, priority: int) -> None:
-        name = _named(consumer)
+        name = _replay_name(consumer)
         if name not in self._queue.consumers:
             self._send_command(c.Attach(_NAME, name, 0, priority))
 
@@ -275,41 +282,41 @@ class Replay:
     # --- the engine ------------------------------------------------------------------------------
 
     def _send_command(self, command: c.Command) -> None:
-        """Do it, and note who was handed what and who left."""
+        """Run a command; record deliveries and departures."""
         for effect in self._engine.step(command, self._now).effects:
             match effect:
                 case e.Dispatched(_, delivery):
                     number = self._free[delivery.consumer[1:]].popleft()
                     self._taken[number] = delivery
                 case e.Acked(_, delivery):
-                    self._left(delivery.message.sequence, delivery.message.id, "acked")
+                    self._add_departure(delivery.message.sequence, delivery.message.id, "acked")
                 case e.Evicted(_, message, reason, _, ring_size):
-                    self._left(message.sequence, message.id, "evicted", reason, ring_size)
+                    self._add_departure(message.sequence, message.id, "evicted", reason, ring_size)
                 case e.Expired(_, message):
-                    self._left(message.sequence, message.id, "expired")
+                    self._add_departure(message.sequence, message.id, "expired")
                 case e.Dead(_, message, reason):
-                    self._left(message.sequence, message.id, "dead", reason)
+                    self._add_departure(message.sequence, message.id, "dead", reason)
                 case e.Removed(_, message):
-                    self._left(message.sequence, message.id, "removed")
+                    self._add_departure(message.sequence, message.id, "removed")
 
-    def _left(
+    def _add_departure(
         self, sequence: int, message_id: str, event: str, reason: str = "", ring_size: int = 0
     ) -> None:
         self._out.append(
             Departure(
-                self._life, self._step, self._now, sequence, message_id, event, str(reason),
+                self._generation, self._step, self._now, sequence, message_id, event, str(reason),
                 ring_size,
             )
         )  # fmt: skip
 
 
-def _named(consumer: str) -> str:
-    """Its name in the replay: a managed window's is reserved to the engine."""
+def _replay_name(consumer: str) -> str:
+    """The consumer's name in the replay; the engine reserves the name of a managed window."""
     return "=" + consumer
 
 
-def _comes_back(line: Line) -> bool:
-    """Does it end a delivery by giving it back, whatever became of the message then?"""
+def _returns_message(line: EventLine) -> bool:
+    """Whether the line ends a delivery by a return, whatever happens to the message then."""
     return (
         line.event == "returned"
         or (line.event == "evicted" and line.reason == EvictReason.RETURN_OVERFLOW)
@@ -318,13 +325,13 @@ def _comes_back(line: Line) -> bool:
     )
 
 
-def _ends_a_phase(line: Line) -> bool:
-    """Within a step: does room for other messages arise here?"""
-    return _comes_back(line) or line.event == "detached"
+def _frees_room(line: EventLine) -> bool:
+    """Whether the line frees slots for other messages within its step."""
+    return _returns_message(line) or line.event == "detached"
 
 
-def _cause(line: Line) -> type[c.Command] | None:
-    """The command that made this line and others of its step, if it is to be done once for all."""
+def _cause(line: EventLine) -> type[c.Command] | None:
+    """The command behind this line and others of its step, if it has to run only once for all."""
     if line.by == "tick" or line.command == "tick":
         return None if line.event == "configured" else c.Sweep
     if line.event == "due" or line.reason == EvictReason.SCHEDULED_OVERFLOW:
@@ -332,7 +339,7 @@ def _cause(line: Line) -> type[c.Command] | None:
     return c.Purge if line.reason == EvictReason.PURGE else None
 
 
-def _command(kind: type[c.Command], lines: Sequence[Line]) -> c.Command:
+def _command(kind: type[c.Command], lines: Sequence[EventLine]) -> c.Command:
     if kind is c.Sweep:
         return c.Sweep()
     if kind is c.Purge:

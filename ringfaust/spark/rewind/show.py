@@ -1,4 +1,4 @@
-"""The answers of a rewind, as tables for people and as JSON."""
+"""Print the answer of a rewind as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ringfaust.spark.rewind.contents import Contents, Held
+from ringfaust.spark.rewind.contents import Contents, HeldMessage
 from ringfaust.spark.rewind.diff import Diff
-from ringfaust.spark.rewind.moment import Settled
-from ringfaust.spark.rewind.whatif import AS_IT_WAS, Eviction, Verdict
+from ringfaust.spark.rewind.moment import ResolvedMoment
+from ringfaust.spark.rewind.whatif import AS_IT_WAS, Eviction, VariantResult
 
-_WIDE = 120
-"""Columns that the tables take, also where the terminal has fewer."""
-_GONE = ("evicted", "acked", "expired", "dead", "removed")
+_MIN_WIDTH = 120
+"""Minimum width of the tables in characters, even on a narrower terminal."""
+_EXITS = ("evicted", "acked", "expired", "dead", "removed")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What was found, for each partition that has a queue of that name."""
+class RewindAnswer:
+    """The answer, with an entry for each partition that has a queue of the name."""
 
     queue: str
-    moments: Sequence[Settled]
+    moments: Sequence[ResolvedMoment]
     contents: Sequence[Contents] = ()
     diffs: Sequence[Diff] = ()
-    verdicts: Sequence[Verdict] = ()
+    results: Sequence[VariantResult] = ()
 
 
 # --- JSON ---------------------------------------------------------------------------------------
 
 
-def as_json(answer: Answer, limit: int) -> dict[str, Any]:
-    """The answer as JSON has it; counts are whole, lists have at most `limit` entries."""
+def as_json(answer: RewindAnswer, limit: int) -> dict[str, Any]:
+    """The answer as a JSON object. Counts are complete; lists have at most `limit` entries."""
     found: dict[str, Any] = {"queue": answer.queue, "moments": [str(m) for m in answer.moments]}
     if answer.contents:
         found["contents"] = [_contents_json(one, limit) for one in answer.contents]
     if answer.diffs:
         found["diff"] = [_diff_json(one) for one in answer.diffs]
-    if answer.verdicts:
-        found["what_if"] = [asdict(one) for one in answer.verdicts]
+    if answer.results:
+        found["what_if"] = [asdict(one) for one in answer.results]
     return found
 
 
@@ -75,23 +75,23 @@ def _diff_json(diff: Diff) -> dict[str, Any]:
 # --- tables -------------------------------------------------------------------------------------
 
 
-def print_tables(answer: Answer, limit: int) -> None:
-    """The answer on standard output."""
+def print_tables(answer: RewindAnswer, limit: int) -> None:
+    """Print the answer on standard output."""
     console = Console(highlight=False)
-    console.width = max(console.width, _WIDE)
+    console.width = max(console.width, _MIN_WIDTH)
     for contents in answer.contents:
         _print_contents(console, contents, limit)
     for diff in answer.diffs:
         _print_diff(console, diff, answer.moments)
-    for partition in sorted({verdict.partition for verdict in answer.verdicts}):
-        here = [verdict for verdict in answer.verdicts if verdict.partition == partition]
-        _print_verdicts(console, here)
+    for partition in sorted({result.partition for result in answer.results}):
+        here = [result for result in answer.results if result.partition == partition]
+        _print_results(console, here)
 
 
 def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in columns:
-        # Ids and sources are what people look for: folded if need be, never cut.
+        # Ids and sources are what people search for, so they may be folded but not cut.
         table.add_column(
             name,
             justify="right" if name in numbers else "left",
@@ -121,7 +121,7 @@ def _print_contents(console: Console, contents: Contents, limit: int) -> None:
         for place, held in enumerate(islice(messages, limit), 1):
             table.add_row(
                 state, str(place), held.id, str(held.priority), _time(held.enqueued_ms),
-                held.source, _by_whom_or_when(held),
+                held.source, _details(held),
             )  # fmt: skip
         if len(messages) > limit:
             table.add_row(state, "", f"and {len(messages) - limit:,} more")
@@ -129,13 +129,13 @@ def _print_contents(console: Console, contents: Contents, limit: int) -> None:
         console.print(table)
 
 
-def _by_whom_or_when(held: Held) -> str:
+def _details(held: HeldMessage) -> str:
     if held.consumer:
         return f"held by {held.consumer}, delivery {held.delivery}"
     return f"due {_time(held.due_ms)}" if held.due_ms else ""
 
 
-def _print_diff(console: Console, diff: Diff, moments: Sequence[Settled]) -> None:
+def _print_diff(console: Console, diff: Diff, moments: Sequence[ResolvedMoment]) -> None:
     first, second = moments
     console.print(f"{diff.queue}, partition {diff.partition}, from {first} to {second}\n")
     counts = _table("", "messages", "now", "reason", numbers=("messages",))
@@ -156,32 +156,35 @@ def _print_diff(console: Console, diff: Diff, moments: Sequence[Settled]) -> Non
         console.print(f"and {missing:,} more")
 
 
-def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
-    console.print(f"{verdicts[0].queue}, partition {verdicts[0].partition}\n")
-    numbers = (*_GONE, "as then", "spared", "more")
+def _print_results(console: Console, results: Sequence[VariantResult]) -> None:
+    console.print(f"{results[0].queue}, partition {results[0].partition}\n")
+    numbers = (*_EXITS, "same", "spared", "more")
     table = _table("", *numbers, numbers=numbers)
-    for verdict in verdicts:
+    for result in results:
         table.add_row(
-            verdict.variant,
-            *(f"{verdict.left.get(name, 0):,}" for name in _GONE),
-            f"{verdict.same:,}", f"{verdict.spared:,}", f"{verdict.more:,}",
+            result.variant,
+            *(f"{result.left.get(name, 0):,}" for name in _EXITS),
+            f"{result.same:,}", f"{result.spared:,}", f"{result.more:,}",
         )  # fmt: skip
     console.print(table)
-    for verdict in verdicts:
-        if verdict.first and verdict.last:
-            ends = f"evicted from {_named(verdict.first)} to {_named(verdict.last)}"
-            console.print(f"{verdict.variant}: {ends}", soft_wrap=True)
-        if verdict.variant == AS_IT_WAS and verdict.spared + verdict.more:
-            console.print(
-                "The replay as it was differs from history: the configuration is not that of when "
-                "it began, or see docs/rewind.md. The figures above are not exact."
+    for result in results:
+        if result.first and result.last:
+            ends = (
+                f"evicted from {_format_eviction(result.first)} to {_format_eviction(result.last)}"
             )
-        for how, eviction in verdict.differing:
+            console.print(f"{result.variant}: {ends}", soft_wrap=True)
+        if result.variant == AS_IT_WAS and result.spared + result.more:
             console.print(
-                f"{verdict.variant}: {how} {eviction.id} (step {eviction.step}, {eviction.reason})",
+                "The replay with the original settings differs from history, so the figures above "
+                "are not exact. Was the configuration different when the history began? For other "
+                "causes see docs/rewind.md."
+            )
+        for how, eviction in result.differing:
+            console.print(
+                f"{result.variant}: {how} {eviction.id} (step {eviction.step}, {eviction.reason})",
                 soft_wrap=True,
             )
 
 
-def _named(eviction: Eviction) -> str:
+def _format_eviction(eviction: Eviction) -> str:
     return f"{eviction.id} ({_time(eviction.time_ms)})"

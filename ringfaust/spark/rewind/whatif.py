@@ -1,7 +1,7 @@
-"""What would have been evicted with other settings: each queue's history again, by Spark's workers.
+"""What other settings would have evicted: Spark tasks replay the history of each queue.
 
-A queue's lines go to one task in their order and through `replay` one step at a time, for all the
-settings that are asked about side by side. What is held in memory is the rings, never the history.
+One task gets all lines of a queue in order and replays them step by step, for all variants side by
+side. It keeps the rings in memory, never the history.
 """
 
 from __future__ import annotations
@@ -20,27 +20,33 @@ from ringfaust.core.catalog import Catalog, Fields
 from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSetting
 from ringfaust.spark.lines import is_refusal
-from ringfaust.spark.rewind.messages import GONE
-from ringfaust.spark.rewind.moment import Settled, until
-from ringfaust.spark.rewind.replay import CHANGEABLE, Departure, Line, NotWhole, Replay
+from ringfaust.spark.rewind.messages import EXIT_STATES
+from ringfaust.spark.rewind.moment import ResolvedMoment, until
+from ringfaust.spark.rewind.replay import (
+    CHANGEABLE,
+    Departure,
+    EventLine,
+    IncompleteHistory,
+    Replay,
+)
 from ringfaust.spark.vendor import to_arrow_schema
 
 AS_IT_WAS = "as it was"
-"""Name of the variant with nothing changed; it shows whether the replay can be believed."""
+"""The variant without changes; it shows whether the replay is exact."""
 HISTORY = "history"
-"""Name under which the departures that really were stand."""
+"""The name for the departures that really happened."""
 
 _COMMANDS = ("tick", "deliver_now", "cancel_scheduled")
-"""Where the lines alone do not tell what was asked for."""
-_NOT_WHOLE = "not whole"
-"""In place of an event: the replay had to stop; the reason says why."""
+"""Commands that the lines of a step do not identify."""
+_INCOMPLETE = "incomplete"
+"""Used instead of an event if the replay had to stop; `reason` says why."""
 _BATCH_ROWS = 10_000
 _DEPARTURE = StructType(
     [
         StructField("partition", IntegerType()),
         StructField("queue", StringType()),
         StructField("variant", StringType()),
-        StructField("life", IntegerType()),
+        StructField("generation", IntegerType()),
         StructField("step", LongType()),
         StructField("time_ms", LongType()),
         StructField("sequence", LongType()),
@@ -54,7 +60,7 @@ _DEPARTURE = StructType(
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """One message that was evicted, or would have been."""
+    """A message that was evicted, or would have been."""
 
     id: str
     sequence: int
@@ -64,37 +70,37 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What one setting had done to one queue."""
+class VariantResult:
+    """What one variant would have done to one queue."""
 
     queue: str
     partition: int
     variant: str
     left: Mapping[str, int]
-    """How many left, by how: evicted, acked, expired, dead, removed (moves too)."""
+    """Number of departures by event: evicted, acked, expired, dead, removed (including moves)."""
     same: int
-    """Evicted then and now."""
+    """Number of messages evicted in both history and replay."""
     spared: int
-    """Evicted then, not now."""
+    """Number of messages evicted only in history."""
     more: int
-    """Evicted now, not then."""
+    """Number of messages evicted only in the replay."""
     first: Eviction | None
     last: Eviction | None
     differing: Sequence[tuple[str, Eviction]]
-    """The first that were `spared` or are `more`, by step."""
+    """The first evictions that are `spared` or `more`, by step."""
 
 
 def check_changes(changes: Fields) -> Fields:
-    """See that these settings can be asked about.
+    """Check that what-if supports these settings.
 
     Raises:
-        BadSetting: a field is unknown, or its value is not right, or it acts through consumers.
+        BadSetting: a setting is unknown, has a wrong value, or acts through consumers.
     """
     QueueSpec().with_fields(changes)
     for name, value in changes.items():
         if name not in CHANGEABLE:
             advice = (
-                "what it does depends on what consumers would have done; can be asked about: "
+                "its effect depends on what consumers would have done; supported settings: "
                 + ", ".join(CHANGEABLE)
             )
             raise BadSetting(name, value, advice)
@@ -102,18 +108,18 @@ def check_changes(changes: Fields) -> Fields:
 
 
 def replay_lines(lines: DataFrame, catalog: Catalog, variants: Mapping[str, Fields]) -> DataFrame:
-    """Who left each queue, when and how: in history, as it was, and in each variant.
+    """The departures from each queue: in history, with unchanged settings, and in each variant.
 
     Args:
-        lines: as of `read_lines`, of whole queues, with `command` as of `with_commands`.
-        catalog: what the queues were set to when their history began.
-        variants: by name: settings that are to be otherwise, of `check_changes`.
+        lines: result of `read_lines` with whole queues, and `command` from `with_commands`.
+        catalog: the settings of the queues at the beginning of the history.
+        variants: changed settings by name, checked by `check_changes`.
 
     Returns:
-        A row for each departure, with `variant`.
+        One row per departure, with `variant`.
     """
-    names = ["partition", "queue", *Line._fields]
-    # One queue's lines in one task, in order. Not applyInPandas: it holds a whole group in memory.
+    names = ["partition", "queue", *EventLine._fields]
+    # The lines of a queue go to one task, in order. applyInPandas would hold them all in memory.
     ordered = (
         lines.filter(
             F.col("queue").isNotNull()
@@ -125,16 +131,16 @@ def replay_lines(lines: DataFrame, catalog: Catalog, variants: Mapping[str, Fiel
         .select(*names)
     )
     given = {AS_IT_WAS: {}, **variants}
-    replayer: Any = _replayer(catalog, given)  # pyspark's type asks for less than it gives
+    replayer: Any = _replayer(catalog, given)  # PySpark's type is narrower than what it accepts
     return ordered.mapInArrow(replayer, _DEPARTURE)
 
 
 def with_commands(own: DataFrame, lines: DataFrame) -> DataFrame:
-    """Add `command`: what was asked for, where the lines of a step do not tell it.
+    """Add `command`, for commands that the lines of a step do not identify.
 
     Args:
-        own: lines of the queues in question.
-        lines: all lines, for `done` names no queue.
+        own: the lines of the queues.
+        lines: all lines, because `done` names no queue.
     """
     commands = (
         lines.filter((F.col("event") == "done") & F.col("command").isin(*_COMMANDS))
@@ -153,13 +159,15 @@ def _replayer(
             settings = catalog.spec(queue, {}).set_fields()
             replays = {name: Replay(settings, fields) for name, fields in given.items()}
             try:
-                for variant, departure in _replayed(replays, (Line(*row[2:]) for row in lines)):
+                for variant, departure in _replayed(
+                    replays, (EventLine(*row[2:]) for row in lines)
+                ):
                     rows.append((partition, queue, variant, *departure))
                     if len(rows) >= _BATCH_ROWS:
                         yield _batch(rows)
                         rows = []
-            except NotWhole as error:
-                missing = Departure(0, 0, 0, 0, "", _NOT_WHOLE, str(error), 0)
+            except IncompleteHistory as error:
+                missing = Departure(0, 0, 0, 0, "", _INCOMPLETE, str(error), 0)
                 rows.append((partition, queue, HISTORY, *missing))
         yield _batch(rows)
 
@@ -179,25 +187,25 @@ def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def _replayed(
-    replays: Mapping[str, Replay], lines: Iterable[Line]
+    replays: Mapping[str, Replay], lines: Iterable[EventLine]
 ) -> Iterator[tuple[str, Departure]]:
-    """One queue, step by step; lines that Spark's Kafka sink repeated count once."""
-    life = 0
-    for _, told in groupby(lines, key=lambda line: line.step):
-        step = list(dict.fromkeys(told))
+    """Replay one queue step by step; lines that Spark's Kafka sink repeated count once."""
+    generation = 0
+    for _, step_lines in groupby(lines, key=lambda line: line.step):
+        step = list(dict.fromkeys(step_lines))
         for line in step:
-            if line.event in GONE:
-                yield HISTORY, _departed(line, life)
+            if line.event in EXIT_STATES:
+                yield HISTORY, _departed(line, generation)
         for name, replay in replays.items():
-            for departure in replay.do(step):
+            for departure in replay.replay_step(step):
                 yield name, departure
-        life += any(line.event == "deleted" for line in step)
+        generation += any(line.event == "deleted" for line in step)
 
 
-def _departed(line: Line, life: int) -> Departure:
+def _departed(line: EventLine, generation: int) -> Departure:
     event = "removed" if line.event == "moved_out" else line.event
     return Departure(
-        life, line.step, line.time_ms, line.sequence or 0, line.id or "", event,
+        generation, line.step, line.time_ms, line.sequence or 0, line.id or "", event,
         line.reason or "", 0,
     )  # fmt: skip
 
@@ -209,39 +217,41 @@ def what_if(
     lines: DataFrame,
     queue: str,
     *,
-    until_then: Settled | None,
+    until_then: ResolvedMoment | None,
     catalog: Catalog,
     variants: Mapping[str, Fields],
     limit: int,
-) -> list[Verdict]:
-    """Replay a queue's history and compare the evictions with those that were.
+) -> list[VariantResult]:
+    """Replay a queue's history and compare the evictions with the real ones.
 
     Args:
-        lines: as of `read_lines`.
-        queue: its name.
-        until_then: how far; None: all.
-        catalog: what the queue was set to when its history began.
-        variants: by name: settings of `check_changes`.
-        limit: most evictions that differ to be named, of each variant.
+        lines: result of `read_lines`.
+        queue: name of the queue.
+        until_then: the end of the replay; None: the whole history.
+        catalog: the settings of the queue at the beginning of the history.
+        variants: changed settings by name, checked by `check_changes`.
+        limit: maximum number of differing evictions to list per variant.
 
     Returns:
-        For each partition with such a queue: `history`, `as it was`, then the variants. Where
-        `as it was` differs from history the replay is not to be believed to the last message.
+        For each partition with such a queue: `history`, `as it was`, then the variants. If
+        `as it was` differs from history, the replay is not exact.
 
     Raises:
-        NotWhole: lines are missing.
+        IncompleteHistory: lines are missing.
     """
     own = lines.filter(F.col("queue") == queue)
     if until_then is not None:
         own = own.filter(until(until_then))
     departures = replay_lines(with_commands(own, lines), catalog, variants).persist()
     try:
-        return _judge(departures, (HISTORY, AS_IT_WAS, *variants), queue, limit)
+        return _compare_with_history(departures, (HISTORY, AS_IT_WAS, *variants), queue, limit)
     finally:
         departures.unpersist()
 
 
-def _judge(departures: DataFrame, names: Sequence[str], queue: str, limit: int) -> list[Verdict]:
+def _compare_with_history(
+    departures: DataFrame, names: Sequence[str], queue: str, limit: int
+) -> list[VariantResult]:
     eviction = F.struct("step", "sequence", "id", "time_ms", "reason")
     left = departures.groupBy("partition", "variant", "event").agg(
         F.count("*").alias("messages"),
@@ -250,16 +260,18 @@ def _judge(departures: DataFrame, names: Sequence[str], queue: str, limit: int) 
     )
     left_rows = {(row["partition"], row["variant"], row["event"]): row for row in left.collect()}
     for (partition, _, event), row in left_rows.items():
-        if event == _NOT_WHOLE:
-            raise NotWhole(f"queue {queue!r}, partition {partition}: {row['first']['reason']}")
-    compared = _compare(departures, names[1:]).persist()
+        if event == _INCOMPLETE:
+            raise IncompleteHistory(
+                f"queue {queue!r}, partition {partition}: {row['first']['reason']}"
+            )
+    compared = _match_evictions(departures, names[1:]).persist()
     try:
         counted = compared.groupBy("partition", "variant", "how").count().collect()
         counts = {(row["partition"], row["variant"], row["how"]): row["count"] for row in counted}
-        named = _name_some(compared, limit)
+        named = _first_differing(compared, limit)
     finally:
         compared.unpersist()
-    verdicts = []
+    results = []
     for partition in sorted({row[0] for row in left_rows}):
         for name in names:
             here = {k[2]: row for k, row in left_rows.items() if k[:2] == (partition, name)}
@@ -267,8 +279,8 @@ def _judge(departures: DataFrame, names: Sequence[str], queue: str, limit: int) 
                 counts.get((partition, name, how), 0) for how in ("same", "spared", "more")
             )
             evicted = here.get("evicted")
-            verdicts.append(
-                Verdict(
+            results.append(
+                VariantResult(
                     queue,
                     partition,
                     name,
@@ -281,12 +293,12 @@ def _judge(departures: DataFrame, names: Sequence[str], queue: str, limit: int) 
                     named.get((partition, name), []),
                 )
             )
-    return verdicts
+    return results
 
 
-def _compare(departures: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Each message evicted in history or by a variant, with `how`: same, spared or more."""
-    key = ["partition", "life", "sequence"]
+def _match_evictions(departures: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Each message evicted in history or in a variant, with `how`: same, spared or more."""
+    key = ["partition", "generation", "sequence"]
     evicted = departures.filter("event = 'evicted'")
     was = evicted.filter(F.col("variant") == HISTORY).drop("variant")
     variants = F.explode(F.array(*map(F.lit, names))).alias("variant")
@@ -298,7 +310,7 @@ def _compare(departures: DataFrame, names: Sequence[str]) -> DataFrame:
     return then.join(now, [*key, "variant"], "full").withColumn("how", how.otherwise("same"))
 
 
-def _name_some(
+def _first_differing(
     compared: DataFrame, limit: int
 ) -> dict[tuple[int, str], list[tuple[str, Eviction]]]:
     rows = (

@@ -1,4 +1,4 @@
-"""An event loop in its own thread, which keeps connections alive between two steps."""
+"""An event loop in a thread of its own, so that connections stay alive between two steps."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop that runs in its own thread while a `with` block runs."""
+    """Runs from `with` to its end; any thread may `run` something on it."""
 
     def __enter__(self) -> Self:
-        """Start the thread."""
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         return self
 
     def run(self, task: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result. Any thread may call this."""
+        """Its result, when it is done."""
         future = asyncio.run_coroutine_threadsafe(task, self._loop)
         try:
             return future.result()
@@ -36,7 +35,6 @@ class LoopThread:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop the loop and its thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

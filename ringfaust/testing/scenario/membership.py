@@ -1,6 +1,6 @@
-"""Removes the members of a consumer group, as an operator may after a worker has died.
+"""Takes the members of a consumer group out of it, as an operator may when a worker has died.
 
-Otherwise the brokers reassign a dead worker's partitions only after its session has timed out.
+Brokers give a dead worker's partitions away only when its session has timed out, seconds later.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from aiokafka.protocol.group import LeaveGroupRequest
 
 
 async def remove_members(bootstrap_servers: str, group: str) -> None:
-    """Remove all present members of a group.
+    """Remove all members that a group has now.
 
     Raises:
-        KafkaError: a broker failed or refused to remove a member.
+        KafkaError: a broker did not do it.
     """
     client = AIOKafkaClient(bootstrap_servers=bootstrap_servers)
     try:

@@ -1,4 +1,4 @@
-"""Plays a scenario on a host, and compares what happens with what the file expects."""
+"""Plays a scenario on a host and compares what it did with what the file says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ringfaust.testing.scenario import grammar as g
 
 
 class ObservedEffect(NamedTuple):
-    """One effect, as a host reports it."""
+    """One effect, as a host showed it."""
 
     kind: str
     """dispatched, acked, returned, evicted, expired, dead or refused."""
@@ -24,12 +24,12 @@ class ObservedEffect(NamedTuple):
     consumer: str = ""
     reason: str = ""
     again: bool = False
-    """Whether a dispatched message is redelivered."""
+    """Of a dispatched: is it a redelivery?"""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueListing:
-    """What a queue holds: message ids by state, and its counters."""
+    """What a queue holds."""
 
     ready: list[str]
     delivering: dict[str, list[str]]
@@ -38,42 +38,42 @@ class QueueListing:
 
 
 class ScenarioHost(Protocol):
-    """A host on which the player runs a scenario. Times are the scenario's."""
+    """What a host does for the player; times are the scenario's own."""
 
     def start(self, scenario: g.Scenario) -> None:
-        """Create the scenario's queues."""
+        """Make the scenario's queues."""
 
     def do(self, command: c.Command, session: str) -> list[ObservedEffect]:
-        """Execute a command now, or buffer it in an open session."""
+        """Do one command now, or in an open session."""
 
     def begin(self, session: str) -> list[ObservedEffect]:
         """Open a session's transaction."""
 
     def redrive(self, source: str, message_id: str, queue: str) -> list[ObservedEffect]:
-        """Redrive a message from `source`: `evicted` or `dead` (R43)."""
+        """Send an evicted or dead message again; `source` says which of the two."""
 
     def commit(self, session: str) -> list[ObservedEffect]:
-        """Commit a session's transaction."""
+        """Commit it."""
 
     def rollback(self, session: str) -> list[ObservedEffect]:
-        """Roll back a session's transaction."""
+        """Roll it back."""
 
     def advance(self, now_ms: int) -> list[ObservedEffect]:
-        """Set the clock to `now_ms`, then sweep."""
+        """Move the clock, then sweep."""
 
     def crash(self) -> list[ObservedEffect]:
-        """Lose everything that is not durable, and start again."""
+        """Lose all that is not durable and start again."""
 
     def listing(self, queue: str) -> QueueListing:
-        """Return what a queue holds."""
+        """What a queue holds."""
 
     def finish(self) -> None:
-        """Clean up after the last step, and check that no output is left over."""
+        """Clean up after the last step, and see that nothing is left over."""
 
 
 @dataclass(slots=True)
 class Difference(Exception):
-    """A step did not do what the file expects. `line` is 0 until the player fills it in."""
+    """A step did not do what the file says. A host that is at odds with itself leaves line 0."""
 
     line: int
     what: str
@@ -83,21 +83,21 @@ class Difference(Exception):
 
 
 def play(scenario: g.Scenario, host: ScenarioHost) -> None:
-    """Play all steps of a scenario.
+    """Play all steps.
 
     Raises:
-        Difference: the first step that does not do what the file expects.
+        Difference: at the first step that differs.
     """
-    player = _Player(scenario, host)
-    line, kind = 1, "start"
+    play = _Player(scenario, host)
+    line, doing = 1, "start"
     try:
         host.start(scenario)
         for step in scenario.steps:
-            line, kind = step.line, step.kind
-            player.step(step)
+            line, doing = step.line, step.kind
+            play.step(step)
     except Difference as difference:
         difference.line = difference.line or line
-        difference.step = kind
+        difference.step = doing
         with suppress(Difference):
             host.finish()
         raise
@@ -118,11 +118,11 @@ class _Player:
         self.host = host
         self.now_ms = 0
         self.queue_of: dict[str, str] = {}
-        """By consumer: the queue of its last attach, even if it has detached since."""
+        """By consumer, also a detached one."""
         self.some_queue = next(iter(scenario.queues), "")
 
     def step(self, step: g.Step) -> None:
-        """Execute a step and check its effects."""
+        """Do one step and check it."""
         if step.kind == "state":
             self._check_state(step)
         else:
@@ -141,11 +141,11 @@ class _Player:
             for message_id in what.ids:
                 yield from host.redrive(what.from_, message_id, what.queue)
         elif step.kind == "attach":
-            effects = host.do(self._attach(what), "")
-            if not any(effect.kind == "refused" for effect in effects):
+            seen = host.do(self._attach(what), "")
+            if not any(effect.kind == "refused" for effect in seen):
                 self.queue_of[what.consumer] = what.queue
             self.queue_of.setdefault(what.consumer, what.queue)
-            yield from effects
+            yield from seen
         else:
             session = getattr(what, "session", "") if step.kind in ("send", "ack") else ""
             for command in self._commands(step.kind, what):
@@ -222,7 +222,7 @@ class _Player:
 
 
 def _payload(what: g.SendStep, message_id: str) -> Payload:
-    """Return a record with the properties as header and the id, padded to the size, as value."""
+    """The record: its properties, and its id as value, filled up to the size it shall have."""
     headers: tuple[tuple[str, bytes], ...] = ()
     if what.properties:
         headers = ((PROPERTIES, json.dumps(what.properties).encode()),)
@@ -233,7 +233,7 @@ def _payload(what: g.SendStep, message_id: str) -> Payload:
 
 
 def filled(message_id: str, size_bytes: int) -> bytes:
-    """Return the value of a record in scenarios: the message id, padded or cut to the size."""
+    """The value of a record in scenarios: the message's id in so many bytes."""
     return message_id.encode().ljust(size_bytes, b".")[:size_bytes]
 
 
@@ -252,10 +252,10 @@ _QUEUE_COMMANDS: dict[str, Any] = {
 }
 
 
-def _check_effects(step: g.Step, effects: list[ObservedEffect]) -> None:
+def _check_effects(step: g.Step, seen: list[ObservedEffect]) -> None:
     expect = step.expect
     by_kind: dict[str, list[ObservedEffect]] = {}
-    for effect in effects:
+    for effect in seen:
         by_kind.setdefault(effect.kind, []).append(effect)
     dispatched = by_kind.get("dispatched", [])
     if expect.dispatched is not None:

@@ -1,4 +1,4 @@
-"""Reads and checks scenario files. An error names file, line and reason."""
+"""Reads scenario files; one that is not valid is named with its line and the reason."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ringfaust.errors import BadSetting, RingfaustError
 from ringfaust.testing.scenario.grammar import LONGEST_MS, STEPS, Expect, Scenario, Step
 
 _Place = Sequence[str | int]
-"""The path to a node of the document: keys and indexes."""
+"""The way to a node of the document: keys and indexes."""
 
 
 class BadScenario(RingfaustError):
-    """A scenario file is not valid. The text gives file, line and reason."""
+    """A scenario file is not valid. The text has file, line and reason."""
 
 
 class _Fault(Exception):
-    """What is wrong at one place of the document."""
+    """What is wrong at a place of the document."""
 
     def __init__(self, place: _Place, reason: str) -> None:
         self.place = place
@@ -32,10 +32,10 @@ class _Fault(Exception):
 
 
 def load(path: Path) -> Scenario:
-    """Read one scenario file.
+    """Read one file.
 
     Raises:
-        BadScenario: the file cannot be read, is not YAML, or does not follow the grammar.
+        BadScenario: it cannot be read, is no YAML or not of the grammar.
     """
     try:
         if path.stat().st_size > FILE_BYTES:
@@ -49,8 +49,7 @@ def load(path: Path) -> Scenario:
         raise BadScenario(f"{path}:1: not UTF-8") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        # An error of exactly this type comes from our loader: the file is YAML, but not valid.
-        what = "" if type(error) is yaml.MarkedYAMLError else "not YAML: "
+        what = "" if type(error) is yaml.MarkedYAMLError else "not YAML: "  # the loader's own
         raise BadScenario(f"{path}:{line}: {what}{error.problem}") from None
     except (yaml.YAMLError, ValueError) as error:
         reason = str(error).partition("\n")[0]
@@ -83,10 +82,10 @@ def _scenario(raw: Any, tree: Any, name: str) -> Scenario:
 def _step(entry: Any, index: int, tree: Any) -> Step:
     here: _Place = ("steps", index)
     if not isinstance(entry, dict):
-        raise _Fault(here, "a step is a map with one key, and optionally expect")
+        raise _Fault(here, "a step is a map of one key, and perhaps expect")
     kinds = [name for name in entry if name != "expect"]
     if len(kinds) != 1:
-        raise _Fault(here, f"a step has one key besides expect, not {shown(kinds)}")
+        raise _Fault(here, f"a step has one key beside expect, not {shown(kinds)}")
     kind = kinds[0]
     what = entry[kind]
     if kind == "advance":
@@ -94,8 +93,7 @@ def _step(entry: Any, index: int, tree: Any) -> Step:
             reason = f"advance takes whole milliseconds, 0 or more, not {shown(what)}"
             raise _Fault((*here, kind), reason)
     elif kind not in STEPS:
-        known = ", ".join([*STEPS, "advance"])
-        raise _Fault(here, f"unknown step {shown(kind)}; the steps are {known}")
+        raise _Fault(here, f"no step {shown(kind)}; there are {', '.join([*STEPS, 'advance'])}")
     else:
         try:
             what = STEPS[kind].model_validate(what)
@@ -109,9 +107,9 @@ def _step(entry: Any, index: int, tree: Any) -> Step:
 
 
 def _fault(here: _Place, error: ValidationError) -> _Fault:
-    """Return the first error that pydantic found; `here` is the place of the model."""
+    """What pydantic found first; `here` is where the model began."""
     errors = error.errors(include_url=False, include_context=False)
-    # Report an unknown name first: a misspelled name is also missing.
+    # A name that is not known comes before one that is missing for it.
     first = min(errors, key=lambda each: each["type"] != "extra_forbidden")
     place = (*here, *first["loc"])
     named = ".".join(part for part in place if isinstance(part, str) and part != "steps")
@@ -122,7 +120,7 @@ def _fault(here: _Place, error: ValidationError) -> _Fault:
 
 
 def _check_settings(scenario: Scenario) -> None:
-    """Check the values of known settings. Unknown settings are capabilities that a host lacks."""
+    """Values of settings; settings that are not known are a matter of capabilities."""
     tables: dict[_Place, dict[str, dict[str, Any]]] = {
         ("queues",): scenario.queues,
         ("settings",): scenario.settings,

@@ -1,8 +1,9 @@
-"""The client's part of local transactions (R80): the pending operations of each open session.
+"""The client's part of a local transaction (R80): what is pending in each open session.
 
-A session lives in its client and is independent of the worker. The client buffers the operations of
-a session until it commits or rolls back. So operations take effect in the order of the commits, and
-no read_committed reader has to wait for an open Kafka transaction.
+A session lives in its client, whatever becomes of the worker. This client keeps the operations of
+a session until the decision: what is not committed is nobody else's affair. The order of commits
+is then the order in which operations take effect, and on Kafka no reader waits for an undecided
+transaction (a read_committed reader gets nothing that stands behind one).
 """
 
 from __future__ import annotations
@@ -21,23 +22,14 @@ class PendingSessions:
         self._pending: dict[str, list[c.Command]] = {}
 
     def begin(self, name: str) -> list[ObservedEffect]:
-        """Open a session's transaction; refused if it is open, which then stays open."""
+        """Open a session's transaction; one that is open goes on, and the command is refused."""
         if name in self._pending:
             return [_refused(name, Refusal.BAD_COMMAND)]
         self._pending[name] = []
         return []
 
-    def buffer(self, command: c.Command, name: str) -> list[ObservedEffect] | None:
-        """Buffer or refuse a command.
-
-        Args:
-            command: the command.
-            name: its session; empty if it has none.
-
-        Returns:
-            The refusal, or an empty list if the command is buffered. None if the caller has to
-            execute it now.
-        """
+    def take(self, command: c.Command, name: str) -> list[ObservedEffect] | None:
+        """Keep or refuse a command; None: it is to be done now."""
         if name and name not in self._pending:
             return [_refused(name, Refusal.BAD_COMMAND)]
         if isinstance(command, c.Ack | c.Release | c.Reject) and self._is_settled(command):
@@ -48,25 +40,25 @@ class PendingSessions:
         return []
 
     def end(self, name: str) -> list[c.Command] | None:
-        """Close a session and return its pending operations; None if it was not open."""
+        """Close a session; what was pending in it, or None if it was not open."""
         return self._pending.pop(name, None)
 
     def _is_settled(self, settle: c.Ack | c.Release | c.Reject) -> bool:
-        """Whether the delivery is settled in an open transaction (R103)."""
+        """Is that delivery settled in an open transaction (R103)?"""
         return any(
-            isinstance(each, c.Ack) and each[:3] == settle[:3]
+            isinstance(kept, c.Ack) and kept[:3] == settle[:3]
             for pending in self._pending.values()
-            for each in pending
+            for kept in pending
         )
 
 
 def rollback_of(session: str, pending: Sequence[c.Command]) -> c.Rollback:
-    """Return the command that rolls back a session with these pending operations."""
+    """The command that takes a session back; `pending` is what was done in it."""
     return c.Rollback(session, tuple(each for each in pending if isinstance(each, c.Ack)))
 
 
 def unknown_session(name: str) -> list[ObservedEffect]:
-    """Return the refusal of a commit or rollback of a session that is not open (R103)."""
+    """The answer to a decision about a session that is not open (R103)."""
     return [_refused(name, Refusal.BAD_COMMAND)]
 
 

@@ -1,4 +1,4 @@
-"""What backfill and redrive print."""
+"""Print the plan and the result of a backfill or redrive."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ringfaust.spark.backfill.estimate import QueueEstimate
-from ringfaust.spark.backfill.profile import Survey
-from ringfaust.spark.backfill.run import Outcome
+from ringfaust.spark.backfill.profile import JobProfile
+from ringfaust.spark.backfill.run import WriteResult
 
 _QUEUES_SHOWN = 20
 _NUMBERS = QueueEstimate._fields[1:]
@@ -19,43 +19,44 @@ _ALWAYS = ("records", "bytes", "ring_size", "evicted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a dry run found."""
+class BackfillPlan:
+    """The result of a dry run."""
 
     job: str
     topic: str
-    found: Survey
+    profile: JobProfile
     queues: Sequence[QueueEstimate]
-    doubts: Sequence[str]
-    """Why a real run would be refused, beside bad rows."""
+    objections: Sequence[str]
+    """Reasons other than bad rows for which a real run would be refused."""
     rate: float | None
+    """Records per second, over all tasks; None: unlimited."""
 
 
-def tell_plan(out: Console, plan: Plan) -> None:
-    """Print what would be written, and what would become of it."""
-    found = plan.found
+def print_plan(out: Console, plan: BackfillPlan) -> None:
+    """Print what would be written, and what the rings would do."""
+    found = plan.profile
     out.print(_queue_table(plan.queues), highlight=False)
     seconds = (
-        f", {found.records / plan.rate:,.0f} s at {plan.rate:,g} a second" if plan.rate else ""
+        f", {found.records / plan.rate:,.0f} s at {plan.rate:,g} per second" if plan.rate else ""
     )
     evicted = sum(queue.evicted for queue in plan.queues)
-    say(
+    print_text(
         out,
         f"{found.records:,} records, {found.bytes:,} bytes of keys and values{seconds}, for "
-        f"{plan.topic}. The rings of {len(plan.queues):,} queues would evict {evicted:,} of them, "
-        "if they are empty and nobody consumes.",
+        f"{plan.topic}. The rings of {len(plan.queues):,} queues would evict {evicted:,} of them "
+        "if they are empty and have no consumers.",
     )
     if found.bad:
-        say(out, f"{found.bad:,} rows make no sense as records:")
+        print_text(out, f"{found.bad:,} rows are no valid records:")
         for line in found.examples:
-            say(out, f"  {line}")
-    for doubt in plan.doubts:
-        say(out, f"It would be refused: {doubt}.")
-    say(out, f"Job {plan.job}. Nothing was written.")
+            print_text(out, f"  {line}")
+    for objection in plan.objections:
+        print_text(out, f"A run would be refused: {objection}.")
+    print_text(out, f"Job {plan.job}. Nothing was written.")
 
 
 def _queue_table(queues: Sequence[QueueEstimate]) -> Table:
-    """Those with most records; what is 0 for all of them has no column."""
+    """The queues with the most records; a figure that is 0 everywhere has no column."""
     most = sorted(queues, key=lambda queue: (-queue.records, queue.queue))
     names = [name for name in _NUMBERS if name in _ALWAYS or any(getattr(q, name) for q in most)]
     table = Table()
@@ -71,15 +72,16 @@ def _queue_table(queues: Sequence[QueueEstimate]) -> Table:
     return table
 
 
-def tell_outcome(out: Console, outcome: Outcome) -> None:
-    """Print what was written."""
-    say(
+def print_result(out: Console, result: WriteResult) -> None:
+    """Print how much was written."""
+    print_text(
         out,
-        f"{outcome.written:,} records written in {outcome.seconds:,.1f} s; {outcome.before:,} were "
-        f"there from an earlier run; {outcome.skipped:,} rows skipped. Job {outcome.job}.",
+        f"{result.written:,} records written in {result.seconds:,.1f} s; "
+        f"{result.already_written:,} were written by an earlier run; {result.skipped:,} rows "
+        f"skipped. Job {result.job}.",
     )
 
 
-def say(out: Console, text: str) -> None:
-    """Print as it is."""
+def print_text(out: Console, text: str) -> None:
+    """Print plain text, without markup or line breaks."""
     out.print(text, markup=False, highlight=False, soft_wrap=True)
