@@ -1,4 +1,4 @@
-"""The errors people meet. Each says what happened, with its data, and what to do about it."""
+"""Errors that users see. Each says what happened, with its data, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Iterable
 
 
 class RingfaustError(Exception):
-    """Root of all errors that ringfaust raises on purpose."""
+    """Base of all errors that ringfaust raises on purpose."""
 
 
 _SHOWN_CHARS = 80
-"""What an error shows of a name or value."""
+"""How much of a name or value an error text shows."""
 
 
 class BadSetting(RingfaustError, ValueError):
-    """A setting has a value that cannot be; nothing was changed.
+    """A setting has a value that is not allowed; nothing was changed.
 
     Attributes:
         field: the setting's name.
-        value: what was given.
-        advice: what would be right.
+        value: the value that was given.
+        advice: which values are allowed.
     """
 
     def __init__(self, field: str, value: object, advice: str) -> None:
-        # Names and values come from outside, and are told in records of bounded size.
+        # Names and values come from outside, and the text goes into records of limited size.
         super().__init__(f"{field[:_SHOWN_CHARS]} = {repr(value)[:_SHOWN_CHARS]}: {advice}")
         self.field = field
         self.value = value
@@ -32,13 +32,13 @@ class BadSetting(RingfaustError, ValueError):
 
 
 class BadSelector(RingfaustError, ValueError):
-    """A message selector that cannot be understood (R15); nothing was changed.
+    """A message selector is not valid (R15); nothing was changed.
 
     Attributes:
         text: the whole selector.
-        position: the character, counted from 1, where it goes wrong; one after the last if it
-            ends too early.
-        advice: what would be right.
+        position: the character, counted from 1, where the error is; one past the last character if
+            the selector ends too early.
+        advice: how to correct it.
     """
 
     def __init__(self, text: str, position: int, advice: str) -> None:
@@ -51,14 +51,14 @@ class BadSelector(RingfaustError, ValueError):
 
 
 _EXCERPT_CHARS = 40
-"""What an error shows of a long text, to either side."""
+"""How much of a long text an error shows on either side of the position."""
 
 
 class BrokenAccounts(RingfaustError):
-    """A queue's counts do not add up (R100): a bug in ringfaust, never the user's fault.
+    """A queue's counts do not add up (R100): a bug in ringfaust, never a user's mistake.
 
-    The worker stops before anything of that batch is committed. What to do: keep the data folder
-    and the topics as they are and report the message; no message is lost, the log still has all.
+    The worker stops before it commits any of the batch, so no message is lost. Keep the data folder
+    and the topics as they are, and report the error.
     """
 
     def __init__(self, queue: str, promise: str, figures: str) -> None:
@@ -67,7 +67,7 @@ class BrokenAccounts(RingfaustError):
 
 
 class ProtocolError(RingfaustError):
-    """Bytes from outside that make no sense. The record goes to the dead topic with `reason`.
+    """A record from outside is not valid. It goes to the dead topic with `reason`.
 
     Attributes:
         reason: one word for the dead record (`undecodable` or `too_large`).

@@ -1,1 +1,1 @@
-"""Everything that talks to Kafka outside Faust: transactions, readers, offsets, topics."""
+"""Everything that talks to Kafka outside Faust: transactions, readers, offsets, topics, names."""

@@ -71,7 +71,7 @@ class RedriveRequest:
     """Messages that died or were evicted at or after this time, ms since 1970."""
     selector: str = ""
     queue: str = ""
-    """The queue they were in, or a pattern. An address stands for all of its queues."""
+    """The queue they were in, or a pattern. The name of an address matches all of its queues."""
     partition: int | None = None
     """The partition of `to`. None: determine it from the route."""
 
