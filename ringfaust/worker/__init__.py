@@ -1,1 +1,1 @@
-"""The Faust host: ring queues as a stream worker."""
+"""The worker: ring queues on Faust, Kafka and RocksDB."""

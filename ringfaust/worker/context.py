@@ -56,7 +56,7 @@ class WorkerContext:
 
     clock: WorkerClock
     open_store: Callable[[Path], PartitionStore]
-    """Opens or creates the store in a folder."""
+    """Opens or creates the store in a directory."""
     open_producer: Callable[[int, str], TaskProducer]
     """Creates the producer of a partition, by number and transactional id."""
     open_changelog: Callable[[], ChangelogConsumer]

@@ -1,6 +1,6 @@
 """For Faust's own command line: `faust -A ringfaust.worker.faust_app worker`.
 
-The environment variable RINGFAUST_CONFIG names the folder that contains queues.yaml and
+The environment variable RINGFAUST_CONFIG names the directory that contains queues.yaml and
 worker.yaml.
 """
 

@@ -143,7 +143,7 @@ class BatchConsumer(FaustConsumer):
 
     async def perform_seek(self) -> None:
         """Start reading all partitions at the positions that the listener returned."""
-        # Faust treats its own timeout here as a stop and would hang, so ours is shorter.
+        # Faust takes its own timeout here for a stop, and would hang: this one is shorter.
         async with asyncio.timeout(0.9 * self.app.conf.broker_request_timeout):
             await self._batch_thread.seek_or_resume(self._assigned, self._positions)
         self._waiting_for_agent.clear()

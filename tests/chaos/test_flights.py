@@ -74,5 +74,5 @@ async def _read_by_the_worker(config: WorkerConfig, topic: str) -> int:
     """How many flights have been read and committed, over all partitions."""
     client = {"bootstrap_servers": config.bootstrap_servers}
     tps = [(topic, number) for number in range(config.partitions)]
-    told = await group_offsets(client, config.application, tps)
-    return sum(found.offset for found in told.values())
+    offsets = await group_offsets(client, config.application, tps)
+    return sum(found.offset for found in offsets.values())

@@ -236,11 +236,11 @@ class Script:
             again,
         )
 
-    def _turn(self) -> Step:
-        return ("turn", self._unit())
+    def _cycle(self) -> Step:
+        return ("cycle", self._unit())
 
-    def _land(self) -> Step:
-        return ("land", self._unit(), self._rng.randint(1, 3), self._rng.random() < 0.2)
+    def _commit(self) -> Step:
+        return ("commit", self._unit(), self._rng.randint(1, 3), self._rng.random() < 0.2)
 
     def _crash(self) -> Step:
         return ("crash", self._rng.randrange(WORKERS), self._rng.choice(("keep", "tail", "lose")))
@@ -250,7 +250,7 @@ class Script:
         return ("assign", self._unit(), self._rng.randrange(WORKERS), how)
 
     def _zombie(self) -> Step:
-        return ("zombie", self._rng.choice(("work", "turn", "land")))
+        return ("zombie", self._rng.choice(("work", "cycle", "commit")))
 
     def _advance(self) -> Step:
         return ("advance", self._rng.choice([1, 3, 10, 30, 100]))
@@ -264,6 +264,6 @@ class Script:
 
 _WEIGHTS = {
     "send": 22, "burst": 4, "open_or_close": 3, "attach": 8, "consume": 6, "settle": 14,
-    "operate": 9, "nonsense": 0.5, "work": 24, "fetch": 4, "turn": 4, "land": 5, "crash": 1.5,
+    "operate": 9, "nonsense": 0.5, "work": 24, "fetch": 4, "cycle": 4, "commit": 5, "crash": 1.5,
     "assign": 2.5, "zombie": 1.5, "advance": 6, "skew": 0.7, "compact": 0.7,
 }  # fmt: skip

@@ -52,14 +52,14 @@ def lines_of(world: World, event: str) -> list[str]:
 def test_a_crash_between_transaction_and_store_loses_and_repeats_nothing() -> None:
     for stages in range(4):
         for disk in ("keep", "tail", "lose"):
-            crash = [("land", 0, stages, False), ("crash", 0, disk)]
+            crash = [("commit", 0, stages, False), ("crash", 0, disk)]
             world = play(PLAN, [*SENDS, (*WORK[:3], 0), *crash, WORK])
             assert [len(lines_of(world, event)) for event in ("added", "evicted")] == [4, 2]
 
 
 def test_a_zombie_is_fenced() -> None:
     half_done = (*WORK[:3], 2)
-    world = play(PLAN, [*SENDS, half_done, ("assign", 0, 1, "zombie"), ("zombie", "land"), WORK])
+    world = play(PLAN, [*SENDS, half_done, ("assign", 0, 1, "zombie"), ("zombie", "commit"), WORK])
     assert len(lines_of(world, "added")) == 4
 
 

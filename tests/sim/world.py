@@ -167,11 +167,11 @@ class World:
         unit = self._units[index]
         self._worker(unit).fetch(unit, unit.repartitioned or topic, most, again)
 
-    def _do_turn(self, index: int) -> None:
+    def _do_cycle(self, index: int) -> None:
         unit = self._units[index]
         self._worker(unit).cycle(unit)
 
-    def _do_land(self, index: int, stages: int, fails: bool) -> None:
+    def _do_commit(self, index: int, stages: int, fails: bool) -> None:
         unit = self._units[index]
         self._worker(unit).drive_commit(unit, stages, fails=fails)
 
@@ -189,7 +189,7 @@ class World:
             if what == "work":
                 for topic in TOPICS:
                     worker.fetch(unit, unit.repartitioned or topic, 5)
-            if what != "land":
+            if what != "commit":
                 worker.cycle(unit)
             worker.drive_commit(unit, 3)
 
