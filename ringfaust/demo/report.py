@@ -87,13 +87,12 @@ def _print_words(console: Console, result: DemoResult, seconds: float) -> None:
     console.print(
         f"[bold green]{result.flights:,} flights accounted for[/], and {result.extras} "
         f"announcements that the demo added, in {seconds:.0f} s.\n"
-        f"{evicted:,} were evicted by newer ones. Each has a complete record on {topic}, in "
-        "order: 0 lost, 0 duplicated, 0 altered.\n"
+        f"{evicted:,} were evicted by newer ones; each has a complete record on {topic}, in order:"
+        "\n0 lost, 0 duplicated, 0 altered.\n"
         f"{acked:,} were acknowledged by the consumers, {dead:,} rejected and {expired:,} expired "
-        f"(see {dead_topic}). {held:,} are still held: the last {RING_SIZE} departures of "
+        f"(see {dead_topic}).\n{held:,} are still held: the last {RING_SIZE} departures of "
         "each carrier, and the unsettled deliveries.\n"
-        "The worker's own counters agree, and so does a plain Kafka consumer that read "
-        f"{topic} from the start.",
+        f"The worker's own counters agree, and so does a plain Kafka consumer of {topic}.",
         highlight=False,
     )
 
@@ -113,7 +112,7 @@ def _print_next(console: Console, result: DemoResult) -> None:
         )
     console.print(text, markup=False, highlight=False)
     console.print(
-        "For rings of your own, declare them in config/queues.yaml, then run `ringfaust topics "
+        "For rings of your own, declare them in config/queues.yaml, then run\n`ringfaust topics "
         "create` and `ringfaust worker`.",
         highlight=False,
     )
