@@ -1,6 +1,7 @@
-"""The peer: aiokafka, consume → `send`, no state, no transaction. Ends when all is sent.
+"""A pass-through for comparison: aiokafka consumes and sends, without state or transactions.
 
-`plain` is aiokafka as it comes; `tuned` has the larger fetches and batches that we use too.
+`plain` uses aiokafka's defaults; `tuned` has the larger fetches and batches that the worker uses.
+The process ends when all records are sent.
 """
 
 import asyncio

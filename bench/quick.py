@@ -1,10 +1,10 @@
-"""`make bench-quick`: a full ring under load, against a plain pass-through, in turns.
+"""`make bench-quick`: the rate of a full ring, compared with a pass-through in alternating rounds.
 
-One worker, one partition, ring of 1,000 full, no consumer, exactly-once, 200-byte records. Each
-message is added, evicts another, is told in events and stands in changelog and evicted topic. The
-peer only copies: once as aiokafka comes (plain, the goal is a share of it), once with fetches and
-batches as large as ours (tuned). All are fed the same topic, and timed by the end of the topic they
-write.
+One worker, one partition, a full ring of 1,000, no consumer, exactly-once, records of 200 bytes.
+Each message is added and evicts another, and is written to the events, evicted and changelog
+topics. The pass-through only copies: with aiokafka's defaults (plain; the goal is a share of its
+rate), and with fetches and batches as large as the worker's (tuned). All read the same topic. The
+rate is measured at the end of the topic that they write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VALUE = b"x" * 200
 ROUNDS = 3
 GOAL = 0.3
 WARM = 0.1
-"""The first tenth is not timed: start, connect, fill the ring."""
+"""The share of records that is not timed: the process starts, connects and fills the ring."""
 DEADLINE_S = 120
 
 QUEUES = """
@@ -52,7 +52,7 @@ async def _fill(servers: str) -> None:
 
 
 async def _rate(servers: str, topic: str, count: int, process: subprocess.Popen[bytes]) -> float:
-    """Records a second that arrive in the topic, from WARM on to the end."""
+    """Return the rate, in records per second, at which the topic grows after the warm-up."""
     tp = TopicPartition(topic, 0)
     watcher = AIOKafkaConsumer(bootstrap_servers=servers)
     await watcher.start()
@@ -69,7 +69,7 @@ async def _rate(servers: str, topic: str, count: int, process: subprocess.Popen[
             await asyncio.sleep(0.05)
     finally:
         await watcher.stop()
-    raise SystemExit(f"{topic} did not get its {count} records in {DEADLINE_S} s")
+    raise SystemExit(f"{topic} did not get its {count} records within {DEADLINE_S} s")
 
 
 async def _copy(kind: str, servers: str, round_: int) -> float:
@@ -127,7 +127,7 @@ async def _measure(servers: str, out: Console) -> None:
 
 
 def main() -> None:
-    """Run it on a broker of its own."""
+    """Run the benchmark on a broker of its own."""
     out = Console()
     with EmbeddedBroker() as broker:
         asyncio.run(_measure(broker.bootstrap_servers, out))

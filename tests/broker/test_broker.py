@@ -1,4 +1,4 @@
-"""The embedded broker, run for real."""
+"""The embedded broker, as a real process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; one that ended and waits for its parent does not."""
+    """Whether the process runs and is not a zombie."""
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -63,7 +63,7 @@ async def read(servers: str, topic: str, count: int) -> list[bytes | None]:
         return [(await consumer.getone()).value for _ in range(count)]
 
 
-async def test_what_is_produced_is_consumed_also_after_a_restart(broker: EmbeddedBroker) -> None:
+async def test_records_survive_a_restart(broker: EmbeddedBroker) -> None:
     servers, before = broker.bootstrap_servers, broker.pid
     await create(servers, "t")
     await produce(servers, "t", b"one", b"two")
@@ -74,7 +74,7 @@ async def test_what_is_produced_is_consumed_also_after_a_restart(broker: Embedde
     assert await read(servers, "t", 3) == [b"one", b"two", b"three"]
 
 
-async def test_settings_and_no_topic_by_accident(broker: EmbeddedBroker) -> None:
+async def test_topics_are_not_created_automatically(broker: EmbeddedBroker) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     await admin.start()
     try:
@@ -88,7 +88,7 @@ async def test_settings_and_no_topic_by_accident(broker: EmbeddedBroker) -> None
         await admin.close()
 
 
-async def test_transactions_and_records_of_three_megabytes(broker: EmbeddedBroker) -> None:
+async def test_transactions_and_records_of_three_megabytes_work(broker: EmbeddedBroker) -> None:
     servers = broker.bootstrap_servers
     await create(servers, "t")
     producer = AIOKafkaProducer(
@@ -113,10 +113,10 @@ def test_stop_leaves_no_process_and_no_temporary_data() -> None:
     assert not alive(pid)
     assert not alive(guard.pid)
     assert not folder.exists()
-    broker.stop()  # a second stop is nothing
+    broker.stop()  # a second stop does nothing
 
 
-async def test_given_data_folder_is_kept(tmp_path: Path) -> None:
+async def test_a_given_data_folder_is_kept(tmp_path: Path) -> None:
     data, log = tmp_path / "data", tmp_path / "kafka.log"
     with EmbeddedBroker(data_dir=data, log_path=log) as first:
         await create(first.bootstrap_servers, "t")
@@ -126,7 +126,7 @@ async def test_given_data_folder_is_kept(tmp_path: Path) -> None:
         assert await read(second.bootstrap_servers, "t", 1) == [b"kept"]
 
 
-def test_taken_port_is_told_with_the_brokers_own_words() -> None:
+def test_a_port_in_use_is_reported_with_the_log_of_the_broker() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -138,7 +138,7 @@ def test_taken_port_is_told_with_the_brokers_own_words() -> None:
     assert broker.pid is None
 
 
-def test_second_start_is_refused(broker: EmbeddedBroker) -> None:
+def test_a_second_start_is_refused(broker: EmbeddedBroker) -> None:
     with pytest.raises(RuntimeError, match="already running"):
         broker.start()
     assert broker.pid is not None
@@ -149,7 +149,7 @@ PARENT = """
 import threading, time
 from ringfaust.testing.broker import EmbeddedBroker
 broker = EmbeddedBroker()
-starter = threading.Thread(target=broker.start)  # a thread that ends, while the broker goes on
+starter = threading.Thread(target=broker.start)  # the thread ends and the broker runs on
 starter.start()
 starter.join()
 print(broker.pid, broker._guard.pid, broker._data_dir(), flush=True)
@@ -157,7 +157,7 @@ time.sleep(600)
 """
 
 
-def test_killed_parent_takes_the_broker_and_its_data_along() -> None:
+def test_the_broker_and_its_data_go_with_a_killed_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid, guard, folder = parent.stdout.readline().decode().split()

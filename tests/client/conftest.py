@@ -1,4 +1,4 @@
-"""An application with a worker on the broker of all tests; each test takes queues of its own."""
+"""An application and a worker on the shared broker; each test uses queues of its own."""
 
 from __future__ import annotations
 

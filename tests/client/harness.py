@@ -1,4 +1,4 @@
-"""What the tests of the client share."""
+"""Helpers for the client's tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 
 def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) -> Application:
-    """Topics and configuration: `to` names its queue, `keyed` makes a ring for each key."""
+    """Create topics and configuration; `to` names the queue, `keyed` has a queue per key."""
     queues = {
         "routes": [
             {"topic": f"to-{folder.name}", "queue": "q.{header:ringfaust-queue}"},
@@ -48,7 +48,7 @@ def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) ->
 
 
 class ClientHarness:
-    """One test's own view of the application."""
+    """The application as one test uses it, with queues of its own."""
 
     def __init__(self, app: Application, name: str) -> None:
         self.app = app
@@ -57,12 +57,12 @@ class ClientHarness:
         self.queue = self.a_queue("any")
 
     def a_queue(self, kind: str) -> str:
-        """A queue's name; `short`, `one` and `full` are set apart."""
+        """Return a queue's name; the kinds `short`, `one` and `full` have special settings."""
         return f"q.{kind}.{self._leaf}"
 
     @property
     def where(self) -> dict[str, Any]:
-        """How to reach the application."""
+        """Options that connect to the application."""
         return {
             "bootstrap_servers": self.app.servers,
             "application": self.app.worker_config.application,
@@ -75,25 +75,25 @@ class ClientHarness:
         return RingProducer(**self.where, **options)
 
     async def send(self, *ids: str, queue: str = "", **options: Any) -> None:
-        """A message for each id, in order."""
+        """Send a message for each id, in order."""
         async with self.producer() as producer:
             for each in ids:
-                # From one partition, so that the hop keeps the order.
+                # From one partition, so that repartitioning keeps the order.
                 fields: dict[str, Any] = {**self.for_queue(queue), **options}
                 fields.update(id=each, partition=0)
                 await producer.send(self.to, f"value of {each}", **fields)
 
     def for_queue(self, queue: str = "") -> SendOptions:
-        """What a message to a queue has to say."""
+        """Return the options of a message to a queue."""
         return {"queue": (queue or self.queue).removeprefix("q.")}
 
     async def listing(self, queue: str = "", key: str = "") -> dict[str, Any]:
-        """What a queue holds; `key`: of the ring that is named after it."""
+        """Return what a queue holds; with `key`, the queue that is named after it."""
         async with self.connection() as connection:
             return await self._listing(connection, queue, key)
 
     async def counts(self, queue: str = "", key: str = "", **expected: int) -> Mapping[str, int]:
-        """The counts of a queue, as soon as they are as expected."""
+        """Wait until the counts of a queue are as expected, and return them."""
         async with self.connection() as connection, asyncio.timeout(DEADLINE_S):
             while True:
                 listing = await self._listing(connection, queue, key)
@@ -104,18 +104,20 @@ class ClientHarness:
 
     async def _listing(self, connection: Connection, queue: str, key: str) -> dict[str, Any]:
         name = queue or (f"ring.{key}" if key else self.queue)
-        home = partition_of(key or name, len(connection.partitions))
-        return dict((await connection.request(home, {"type": "list", "queue": name}))["answer"])
+        partition = partition_of(key or name, len(connection.partitions))
+        return dict(
+            (await connection.request(partition, {"type": "list", "queue": name}))["answer"]
+        )
 
     def queues_apart(self) -> list[str]:
-        """Two queues in two partitions."""
+        """Return two queues in different partitions."""
         names = [self.a_queue(f"apart{number}") for number in range(64)]
-        by_home = {partition_of(name, PARTITIONS): name for name in names}
-        assert len(by_home) == PARTITIONS
-        return list(by_home.values())
+        by_partition = {partition_of(name, PARTITIONS): name for name in names}
+        assert len(by_partition) == PARTITIONS
+        return list(by_partition.values())
 
-    def other_home_than_its_ring(self) -> str:
-        """A key that goes to another partition than the name of its ring would."""
+    def key_in_another_partition_than_its_queue(self) -> str:
+        """Return a key whose partition is not that of the name of its queue."""
         keys = (f"k{number}-{self._leaf}".replace(".", "-") for number in itertools.count())
         return next(
             key
@@ -135,7 +137,7 @@ class ClientHarness:
 
 
 async def take(consumer: RingConsumer, count: int) -> list[Message]:
-    """The next messages."""
+    """Receive the next messages."""
     async with asyncio.timeout(DEADLINE_S):
         return [await consumer.receive() for _ in range(count)]
 

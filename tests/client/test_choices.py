@@ -1,4 +1,4 @@
-"""What a consumer may choose: selectors, bytes, subscriptions; on a real worker and broker."""
+"""Options of a consumer: selectors, credit in bytes and subscriptions, on a real worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.kafka
 
 
 async def sizes(harness: ClientHarness, queue: str, *given: int) -> None:
-    """A message for each size, with it as a property."""
+    """Send a message of each size, with the size as a property."""
     async with harness.producer() as producer:
         for size in given:
             await producer.send(
@@ -30,22 +30,22 @@ async def test_a_selector_takes_what_it_matches(harness: ClientHarness) -> None:
             assert ids(await take(small, 2)) == ["s1", "s3"]
 
 
-async def test_a_selector_that_is_none_is_refused(harness: ClientHarness) -> None:
+async def test_an_invalid_selector_is_refused(harness: ClientHarness) -> None:
     with pytest.raises(Refused) as refused:
         await harness.consumer(selector="size >").start()
     assert refused.value.reason == "bad_selector"
 
 
-async def test_credit_in_bytes(harness: ClientHarness) -> None:
+async def test_credit_in_bytes_limits_what_is_held(harness: ClientHarness) -> None:
     await sizes(harness, harness.queue, 1000, 1001, 1002)
     async with harness.consumer(credit_bytes=1_500) as consumer:
-        first, _ = await take(consumer, 2)  # the second takes it over its credit
+        first, _ = await take(consumer, 2)  # the second one exceeds the credit
         assert (await harness.counts(delivering=2))["ready"] == 1
         await first.ack()
         assert ids(await take(consumer, 1)) == ["s1002"]
 
 
-async def test_a_durable_subscription_stays(harness: ClientHarness) -> None:
+async def test_a_durable_subscription_outlives_its_consumer(harness: ClientHarness) -> None:
     address = "q.many.durable"
     ann = {"address": address, "subscription": "ann", "client": "desk", "heartbeat_ms": 500}
     async with RingConsumer(**harness.where, **ann) as consumer:
@@ -62,7 +62,9 @@ async def test_a_durable_subscription_stays(harness: ClientHarness) -> None:
         assert ids(await take(consumer, 1)) == ["b"]
 
 
-async def test_each_subscription_has_its_copy_and_shared_ones_share(harness: ClientHarness) -> None:
+async def test_each_subscription_gets_a_copy_that_its_consumers_share(
+    harness: ClientHarness,
+) -> None:
     address = "q.many.copies"
     to = {**harness.where, "address": address, "heartbeat_ms": 500}
     async with (
@@ -74,12 +76,12 @@ async def test_each_subscription_has_its_copy_and_shared_ones_share(harness: Cli
         assert ids(await take(alone, 2)) == ["a", "b"]
         assert ids(await take(one, 1)) == ["a"]
         assert ids(await take(two, 1)) == ["b"]
-        # It comes later, and gets what the address has kept.
+        # It attaches later, and gets what the address has kept.
         async with RingConsumer(**to) as late:
             assert ids(await take(late, 2)) == ["a", "b"]
 
 
-async def test_a_subscription_that_ended_by_silence_begins_anew(harness: ClientHarness) -> None:
+async def test_a_subscription_that_timed_out_starts_again(harness: ClientHarness) -> None:
     to = {**harness.where, "address": "q.many.silent", "heartbeat_ms": 4_000}
     async with RingConsumer(**to) as consumer:
         async with asyncio.timeout(DEADLINE_S):
@@ -89,7 +91,7 @@ async def test_a_subscription_that_ended_by_silence_begins_anew(harness: ClientH
         assert ids(await take(consumer, 1)) == ["a"]
 
 
-async def test_an_address_that_is_not_there(harness: ClientHarness) -> None:
+async def test_an_unknown_address_is_refused(harness: ClientHarness) -> None:
     with pytest.raises(Refused) as refused:
         await RingConsumer(**harness.where, address="nowhere", subscription="ann").start()
     assert refused.value.reason == "unknown_queue"

@@ -1,4 +1,4 @@
-"""A consumer on a real worker and broker: what it is given, ack modes, settles, refusals."""
+"""A consumer on a real worker and broker: messages, ack modes, settles and refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.kafka
 # --- messages -----------------------------------------------------------------------------------
 
 
-async def test_a_message_is_what_was_sent_and_what_became_of_it(harness: ClientHarness) -> None:
+async def test_a_message_has_what_was_sent_and_its_delivery(harness: ClientHarness) -> None:
     async with harness.producer() as producer:
         sent = await producer.send(
             harness.to, "a dozen eggs", key="k", **harness.for_queue(), priority=9, group="g",
@@ -62,7 +62,7 @@ async def test_the_loop_ends_when_the_consumer_is_closed(harness: ClientHarness)
         await consumer.start()
 
 
-async def test_no_more_is_handed_out_than_there_is_credit(harness: ClientHarness) -> None:
+async def test_credit_limits_what_is_delivered(harness: ClientHarness) -> None:
     await harness.send(*"abcde")
     async with harness.consumer(credit=2) as consumer:
         first = await take(consumer, 2)
@@ -79,7 +79,7 @@ async def test_no_more_is_handed_out_than_there_is_credit(harness: ClientHarness
 # --- ack modes ----------------------------------------------------------------------------------
 
 
-async def test_individual_settles_each_by_itself(harness: ClientHarness) -> None:
+async def test_mode_individual_settles_each_message_alone(harness: ClientHarness) -> None:
     await harness.send("a", "b", "c")
     async with harness.consumer() as consumer:
         first, second, third = await take(consumer, 3)
@@ -93,7 +93,7 @@ async def test_individual_settles_each_by_itself(harness: ClientHarness) -> None
         await harness.counts(acked=3)
 
 
-async def test_auto_acks_when_the_loop_takes_the_next(harness: ClientHarness) -> None:
+async def test_mode_auto_acks_when_the_loop_takes_the_next_message(harness: ClientHarness) -> None:
     await harness.send("a", "b", "c")
     async with harness.consumer(ack_mode="auto") as consumer:
         async for message in consumer:
@@ -103,7 +103,7 @@ async def test_auto_acks_when_the_loop_takes_the_next(harness: ClientHarness) ->
     assert (counts["acked"], counts["ready"]) == (2, 1)
 
 
-async def test_client_acks_all_before(harness: ClientHarness) -> None:
+async def test_mode_client_acks_all_earlier_messages(harness: ClientHarness) -> None:
     await harness.send(*"abcd")
     async with harness.consumer(ack_mode="client") as consumer:
         messages = await take(consumer, 4)
@@ -113,7 +113,7 @@ async def test_client_acks_all_before(harness: ClientHarness) -> None:
             await messages[0].release()
 
 
-async def test_dups_ok_acks_ten_at_a_time(harness: ClientHarness) -> None:
+async def test_mode_dups_ok_acks_ten_at_a_time(harness: ClientHarness) -> None:
     await harness.send(*(f"m{number}" for number in range(13)))
     async with harness.consumer(ack_mode="dups_ok", heartbeat_ms=60_000) as consumer:
         await take(consumer, 10)
@@ -121,17 +121,17 @@ async def test_dups_ok_acks_ten_at_a_time(harness: ClientHarness) -> None:
         await take(consumer, 3)
         counts = await harness.counts(acked=10)
         assert counts["delivering"] == 3
-    counts = await harness.counts(delivering=0)  # the last was not yet taken for done
+    counts = await harness.counts(delivering=0)  # the last one was not acked
     assert (counts["acked"], counts["ready"]) == (12, 1)
 
 
-async def test_dups_ok_waits_for_no_more_than_its_credit(harness: ClientHarness) -> None:
+async def test_mode_dups_ok_collects_no_more_acks_than_its_credit(harness: ClientHarness) -> None:
     await harness.send(*"abcde")
     async with harness.consumer(ack_mode="dups_ok", credit=2, heartbeat_ms=60_000) as consumer:
         assert ids(await take(consumer, 5)) == list("abcde")
 
 
-async def test_with_none_a_message_is_gone_when_it_is_handed_over(harness: ClientHarness) -> None:
+async def test_in_mode_none_a_delivery_settles_the_message(harness: ClientHarness) -> None:
     await harness.send(*"abc")
     async with harness.consumer(ack_mode="none", credit=1) as consumer:
         messages = await take(consumer, 3)
@@ -144,7 +144,7 @@ async def test_with_none_a_message_is_gone_when_it_is_handed_over(harness: Clien
 # --- giving back --------------------------------------------------------------------------------
 
 
-async def test_release_with_delay_and_reject_with_reason(harness: ClientHarness) -> None:
+async def test_a_release_has_a_delay_and_a_reject_a_reason(harness: ClientHarness) -> None:
     await harness.send("a", "b")
     async with harness.consumer(credit=2) as consumer:
         first, second = await take(consumer, 2)
@@ -156,7 +156,7 @@ async def test_release_with_delay_and_reject_with_reason(harness: ClientHarness)
             await second.release(delay_ms=-1)
 
 
-async def test_a_released_message_comes_again(harness: ClientHarness) -> None:
+async def test_a_released_message_is_redelivered(harness: ClientHarness) -> None:
     await harness.send("a")
     async with harness.consumer() as consumer:
         (first,) = await take(consumer, 1)
@@ -168,11 +168,11 @@ async def test_a_released_message_comes_again(harness: ClientHarness) -> None:
         await again.ack(confirm=True)
 
 
-async def test_recover_gives_all_back(harness: ClientHarness) -> None:
+async def test_recover_returns_all_deliveries(harness: ClientHarness) -> None:
     await harness.send(*"abc")
     async with harness.consumer() as consumer:
         (first,) = await take(consumer, 1)
-        await harness.counts(delivering=3)  # two are on their way: dispatched, and not yet taken
+        await harness.counts(delivering=3)  # two are dispatched and not yet received
         await consumer.recover()
         again = await take(consumer, 3)
         assert ids(again) == ["a", "b", "c"]
@@ -184,7 +184,9 @@ async def test_recover_gives_all_back(harness: ClientHarness) -> None:
     await harness.counts(acked=3)
 
 
-async def test_what_is_held_at_the_end_was_not_tried(harness: ClientHarness) -> None:
+async def test_a_message_held_at_the_end_counts_no_attempt(
+    harness: ClientHarness,
+) -> None:
     await harness.send("a", "b")
     async with harness.consumer() as consumer:
         await take(consumer, 1)
@@ -194,7 +196,7 @@ async def test_what_is_held_at_the_end_was_not_tried(harness: ClientHarness) -> 
     assert [message.attempt for message in messages] == [1, 1]
 
 
-async def test_what_was_in_hand_at_an_exception_was_tried(harness: ClientHarness) -> None:
+async def test_a_message_held_at_an_exception_counts_an_attempt(harness: ClientHarness) -> None:
     await harness.send("a", "b")
 
     async def work() -> None:
@@ -212,8 +214,10 @@ async def test_what_was_in_hand_at_an_exception_was_tried(harness: ClientHarness
 # --- where a queue lives ------------------------------------------------------------------------
 
 
-async def test_a_ring_of_a_key_is_found_where_its_messages_are(harness: ClientHarness) -> None:
-    key = harness.other_home_than_its_ring()
+async def test_a_queue_of_a_key_is_found_where_its_messages_are(
+    harness: ClientHarness,
+) -> None:
+    key = harness.key_in_another_partition_than_its_queue()
     async with harness.producer() as producer:
         await producer.send(harness.keyed, "boarding", key=key)
     await harness.counts(key=key, ready=1)
@@ -223,11 +227,11 @@ async def test_a_ring_of_a_key_is_found_where_its_messages_are(harness: ClientHa
 
 
 @pytest.mark.parametrize("told", [True, False])
-async def test_a_consumer_that_came_first_is_there_as_well(
+async def test_a_consumer_that_attached_before_the_first_message_gets_it(
     harness: ClientHarness, told: bool
 ) -> None:
-    """Told the key it is there from the begin; else it goes where the first message came."""
-    key = harness.other_home_than_its_ring()
+    """With the key it attaches in the right partition; otherwise it follows the first message."""
+    key = harness.key_in_another_partition_than_its_queue()
     more = {"key": key} if told else {}
     async with harness.consumer(f"ring.{key}", **more) as consumer, harness.producer() as producer:
         await producer.send(harness.keyed, "boarding", key=key)
@@ -236,7 +240,7 @@ async def test_a_consumer_that_came_first_is_there_as_well(
         await message.ack(confirm=True)
 
 
-async def test_a_partition_may_be_told(harness: ClientHarness) -> None:
+async def test_the_partition_may_be_given(harness: ClientHarness) -> None:
     async with harness.consumer(partition=1) as consumer:
         assert consumer.partition == 1
     with pytest.raises(BadArgument, match="partition"):
@@ -246,7 +250,7 @@ async def test_a_partition_may_be_told(harness: ClientHarness) -> None:
 # --- refusals -----------------------------------------------------------------------------------
 
 
-async def test_an_exclusive_queue_takes_no_second_consumer(harness: ClientHarness) -> None:
+async def test_an_exclusive_queue_refuses_a_second_consumer(harness: ClientHarness) -> None:
     queue = harness.a_queue("one")
     async with harness.consumer(queue):
         with pytest.raises(Refused) as refused:
@@ -254,20 +258,20 @@ async def test_an_exclusive_queue_takes_no_second_consumer(harness: ClientHarnes
     assert refused.value.reason == "consumer_limit"
 
 
-async def test_a_name_is_taken_once(harness: ClientHarness) -> None:
+async def test_a_name_in_use_is_refused(harness: ClientHarness) -> None:
     async with harness.consumer(name="me"):
         with pytest.raises(Refused, match="of that name is attached"):
             await harness.consumer(name="me").start()
 
 
-async def test_no_worker_no_answer(harness: ClientHarness) -> None:
+async def test_without_a_worker_there_is_no_answer(harness: ClientHarness) -> None:
     async with harness.consumer(timeout_ms=DEADLINE_S * 1000) as consumer:
         consumer._connection.timeout_ms = 1
         with pytest.raises(NoAnswer, match="check that one runs"):
             await consumer.recover()
 
 
-async def test_a_wrong_application_is_told_at_once(harness: ClientHarness) -> None:
+async def test_a_wrong_application_is_reported_at_once(harness: ClientHarness) -> None:
     with pytest.raises(ClientError, match=r"there is no topic nobody\.replies"):
         await harness.consumer(application="nobody").start()
 
@@ -284,7 +288,7 @@ async def test_a_wrong_application_is_told_at_once(harness: ClientHarness) -> No
         ({"address": "prices"}, "either a queue or an address"),
     ],
 )
-def test_nonsense_is_refused_before_anything_is_written(options: object, told: str) -> None:
+def test_invalid_options_are_refused_before_anything_is_written(options: object, told: str) -> None:
     with pytest.raises(BadArgument, match=told):
         RingConsumer("q", **options)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="pririty"):

@@ -1,4 +1,4 @@
-"""What README and docs show runs as written: Python, kcat and Java, with the shipped configuration.
+"""The examples of README and docs run as written: Python, kcat and Java, with the shipped files.
 
 The examples name the broker that everybody has, 127.0.0.1:9092, so there is one for them here.
 """
@@ -48,7 +48,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientHarness]:
-    """The shipped application, with the ring per key that README shows, and `invoices`, beside."""
+    """The shipped application, with README's queue per key and `invoices` added."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -72,23 +72,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientHarness]:
 
 
 async def put(home: ClientHarness, *values: str, **options: Any) -> None:
-    """Messages for the queue `orders`; returns when they are in it."""
+    """Send messages to the queue `orders`; return when they have arrived."""
     before = await home.counts("orders")
     async with RingProducer() as producer:
         for value in values:
             await producer.send("orders", value, **options)
-    async with asyncio.timeout(DEADLINE_S):  # what was sent before may still come
+    async with asyncio.timeout(DEADLINE_S):  # earlier messages may still arrive
         while (await home.counts("orders"))["added"] < before["added"] + len(values):
             await asyncio.sleep(0.05)
 
 
 async def emptied(home: ClientHarness) -> None:
-    """Returns when nothing is left in the queue."""
+    """Return when the queue is empty."""
     await home.counts("orders", messages=0)
 
 
 async def cleared(home: ClientHarness) -> Mapping[str, int]:
-    """What other examples have left is gone; the counts of the queue then."""
+    """Empty the queue of what other examples left, and return its counts."""
     async with home.connection() as connection:
         await connection.request(0, {"type": "purge", "queue": "orders"})
     return await home.counts("orders", messages=0)
@@ -98,13 +98,13 @@ async def cleared(home: ClientHarness) -> Mapping[str, int]:
 
 
 def scripts() -> list[str]:
-    """The programs in README, and in the guide those without asyncio."""
+    """The programs of README, and those of the guide without asyncio."""
     shown = blocks(section(README, "From Python, in five lines"), "python")
     return [*shown, *(each for each in blocks(GUIDE, "python") if "sync." in each)]
 
 
 @pytest.mark.parametrize("script", scripts(), ids=lambda script: f"{len(script)} characters")
-async def test_a_program_runs_as_written(home: ClientHarness, script: str) -> None:
+async def test_a_program_in_the_docs_runs_as_written(home: ClientHarness, script: str) -> None:
     await put(home, "a dozen eggs")
     with subprocess.Popen(
         [sys.executable, "-u", "-c", script], env=environment(), text=True,
@@ -112,7 +112,7 @@ async def test_a_program_runs_as_written(home: ClientHarness, script: str) -> No
     ) as program:  # fmt: skip
         try:
             await emptied(home)
-            program.send_signal(signal.SIGINT)  # it goes on for ever
+            program.send_signal(signal.SIGINT)  # the program runs forever
             said, complained = await asyncio.to_thread(program.communicate, timeout=DEADLINE_S)
         finally:
             program.kill()
@@ -121,14 +121,14 @@ async def test_a_program_runs_as_written(home: ClientHarness, script: str) -> No
 
 
 async def test_the_examples_of_the_guide_run_as_written(home: ClientHarness) -> None:
-    """In their order, in one namespace; one that goes on for ever until it has nothing to do."""
+    """They run in order in one namespace; an endless one runs until it is idle."""
     namespace: dict[str, Any] = {}
     examples = [each for each in blocks(GUIDE, "python") if "sync." not in each]
     assert len(examples) > 5
     for example in examples:
         await put(home, "a dozen eggs", "")
         code = compile(example, "client.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        running = eval(code, namespace)  # noqa: S307 - it is ours
+        running = eval(code, namespace)  # noqa: S307 - our own code
         if not inspect.isawaitable(running):
             continue
         task = asyncio.ensure_future(running)
@@ -153,7 +153,7 @@ def shell(command: str) -> str:
 
 
 @needs_kcat
-async def test_kcat_as_the_protocol_shows_it(home: ClientHarness) -> None:
+async def test_the_kcat_commands_of_the_protocol_page_work(home: ClientHarness) -> None:
     both = blocks(section(PROTOCOL, "With kcat"), "sh")
     send, attach, read, ack = both[0].splitlines()
     (heartbeat,) = both[1].splitlines()
@@ -168,15 +168,15 @@ async def test_kcat_as_the_protocol_shows_it(home: ClientHarness) -> None:
     assert "a dozen eggs" in said
     shell(ack)
     await home.counts("orders", acked=before["acked"] + 1)
-    async with home.connection() as connection:  # all was written to where the queue is
+    async with home.connection() as connection:  # they reached the queue's partition
         me = {"queue": "orders", "consumer": "me"}
         await connection.request(0, {"type": "heartbeat", **me})
         await connection.request(0, {"type": "detach", **me})
 
 
 @needs_kcat
-async def test_kcat_as_readme_shows_it(home: ClientHarness) -> None:
-    """A ring per key takes no hop, so its commands go where the record's key does."""
+async def test_the_kcat_commands_of_the_readme_work(home: ClientHarness) -> None:
+    """The records of a queue per key are not repartitioned: its commands go where the key goes."""
     found = re.findall(r"^\$ ((?:echo|kcat) .*)$", README, re.MULTILINE)
     attach, read, ack = found
     async with RingProducer() as producer:

@@ -1,4 +1,4 @@
-"""A producer on a real worker and broker: what is said of a message, transactions, nonsense."""
+"""A producer on a real worker and broker: options of a message, transactions, invalid input."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_times_priorities_and_ids_reach_the_queue(harness: ClientHarness) 
 
 
 @pytest.mark.kafka
-async def test_a_transaction_is_whole_or_not_at_all(harness: ClientHarness) -> None:
+async def test_a_transaction_takes_effect_wholly_or_not_at_all(harness: ClientHarness) -> None:
     async with harness.producer() as producer:
         with pytest.raises(ArithmeticError):
             async with producer.transaction():
@@ -62,16 +62,16 @@ async def test_a_transaction_is_whole_or_not_at_all(harness: ClientHarness) -> N
 
 
 @pytest.mark.kafka
-async def test_a_transaction_that_fails_between_two_sends(
+async def test_a_transaction_that_fails_between_two_sends_has_no_effect(
     harness: ClientHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of it takes effect, and the next one goes through."""
+    """The next transaction succeeds."""
     kafka, name = {"bootstrap_servers": harness.app.servers}, f"transactions-{harness.queue}"
     transactions = TransactionalWriter(kafka, name)
     queue = ((h.QUEUE, harness.for_queue()["queue"].encode()),)
     records = [OutgoingRecord(topic, b"x", None, queue, 0) for topic in (harness.to, harness.keyed)]
     await transactions.write(records[:1])
-    async with AIOKafkaProducer(**kafka, transactional_id=name):  # fences it
+    async with AIOKafkaProducer(**kafka, transactional_id=name):  # fences the producer
         assert transactions._producer is not None
         hear_before(transactions._producer, harness.keyed, monkeypatch)
         with pytest.raises(KafkaError):
@@ -82,8 +82,8 @@ async def test_a_transaction_that_fails_between_two_sends(
 
 
 @pytest.mark.kafka
-async def test_refusals_are_told_by_message_id(harness: ClientHarness) -> None:
-    """R62; of its own messages only, also of those that were sent before it asked."""
+async def test_refusals_are_reported_by_message_id(harness: ClientHarness) -> None:
+    """R62: only its own messages, including those sent before it asked."""
     queue = harness.a_queue("full")
     async with harness.producer(watch_refusals=True) as producer, harness.producer() as other:
         await other.send(harness.to, "a", id="a", partition=0, **harness.for_queue(queue))
@@ -99,7 +99,7 @@ async def test_refusals_are_told_by_message_id(harness: ClientHarness) -> None:
 
 
 @pytest.mark.kafka
-async def test_a_producer_is_started_first(harness: ClientHarness) -> None:
+async def test_a_producer_must_be_started(harness: ClientHarness) -> None:
     producer = harness.producer()
     with pytest.raises(Closed):
         await producer.send(harness.to, "x")
@@ -122,7 +122,7 @@ def test_relative_times_count_from_the_send() -> None:
     assert (headers[h.DELAY_MS], headers[h.TTL_MS]) == (b"0", b"1")
 
 
-def test_no_ttl_is_no_ttl() -> None:
+def test_a_ttl_of_zero_never_expires() -> None:
     for ttl_ms in (0, -1):
         assert h.TTL_MS not in dict(OutgoingMessage.of("t", "x", ttl_ms=ttl_ms).after(0).headers)
 
@@ -143,18 +143,18 @@ def test_no_ttl_is_no_ttl() -> None:
         ({"headers": {"ringfaust-id": "x"}}, "ringfaust-id is reserved"),
     ],
 )
-def test_nonsense_is_refused_before_it_is_sent(options: Any, told: str) -> None:
+def test_an_invalid_message_is_refused_before_it_is_sent(options: Any, told: str) -> None:
     with pytest.raises(BadArgument, match=told):
         OutgoingMessage.of("t", "x", **options)
 
 
-def test_a_message_has_a_value_or_a_key() -> None:
+def test_a_message_needs_a_value_or_a_key() -> None:
     assert OutgoingMessage.of("t", None, key="k").record.value is None
     with pytest.raises(BadArgument, match="a value, or at least a key"):
         OutgoingMessage.of("t", None)
 
 
-def test_unknown_options_are_told() -> None:
+def test_unknown_options_are_reported() -> None:
     for kind in (RingProducer, Session, RingConsumer):
         with pytest.raises(TypeError, match="bootstrap_server: no such option"):
             kind(bootstrap_server="127.0.0.1:9092")  # type: ignore[call-arg]

@@ -12,7 +12,7 @@ from tests.client.harness import DEADLINE_S, ClientHarness, ids, take
 pytestmark = pytest.mark.kafka
 
 
-async def test_a_commit_takes_effect_as_one(harness: ClientHarness) -> None:
+async def test_a_commit_takes_effect_as_a_whole(harness: ClientHarness) -> None:
     target = harness.a_queue("target")
     await harness.send("a", "b", "c")
     async with Session(**harness.where) as session:
@@ -35,7 +35,7 @@ async def test_a_commit_takes_effect_as_one(harness: ClientHarness) -> None:
         assert await session.commit() == []
 
 
-async def test_a_rollback_gives_all_back(harness: ClientHarness) -> None:
+async def test_a_rollback_returns_all_deliveries(harness: ClientHarness) -> None:
     target = harness.a_queue("target")
     await harness.send("a", "b", "c")
     async with Session(**harness.where) as session:
@@ -58,7 +58,7 @@ async def test_a_rollback_gives_all_back(harness: ClientHarness) -> None:
     assert (await harness.listing(target))["counts"]["added"] == 0
 
 
-async def test_an_exception_rolls_back(harness: ClientHarness) -> None:
+async def test_an_exception_rolls_the_session_back(harness: ClientHarness) -> None:
     await harness.send("a")
 
     async def work() -> None:
@@ -84,8 +84,8 @@ async def test_what_is_not_committed_is_dropped(harness: ClientHarness) -> None:
         assert (message.id, message.attempt) == ("a", 1)
 
 
-async def test_client_acks_cover_the_whole_session(harness: ClientHarness) -> None:
-    """Of the queues of one partition: here it is one queue with two consumers."""
+async def test_an_ack_in_mode_client_covers_the_whole_session(harness: ClientHarness) -> None:
+    """It covers all queues of a partition; here it is one queue with two consumers."""
     await harness.send(*"abcd")
     async with Session(**harness.where) as session:
         one = await session.consumer(harness.queue, ack_mode="client", credit=2)
@@ -99,8 +99,8 @@ async def test_client_acks_cover_the_whole_session(harness: ClientHarness) -> No
         await harness.counts(acked=4, messages=0)
 
 
-async def test_queues_of_several_partitions(harness: ClientHarness) -> None:
-    """One Kafka transaction for all of them; a rollback is told to each."""
+async def test_a_session_spans_queues_of_several_partitions(harness: ClientHarness) -> None:
+    """A commit is one Kafka transaction; a rollback is sent to each partition."""
     first, second = harness.queues_apart()
     for queue in (first, second):
         await harness.send("a", queue=queue)
@@ -120,8 +120,8 @@ async def test_queues_of_several_partitions(harness: ClientHarness) -> None:
         await harness.counts(queue, acked=1, messages=0)
 
 
-async def test_a_session_whose_consumer_was_silent_commits_nothing(harness: ClientHarness) -> None:
-    """What it held has gone to others: its acks would be refused, and the sends doubled."""
+async def test_a_session_whose_consumer_timed_out_commits_nothing(harness: ClientHarness) -> None:
+    """Others have its deliveries: its acks would be refused and its sends duplicated."""
     queue, target = harness.a_queue("short"), harness.a_queue("target")
     await harness.send("a", queue=queue)
     async with Session(**harness.where) as session:

@@ -1,4 +1,4 @@
-"""What a consumer lives through: workers that die and move, its own silence, its own death."""
+"""Consumers survive workers that die and move, broker outages, timeouts and their own death."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.client.harness import DEADLINE_S, ClientHarness, ids, new_application
 pytestmark = pytest.mark.kafka
 
 TIMEOUT_MS = 4_000
-"""Of the queues of the kind `short`."""
+"""The consumer timeout of the queues of kind `short`."""
 
 
 # --- workers ------------------------------------------------------------------------------------
@@ -31,7 +31,7 @@ TIMEOUT_MS = 4_000
 
 @pytest.fixture
 def own(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[ClientHarness]:
-    """An application whose workers die."""
+    """An application whose workers the test kills."""
     application = new_application(tmp_path, broker, batch_records=50)
     yield ClientHarness(application, "own")
     application.end()
@@ -45,8 +45,8 @@ async def consume(consumer: RingConsumer, count: int, seen: list[Message]) -> No
             await message.ack()
 
 
-async def test_a_worker_that_is_killed_and_one_that_comes(own: ClientHarness) -> None:
-    """Nothing is missing and nothing comes twice; the consumer needs no help."""
+async def test_a_consumer_survives_a_killed_worker_and_a_new_one(own: ClientHarness) -> None:
+    """Every message is delivered exactly once, and the consumer needs no help."""
     app = own.app
     first = app.new_worker()
     names = [f"m{number}" for number in range(400)]
@@ -70,13 +70,13 @@ async def test_a_worker_that_is_killed_and_one_that_comes(own: ClientHarness) ->
 
 
 @pytest.mark.slow
-async def test_brokers_that_go_and_come_back(tmp_path: Path) -> None:
-    """Producer and consumer go on where they were; what is sent and settled meanwhile waits."""
+async def test_clients_survive_an_outage_of_the_brokers(tmp_path: Path) -> None:
+    """Sends and settles wait for the brokers; producer and consumer then continue."""
     with EmbeddedBroker(tmp_path / "kafka") as broker:
         harness = ClientHarness(new_application(tmp_path, broker), "outage")
         harness.app.new_worker()
         try:
-            # Shorter than the outage; else it would last a minute.
+            # Shorter than the outage, which would otherwise have to last a minute.
             options = {"client_options": {"request_timeout_ms": 1_000}}
             async with (
                 harness.producer(**options) as producer,
@@ -104,46 +104,44 @@ async def test_brokers_that_go_and_come_back(tmp_path: Path) -> None:
                 assert (message.id, message.redelivered) == ("meanwhile", False)
                 await message.ack(confirm=True)
                 broker.stop()
-                async with asyncio.timeout(DEADLINE_S):  # they do not wait for ever to close
+                async with asyncio.timeout(DEADLINE_S):  # closing must not wait for the brokers
                     await consumer.close()
                     await producer.close()
         finally:
             harness.app.end()
 
 
-# --- silence ------------------------------------------------------------------------------------
+# --- timeouts -----------------------------------------------------------------------------------
 
 
-async def test_a_consumer_that_was_silent_too_long_attaches_again(harness: ClientHarness) -> None:
+async def test_a_consumer_that_timed_out_attaches_again_and_one_with_heartbeats_stays(
+    harness: ClientHarness,
+) -> None:
     queue = harness.a_queue("short")
-    await harness.send("a", queue=queue)
-    async with harness.consumer(queue, credit=1, heartbeat_ms=2 * TIMEOUT_MS) as silent:
-        (lost,) = await take(silent, 1)
-        async with harness.consumer(queue, credit=1) as other:
-            (again,) = await take(other, 1)
-            assert (again.id, again.redelivered, again.attempt) == ("a", True, 2)
-            await harness.send("b", queue=queue)
-            (next_one,) = await take(silent, 1)  # which it is given since it is there again
-            assert next_one.id == "b"
-            with pytest.raises(SettleRefused) as refused:
-                await lost.ack()
-            assert refused.value.reason == "stale_delivery"
-            await next_one.ack()
-            await again.ack()
-            await harness.counts(queue, acked=2, messages=0)
+    await harness.send("long work", queue=queue)
+    async with harness.consumer(queue, credit=1) as slow:
+        (work,) = await take(slow, 1)
+        await harness.send("a", queue=queue)
+        async with harness.consumer(queue, credit=1, heartbeat_ms=2 * TIMEOUT_MS) as silent:
+            (lost,) = await take(silent, 1)
+            async with harness.consumer(queue, credit=1) as other:
+                (again,) = await take(other, 1)
+                assert (again.id, again.redelivered, again.attempt) == ("a", True, 2)
+                # `slow` has been working for longer than the timeout, but sent heartbeats.
+                assert slow.losses == 0
+                await harness.send("b", queue=queue)
+                (next_one,) = await take(silent, 1)  # it has attached again
+                assert next_one.id == "b"
+                with pytest.raises(SettleRefused) as refused:
+                    await lost.ack()
+                assert refused.value.reason == "stale_delivery"
+                await work.ack(confirm=True)
+                await next_one.ack()
+                await again.ack()
+                await harness.counts(queue, acked=3, messages=0)
 
 
-async def test_heartbeats_keep_a_slow_consumer_alive(harness: ClientHarness) -> None:
-    queue = harness.a_queue("short")
-    await harness.send("a", queue=queue)
-    async with harness.consumer(queue) as consumer:
-        (message,) = await take(consumer, 1)
-        await asyncio.sleep(1.5 * TIMEOUT_MS / 1000)  # its work
-        await message.ack(confirm=True)
-    await harness.counts(queue, acked=1)
-
-
-async def test_a_queue_that_does_not_take_it_again_is_told(harness: ClientHarness) -> None:
+async def test_a_refused_reattachment_is_reported(harness: ClientHarness) -> None:
     async with harness.connection() as connection:
         queue = f"made.{harness.queue}"
         await connection.request(1, {"type": "create_queue", "queue": queue})
@@ -173,8 +171,8 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_what_a_killed_consumer_held_goes_to_another(harness: ClientHarness) -> None:
-    """Within its timeout, and marked as redelivered (R13, R24)."""
+async def test_deliveries_of_a_killed_consumer_go_to_another(harness: ClientHarness) -> None:
+    """They go after the timeout, and are marked as redelivered (R13, R24)."""
     queue = harness.a_queue("short")
     await harness.send(*"abcde", queue=queue)
     arguments = [harness.where["bootstrap_servers"], harness.where["application"], queue]
@@ -203,7 +201,7 @@ async def test_what_a_killed_consumer_held_goes_to_another(harness: ClientHarnes
 
 
 async def events(app: Application, partition: int, queue: str) -> AsyncIterator[dict[str, Any]]:
-    """What was told so far of a queue, and all commands that were done."""
+    """Yield the events so far of a queue, and those of executed commands."""
     reader = AIOKafkaConsumer(
         app.topic(Role.EVENTS), bootstrap_servers=app.servers, auto_offset_reset="earliest",
         isolation_level="read_committed",

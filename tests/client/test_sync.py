@@ -1,4 +1,4 @@
-"""The face without asyncio, on a real worker and broker."""
+"""The client without asyncio, on a real worker and broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.client.harness import ClientHarness
 pytestmark = pytest.mark.kafka
 
 
-def test_produce_consume_settle(harness: ClientHarness) -> None:
+def test_produce_consume_and_settle_without_asyncio(harness: ClientHarness) -> None:
     with RingProducer(**harness.where) as producer:
         for name in "abc":
             producer.send(harness.to, name, id=name, partition=0, **harness.for_queue())
@@ -45,7 +45,7 @@ def test_produce_consume_settle(harness: ClientHarness) -> None:
         consumer.receive()
 
 
-def test_a_session(harness: ClientHarness) -> None:
+def test_a_session_without_asyncio(harness: ClientHarness) -> None:
     asyncio.run(harness.send("a", "b"))
     target = harness.a_queue("target")
     with Session(**harness.where) as session:

@@ -10,7 +10,7 @@ from tests.client.harness import ClientHarness, ids, take
 pytestmark = pytest.mark.kafka
 
 
-async def test_what_is_acked_waits_for_the_decision(harness: ClientHarness) -> None:
+async def test_an_ack_waits_for_the_decision(harness: ClientHarness) -> None:
     await harness.send("a", "b")
     async with (
         TwoPhase(harness.queue, **harness.where) as transaction,
@@ -35,7 +35,7 @@ async def test_what_is_acked_waits_for_the_decision(harness: ClientHarness) -> N
             await transaction.commit()
 
 
-async def test_a_rollback_brings_it_back(harness: ClientHarness) -> None:
+async def test_a_rollback_returns_what_was_acked(harness: ClientHarness) -> None:
     await harness.send("a")
     async with (
         TwoPhase(harness.queue, **harness.where) as transaction,
@@ -51,7 +51,7 @@ async def test_a_rollback_brings_it_back(harness: ClientHarness) -> None:
         assert (ids([again]), again.redelivered) == (["a"], True)
 
 
-def test_without_asyncio(harness: ClientHarness) -> None:
+def test_two_phase_commit_without_asyncio(harness: ClientHarness) -> None:
     with sync.TwoPhase(harness.queue, partitions=[0], **harness.where) as transaction:
         transaction.begin()
         transaction.prepare()

@@ -1,4 +1,4 @@
-"""Each scenario file on each host, and what the command says of files that are wrong."""
+"""Each scenario file on each host, and the reports about wrong files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ by_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 
 @by_file
-def test_memory(path: Path) -> None:
+def test_a_scenario_holds_on_memory(path: Path) -> None:
     assert not load(path).needs()
     play(load(path), MemoryScenarioHost())
 
@@ -54,7 +54,7 @@ def stage(broker: EmbeddedBroker) -> Iterator[FaustHarness]:
 
 @pytest.mark.kafka
 @by_file
-def test_faust(path: Path, stage: FaustHarness) -> None:
+def test_a_scenario_holds_on_faust(path: Path, stage: FaustHarness) -> None:
     play(load(path), stage.host())
 
 
@@ -72,7 +72,7 @@ def topics_of(broker: EmbeddedBroker) -> set[str]:
 
 
 @pytest.mark.kafka
-def test_a_worker_that_lost_its_disk_too(broker: EmbeddedBroker) -> None:
+def test_scenarios_hold_if_a_crash_also_loses_the_disk(broker: EmbeddedBroker) -> None:
     before = topics_of(broker)
     stage = FaustHarness(broker.bootstrap_servers, lose_state=True)
     try:
@@ -85,7 +85,7 @@ def test_a_worker_that_lost_its_disk_too(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.kafka
-def test_what_nobody_asked_for_is_found(broker: EmbeddedBroker, stage: FaustHarness) -> None:
+def test_an_unexpected_output_is_found(broker: EmbeddedBroker, stage: FaustHarness) -> None:
     scenario = load(HERE / "ring-overflow.yaml")
     host = stage.host()
     topic = host._partition.control_topic.replace("control", "evicted")
@@ -102,7 +102,7 @@ def test_what_nobody_asked_for_is_found(broker: EmbeddedBroker, stage: FaustHarn
 
 
 @pytest.mark.kafka
-def test_faust_by_command() -> None:
+def test_the_command_starts_a_broker_for_faust() -> None:
     """It starts a broker of its own."""
     done = command("--host", "faust", "--strict", HERE / "ring-of-one.yaml")
     assert done.returncode == 0, done.stderr
@@ -112,7 +112,7 @@ def test_faust_by_command() -> None:
     ]
 
 
-# --- what is wrong is found ---------------------------------------------------------------------
+# --- wrong files are reported ---------------------------------------------------------------------
 
 FILE = """\
 id: changed
@@ -174,7 +174,7 @@ def changed(folder: Path, old: str, new: str) -> Path:
     return path
 
 
-def test_the_file_as_it_is_holds(tmp_path: Path) -> None:
+def test_the_unchanged_file_holds(tmp_path: Path) -> None:
     assert run([changed(tmp_path, "", "")], "memory", strict=True) == 0
 
 
@@ -247,7 +247,7 @@ BAD: list[tuple[str, Callable[[str], str], str]] = [
 @pytest.mark.parametrize(
     ("change", "reason"), [each[1:] for each in BAD], ids=[each[0] for each in BAD]
 )
-def test_a_file_that_is_not_valid_is_told_with_its_line(
+def test_an_invalid_file_is_reported_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[str], str], reason: str
 ) -> None:
     path = tmp_path / "changed.yaml"

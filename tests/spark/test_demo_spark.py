@@ -130,7 +130,7 @@ def test_each_difference_is_found(theirs: list[EvictedRecord], said: str) -> Non
     assert difference(RING_SIZE + 2, ours, theirs).startswith(said)
 
 
-def test_both_wrong_alike_is_found_too() -> None:
+def test_the_same_error_in_both_is_found() -> None:
     both = [evicted(1), evicted(2)]
     assert difference(RING_SIZE + 2, both, both) == ""
     assert difference(RING_SIZE + 3, both, both) == "3 had to be evicted, 2 were"
@@ -144,7 +144,9 @@ def test_both_wrong_alike_is_found_too() -> None:
         ("", False, "the worker's accounts do not balance"),
     ],
 )
-def test_the_last_screen(dashboard: Dashboard, wrong: str, balanced: bool, said: str) -> None:
+def test_the_final_screen_shows_the_result(
+    dashboard: Dashboard, wrong: str, balanced: bool, said: str
+) -> None:
     found = Comparison([QueueComparison("departures.UA", 52, 2, 2, wrong)], repeats=3)
     with dashboard.console.capture() as captured:
         right = print_result(dashboard, found, balanced=balanced, report=Path("report"))
