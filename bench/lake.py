@@ -1,7 +1,7 @@
-"""`make bench-lake`: bronze and silver of the events topic, beside a bare copy of it to Delta.
+"""`make bench-lake`: bronze and silver of the events topic, compared to a bare copy to Delta.
 
 The lines are those of full rings under load: each message is added and evicts another. Both read
-the same topic with the same limit for a batch, each into a folder of its own, in turns.
+the same topic with the same batch limit, alternately, each into a folder of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOW_MS = 1_760_000_000_000
 
 
 def _lines(partition: int) -> Iterator[str]:
-    """What a worker writes of full rings, without end: a message is added, the oldest evicted."""
+    """The endless lines of full rings: each message is added and evicts the oldest one."""
     ready: dict[str, deque[Message]] = {}
     for number in count():
         now_ms = NOW_MS + number // 50
@@ -80,7 +80,7 @@ async def _fill(worker: WorkerConfig, lines: int) -> None:
 
 
 def _copy(spark: SparkSession, worker: WorkerConfig, folder: str, most: int) -> float:
-    """Seconds that Spark's own Kafka source and Delta sink need."""
+    """Seconds that Spark's own Kafka source and Delta sink take."""
     began = time.perf_counter()
     rows = stream_topics(
         spark, worker, [worker.topic(Role.EVENTS)], {"maxOffsetsPerTrigger": str(most)}
@@ -93,7 +93,7 @@ def _copy(spark: SparkSession, worker: WorkerConfig, folder: str, most: int) -> 
 
 
 def _lake(spark: SparkSession, worker: WorkerConfig, folder: str, gold: bool) -> float:
-    """Seconds that bronze and silver need, with gold or without; the tables are there already."""
+    """Seconds that bronze and silver take, with or without gold. Not counted: creating tables."""
     session = lake.lake_session(spark, folder, worker)
     events, _ = lake.streams(folder, worker, with_gold=gold)
     began = time.perf_counter()
@@ -132,7 +132,7 @@ def _measure(servers: str, out: Console) -> float:
 
 
 def main() -> None:
-    """Run it on a broker of its own."""
+    """Run the benchmark on a broker of its own."""
     out = Console()
     with EmbeddedBroker() as broker:
         share = _measure(broker.bootstrap_servers, out)

@@ -1,11 +1,11 @@
-"""`make bench-spark-ring`: the rings as a Spark job, beside jobs of its shape that do nothing.
+"""`make bench-spark-ring`: the rings as a Spark job, compared to jobs that do no ring work.
 
 64 full rings of 1,000 in 8 partitions, no consumer, 200-byte records: each message is added, evicts
-another and is told in events. The peers read the same topic, group it the same way and go through
-`transformWithStateInPandas` on the same state store and to the same sink: `nothing` drops the
-records, `copy` sends each on, `same` writes as much as the rings do (for each record one with an
-evicted one's headers, and two lines of events), and decides nothing. What is timed is all
-micro-batches but the first, by Spark's own progress.
+another and writes two events. The baselines read the same topic, group it the same way, and use
+`transformWithStateInPandas` with the same state store and the same sink. `nothing` drops the
+records, `copy` forwards them, and `same` writes as much as the rings do (for each record one with
+the headers of an evicted one, and two event lines) without deciding anything. Spark's own progress
+times all micro-batches but the first.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _EVICTED = (
     b"rings.56", b"orders/0/16999", b"2125", b"4", b"1760000000000", b"orders/0/16999", b"overflow",
     b"orders/0/24999", b"1000", b"1000", b"1760000000000", b"0", b"0",
 )  # fmt: skip
-"""What an evicted record of the rings says in its headers."""
+"""Values of an evicted record's headers."""
 _TIME_AND_CAUSE = b'"time_ms":1760000000000,"by":"orders/0/24799"}\n'
 _TWO_LINES = (
     b'{"step":24800,"event":"added","queue":"rings.56","sequence":3100,"id":"orders/0/24799",'
@@ -63,11 +63,11 @@ _TWO_LINES = (
     b'"handovers":0,' + _TIME_AND_CAUSE
 )
 _LINES = _TWO_LINES * (LINES_PER_RECORD // 2)
-"""A record of events as the rings write it."""
+"""An events record, as the rings write it."""
 
 
-class Peer(StatefulProcessor):
-    """Has no state, decides nothing: writes what `frames` makes of each frame."""
+class Baseline(StatefulProcessor):
+    """Keeps no state, and writes the result of `frames` for each frame."""
 
     def __init__(self, frames: Callable[[pd.DataFrame], list[pd.DataFrame]]) -> None:
         self._frames = frames
@@ -89,7 +89,7 @@ class Peer(StatefulProcessor):
 
 
 def _outputs(columns: dict[str, Any], headers: Sequence[bytes] = ()) -> pd.DataFrame:
-    """Rows of the job's shape, all with the same contents of headers."""
+    """Output rows of the job, all with the same header values."""
     (layout,) = (layout for layout in LAYOUTS if len(layout) == len(headers))
     contents = [*headers, *[None] * (len(HEADER_COLUMNS) - len(headers))]
     return pd.DataFrame(
@@ -109,7 +109,7 @@ def _copy(frame: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _same(frame: pd.DataFrame) -> list[pd.DataFrame]:
-    """As many records, headers and bytes as the rings write: see `_EVICTED` and `_LINES`."""
+    """As many records, headers and bytes as the rings write."""
     columns = {name: frame[name] for name in ("partition", "key", "value")}
     evicted = _outputs({"topic": ["copied"] * len(frame), **columns}, _EVICTED)
     count = -(-2 * len(frame) // LINES_PER_RECORD)
@@ -122,7 +122,7 @@ def _same(frame: pd.DataFrame) -> list[pd.DataFrame]:
     return [evicted, _outputs(events)]
 
 
-PEERS: dict[str, Callable[[pd.DataFrame], list[pd.DataFrame]]] = {
+BASELINES: dict[str, Callable[[pd.DataFrame], list[pd.DataFrame]]] = {
     "nothing": lambda frame: [],
     "copy": _copy,
     "same": _same,
@@ -150,13 +150,13 @@ async def _prepare(folder: Path, servers: str) -> None:
 
 
 def _rate(query: StreamingQuery) -> float:
-    """Rows a second of all micro-batches but the first."""
+    """Rows per second, without the first micro-batch."""
     rows: dict[int, tuple[int, int]] = {}
     deadline = time.monotonic() + DEADLINE_S
     try:
         while sum(count for count, _ in rows.values()) < COUNT:
             if query.awaitTermination(1) or time.monotonic() > deadline:
-                raise SystemExit(f"the job ended early, after {rows}")
+                raise SystemExit(f"the job ended, or made no progress, after {rows}")
             for progress in query.recentProgress:
                 took_ms = progress["durationMs"]["triggerExecution"]
                 rows[progress["batchId"]] = (progress["numInputRows"], took_ms)
@@ -171,36 +171,36 @@ def run(spark: SparkSession, folder: Path, kind: str, round_: int) -> float:
         checkpoint=str(folder / f"{kind}-{round_}"), trigger_ms=0, batch_records=BATCH, tasks=2
     )
     patched: Any = job
-    ours = patched.RingOperator
+    operator = patched.RingOperator
     if kind != "ring":
-        patched.RingOperator = lambda *_: Peer(PEERS[kind])
+        patched.RingOperator = lambda *_: Baseline(BASELINES[kind])
     try:
         return _rate(job.start_job(spark, *load(folder), settings, []))
     finally:
-        patched.RingOperator = ours
+        patched.RingOperator = operator
 
 
 def main() -> None:
-    """Run it on a broker of its own."""
+    """Run the benchmark on a broker of its own."""
     out = Console()
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="ringfaust-") as name:
         folder = Path(name)
         asyncio.run(_prepare(folder, broker.bootstrap_servers))
         spark = open_session("bench", None, job.SESSION_SETTINGS)
-        table = Table("round", *(f"{kind}/s" for kind in (*PEERS, "ring")))
-        for kind in PEERS:
+        table = Table("round", *(f"{kind}/s" for kind in (*BASELINES, "ring")))
+        for kind in BASELINES:
             table.add_column(f"of {kind}")
         ratios = []
         for round_ in range(ROUNDS):
-            *peers, ring = (run(spark, folder, kind, round_) for kind in (*PEERS, "ring"))
-            ratios.append([ring / peer for peer in peers])
-            figures = [f"{figure:,.0f}" for figure in (*peers, ring)]
+            *baselines, ring = (run(spark, folder, kind, round_) for kind in (*BASELINES, "ring"))
+            ratios.append([ring / rate for rate in baselines])
+            figures = [f"{figure:,.0f}" for figure in (*baselines, ring)]
             table.add_row(str(round_ + 1), *figures, *(f"{r:.2f}" for r in ratios[-1]))
         spark.stop()
     out.print(table)
     of_nothing, of_copy, of_same = map(statistics.median, zip(*ratios, strict=True))
     out.print(
-        f"median: {of_copy:.2f} of a copy (goal {GOAL}), {of_same:.2f} of writing the same, "
+        f"median: {of_copy:.2f} of a copy (goal {GOAL}), {of_same:.2f} of writing as much, "
         f"{of_nothing:.2f} of doing nothing"
     )
     if of_copy < GOAL:

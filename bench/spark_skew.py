@@ -1,9 +1,9 @@
-"""`make bench-spark-skew`: what one hot ring does to a Spark job, and where that ends.
+"""`make bench-spark-skew`: how one hot ring affects a Spark job, and where its limit is.
 
-64 full rings of 1,000 in 8 partitions, 200-byte records; one ring gets a share of all records, from
-an even one to all of them. A hot ring is one partition and one task: where cores are left over, the
-rate ends at that of one task. The state does not grow, for a ring holds what it holds. The picture
-is docs/spark-skew.svg.
+64 full rings of 1,000 in 8 partitions, 200-byte records. One ring gets a share of all records, from
+an even share to all of them. A hot ring is one partition and one task, so with cores to spare the
+rate is limited to that of one task. The state does not grow, because a ring holds no more than its
+size. The picture is docs/spark-skew.svg.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PICTURE = Path(__file__).parent.parent / "docs" / "spark-skew.svg"
 
 
 async def _prepare(folder: Path, servers: str, share: float) -> None:
-    """Topics, and records of which the hot ring, number 0, gets that share."""
+    """Create the topics, and write records of which ring 0 gets the given share."""
     folder.mkdir()
     (folder / "queues.yaml").write_text(bench.QUEUES.replace("orders", f"{folder.name}.orders"))
     (folder / "worker.yaml").write_text(
@@ -54,12 +54,12 @@ async def _prepare(folder: Path, servers: str, share: float) -> None:
 
 
 def _bytes(folder: Path) -> int:
-    """What the state store keeps: its newest files of each partition are snapshots and changes."""
+    """Size of the state store's files: snapshots and changes of each partition."""
     return sum(path.stat().st_size for path in (folder / "state").rglob("*") if path.is_file())
 
 
 def main() -> None:
-    """Run it on a broker of its own, and draw what it found."""
+    """Run the benchmark on a broker of its own, and draw the result."""
     out = Console()
     bench.COUNT, bench.BATCH = COUNT, BATCH
     table = Table("hot ring's share", "records/s", "of even", "checkpoint")
@@ -83,7 +83,7 @@ def _draw(rates: list[float]) -> None:
     figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
     axes.plot([100 * share for share in SHARES], [rate / rates[0] for rate in rates], marker="o")
     axes.axhline(0.5, color="grey", linestyle=":", label="half")
-    axes.set(xlabel="share of one ring, %", ylabel="rate, of an even load's", ylim=(0, 1.5))
+    axes.set(xlabel="share of one ring, %", ylabel="rate, relative to an even load", ylim=(0, 1.5))
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(PICTURE)
