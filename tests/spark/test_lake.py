@@ -95,15 +95,15 @@ def lake(
 
 def _fold(history: LakeHistory) -> dict[tuple[str, int, int], dict[str, Any]]:
     """Each message's lifecycle, computed in the plainest way."""
-    lives: Counter[str] = Counter()
+    life: Counter[str] = Counter()
     messages: dict[tuple[str, int, int], dict[str, Any]] = {}
     for line in parse(history.lines):
         queue, event = line.get("queue"), line["event"]
         if event == "deleted":
-            lives[queue] = line["step"]
+            life[queue] = line["step"]
         if "sequence" not in line:
             continue
-        message = messages.setdefault((queue, lives[queue], line["sequence"]), {"consumers": set()})
+        message = messages.setdefault((queue, life[queue], line["sequence"]), {"consumers": set()})
         message |= {name: line[name] for name in ("id", "handovers") if name in line}
         if event in ("added", "scheduled"):
             message |= {name: line[name] for name in ("source", "priority", "enqueued_ms")}

@@ -58,20 +58,20 @@ def test_worker_and_job_write_the_same_records(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers
-    stage = FaustHarness(servers)
+    harness = FaustHarness(servers)
     try:
         for path in FILES:
             scenario = load(path)
             if not (scenario.crashes() or commits(scenario) or may_lag(scenario)):
-                stage.play(scenario)
-        application = load_config(stage.folder)[0].application
+                harness.play(scenario)
+        application = load_config(harness.folder)[0].application
         by_worker = read(servers, application, {})
         ends = {role: end for role, (end, _) in by_worker.items()}
-        folders = ["--config", str(stage.folder), "--checkpoint", str(tmp_path)]
+        folders = ["--config", str(harness.folder), "--checkpoint", str(tmp_path)]
         run(spark, "spark", "ring", *folders, "--once")
         by_job = read(servers, application, ends)
     finally:
-        stage.close()
+        harness.close()
     for role in OUTPUTS:
         worker, job = plain(role, by_worker[role][1]), plain(role, by_job[role][1])
         for number, (one, other) in enumerate(zip(worker, job, strict=False)):
