@@ -67,8 +67,8 @@ def test_spark_answers_through_its_private_apis(spark: SparkSession) -> None:
     rows = spark.range(1)
     assert vendor.is_deterministic(rows.select(F.col("id") + 1))
     assert not vendor.is_deterministic(rows.select(F.rand()))
-    rule = jvm.org.apache.spark.util.Utils.classForName(f"{vendor.COLUMN_PRUNING}$", True, False)
-    assert rule.getName() == f"{vendor.COLUMN_PRUNING}$"
+    optimizer = jvm.org.apache.spark.sql.catalyst.optimizer
+    assert optimizer.ColumnPruning.ruleName() == vendor.COLUMN_PRUNING
 
 
 def test_a_query_stops_between_two_batches(spark: SparkSession, tmp_path: Path) -> None:
