@@ -66,6 +66,30 @@ class BrokenAccounts(RingfaustError):
         self.queue = queue
 
 
+class UnknownRowVersion(RingfaustError):
+    """A newer ringfaust wrote a stored row; nothing was changed.
+
+    Attributes:
+        row: the kind of row.
+        version: the version found.
+        known: the newest version that this ringfaust reads.
+        advice: what to do.
+    """
+
+    def __init__(self, row: str, version: int, known: int) -> None:
+        self.row = row
+        self.version = version
+        self.known = known
+        self.advice = (
+            "run the newer ringfaust, or rebuild the state with this one from a changelog that "
+            "it wrote itself"
+        )
+        super().__init__(
+            f"a stored {row} row has version {version}, but this ringfaust reads versions up to "
+            f"{known}: {self.advice}"
+        )
+
+
 class ProtocolError(RingfaustError):
     """A record from outside is not valid. It goes to the dead topic with `reason`.
 

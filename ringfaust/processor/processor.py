@@ -6,7 +6,6 @@ changelog, in one transaction, and only then the same writes to its own store (a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -24,10 +23,8 @@ from ringfaust.protocol.headers import QUEUE
 from ringfaust.protocol.listing import list_queue
 from ringfaust.protocol.records import InRecord, OutRecord, Role
 from ringfaust.protocol.routes import Route, queue_namer, read_send
+from ringfaust.protocol.stored_rows import POSITIONS_KEY, write_positions
 from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
-
-POSITIONS_KEY = b"\0positions"
-"""Stored beside the rows: topic → next offset to read, so that position travels with state."""
 
 
 class Gatherer(Protocol):
@@ -289,11 +286,5 @@ class Processor(Generic[G]):
         """
         has_non_persistent = any(queue.non_persistent for queue in self.state.changed_queues)
         writes = encode_writes(self.state.writes())
-        positions = json.dumps(self.positions, separators=(",", ":")).encode()
-        writes.append((POSITIONS_KEY, positions))
+        writes.append((POSITIONS_KEY, write_positions(self.positions)))
         return Writes(writes, without_bodies(writes) if has_non_persistent else writes)
-
-
-def read_positions(raw: bytes | None) -> dict[str, int]:
-    """The stored positions; none yet in a new store."""
-    return dict(json.loads(raw)) if raw else {}

@@ -17,8 +17,9 @@ from faust.types import TP
 
 from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.kafka.transactions import RecordBatches
-from ringfaust.processor.processor import POSITIONS_KEY, Processor, read_positions
+from ringfaust.processor.processor import Processor
 from ringfaust.protocol.records import InRecord, Role
+from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions
 from ringfaust.worker.changelog import open_store
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.input_positions import start_positions

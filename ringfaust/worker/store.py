@@ -7,7 +7,6 @@ the changelog from that offset repairs the store. Commits and recovery use the s
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import cast
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
 
 from ringfaust.errors import RingfaustError
+from ringfaust.protocol.stored_rows import read_json, write_json
 
 _APPLIED_KEY = b"\0applied"
 _MEMTABLE_BYTES = 16 * 1024 * 1024
@@ -70,7 +70,7 @@ class RocksStore:
         The offset is 0 for a new store. The time is in ms since 1970.
         """
         raw = self._db.get(_APPLIED_KEY)
-        return tuple(json.loads(raw)) if raw else (0, 0)
+        return tuple(read_json(raw, "applied")) if raw else (0, 0)
 
     def apply(
         self, writes: Iterable[tuple[bytes, bytes | None]], next_offset: int, now_ms: int
@@ -88,7 +88,7 @@ class RocksStore:
                 batch.delete(key)
             else:
                 batch.put(key, value)
-        batch.put(_APPLIED_KEY, json.dumps([next_offset, now_ms]).encode())
+        batch.put(_APPLIED_KEY, write_json([next_offset, now_ms]))
         self._db.write(batch)
 
     def close(self) -> None:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
-from ringfaust.processor.processor import POSITIONS_KEY, Processor, ProcessorConfig
+from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Headers, OutRecord, Role
 from ringfaust.protocol.routes import Route
+from ringfaust.protocol.stored_rows import POSITIONS_KEY
 
 CONTROL, IN, KEYED, HOP = "control", "in", "keyed", "hop"
 MOST_BYTES = 100_000

@@ -9,10 +9,11 @@ import pytest
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
-from ringfaust.processor.processor import Processor, ProcessorConfig, read_positions
+from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Headers, OutRecord
 from ringfaust.protocol.routes import Route
+from ringfaust.protocol.stored_rows import read_positions
 
 
 class Record(NamedTuple):

@@ -17,15 +17,13 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
 from ringfaust.core.table import Kind
 from ringfaust.processor.processor import (
-    POSITIONS_KEY,
     Processor,
     ProcessorConfig,
-    read_positions,
 )
 from ringfaust.processor.row_store import ByteStore, KeyValue, MemoryKeyValue
 from ringfaust.protocol.records import OutRecord
 from ringfaust.protocol.routes import Route
-from ringfaust.protocol.stored_rows import read_value
+from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions, read_value
 from ringfaust.worker.store import RocksStore
 from tests.fixtures.written import (
     FOLDER,

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 from ringfaust.core.state import State
-from ringfaust.processor.processor import POSITIONS_KEY, Processor
+from ringfaust.processor.processor import Processor
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol.stored_rows import POSITIONS_KEY
 from tests.sim.broker import Broker
 from tests.sim.plan import Plan
 from tests.sim.queue_book import demand

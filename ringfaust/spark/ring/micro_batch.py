@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
-from ringfaust.processor.processor import POSITIONS_KEY, Processor, ProcessorConfig, read_positions
+from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import InRecord, OutRecord
-from ringfaust.protocol.stored_rows import read_record, write_record
+from ringfaust.protocol.stored_rows import (
+    POSITIONS_KEY,
+    read_json,
+    read_positions,
+    read_record,
+    write_json,
+    write_record,
+)
 from ringfaust.spark.columns import ConsumedRecord, Outputs
 from ringfaust.spark.ring.pages import PagedMap, PageStore
 
@@ -94,7 +101,7 @@ class MicroBatch:
         self._processor: Processor[list[OutRecord]] = Processor(
             config.processor_config, state, positions, list
         )
-        waiting = json.loads(self._rows.get(_WAITING_KEY) or b"{}")
+        waiting = _read_waiting(self._rows.get(_WAITING_KEY))
         self._waiting: dict[str, list[int]] = {topic: at[1:] for topic, at in waiting.items()}
         self._processor.blocked.update({topic: at[0] for topic, at in waiting.items()})
 
@@ -122,7 +129,7 @@ class MicroBatch:
         waiting = {topic: [blocked[topic], *at] for topic, at in self._waiting.items()}
         was_waiting = self._rows.get(_WAITING_KEY) is not None
         if waiting or was_waiting:
-            row = json.dumps(waiting).encode() if waiting else None
+            row = write_json(waiting) if waiting else None
             self._rows.apply([(_WAITING_KEY, row)])
         self._write()
         self._rows.flush()
@@ -137,9 +144,9 @@ class MicroBatch:
     def _start(self) -> None:
         """In the first micro-batch after a start, do what a worker does on opening a partition."""
         first = self._config.first_batch(self._batch)
-        noted = None if first is None else b"%d" % first
-        if noted is not None and self._rows.get(_STARTED_KEY) != noted:
-            self._rows.apply([(_STARTED_KEY, noted)])
+        noted = self._rows.get(_STARTED_KEY)
+        if first is not None and (noted is None or read_json(noted, "started") != first):
+            self._rows.apply([(_STARTED_KEY, write_json(first))])
             self._processor.start()
 
     def _tick(self) -> None:
@@ -197,4 +204,8 @@ def is_job_row(key: bytes) -> bool:
 
 def waiting_topics(rows: Mapping[bytes, bytes]) -> set[str]:
     """Topics that have waiting records in this state."""
-    return set(json.loads(rows.get(_WAITING_KEY, b"{}")))
+    return set(_read_waiting(rows.get(_WAITING_KEY)))
+
+
+def _read_waiting(raw: bytes | None) -> dict[str, Any]:
+    return dict(read_json(raw, "waiting")) if raw else {}

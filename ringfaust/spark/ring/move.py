@@ -25,8 +25,8 @@ from ringfaust.kafka.names import (
 )
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.transactions import TransactionalProducer
-from ringfaust.processor.processor import POSITIONS_KEY, read_positions
 from ringfaust.protocol.records import Role
+from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.ring.checkpoint import (
     is_finished,

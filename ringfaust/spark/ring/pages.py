@@ -12,6 +12,9 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Protocol
 
+from ringfaust.errors import UnknownRowVersion
+from ringfaust.protocol.stored_rows import body_start, versioned
+
 PAGE_BYTES = 64 * 1024
 """A page that has grown beyond this size is split."""
 
@@ -162,7 +165,7 @@ def _read_rows(page: bytes | None) -> dict[bytes, bytes]:
     rows: dict[bytes, bytes] = {}
     if page is None:
         return rows
-    at, end, size = 0, len(page), _ROW.size
+    at, end, size = body_start(page, "page"), len(page), _ROW.size
     unpack = _ROW.unpack_from
     while at < end:
         key_bytes, value_bytes = unpack(page, at)
@@ -174,7 +177,7 @@ def _read_rows(page: bytes | None) -> dict[bytes, bytes]:
 
 def _write_rows(rows: dict[bytes, bytes]) -> bytes:
     pack = _ROW.pack
-    parts: list[bytes] = []
+    parts = [versioned(b"")]
     for key, value in rows.items():
         parts += (pack(len(key), len(value)), key, value)
     return b"".join(parts)
@@ -186,10 +189,7 @@ def _read_directory(page: bytes | None) -> tuple[int, list[bytes], list[int]]:
         return _DIRECTORY + 2, [b""], [_DIRECTORY + 1]
     version, next_number = _HEAD.unpack_from(page)
     if version != _VERSION:
-        raise ValueError(
-            f"the checkpoint's state has format version {version}, but this release of ringfaust "
-            f"reads only version {_VERSION}"
-        )
+        raise UnknownRowVersion("page directory", version, _VERSION)
     firsts, numbers = [], []
     at = _HEAD.size
     while at < len(page):

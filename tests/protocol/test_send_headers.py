@@ -11,7 +11,7 @@ from ringfaust.protocol.records import Payload
 from ringfaust.protocol.routes import PROPERTIES_BYTES, read_send
 from ringfaust.protocol.stored_rows import read_message, write_message
 from tests.processor.test_blocked import Record
-from tests.processor.test_stored import WHOLE
+from tests.protocol.test_stored_rows import WHOLE
 
 
 def send(*headers: tuple[str, bytes], key: bytes | None = b"key", value: bytes = b"value") -> Send:

@@ -1,0 +1,48 @@
+"""Stored rows: keys that sort in reading order, and values with a version byte.
+
+RocksDB and the changelog hold the same bytes, except that the changelog omits the bodies of
+non-persistent messages (R82). `keys` writes the keys, `values` the values by kind of row,
+`messages` the layout of a message, and `version` the byte that begins every value.
+"""
+
+from ringfaust.protocol.stored_rows.keys import read_tail, table_prefix, write_key
+from ringfaust.protocol.stored_rows.messages import (
+    read_message,
+    read_record,
+    write_message,
+    write_record,
+)
+from ringfaust.protocol.stored_rows.values import (
+    POSITIONS_KEY,
+    read_positions,
+    read_value,
+    without_body,
+    write_positions,
+    write_value,
+)
+from ringfaust.protocol.stored_rows.version import (
+    body_start,
+    read_json,
+    versioned,
+    write_json,
+)
+
+__all__ = [
+    "POSITIONS_KEY",
+    "body_start",
+    "read_json",
+    "read_message",
+    "read_positions",
+    "read_record",
+    "read_tail",
+    "read_value",
+    "table_prefix",
+    "versioned",
+    "without_body",
+    "write_json",
+    "write_key",
+    "write_message",
+    "write_positions",
+    "write_record",
+    "write_value",
+]

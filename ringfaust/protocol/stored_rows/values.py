@@ -1,0 +1,225 @@
+"""Values of stored rows, by kind: messages in a fixed layout, the rest in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any
+
+from ringfaust.core.address import AddressRow
+from ringfaust.core.model import AckMode, Consumer, Delivery, Operation, XidRow
+from ringfaust.core.queue import QueueRow
+from ringfaust.core.settlement_history import Past
+from ringfaust.core.state import Clock
+from ringfaust.core.table import Kind
+from ringfaust.protocol.stored_rows.messages import (
+    read_message,
+    without_message_body,
+    write_message,
+)
+from ringfaust.protocol.stored_rows.version import (
+    VERSION_BYTE,
+    body_start,
+    read_json,
+    versioned,
+    write_json,
+)
+
+_U16 = Struct(">H")
+
+# --- deliveries ---------------------------------------------------------------------------------
+
+_DELIVERY_BODY = Struct(">QQ")
+_DELIVERY = Struct(">BQQ")
+"""With the version byte in front."""
+
+# High bits of a delivery's number, which is below 2**56: it has an xid; it is an orphan.
+_HAS_XID, _ORPHAN = 1 << 63, 1 << 62
+
+
+def _write_delivery(delivery: Delivery) -> bytes:
+    consumer, number, xid = delivery.consumer.encode(), delivery.number, b""
+    if delivery.xid:
+        raw = delivery.xid.encode()
+        xid = _U16.pack(len(raw)) + raw
+        number |= _HAS_XID | (_ORPHAN if delivery.is_orphan else 0)
+    head = _DELIVERY.pack(VERSION_BYTE, number, delivery.handed_ms << 16 | len(consumer))
+    return b"".join((head, consumer, xid, write_message(delivery.message)))
+
+
+def _message_start(raw: bytes, consumer_at: int, number: int, consumer_bytes: int) -> int:
+    """Where the message in a stored delivery begins, behind its consumer and xid."""
+    end = consumer_at + consumer_bytes
+    if number & _HAS_XID:
+        end += _U16.size + _U16.unpack_from(raw, end)[0]
+    return end
+
+
+def _read_delivery(raw: bytes) -> Delivery:
+    start = body_start(raw, Kind.DELIVERY.name)
+    number, rest = _DELIVERY_BODY.unpack_from(raw, start)
+    start += _DELIVERY_BODY.size
+    consumer_end = start + (rest & 0xFFFF)
+    end = _message_start(raw, start, number, rest & 0xFFFF)
+    xid = raw[consumer_end + _U16.size : end].decode()
+    message = read_message(raw[end:])
+    consumer = raw[start:consumer_end].decode()
+    is_orphan = bool(number & _ORPHAN)
+    return Delivery(number & (_ORPHAN - 1), consumer, message, rest >> 16, xid, is_orphan)
+
+
+def without_body(key: bytes, value: bytes) -> bytes:
+    """A stored row as the changelog has it: a non-persistent message without its body (R82).
+
+    Messages that an address retains, and messages that wait for the decision about a distributed
+    transaction, keep their bodies.
+    """
+    kind = key[0]
+    if kind in (Kind.RING, Kind.SCHEDULED):
+        return without_message_body(value)
+    if kind != Kind.DELIVERY:
+        return value
+    start = body_start(value, Kind.DELIVERY.name)
+    number, rest = _DELIVERY_BODY.unpack_from(value, start)
+    at = _message_start(value, start + _DELIVERY_BODY.size, number, rest & 0xFFFF)
+    return value[:at] + without_message_body(value[at:])
+
+
+# --- operations of distributed transactions -------------------------------------------------------
+
+_OPERATION_BODY = Struct(">QH")
+_OPERATION = Struct(">BQH")
+"""With the version byte in front."""
+
+
+def _write_operation(operation: Operation) -> bytes:
+    queue, message = operation.queue.encode(), operation.message
+    head = _OPERATION.pack(VERSION_BYTE, operation.number, len(queue)) + queue
+    return head if message is None else head + write_message(message)
+
+
+def _read_operation(raw: bytes) -> Operation:
+    start = body_start(raw, Kind.OPERATION.name)
+    number, length = _OPERATION_BODY.unpack_from(raw, start)
+    start += _OPERATION_BODY.size
+    end = start + length
+    message = read_message(raw[end:]) if len(raw) > end else None
+    return Operation(raw[start:end].decode(), message, number)
+
+
+# --- small rows, in JSON ------------------------------------------------------------------------
+
+POSITIONS_KEY = b"\0positions"
+"""Key of the row that maps each input topic to the next offset to read."""
+
+
+def write_positions(positions: Mapping[str, int]) -> bytes:
+    """Encode the positions, by topic."""
+    return write_json(positions)
+
+
+def read_positions(raw: bytes | None) -> dict[str, int]:
+    """Decode the positions; a new store has none.
+
+    Raises:
+        UnknownRowVersion: a newer ringfaust wrote them.
+    """
+    return dict(read_json(raw, "positions")) if raw else {}
+
+
+def _write_consumer(consumer: Consumer) -> bytes:
+    return write_json(
+        [
+            consumer.name, consumer.order, consumer.credit, consumer.priority, consumer.ack_mode,
+            consumer.session, consumer.active, consumer.seen_ms, consumer.selector,
+            consumer.credit_bytes,
+        ]
+    )  # fmt: skip
+
+
+def _as_consumer(row: Any) -> Consumer:
+    name, order, credit, priority, ack_mode, *rest = row
+    return Consumer(name, order, credit, priority, AckMode(ack_mode), *rest)
+
+
+def _as_queue(fields: Any) -> QueueRow:
+    row = QueueRow(*fields)
+    return row._replace(
+        counts=tuple(row.counts),
+        level_counts=tuple(row.level_counts),
+        cursors=tuple((level, order, run) for level, order, run in row.cursors),
+        paused=tuple(row.paused),
+        departures=(row.departures[0], row.departures[1]),
+    )
+
+
+def _as_address(fields: Any) -> AddressRow:
+    row = AddressRow(*fields)
+    return row._replace(members=tuple(row.members))
+
+
+def _as_page(entries: Any) -> tuple[tuple[str, bool], ...]:
+    return tuple((message_id, evicted) for message_id, evicted in entries)
+
+
+def _json_reader(kind: Kind, build: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    return lambda raw: build(read_json(raw, kind.name))
+
+
+def _write_mark(value: Any) -> bytes:
+    """A row whose key says it all. Before there was a version byte its value was `1`."""
+    return _MARK
+
+
+def _mark_reader(kind: Kind) -> Callable[[bytes], bool]:
+    def read(raw: bytes) -> bool:
+        body_start(raw, kind.name)
+        return True
+
+    return read
+
+
+_MARK = bytes((VERSION_BYTE,))
+
+
+def _write_departed(consumer: str) -> bytes:
+    return versioned(consumer.encode())
+
+
+def _read_departed(raw: bytes) -> str:
+    return raw[body_start(raw, Kind.DEPARTED.name) :].decode()
+
+
+_VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+    Kind.CLOCK: (write_json, _json_reader(Kind.CLOCK, lambda row: Clock(*row))),
+    Kind.QUEUE: (write_json, _json_reader(Kind.QUEUE, _as_queue)),
+    Kind.CONSUMER: (_write_consumer, _json_reader(Kind.CONSUMER, _as_consumer)),
+    Kind.RING: (write_message, read_message),
+    Kind.DELIVERY: (_write_delivery, _read_delivery),
+    Kind.SCHEDULED: (write_message, read_message),
+    Kind.EXPIRY: (write_json, _json_reader(Kind.EXPIRY, tuple)),
+    Kind.WAKE: (_write_mark, _mark_reader(Kind.WAKE)),
+    Kind.GROUP: (write_json, _json_reader(Kind.GROUP, int)),
+    Kind.SESSION: (_write_mark, _mark_reader(Kind.SESSION)),
+    Kind.ENDED: (write_json, _json_reader(Kind.ENDED, _as_page)),
+    Kind.PAST: (write_json, _json_reader(Kind.PAST, lambda row: Past(*row))),
+    Kind.DEPARTED: (_write_departed, _read_departed),
+    Kind.ADDRESS: (write_json, _json_reader(Kind.ADDRESS, _as_address)),
+    Kind.RETAINED: (write_message, read_message),
+    Kind.XID: (write_json, _json_reader(Kind.XID, lambda row: XidRow(*row))),
+    Kind.OPERATION: (_write_operation, _read_operation),
+}
+
+
+def write_value(kind: int, value: Any) -> bytes:
+    """Encode a row's value."""
+    return _VALUES[kind][0](value)
+
+
+def read_value(kind: int, raw: bytes) -> Any:
+    """Decode a row's value, of this version or from before there were versions.
+
+    Raises:
+        UnknownRowVersion: a newer ringfaust wrote the row.
+    """
+    return _VALUES[kind][1](raw)

@@ -1,0 +1,308 @@
+"""The exact bytes of every kind of stored row. They are in people's changelogs: do not change them.
+
+A new layout of a kind gets a new version and golden bytes of its own; the bytes here stay readable.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from ringfaust.core.address import AddressRow
+from ringfaust.core.model import (
+    AckMode,
+    Consumer,
+    Delivery,
+    Message,
+    Operation,
+    XidRow,
+    plain_position,
+    timed_key,
+)
+from ringfaust.core.queue import QueueRow
+from ringfaust.core.settlement_history import Past
+from ringfaust.core.state import Clock
+from ringfaust.core.table import Kind, Row
+from ringfaust.errors import RingfaustError, UnknownRowVersion
+from ringfaust.protocol.records import Payload
+from ringfaust.protocol.stored_rows import (
+    body_start,
+    read_json,
+    read_message,
+    read_positions,
+    read_record,
+    read_value,
+    write_json,
+    write_key,
+    write_positions,
+    write_record,
+    write_value,
+)
+from tests.fixtures.written import Record
+
+M = Message(
+    "id-ü", 7, plain_position(7), 9, 1, 2, 3, "g", 1, 2, ("me", "you"), 99,
+    Payload(b"k", b"v", (("h", b"1"), ("n", None)), "in/0/7"),  # type: ignore[arg-type]
+)  # fmt: skip
+NP = M._replace(persistent=False, priority=0)
+BL = NP._replace(payload=Payload(None, None, (), "in/0/7"), is_bodyless=True)
+
+MESSAGE = bytes.fromhex(
+    "01000000000000000701000000000000000000000000070900000000000000010000000000000002"
+    "00000000000000030000000100000002000000000000006300050001000600060000000100000001"
+    "000269642dc3bc67696e2f302f376d6500796f756b760000000100000001683100000001ffffffff"
+    "6e"
+)
+NON_PERSISTENT = bytes.fromhex(
+    "01000000000000000701000000000000000000000000078000000000000000010000000000000002"
+    "00000000000000030000000100000002000000000000006300050001000600060000000100000001"
+    "000269642dc3bc67696e2f302f376d6500796f756b760000000100000001683100000001ffffffff"
+    "6e"
+)
+BODYLESS = bytes.fromhex(
+    "0100000000000000070100000000000000000000000007c000000000000000010000000000000002"
+    "0000000000000003000000010000000200000000000000630005000100060006ffffffffffffffff"
+    "000069642dc3bc67696e2f302f376d6500796f75"
+)
+VERSION_1 = b"\x81"
+
+
+class Golden(NamedTuple):
+    row: Row
+    value: Any
+    key: bytes
+    raw: bytes
+
+    @property
+    def raw_of_6d179b1(self) -> bytes:
+        """As commit 6d179b1 wrote it: without the version byte, except in a message."""
+        if self.raw == VERSION_1:
+            return b"1"
+        return self.raw.removeprefix(VERSION_1)
+
+
+GOLDEN = [
+    Golden(
+        (Kind.CLOCK, "", 0, 0), Clock(1700000000000, 12, 5), b"\x01", b"\x81[1700000000000,12,5]"
+    ),
+    Golden(
+        (Kind.QUEUE, "", 0, "q"),
+        QueueRow(
+            {"ring_size": 3},
+            {"ring_size": 3},
+            (1,) * 12,
+            (1,) * 10,
+            4,
+            2,
+            ((1, 2, 3),),
+            ("pulling",),
+            5,
+            6,
+            7,
+            (8, 9),
+            10,
+            3,
+        ),
+        b"\x02q",
+        b'\x81[{"ring_size":3},{"ring_size":3},[1,1,1,1,1,1,1,1,1,1,1,1],[1,1,1,1,1,1,1,1,1,1],4,2,[[1,2,3]],["pulling"],5,6,7,[8,9],10,3]',
+    ),
+    Golden(
+        (Kind.CONSUMER, "q", 0, 1),
+        Consumer("me", 1, 5, -1, AckMode.CLIENT, "s", True, 9, "a = 1", 77),
+        b"\x03q\x00\x00\x00\x00\x00\x00\x00\x00\x01",
+        b'\x81["me",1,5,-1,"client","s",true,9,"a = 1",77]',
+    ),
+    Golden(
+        (Kind.RING, "q", 5, plain_position(7)),
+        M,
+        b"\x04q\x00\x05\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x07",
+        MESSAGE,
+    ),
+    Golden(
+        (Kind.RING, "q", 5, plain_position(7)),
+        NP,
+        b"\x04q\x00\x05\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x07",
+        NON_PERSISTENT,
+    ),
+    Golden(
+        (Kind.RING, "q", 5, plain_position(7)),
+        BL,
+        b"\x04q\x00\x05\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x07",
+        BODYLESS,
+    ),
+    Golden(
+        (Kind.DELIVERY, "q", 0, 258),
+        Delivery(258, "me", M, 1700000000000),
+        b"\x05q\x00\x00\x00\x00\x00\x00\x00\x01\x02",
+        b"\x81\x00\x00\x00\x00\x00\x00\x01\x02\x01\x8b\xcf\xe5h\x00\x00\x02me" + MESSAGE,
+    ),
+    Golden(
+        (Kind.DELIVERY, "q", 0, 258),
+        Delivery(258, "me", M, 1700000000000, "x"),
+        b"\x05q\x00\x00\x00\x00\x00\x00\x00\x01\x02",
+        b"\x81\x80\x00\x00\x00\x00\x00\x01\x02\x01\x8b\xcf\xe5h\x00\x00\x02me\x00\x01x" + MESSAGE,
+    ),
+    Golden(
+        (Kind.DELIVERY, "q", 0, 258),
+        Delivery(258, "me", M, 1700000000000, "x", True),
+        b"\x05q\x00\x00\x00\x00\x00\x00\x00\x01\x02",
+        b"\x81\xc0\x00\x00\x00\x00\x00\x01\x02\x01\x8b\xcf\xe5h\x00\x00\x02me\x00\x01x" + MESSAGE,
+    ),
+    Golden(
+        (Kind.SCHEDULED, "q", 0, timed_key(3, 7)),
+        M,
+        b"\x06q\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x07",
+        MESSAGE,
+    ),
+    Golden(
+        (Kind.EXPIRY, "q", 0, timed_key(2, 7)),
+        (5, plain_position(7)),
+        b"\x07q\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x07",
+        b"\x81[5,20282409603651670423947251286023]",
+    ),
+    Golden((Kind.WAKE, "", 0, (3, "q")), True, b"\x08\x00\x00\x00\x00\x00\x00\x00\x03q", b"\x81"),
+    Golden((Kind.GROUP, "q", 0, "g"), 2, b"\tq\x00g", b"\x812"),
+    Golden((Kind.SESSION, "", "s", ("q", "me")), True, b"\ns\x00q\x00me", b"\x81"),
+    Golden(
+        (Kind.ENDED, "q", "me", 1),
+        (("a", False), ("b", True)),
+        b"\x0bq\x00me\x00\x00\x00\x00\x00\x00\x00\x00\x01",
+        b'\x81[["a",false],["b",true]]',
+    ),
+    Golden((Kind.PAST, "q", 0, "me"), Past(3, 0), b"\x0cq\x00me", b"\x81[3,0]"),
+    Golden(
+        (Kind.DEPARTED, "q", 0, 1),
+        "\x01ü",
+        b"\rq\x00\x00\x00\x00\x00\x00\x00\x00\x01",
+        b"\x81\x01\xc3\xbc",
+    ),
+    Golden(
+        (Kind.ADDRESS, "", 0, "prices"),
+        AddressRow({"retroactive_count": 2}, ("prices::a",), 3, 5, True),
+        b"\x0eprices",
+        b'\x81[{"retroactive_count":2},["prices::a"],3,5,true]',
+    ),
+    Golden(
+        (Kind.RETAINED, "prices", 0, 3),
+        M,
+        b"\x0fprices\x00\x00\x00\x00\x00\x00\x00\x00\x03",
+        MESSAGE,
+    ),
+    Golden(
+        (Kind.XID, "", 0, 3),
+        XidRow("an xid", True, 7),
+        b"\x10\x00\x00\x00\x00\x00\x00\x00\x03",
+        b'\x81["an xid",true,7]',
+    ),
+    Golden(
+        (Kind.OPERATION, "", 3, 1),
+        Operation("q", None, 42),
+        b"\x11\x00\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x01",
+        b"\x81\x00\x00\x00\x00\x00\x00\x00*\x00\x01q",
+    ),
+    Golden(
+        (Kind.OPERATION, "", 3, 2),
+        Operation("prices", M, 1),
+        b"\x11\x00\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x02",
+        b"\x81\x00\x00\x00\x00\x00\x00\x00\x01\x00\x06prices" + MESSAGE,
+    ),
+]
+by_row = pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden.row[0].name)
+
+
+def test_there_are_golden_bytes_for_every_kind() -> None:
+    assert {golden.row[0] for golden in GOLDEN} == set(Kind)
+
+
+@by_row
+def test_a_row_is_written_as_its_golden_bytes(golden: Golden) -> None:
+    assert write_key(golden.row) == golden.key
+    assert write_value(golden.row[0], golden.value) == golden.raw
+
+
+@by_row
+def test_golden_bytes_are_read(golden: Golden) -> None:
+    assert read_value(golden.row[0], golden.raw) == golden.value
+
+
+@by_row
+def test_a_row_without_a_version_is_read(golden: Golden) -> None:
+    assert read_value(golden.row[0], golden.raw_of_6d179b1) == golden.value
+
+
+@by_row
+def test_a_row_of_a_newer_version_is_refused(golden: Golden) -> None:
+    kind, first = golden.row[0], golden.raw[0]
+    for version in (2, 63):
+        newer = bytes((first + version - 1,)) + golden.raw[1:] + b"and more"
+        with pytest.raises(UnknownRowVersion) as caught:
+            read_value(kind, newer)
+        error = caught.value
+        assert error.row == ("message" if first == 1 else kind.name)
+        assert (error.version, error.known) == (version, 1)
+        assert "run the newer ringfaust" in error.advice
+        assert error.advice in str(error)
+        assert f"version {version}, but this ringfaust reads versions up to 1" in str(error)
+        assert isinstance(error, RingfaustError), "so the command line shows it without a traceback"
+
+
+@by_row
+def test_a_newer_message_within_a_row_is_refused(golden: Golden) -> None:
+    if MESSAGE not in golden.raw:
+        return
+    newer = golden.raw.replace(MESSAGE, b"\x02" + MESSAGE[1:])
+    with pytest.raises(UnknownRowVersion, match="a stored message row has version 2"):
+        read_value(golden.row[0], newer)
+
+
+def test_a_newer_message_may_be_of_any_length() -> None:
+    with pytest.raises(UnknownRowVersion):
+        read_message(b"\x02")
+
+
+def test_a_consumers_name_is_never_taken_for_a_version() -> None:
+    """A name has no NUL, but may begin with any other character."""
+    for code in (*range(1, 0x3000), 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF):
+        name = chr(code) + "x"
+        assert read_value(Kind.DEPARTED, name.encode()) == name
+        assert read_value(Kind.DEPARTED, write_value(Kind.DEPARTED, name)) == name
+
+
+def test_a_delivery_is_never_taken_for_a_version() -> None:
+    """Neither with the greatest number that a partition reaches."""
+    for number in (1, 2**48, 2**56 - 1):
+        for fields in ((), ("x",), ("x", True)):
+            delivery = Delivery(number, "me", M, 5, *fields)  # type: ignore[arg-type]
+            raw = write_value(Kind.DELIVERY, delivery)
+            assert read_value(Kind.DELIVERY, raw) == delivery
+            assert read_value(Kind.DELIVERY, raw[1:]) == delivery
+
+
+RECORD = Record("in", 1, 2, 3, 1, b"k", None, (("h", b"1"),))
+RECORD_RAW = VERSION_1 + bytes.fromhex(
+    "00000000000000010000000000000002000000000000000301" "00000001ffffffff00020001"
+    "696e6b00000001000000016831"
+)  # fmt: skip
+
+
+def test_the_positions_row() -> None:
+    raw = b'\x81{"in":3,"control":1}'
+    assert write_positions({"in": 3, "control": 1}) == raw
+    assert read_positions(raw) == read_positions(raw[1:]) == {"in": 3, "control": 1}
+    assert read_positions(None) == {}
+    with pytest.raises(UnknownRowVersion, match="a stored positions row has version 2"):
+        read_positions(b"\x82\x00")
+
+
+def test_a_record_that_waits_in_a_spark_job() -> None:
+    assert write_record(RECORD) == RECORD_RAW
+    assert read_record(RECORD_RAW) == read_record(RECORD_RAW[1:]) == tuple(RECORD)
+    with pytest.raises(UnknownRowVersion, match="a stored waiting record row has version 3"):
+        read_record(b"\x83")
+
+
+def test_rows_in_json_and_the_empty_row() -> None:
+    assert write_json([1, "ü"]) == b'\x81[1,"\\u00fc"]'
+    assert read_json(b'[1, "\\u00fc"]', "any") == [1, "ü"]
+    assert body_start(b"", "page") == 0
