@@ -195,14 +195,14 @@ class Processor(Generic[G]):
             self._out.replies.append(output.reply_record(error.reply, no))
             raise
         by = f"{record.topic}/{record.partition}/{record.offset}"
-        if isinstance(asked, control.List):
+        if isinstance(asked, control.ListRecord):
             self._answer_list(asked)
             return now_ms
-        if isinstance(asked, control.Tick) and not self._map.log_is_clock:
+        if isinstance(asked, control.TickRecord) and not self._map.log_is_clock:
             text = "this worker's clock is the wall clock; it ticks by itself"
             step = Step([], e.Refused("", Refusal.BAD_COMMAND, "tick", text))
         else:
-            if isinstance(asked, control.Tick):
+            if isinstance(asked, control.TickRecord):
                 now_ms = max(asked.now_ms, now_ms)
                 self._engine.advance(now_ms)
             step = self._engine.step(asked.command(), now_ms)
@@ -214,7 +214,7 @@ class Processor(Generic[G]):
             self._out.replies.append(output.reply_record(asked.reply, step.refusal))
         return now_ms
 
-    def _answer_list(self, asked: control.List) -> None:
+    def _answer_list(self, asked: control.ListRecord) -> None:
         queue = self.state.queue(asked.queue)
         if queue is None:
             text = f"no queue {asked.queue!r} in this partition"

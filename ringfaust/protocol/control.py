@@ -1,14 +1,17 @@
-"""The control protocol: JSON that `kcat` can write, one command a record. See docs/protocol.md.
+"""The control protocol: a command per record, in JSON that `kcat` can write. See docs/protocol.md.
 
-Each model is one command; unknown fields are refused. `reply`, if given, asks for an answer on the
-replies topic under that key.
+The commands are declared in `ringfaust.core.commands`. This module derives a model of the JSON from
+each: the same fields with the same defaults, and limits on what a client may say. Unknown fields
+are refused. A command with `reply` is answered on the replies topic, with `reply` as the key.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+import re
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from ringfaust.core import commands as c
 from ringfaust.core import limits
@@ -17,10 +20,12 @@ from ringfaust.errors import ProtocolError
 
 VERSION = 1
 MAX_BYTES = 64 * 1024
-"""Longest control record: settings are its largest part, and these are short."""
+"""Longest control record. Settings are the largest part of one, and they are short."""
 
 _TEXT_CHARS = 80
-"""How much of what was given is told back."""
+"""How much of the client's input an error text repeats."""
+
+# --- fields ---------------------------------------------------------------------------------------
 
 Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARS, pattern=r"^[^\x00]+$")]
 MaybeName = Annotated[str, Field(max_length=limits.NAME_CHARS, pattern=r"^[^\x00]*$")]
@@ -28,287 +33,151 @@ MessageId = Annotated[str, Field(min_length=1, max_length=limits.ID_CHARS, patte
 Number = Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
 Ms = Annotated[int, Field(ge=0, le=limits.TIME_MS, strict=True)]
 
+_LIMITS: Mapping[str, Any] = {
+    "add": Number,
+    "credit": Annotated[int, Field(ge=0, le=limits.CREDIT, strict=True)],
+    "credit_bytes": Number,
+    "delay_ms": Ms | None,
+    "delivery": Number,
+    "message": MessageId,
+    "priority": Annotated[int, Field(ge=-(2**31), lt=2**31, strict=True)],
+    "selector": str,
+    "settings": dict[str, Any],
+    "shared": Annotated[bool, Field(strict=True)],
+    "text": Annotated[str, Field(max_length=2_000)],
+    "what": Literal["pulling", "dispatch"],
+}
+"""By field: its type on the wire, where that says more than the type of the command's field.
 
-class _Asks(BaseModel):
+A field of text that is not listed is a name; one with a default may be empty.
+"""
+_DEFAULTS: Mapping[type[c.Command], Mapping[str, Any]] = {c.CreateQueue: {"settings": {}}}
+"""By command: fields that only have a default on the wire."""
+_TYPES = (str, AckMode)
+
+
+def fields_of(
+    command: type[c.Command], *, without: Collection[str] = (), **replaced: Any
+) -> dict[str, tuple[Any, Any]]:
+    """The fields of a command for `pydantic.create_model`: (type, default) by name, in order.
+
+    Args:
+        command: a command of the core.
+        without: fields to leave out.
+        replaced: fields with other types; each keeps its default.
+
+    Raises:
+        TypeError: a field has no limits, so it must be added to `_LIMITS`.
+    """
+    hints = get_type_hints(command)
+    defaults = {**command._field_defaults, **_DEFAULTS.get(command, {})}
+    fields = {}
+    for name in command._fields:
+        if name in without:
+            continue
+        hint = replaced.get(name) or _LIMITS.get(name)
+        if hint is None and hints[name] not in _TYPES:
+            raise TypeError(f"{command.__name__}.{name} needs limits in protocol/control.py")
+        if hint is None and hints[name] is str:
+            hint = MaybeName if name in defaults else Name
+        fields[name] = (hint or hints[name], defaults.get(name, ...))
+    return fields
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+class _ReplyRequest(BaseModel):
+    """The part of a record that says where to answer; all other fields are ignored."""
+
     reply: str = Field(default="", max_length=limits.NAME_CHARS)
 
 
-class _Control(_Asks):
+class ControlRecord(_ReplyRequest):
+    """A control record. Each type of command has a model derived from this one."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     core: ClassVar[type[c.Command]]
-    """What it is to the core; their fields have the same names."""
+    """The core's command, whose fields have the same names."""
     v: Annotated[int, Field(ge=VERSION, le=VERSION, strict=True)] = VERSION
+    type: str
 
     def command(self) -> c.Command:
-        """The core's command. What only the core can judge (settings, say) is judged there."""
-        return self.core(*[getattr(self, name) for name in self.core._fields])
+        """Build the core's command. The core checks the rest, such as settings."""
+        core = self.core
+        return core(*map(self.__dict__.__getitem__, core._fields))
 
 
-class _OfQueue(_Control):
-    queue: Name
-
-
-class _OfConsumer(_OfQueue):
-    consumer: Name
-
-
-class _Settle(_OfConsumer):
-    message: MessageId
-    delivery: Number = 0
-
-
-class _Joins(_Control):
-    consumer: Name
-    credit: Annotated[int, Field(ge=0, le=limits.CREDIT, strict=True)]
-    priority: Annotated[int, Field(ge=-(2**31), lt=2**31, strict=True)] = 0
-    ack_mode: AckMode = AckMode.INDIVIDUAL
-    session: MaybeName = ""
-    selector: str = ""
-    credit_bytes: Number = 0
-
-
-class Attach(_Joins):
-    """R10, R11, R15."""
-
-    core: ClassVar[type[c.Command]] = c.Attach
-    type: Literal["attach"]
-    queue: Name
-
-
-class Subscribe(_Joins):
-    """R70."""
-
-    core: ClassVar[type[c.Command]] = c.Subscribe
-    type: Literal["subscribe"]
-    address: Name
-    subscription: MaybeName = ""
-    client: MaybeName = ""
-    shared: Annotated[bool, Field(strict=True)] = False
-
-
-class Credit(_OfConsumer):
-    """R10."""
-
-    core: ClassVar[type[c.Command]] = c.Credit
-    type: Literal["credit"]
-    add: Number
-
-
-class Heartbeat(_OfConsumer):
-    """R13."""
-
-    core: ClassVar[type[c.Command]] = c.Heartbeat
-    type: Literal["heartbeat"]
-
-
-class Ack(_Settle):
-    """R16, R81."""
-
-    core: ClassVar[type[c.Command]] = c.Ack
-    type: Literal["ack"]
-    xid: MaybeName = ""
-
-
-class Release(_Settle):
-    """R23."""
-
-    core: ClassVar[type[c.Command]] = c.Release
-    type: Literal["release"]
-    delay_ms: Ms | None = None
-
-
-class Reject(_Settle):
-    """R41."""
-
-    core: ClassVar[type[c.Command]] = c.Reject
-    type: Literal["reject"]
-    text: str = Field(default="", max_length=2_000)
-
-
-class Detach(_OfConsumer):
-    """R20."""
-
-    core: ClassVar[type[c.Command]] = c.Detach
-    type: Literal["detach"]
-
-
-class Recover(_OfConsumer):
-    """R20."""
-
-    core: ClassVar[type[c.Command]] = c.Recover
-    type: Literal["recover"]
-
-
-class _Settled(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    queue: Name
-    consumer: Name
-    message: MessageId
-    delivery: Number = 0
-
-
-class Rollback(_Control):
-    """R80; `acked` is for queues with compat: artemis (C2, C9)."""
-
-    core: ClassVar[type[c.Command]] = c.Rollback
-    type: Literal["rollback"]
-    session: Name
-    acked: tuple[_Settled, ...] = ()
-
-    def command(self) -> c.Command:
-        """The core's command."""
-        return c.Rollback(self.session, tuple(c.Ack(**dict(each)) for each in self.acked))
-
-
-class _OfXid(_Control):
-    xid: Name
-
-
-class Begin(_OfXid):
-    """R81."""
-
-    core: ClassVar[type[c.Command]] = c.Begin
-    type: Literal["begin"]
-
-
-class Prepare(_OfXid):
-    """R81."""
-
-    core: ClassVar[type[c.Command]] = c.Prepare
-    type: Literal["prepare"]
-
-
-class Commit(_OfXid):
-    """R81."""
-
-    core: ClassVar[type[c.Command]] = c.Commit
-    type: Literal["commit"]
-
-
-class RollbackXid(_OfXid):
-    """R81."""
-
-    core: ClassVar[type[c.Command]] = c.RollbackXid
-    type: Literal["rollback_xid"]
-
-
-class CreateQueue(_OfQueue):
-    """R71, R90."""
-
-    core: ClassVar[type[c.Command]] = c.CreateQueue
-    type: Literal["create_queue"]
-    settings: dict[str, Any] = {}
-
-
-class Configure(_OfQueue):
-    """R90."""
-
-    core: ClassVar[type[c.Command]] = c.Configure
-    type: Literal["configure"]
-    settings: dict[str, Any]
-
-
-class ConfigureAddress(_Control):
-    """R71, R90."""
-
-    core: ClassVar[type[c.Command]] = c.ConfigureAddress
-    type: Literal["configure_address"]
-    address: Name
-    settings: dict[str, Any]
-
-
-class DeleteQueue(_OfQueue):
-    """R90."""
-
-    core: ClassVar[type[c.Command]] = c.DeleteQueue
-    type: Literal["delete_queue"]
-
-
-class Pause(_OfQueue):
-    """R90."""
-
-    core: ClassVar[type[c.Command]] = c.Pause
-    type: Literal["pause"]
-    what: Literal["pulling", "dispatch"]
-
-
-class Resume(_OfQueue):
-    """R90."""
-
-    core: ClassVar[type[c.Command]] = c.Resume
-    type: Literal["resume"]
-    what: Literal["pulling", "dispatch"]
-
-
-class Purge(_OfQueue):
-    """R90."""
-
-    core: ClassVar[type[c.Command]] = c.Purge
-    type: Literal["purge"]
-
-
-class Remove(_OfQueue):
-    """R90."""
-
-    core: ClassVar[type[c.Command]] = c.Remove
-    type: Literal["remove"]
-    message: MessageId
-
-
-class Move(_OfQueue):
-    """R90."""
-
-    core: ClassVar[type[c.Command]] = c.Move
-    type: Literal["move"]
-    message: MessageId
-    to: Name
-
-
-class CancelScheduled(_OfQueue):
-    """R34."""
-
-    core: ClassVar[type[c.Command]] = c.CancelScheduled
-    type: Literal["cancel_scheduled"]
-    message: MessageId
-
-
-class DeliverNow(_OfQueue):
-    """R34."""
-
-    core: ClassVar[type[c.Command]] = c.DeliverNow
-    type: Literal["deliver_now"]
-    message: MessageId
-
-
-class Tick(_Control):
-    """Time moves to `now_ms` and what became due is done. Only where the log is the clock."""
+class TickRecord(ControlRecord):
+    """Sets the time to `now_ms` and does what is due. Only allowed where the log is the clock."""
 
     core: ClassVar[type[c.Command]] = c.Sweep
     type: Literal["tick"]
     now_ms: Ms
 
 
-class List(_OfQueue):
-    """Asks for what a queue holds; the answer is the reply. Changes nothing (R34)."""
+class ListRecord(ControlRecord):
+    """Asks for the contents of a queue. The reply is the answer; nothing changes (R34)."""
 
     type: Literal["list"]
+    queue: Name
     limit: Annotated[int, Field(ge=0, le=10_000, strict=True)] = 1_000
 
 
-Control = (
-    Attach | Subscribe | Credit | Heartbeat | Ack | Release | Reject | Detach | Recover | Rollback
-    | Begin | Prepare | Commit | RollbackXid | CreateQueue | Configure | ConfigureAddress
-    | DeleteQueue | Pause | Resume | Purge | Remove | Move | CancelScheduled | DeliverNow | Tick
-    | List
-)  # fmt: skip
+class _RollbackRecord(ControlRecord):
+    """A rollback has a list of what was acked in the session (C2, C9)."""
 
-_ADAPTER: TypeAdapter[Control] = TypeAdapter(Annotated[Control, Field(discriminator="type")])
+    def command(self) -> c.Command:
+        """Build the core's command."""
+        fields = self.__dict__
+        acked = tuple(c.Ack(**entry.__dict__) for entry in fields["acked"])
+        return c.Rollback(fields["session"], acked)
+
+
+_AckedEntry: Any = create_model(
+    "_AckedEntry",
+    __config__=ConfigDict(extra="forbid", frozen=True),
+    **fields_of(c.Ack, without=("xid",)),  # type: ignore[call-overload]
+)
+_BASES: Mapping[type[c.Command], type[ControlRecord]] = {c.Rollback: _RollbackRecord}
+_REPLACED: Mapping[type[c.Command], Mapping[str, Any]] = {
+    c.Rollback: {"session": Name, "acked": tuple[_AckedEntry, ...]}
+}
+_NOT_ON_THE_WIRE = (c.Send, c.Start, c.Sweep)
+"""A send is a producer's record, and a host starts and sweeps on its own."""
+
+
+def _derive(command: type[c.Command]) -> type[ControlRecord]:
+    """The model of a command. Its type is the command's name in lower case, with underscores."""
+    kind = re.sub(r"(?<!^)(?=[A-Z])", "_", command.__name__).lower()
+    model: type[ControlRecord] = create_model(
+        f"{command.__name__}Record",
+        __base__=_BASES.get(command, ControlRecord),
+        __doc__=command.__doc__,
+        type=(Literal[kind], ...),
+        **fields_of(command, **_REPLACED.get(command, {})),  # type: ignore[call-overload]
+    )
+    model.core = command
+    return model
+
+
+def _derive_all() -> dict[str, type[ControlRecord]]:
+    commands = [each for each in get_args(c.Command) if each not in _NOT_ON_THE_WIRE]
+    models: list[type[ControlRecord]] = [*map(_derive, commands), TickRecord, ListRecord]
+    return {get_args(model.model_fields["type"].annotation)[0]: model for model in models}
+
+
+MODELS: Mapping[str, type[ControlRecord]] = _derive_all()
+"""The model of every control record, by type."""
+_ANY_MODEL: Any = Annotated[Union[tuple(MODELS.values())], Field(discriminator="type")]  # noqa: UP007
+_ADAPTER: TypeAdapter[ControlRecord] = TypeAdapter(_ANY_MODEL)
+
+# --- reading --------------------------------------------------------------------------------------
 
 
 class BadControl(ProtocolError):
-    """A control record asks for a reply, but is no command; the asker can be told so.
+    """A control record that asks for a reply, but is not a valid command.
 
     Attributes:
         reply: the key of the reply.
@@ -319,18 +188,18 @@ class BadControl(ProtocolError):
         self.reply = reply
 
 
-def read_control(value: bytes | None) -> Control:
-    """The command that a control record holds.
+def read_control(value: bytes | None) -> ControlRecord:
+    """Decode the value of a control record.
 
     Raises:
-        ProtocolError: it does not follow the protocol; the text names the field and the remedy.
-        BadControl: the same of a record that asks for a reply.
+        ProtocolError: it is not a valid command. The text names the field and what is wrong.
+        BadControl: likewise, for a record that asks for a reply.
     """
     if value is None:
         raise ProtocolError("a control record needs a JSON value")
     if len(value) > MAX_BYTES:
         raise ProtocolError(
-            f"{len(value)} bytes; a control record has at most {MAX_BYTES}", "too_large"
+            f"the control record has {len(value)} bytes; the limit is {MAX_BYTES}", "too_large"
         )
     try:
         return _ADAPTER.validate_json(value)
@@ -345,8 +214,8 @@ def read_control(value: bytes | None) -> Control:
 
 
 def _reply_of(value: bytes) -> str:
-    """The `reply` of a record that is no command otherwise; empty: none that could be used."""
+    """The `reply` of a record that is otherwise invalid; empty if it has none that is usable."""
     try:
-        return _Asks.model_validate_json(value).reply
+        return _ReplyRequest.model_validate_json(value).reply
     except ValidationError:
         return ""

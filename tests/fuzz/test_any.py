@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, get_args
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,9 +12,7 @@ from ringfaust.protocol import control
 from ringfaust.protocol import headers as h
 from tests.fuzz.rig import Partition, Said
 
-KINDS = {
-    get_args(model.model_fields["type"].annotation)[0]: model for model in get_args(control.Control)
-}
+KINDS = control.MODELS
 NAMES = {
     "queue": ["orders", "strict", "prices", "prices::ann", "prices::new", "new", "nowhere"],
     "address": ["prices", "orders", "nowhere"],
