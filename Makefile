@@ -28,6 +28,7 @@ lint: $(READY) ## check style, format, types and imports
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo
 
 PROCESSES ?= 2
 PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadgroup

@@ -1,7 +1,8 @@
 """What a ring queue means: pure and deterministic, no clock, no I/O, no Kafka, no bytes.
 
-Read in this order: `model` (the nouns), `command` (what may come in), `effect` (what may go
-out), `ring` (every transition of a message), then who asks for them: `consumers`, `operator`,
-`addresses`, `transactions`, and `engine`, which gives each command to one of these. `table`,
-`state`, `queue` and `address` hold what they read and write; a host gives them a `Store`.
+Read in this order: `model` (entities) and `settings`; `commands` (what comes in) and `effects`
+(what goes out); `transitions` (every change of state); `handlers`, which check each command and
+ask for its transitions; and `engine`, which passes each command to its handler. `policy` holds
+what differs with `compat: artemis`. `table`, `state`, `queue` and `address` hold the state over the
+`Store` of a host.
 """

@@ -13,10 +13,10 @@ from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.address import address_of
-from ringfaust.core.commands.addresses import Addresses
-from ringfaust.core.commands.consumers import Consumers
-from ringfaust.core.commands.operator import Operator
-from ringfaust.core.commands.transactions import Transactions
+from ringfaust.core.handlers.addresses import Addresses
+from ringfaust.core.handlers.consumers import Consumers
+from ringfaust.core.handlers.operator import Operator
+from ringfaust.core.handlers.transactions import Transactions
 from ringfaust.core.model import Refusal, time_of
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, Idle

@@ -43,7 +43,7 @@ class Mutant(NamedTuple):
         path.write_text(text.replace(self.snippet, self.instead))
 
 
-QUEUE, CONSUMERS = "core/queue.py", "core/commands/consumers.py"
+QUEUE, CONSUMERS = "core/queue.py", "core/handlers/consumers.py"
 ENTERING, DELIVERING = "core/transitions/entering.py", "core/transitions/delivering.py"
 RETURNING, LEAVING = "core/transitions/returning.py", "core/transitions/leaving.py"
 DELIVERIES, ROSTER = "core/transitions/deliveries.py", "core/transitions/roster.py"
@@ -79,7 +79,7 @@ MUTANTS = [
     Mutant("evict a held one", "R4: what a consumer holds is no victim", DELIVERING,
            "        unplace(queue, message)\n        if message.group and queue.owner",
            "        if message.group and queue.owner"),
-    Mutant("lazy is eager", "R5: lowering N evicts nothing by itself", "core/commands/operator.py",
+    Mutant("lazy is eager", "R5: lowering N evicts nothing by itself", "core/handlers/operator.py",
            'if spec.shrink == "eager" and spec.ring_size >= 0:', "if spec.ring_size >= 0:"),
     Mutant("no cause", "R6: the record names who needed the place", LEAVING,
            "queue.name, message, reason, cause, spec.ring_size,",
@@ -158,12 +158,12 @@ MUTANTS = [
     Mutant("bytes that stay", "R60: what is gone weighs nothing", "core/transitions/placement.py",
            "    queue.size_bytes -= message.size_bytes\n", ""),
     Mutant("a copy twice", "R71: a later queue gets each kept message once",
-           "core/commands/addresses.py",
+           "core/handlers/addresses.py",
            "                self._transitions.enter(queue, send_of(message, queue.name, now))\n",
            "                self._transitions.enter(queue, send_of(message, queue.name, now))\n"
            * 2),
     Mutant("prepared is undone", "R81: a prepared transaction survives a restart",
-           "core/commands/transactions.py", "if not row.prepared]", "]"),
+           "core/handlers/transactions.py", "if not row.prepared]", "]"),
     Mutant("pending ack returns", "R81: what is acked in a transaction is protected", QUEUE,
            "return [delivery for delivery in self.all_held_by(consumer) if not delivery.xid]",
            "return self.all_held_by(consumer)"),

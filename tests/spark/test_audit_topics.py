@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.command import audit
+from ringfaust.spark.audit.report.page import write_report
 from ringfaust.spark.audit.show import headline
 from ringfaust.spark.audit.sources import from_topics, read_events, read_outputs
 from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
 from ringfaust.spark.kafka import client_options, read_topics
 from ringfaust.spark.lake.tables import path
-from ringfaust.spark.report.page import write_report
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.harness import Application, command, environment, until
 from tests.chaos.load import KEYS, LONGEST_MS, Load, queue_of

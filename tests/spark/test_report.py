@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from ringfaust.config import QueuesConfig
 from ringfaust.protocol.records import Role
-from ringfaust.spark.report.charts import DARK, LIGHT, charts, duration, png
-from ringfaust.spark.report.figures import Figures, figures
-from ringfaust.spark.report.page import write_report
+from ringfaust.spark.audit.report.charts import DARK, LIGHT, charts, duration, png
+from ringfaust.spark.audit.report.figures import Figures, figures
+from ringfaust.spark.audit.report.page import write_report
 from tests.spark.audit_history import audit
 from tests.testing.test_accounts import History, history
 

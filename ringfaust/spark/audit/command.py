@@ -17,10 +17,10 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.offsets import CannotAudit, require_whole, topic_offsets
+from ringfaust.spark.audit.report.page import write_report
 from ringfaust.spark.audit.show import json_lines, print_verdict
 from ringfaust.spark.audit.sources import AuditData, from_lake, from_topics, topics_of
 from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
-from ringfaust.spark.report.page import write_report
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
-from ringfaust.core.commands.addresses import Addresses
-from ringfaust.core.commands.consumers import Consumers
+from ringfaust.core.handlers.addresses import Addresses
+from ringfaust.core.handlers.consumers import Consumers
 from ringfaust.core.model import Delivery, Message, Operation, XidRow
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, Idle, bad

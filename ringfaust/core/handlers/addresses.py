@@ -8,8 +8,8 @@ from __future__ import annotations
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core.address import Address, address_of, queue_name
-from ringfaust.core.commands.consumers import Consumers, check
-from ringfaust.core.commands.operator import Operator
+from ringfaust.core.handlers.consumers import Consumers, check
+from ringfaust.core.handlers.operator import Operator
 from ringfaust.core.model import Refusal
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, bad

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import Formatter, FuncFormatter, MaxNLocator, NullLocator
 
-from ringfaust.spark.report.figures import BINS_A_DECADE, MAX_HANDOVERS, Figures
+from ringfaust.spark.audit.report.figures import BINS_A_DECADE, MAX_HANDOVERS, Figures
 
 DPI = 220
 _INCHES = (5.6, 3.6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
-from ringfaust.core.commands.consumers import Consumers
+from ringfaust.core.handlers.consumers import Consumers
 from ringfaust.core.model import EvictReason, Message
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, bad

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 from ringfaust import __version__
 from ringfaust.spark.audit.accounts import COUNTS
+from ringfaust.spark.audit.report.charts import DARK, LIGHT, charts, png
+from ringfaust.spark.audit.report.figures import figures
 from ringfaust.spark.audit.show import by_severity, describe, headline, remarks, top_queues
 from ringfaust.spark.audit.verdict import Verdict
-from ringfaust.spark.report.charts import DARK, LIGHT, charts, png
-from ringfaust.spark.report.figures import figures
 
 _MAX_QUEUES = 12
 _MAX_WINDOWS = 24
@@ -44,7 +44,7 @@ def write_report(folder: Path, application: str, verdict: Verdict) -> Path:
         pictures.append({"title": chart.title, "caption": chart.caption, **sources})
     # Producers choose queue names and ids, so everything is escaped.
     environment = Environment(
-        loader=PackageLoader("ringfaust.spark.report", "."),
+        loader=PackageLoader("ringfaust.spark.audit.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
