@@ -46,11 +46,11 @@ EXEMPT = {
     "settlement_history.py:SettlementHistory.of": "decodes a consumer's history",
     "settlement_history.py:SettlementHistory.save": "stores what transitions have changed",
     "engine.py:Engine.__init__": "is not stored",
-    "commands/addresses.py:Addresses.__init__": "is not stored",
-    "commands/addresses.py:Addresses.auto_delete": "takes the list of this step",
-    "commands/consumers.py:Consumers.__init__": "is not stored",
-    "commands/operator.py:Operator.__init__": "is not stored",
-    "commands/transactions.py:Transactions.__init__": "is not stored",
+    "handlers/addresses.py:Addresses.__init__": "is not stored",
+    "handlers/addresses.py:Addresses.auto_delete": "takes the list of this step",
+    "handlers/consumers.py:Consumers.__init__": "is not stored",
+    "handlers/operator.py:Operator.__init__": "is not stored",
+    "handlers/transactions.py:Transactions.__init__": "is not stored",
     "refusal.py:CommandRefused.__init__": "is not stored",
     "catalog.py:Catalog.__init__": "is not stored",
     "selector/": "has no part in the state",
@@ -156,7 +156,7 @@ def test_a_planted_violation_is_found(violation: str) -> None:
         f"class Handler:\n    def do(self, queue):\n        if queue:\n            {violation}\n"
     )
     assert [(name, line) for name, line, _ in changes(source)] == [("Handler.do", 4)]
-    assert not is_exempt("commands/consumers.py", "Handler.do")
+    assert not is_exempt("handlers/consumers.py", "Handler.do")
 
 
 @pytest.mark.parametrize(
