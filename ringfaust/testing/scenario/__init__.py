@@ -1,1 +1,1 @@
-"""Scenario files: the contract in executable form. See docs/scenario-format.md."""
+"""Scenario files, the executable form of the contract. See docs/scenario-format.md."""

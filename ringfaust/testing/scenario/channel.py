@@ -1,9 +1,9 @@
-"""The traffic of a scenario with a worker: records in, and what the worker wrote of them.
+"""A channel to one partition of a worker: writes records, and reads what the worker wrote for them.
 
-One partition. Everything a worker writes is read, read_committed, and everything must be explained
-by a record of ours: an event by nobody's record, an output without an event, a second reply are
-errors, whenever they turn up. Of a host that may repeat its output what is the same to the byte is
-dropped, as every reader of it has to do (docs/spark.md).
+All outputs are read (read_committed), and each must have a cause among our records. An event
+without such a record, an output without an event, or a second reply is an error whenever it turns
+up. If the host may repeat its output, byte-identical repeats are dropped, as every reader of that
+host has to do (docs/spark.md).
 """
 
 from __future__ import annotations
@@ -25,47 +25,51 @@ from ringfaust.testing.scenario.player import Difference
 
 _POLL_MS = 500
 _FETCH_WAIT_MS = 50
-"""That a transaction ended behind the last record is told by a fetch that brings nothing."""
+"""The wait of a fetch, which is kept short: only a fetch without records moves the position past
+the marker of a transaction."""
 _OUTPUTS = (Role.EVENTS, Role.REPLIES, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 _ENDS_PRODUCED = ("added", "scheduled", "unrouted", "pending", "refused", "unreadable")
 _ENDS_CONTROL = ("done", "refused", "unreadable")
 
 
 class ScenarioRecord(NamedTuple):
-    """A record to be written."""
+    """A record to write."""
 
     topic: str
     key: bytes | None
     value: bytes
     headers: Headers = ()
     reply: str = ""
-    """The key of the reply that a control record asks for."""
+    """The key of the reply that a control record requests; empty if none."""
     waits_for: tuple[str, ...] = ()
-    """The queues that may not be pulled: then nothing comes of the record yet (R60, R90)."""
+    """Destinations of which some may not be pulled at present, so the record may lag (R60, R90)."""
     is_held: bool = False
-    """One of them is paused, so it is certain that nothing comes."""
+    """True if one of them is paused, so the record certainly lags."""
 
     @property
     def id(self) -> str:
-        """Of a producer's record, the message's."""
+        """The message id of a producer's record."""
         return dict(self.headers).get(ID, b"").decode()
 
 
 class WorkerOutput(NamedTuple):
-    """All that a worker wrote about a step, or about its own start."""
+    """Everything that a worker wrote for a step or at its start."""
 
     lines: list[dict[str, Any]]
-    """Of the events, in their order."""
+    """The events in their order."""
     outputs: dict[Role, list[Any]]
-    """The records of the other topics, in their order."""
+    """The records of the dispatched, evicted and dead topics in their order."""
     replies: dict[str, dict[str, Any]]
-    """By the position of the control record."""
-    told: list[tuple[dict[str, Any], dict[str, Any]]]
-    """Of each send that was refused: the event, and the reply that its message's id got (R62)."""
+    """Replies by the position of their control record."""
+    refused_sends: list[tuple[dict[str, Any], dict[str, Any]]]
+    """For each refused send its event, and the reply with its message id as key (R62)."""
 
 
 class WorkerChannel:
-    """See the head of this file. Make it where an event loop runs."""
+    """Writes records to one partition and collects what the worker writes for them.
+
+    Create it in the event loop that it uses.
+    """
 
     def __init__(
         self,
@@ -77,11 +81,19 @@ class WorkerChannel:
         answer_seconds: float = 30.0,
         drops_repeats: bool = False,
     ) -> None:
-        """`answer_seconds`: how long a worker that runs may take for one step."""
+        """Prepare a channel; `open` connects.
+
+        Args:
+            bootstrap_servers: the brokers.
+            application: the worker's application.
+            worker: the worker's process, which is checked while waiting.
+            partition: the partition of all topics to write and read.
+            answer_seconds: how long a running worker may take for one step.
+            drops_repeats: whether to drop byte-identical repeats of outputs.
+        """
         self.partition = partition
-        """Which it reads and writes."""
         self._answer_seconds = answer_seconds
-        self._known: set[Any] | None = set() if drops_repeats else None
+        self._seen_outputs: set[Any] | None = set() if drops_repeats else None
         self._worker = worker
         self._control_topic = topic_name(application, Role.CONTROL)
         self._roles = {topic_name(application, role): role for role in _OUTPUTS}
@@ -101,16 +113,20 @@ class WorkerChannel:
         self._records: dict[Role, deque[Any]] = {role: deque() for role in _OUTPUTS[2:]}
         self._replies: list[tuple[str, dict[str, Any]]] = []
         self._ids: dict[str, str] = {}
-        """By position of a producer's record: the message's id."""
+        """The message ids of producers' records, by position."""
         self._lagging: dict[str, ScenarioRecord] = {}
-        """By position: what has been written, and perhaps is not taken yet."""
+        """Records that may lag, by position."""
 
     async def open(self) -> None:
-        """Connect, and read all outputs from their beginning."""
+        """Connect, and read all outputs from their beginning.
+
+        Raises:
+            KafkaError: the brokers cannot be reached.
+        """
         await self._consumer.start()
-        places = [TopicPartition(topic, self.partition) for topic in self._roles]
-        self._consumer.assign(places)
-        await self._consumer.seek_to_beginning(*places)
+        positions = [TopicPartition(topic, self.partition) for topic in self._roles]
+        self._consumer.assign(positions)
+        await self._consumer.seek_to_beginning(*positions)
         await self._producer.start()
         await self._transactions.start()
 
@@ -119,77 +135,85 @@ class WorkerChannel:
         for client in (self._consumer, self._producer, self._transactions):
             await client.stop()
 
-    # --- in --------------------------------------------------------------------------------------
+    # --- write -----------------------------------------------------------------------------------
 
     async def step(self, records: Sequence[ScenarioRecord]) -> WorkerOutput:
-        """Write records, none of which may lag, and wait for all they caused.
+        """Write records that cannot lag, and wait for everything they cause.
 
         Raises:
-            Difference: what the worker wrote does not agree with itself.
-            WorkerFailed: it wrote too little of it, in time.
+            Difference: the worker wrote something that these records do not explain.
+            WorkerFailed: the worker ended, or its outputs did not arrive in time.
         """
         return await self.take(await self.write(records))
 
     async def write(
         self, records: Sequence[ScenarioRecord], as_one: bool = False
     ) -> dict[str, ScenarioRecord]:
-        """Write records, in one Kafka transaction if `as_one`, and wait for all they caused.
+        """Write records and wait for everything that those cause which cannot lag.
+
+        Args:
+            records: the records.
+            as_one: whether to write them in one Kafka transaction.
 
         Returns:
-            Those that are certain to be taken, by position; the others lag, perhaps.
+            The records that cannot lag, by position.
 
         Raises:
-            WorkerFailed: the worker wrote too little of it, in time.
+            WorkerFailed: the worker ended, or its outputs did not arrive in time.
         """
         if as_one:
             async with self._transactions.transaction():
-                places = await self._write(self._transactions, records)
+                positions = await self._write(self._transactions, records)
         else:
-            places = await self._write(self._producer, records)
-        written = dict(zip(places, records, strict=True))
-        self._ids |= {place: each.id for place, each in written.items()}
-        self._lagging |= {place: each for place, each in written.items() if each.waits_for}
-        wanted = {place: each for place, each in written.items() if not each.waits_for}
-        await self._until_whole(wanted)
+            positions = await self._write(self._producer, records)
+        written = dict(zip(positions, records, strict=True))
+        self._ids |= {position: each.id for position, each in written.items()}
+        self._lagging |= {position: each for position, each in written.items() if each.waits_for}
+        wanted = {position: each for position, each in written.items() if not each.waits_for}
+        await self._await_outputs(wanted)
         return wanted
 
     def lagging(self) -> list[tuple[str, ScenarioRecord]]:
-        """Of each topic the next record that lags, with its position."""
+        """Return the position and the record of the first lagging record of each topic."""
         first: dict[str, tuple[str, ScenarioRecord]] = {}
-        for place, record in self._lagging.items():
-            first.setdefault(record.topic, (place, record))
+        for position, record in self._lagging.items():
+            first.setdefault(record.topic, (position, record))
         return list(first.values())
 
-    async def come(self, place: str) -> dict[str, ScenarioRecord]:
-        """Wait for what a record that lagged has caused.
+    async def come(self, position: str) -> dict[str, ScenarioRecord]:
+        """Wait for everything that a lagging record causes once it is pulled.
 
         Raises:
-            WorkerFailed: nothing came of it, in time.
+            WorkerFailed: the worker ended, or the outputs did not arrive in time.
         """
-        wanted = {place: self._lagging.pop(place)}
-        await self._until_whole(wanted)
+        wanted = {position: self._lagging.pop(position)}
+        await self._await_outputs(wanted)
         return wanted
 
-    async def has_come(self, place: str) -> bool:
-        """Has the worker taken this record by now?"""
+    async def has_come(self, position: str) -> bool:
+        """Whether the worker has processed this record by now."""
         await self._read_to_end()
-        return place in self._ended()
+        return position in self._processed()
 
     async def abort(self, records: Sequence[ScenarioRecord]) -> None:
-        """Write records in a Kafka transaction that is then aborted: nobody may act on them."""
+        """Write records in a Kafka transaction and abort it, so that they must have no effect."""
         await self._transactions.begin_transaction()
         await self._write(self._transactions, records)
         await self._transactions.abort_transaction()
 
     async def ask(self, record: ScenarioRecord, seconds: float) -> dict[str, Any]:
-        """Write a command that causes no event, and return its reply."""
+        """Write a command that causes no event, and return its reply.
+
+        Raises:
+            WorkerFailed: the worker ended, or did not answer within `seconds`.
+        """
         await self._write(self._producer, [record])
         await self._until(lambda: any(key == record.reply for key, _ in self._replies), seconds)
         at = next(i for i, (key, _) in enumerate(self._replies) if key == record.reply)
         return self._replies.pop(at)[1]
 
     async def _write(self, producer: Any, records: Sequence[ScenarioRecord]) -> list[str]:
-        """Where they stand, as topic/partition/offset."""
+        """Write records, and return their positions as topic/partition/offset."""
         sent = [
             await producer.send(
                 each.topic,
@@ -203,7 +227,7 @@ class WorkerChannel:
         stored = [await future for future in sent]
         return [f"{at.topic}/{at.partition}/{at.offset}" for at in stored]
 
-    # --- out -------------------------------------------------------------------------------------
+    # --- read ------------------------------------------------------------------------------------
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -215,8 +239,8 @@ class WorkerChannel:
             await self._read(_POLL_MS)
 
     async def _read(self, wait_ms: int) -> None:
-        for place, records in (await self._consumer.getmany(timeout_ms=wait_ms)).items():
-            role = self._roles[place.topic]
+        for position, records in (await self._consumer.getmany(timeout_ms=wait_ms)).items():
+            role = self._roles[position.topic]
             for record in records:
                 if role is Role.EVENTS:
                     lines = [line for line in record.value.splitlines() if self._is_new(line)]
@@ -229,19 +253,19 @@ class WorkerChannel:
                     self._records[role].append(record)
 
     def _is_new(self, output: Any) -> bool:
-        if self._known is None:
+        if self._seen_outputs is None:
             return True
-        before = len(self._known)
-        self._known.add(output)
-        return len(self._known) > before
+        before = len(self._seen_outputs)
+        self._seen_outputs.add(output)
+        return len(self._seen_outputs) > before
 
-    async def _until_whole(self, wanted: Mapping[str, ScenarioRecord]) -> None:
-        """Wait until all has arrived. Events tell how much of the rest there is to come."""
+    async def _await_outputs(self, wanted: Mapping[str, ScenarioRecord]) -> None:
+        """Wait until all outputs of the records are read; the events tell how many there are."""
         asked = [record.reply for record in wanted.values() if record.reply]
 
         def is_whole() -> bool:
             return (
-                self._ended() >= wanted.keys()
+                self._processed() >= wanted.keys()
                 and len(self._replies) >= len(asked) + len(self._refused_sends())
                 and all(
                     len(records) >= _count(self._lines, role)
@@ -251,22 +275,22 @@ class WorkerChannel:
 
         await self._until(is_whole, self._answer_seconds)
 
-    def _ended(self) -> set[str]:
-        """Records that the worker has taken, by the events."""
+    def _processed(self) -> set[str]:
+        """Return the positions of the records that the worker has processed, by its events."""
         return {line["by"] for line in self._lines if line["event"] in self._ends(str(line["by"]))}
 
     def _ends(self, by: str) -> Sequence[str]:
-        """Events that are the last, or the certain one, of a record's."""
+        """Return the kinds of event that show that a record is processed."""
         return _ENDS_CONTROL if self._is_control(by) else _ENDS_PRODUCED
 
     def _is_control(self, by: str) -> bool:
         return by.split("/", 1)[0] == self._control_topic
 
     def _refused_sends(self) -> list[tuple[str, dict[str, Any]]]:
-        """The events of refused sends, each with the key of its reply: the message's id (R62).
+        """Return the events of refused sends, each with its reply's key, the message id (R62).
 
-        A send that a command has brought, of a transaction say, is refused alone: then it is not
-        the last thing that the command did.
+        A send within a command, such as the commit of a transaction, is refused alone. Its event is
+        then not the last one of that command.
         """
         found = []
         for line, next_line in zip(self._lines, [*self._lines[1:], {}], strict=False):
@@ -279,10 +303,10 @@ class WorkerChannel:
         return found
 
     async def take(self, wanted: Mapping[str, ScenarioRecord]) -> WorkerOutput:
-        """All that has arrived.
+        """Return everything that has been read.
 
         Raises:
-            Difference: some of it is of none of these records.
+            Difference: some of it does not belong to these records.
         """
         told = self._refused_sends()
         lines, self._lines = self._lines, []
@@ -292,29 +316,31 @@ class WorkerChannel:
             records.clear()
         strange = [line for line in lines if line["by"] not in wanted]
         if strange:
-            for line in strange:  # so that nobody waits for it again
+            for line in strange:  # do not wait for it again
                 self._lagging.pop(line["by"], None)
             raise Difference(0, "events", f"of {', '.join(wanted)} only", strange)
-        place_of = {record.reply: place for place, record in wanted.items() if record.reply}
+        position_of = {
+            record.reply: position for position, record in wanted.items() if record.reply
+        }
         keys = [key for key, _ in replies]
         by_id = [key for key, _ in told]
-        if sorted(keys) != sorted([*place_of, *by_id]):
-            raise Difference(0, "replies", [*place_of, *by_id], keys)
-        said = [(key, body) for key, body in replies if key not in place_of]
+        if sorted(keys) != sorted([*position_of, *by_id]):
+            raise Difference(0, "replies", [*position_of, *by_id], keys)
+        others = [(key, body) for key, body in replies if key not in position_of]
         pairs = []
         for key, line in told:
-            at = next(i for i, (found, _) in enumerate(said) if found == key)
-            pairs.append((line, said.pop(at)[1]))
-        answers = {place_of[key]: body for key, body in replies if key in place_of}
+            at = next(i for i, (found, _) in enumerate(others) if found == key)
+            pairs.append((line, others.pop(at)[1]))
+        answers = {position_of[key]: body for key, body in replies if key in position_of}
         return WorkerOutput(lines, outputs, answers, pairs)
 
     async def started(self) -> WorkerOutput:
-        """What a worker has done on its own start; ask when it has answered."""
+        """Return what a worker wrote at its start. Call it after its first reply."""
         await self._read_to_end()
         return await self.take({START: ScenarioRecord("", None, b"")})
 
     async def left_over(self) -> list[str]:
-        """Read to the end of all outputs, and drop what nobody has taken; a line for each."""
+        """Read to the end of all outputs; drop what is left there, and return a line for each."""
         await self._read_to_end()
         found = [f"event {line}" for line in self._lines]
         found += [f"reply {key} {body}" for key, body in self._replies]
@@ -326,13 +352,14 @@ class WorkerChannel:
         return found
 
     async def _read_to_end(self) -> None:
-        """Read all outputs up to their present end."""
+        """Read all outputs up to their present ends."""
         ends = await self._consumer.end_offsets(list(self._consumer.assignment()))
         deadline = time.monotonic() + self._answer_seconds
-        for place, end in ends.items():
-            while await self._consumer.position(place) < end:
+        for position, end in ends.items():
+            while await self._consumer.position(position) < end:
                 if time.monotonic() > deadline:
-                    raise self._worker.failed(f"wrote something into {place.topic} that stays open")
+                    text = f"left a transaction open in {position.topic}"
+                    raise self._worker.failed(text)
                 await self._read(_POLL_MS)
 
 
@@ -347,4 +374,4 @@ ROLE_OF = {
     "expired": Role.DEAD,
     "unreadable": Role.DEAD,
 }
-"""The topic that has a record for each such event."""
+"""By event: the topic that gets a record for it."""

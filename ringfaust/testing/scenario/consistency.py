@@ -1,4 +1,4 @@
-"""Do the topics of a worker agree? Events are the truth; outputs and replies must say the same."""
+"""Checks that the topics of a worker agree: outputs and replies must match the events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ringfaust.testing.scenario.player import Difference, ObservedEffect, filled
 
 _ABOUT = {"queue": h.QUEUE, "id": h.ID, "sequence": h.SEQUENCE}
 _HELD = {"consumer": h.CONSUMER, "attempt": h.ATTEMPT, "handovers": h.HANDOVERS}
-_SAID_TWICE: Mapping[str, Mapping[str, str]] = {
+_SAME_IN_BOTH: Mapping[str, Mapping[str, str]] = {
     "dispatched": {**_ABOUT, **_HELD, "delivery": h.DELIVERY},
     "evicted": {
         **_ABOUT, "reason": h.REASON, "cause": h.CAUSE, "ready": h.READY, "time_ms": h.TIME_MS,
@@ -26,64 +26,64 @@ _SAID_TWICE: Mapping[str, Mapping[str, str]] = {
     "expired": {**_ABOUT, "consumer": h.CONSUMER, "time_ms": h.TIME_MS},
     "unreadable": {"reason": h.REASON, "text": h.TEXT, "by": h.SOURCE},
 }  # fmt: skip
-"""By event: what the line and the header of the record say alike."""
+"""By event: the fields of the event and the headers of the output record that hold the same."""
 
 
 def check_consistency(output: WorkerOutput) -> None:
-    """Compare event by event with the records, and with the replies.
+    """Compare the events of a step with its output records and replies.
 
     Raises:
-        Difference: they differ.
+        Difference: they do not agree.
     """
     for role, records in output.outputs.items():
         lines = [line for line in output.lines if ROLE_OF.get(line["event"]) is role]
-        told = [_told(line) for line in lines]
+        expected = [_expected(line) for line in lines]
         found = [_found(line["event"], each) for line, each in zip(lines, records, strict=False)]
-        if told != found or len(lines) != len(records):
+        if expected != found or len(lines) != len(records):
             more = [f"and {dict(each.headers)}" for each in records[len(lines) :]]
-            raise Difference(0, f"{role} topic, by the events", told, [*found, *more])
+            raise Difference(0, f"{role} topic, by the events", expected, [*found, *more])
     _check_redelivered(output)
     for by, body in output.replies.items():
         _check_reply(output, by, body)
-    for line, body in output.told:
-        said = {name: line[name] for name in ("reason", "about", "text", "queue", "by")}
-        if body != {"v": 1, "ok": False, **said}:
-            raise Difference(0, "reply to a refused send", said, body)
+    for line, body in output.refused_sends:
+        headers = {name: line[name] for name in ("reason", "about", "text", "queue", "by")}
+        if body != {"v": 1, "ok": False, **headers}:
+            raise Difference(0, "reply to a refused send", headers, body)
 
 
-def _told(line: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(line[name]) for name in _SAID_TWICE[line["event"]]}
+def _expected(line: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(line[name]) for name in _SAME_IN_BOTH[line["event"]]}
 
 
 def _found(event: str, record: Any) -> dict[str, str]:
-    said = {name: value.decode() for name, value in record.headers}
-    return {name: said.get(header, "(none)") for name, header in _SAID_TWICE[event].items()}
+    headers = {name: value.decode() for name, value in record.headers}
+    return {name: headers.get(header, "(none)") for name, header in _SAME_IN_BOTH[event].items()}
 
 
 def _check_redelivered(output: WorkerOutput) -> None:
     for record in output.outputs[Role.DISPATCHED]:
-        said = dict(record.headers)
-        if (said[h.HANDOVERS] != b"1") != (h.REDELIVERED in said):
-            raise Difference(0, "redelivered", f"by handovers {said[h.HANDOVERS]!r}", said)
+        headers = dict(record.headers)
+        if (headers[h.HANDOVERS] != b"1") != (h.REDELIVERED in headers):
+            raise Difference(0, "redelivered", f"by handovers {headers[h.HANDOVERS]!r}", headers)
         value = record.value or b""
-        if value != filled(said[h.ID].decode(), len(value)):
-            raise Difference(0, "value", said[h.ID], value)
+        if value != filled(headers[h.ID].decode(), len(value)):
+            raise Difference(0, "value", headers[h.ID], value)
 
 
 def _check_reply(output: WorkerOutput, by: str, body: Mapping[str, Any]) -> None:
-    """`by`: the control record that asked for this reply."""
+    """Compare a reply with the events. `by` is the position of the command's record."""
     lines = [line for line in output.lines if line["by"] == by]
     if any(line["event"] == "done" for line in lines):
-        lines = []  # a send that it has brought may be refused, and alone
-    told = [(line["reason"], line["about"]) for line in lines if line["event"] == "refused"]
-    told += [(Refusal.BAD_COMMAND, "") for line in lines if line["event"] == "unreadable"]
+        lines = []  # the command was executed; only a send that it contains was refused
+    expected = [(line["reason"], line["about"]) for line in lines if line["event"] == "refused"]
+    expected += [(Refusal.BAD_COMMAND, "") for line in lines if line["event"] == "unreadable"]
     found = [] if body["ok"] else [(body["reason"], body["about"])]
-    if told != found:
-        raise Difference(0, "reply", f"as the events tell: refused {told}", body)
+    if expected != found:
+        raise Difference(0, "reply", f"as in the events: refused {expected}", body)
 
 
 def observed_effects(output: WorkerOutput, plain: Callable[[str], str]) -> list[ObservedEffect]:
-    """What the player wants to know of it. `plain`: gives a name as it stands in the file."""
+    """Return the effects of a step for the player. `plain` turns a full name into the file's."""
     return [seen for line in output.lines if (seen := _seen(line, plain)) is not None]
 
 

@@ -1,6 +1,6 @@
 """Scenarios on the Faust host: a real worker process with one partition, on a real broker.
 
-By public protocol alone, see `kafka`.
+They use the public protocol only; see `kafka`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ringfaust.testing.scenario.player import play
 
 
 class FaustHarness:
-    """Starts broker and worker for the first file, and serves all of them.
+    """Starts a broker and a worker for the first file, and plays all files on them.
 
     Args:
-        bootstrap_servers: a broker of the user's own; none: one is started for this.
-        lose_state: at each crash the worker loses its RocksDB folder too.
+        bootstrap_servers: the brokers to use; None starts one.
+        lose_state: whether the worker also loses its RocksDB folder at each crash.
     """
 
     capabilities: frozenset[str] = frozenset()
@@ -38,7 +38,11 @@ class FaustHarness:
         self._files = 0
 
     def host(self) -> KafkaScenarioHost:
-        """A host for the next file."""
+        """Return a host for the next file; starts the worker if it is the first one.
+
+        Raises:
+            WorkerFailed: the worker did not start; the text ends with its log.
+        """
         if self._partition is None:
             try:
                 self._partition = self._open()
@@ -49,15 +53,15 @@ class FaustHarness:
         return KafkaScenarioHost(self._partition, f"file-{self._files}.")
 
     def close(self) -> None:
-        """End what was started, and leave nothing behind."""
+        """Stop what was started, and delete its topics and files."""
         self._opened.close()
         self._partition = None
 
     def play(self, scenario: g.Scenario) -> None:
-        """Play a file.
+        """Play a scenario.
 
         Raises:
-            Difference: it does not hold.
+            Difference: an expectation does not hold.
         """
         play(scenario, self.host())
 

@@ -1,4 +1,4 @@
-"""What a scenario file may say. See `reading` for how one is read."""
+"""The grammar of scenario files as models. `reading` reads the files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ringfaust.protocol.control import MaybeName, MessageId, Name
 from ringfaust.protocol.routes import is_scalar
 
 LONGEST_MS = 1 << 40
-"""Longest advance, delay and ttl: 35 years."""
+"""The longest advance, delay and ttl in milliseconds: 35 years."""
 _SENT_BYTES = 500_000
-"""Largest message of a scenario: a worker's default takes more."""
+"""The size of the largest message; a worker's default limit is higher."""
 
 _Whole = Annotated[int, Field(strict=True)]
 _Ms = Annotated[int, Field(strict=True, ge=-LONGEST_MS, le=LONGEST_MS)]
@@ -47,7 +47,7 @@ _Losses = list[Annotated[ExpectedLoss, BeforeValidator(_reason_of)]]
 
 
 class Expect(_Strict):
-    """Effects of one step alone."""
+    """The expected effects of one step."""
 
     dispatched: dict[str, list[str]] | None = None
     acked: list[str] | None = None
@@ -62,14 +62,14 @@ class Expect(_Strict):
 _T = TypeVar("_T", bound="SendStep | AckStep")
 
 
-def _in_one(step: _T) -> _T:
+def _refuse_both(step: _T) -> _T:
     if step.session is not None and step.xid is not None:
-        raise ValueError("a step is done in a session or in an xid, not in both")
+        raise ValueError("a step belongs to a session or to an xid, not to both")
     return step
 
 
 class SendStep(_Strict):
-    """One message for each id."""
+    """Sends one message for each id."""
 
     queue: Name | None = None
     address: Name | None = None
@@ -92,11 +92,11 @@ class SendStep(_Strict):
 
     @model_validator(mode="after")
     def _one_transaction(self) -> SendStep:
-        return _in_one(self)
+        return _refuse_both(self)
 
 
 class AttachStep(_Strict):
-    """A consumer attaches."""
+    """Attaches a consumer."""
 
     consumer: Name
     queue: Name
@@ -108,14 +108,14 @@ class AttachStep(_Strict):
 
 
 class CreditStep(_Strict):
-    """More credit."""
+    """Grants a consumer more credit."""
 
     consumer: Name
     add: _Whole
 
 
 class AckStep(_Strict):
-    """Deliveries are accepted, named by message id."""
+    """Acks deliveries, named by message id."""
 
     consumer: Name
     ids: list[MessageId]
@@ -124,11 +124,11 @@ class AckStep(_Strict):
 
     @model_validator(mode="after")
     def _one_transaction(self) -> AckStep:
-        return _in_one(self)
+        return _refuse_both(self)
 
 
 class ReleaseStep(_Strict):
-    """Deliveries are given back."""
+    """Releases deliveries."""
 
     consumer: Name
     ids: list[MessageId]
@@ -136,7 +136,7 @@ class ReleaseStep(_Strict):
 
 
 class RejectStep(_Strict):
-    """Deliveries are dead."""
+    """Rejects deliveries."""
 
     consumer: Name
     ids: list[MessageId]
@@ -144,19 +144,19 @@ class RejectStep(_Strict):
 
 
 class ConsumerStep(_Strict):
-    """Detach and recover."""
+    """Detaches a consumer, or recovers its deliveries."""
 
     consumer: Name
 
 
 class PrepareStep(_Strict):
-    """Prepare: only a distributed transaction has it."""
+    """Prepares a distributed transaction."""
 
     xid: Name
 
 
 class TransactionStep(_Strict):
-    """Begin, commit, rollback: of a session or of a distributed transaction."""
+    """Begins, commits or rolls back a session or a distributed transaction."""
 
     session: Name | None = None
     xid: Name | None = None
@@ -169,7 +169,7 @@ class TransactionStep(_Strict):
 
 
 class ConfigureStep(BaseModel):
-    """Settings change; all but queue and address are fields of that."""
+    """Changes settings: all fields but `queue` and `address` are settings of the named one."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -184,7 +184,7 @@ class ConfigureStep(BaseModel):
 
 
 class CreateQueueStep(BaseModel):
-    """A queue is added to an address."""
+    """Adds a queue to an address; further fields are its settings."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -193,27 +193,27 @@ class CreateQueueStep(BaseModel):
 
 
 class PauseStep(_Strict):
-    """Pause and resume."""
+    """Pauses or resumes a queue."""
 
     queue: Name
     what: Literal["pulling", "dispatch"]
 
 
 class QueueStep(_Strict):
-    """Purge."""
+    """Purges a queue."""
 
     queue: Name
 
 
 class MessageStep(_Strict):
-    """Remove, cancel_scheduled, deliver_now."""
+    """Removes a message, cancels a scheduled one, or makes it due now."""
 
     queue: Name
     id: MessageId
 
 
 class RedriveStep(_Strict):
-    """Evicted or dead messages are sent again."""
+    """Redrives evicted or dead messages."""
 
     from_: Literal["evicted", "dead"] = Field(alias="from")
     ids: list[MessageId]
@@ -230,7 +230,7 @@ _Count = Annotated[str, AfterValidator(_a_count)]
 
 
 class StateStep(_Strict):
-    """Asserts the state."""
+    """Asserts the state of a queue."""
 
     queue: Name
     ready: list[str] | None = None
@@ -240,7 +240,7 @@ class StateStep(_Strict):
 
 
 class CrashStep(_Strict):
-    """Crash has no arguments."""
+    """Crashes the host; has no arguments."""
 
 
 STEPS: Mapping[str, type[BaseModel]] = {
@@ -271,7 +271,7 @@ STEPS: Mapping[str, type[BaseModel]] = {
 
 
 class AddressFields(_Strict):
-    """An address, with the queues that it has from the beginning."""
+    """An address, with the queues that it has at the start."""
 
     routing: Literal["multicast", "anycast"] = "multicast"
     compat: Literal["default", "artemis"] = "default"
@@ -280,17 +280,17 @@ class AddressFields(_Strict):
 
 
 class Step(_Strict):
-    """One step: its kind, its arguments, what it must do."""
+    """One step: its kind, its arguments, and what it is expected to do."""
 
     kind: str
     what: Any
-    """A model of this file, or the milliseconds of an `advance`."""
+    """A model of this module, or the milliseconds of an `advance`."""
     expect: Expect = Expect()
     line: int
 
 
 class Scenario(_Strict):
-    """One file."""
+    """One scenario file."""
 
     id: str
     says: str
@@ -302,24 +302,24 @@ class Scenario(_Strict):
     steps: list[Step]
 
     def all_settings(self) -> dict[str, dict[str, Any]]:
-        """Its settings by pattern; in scenarios consumers live until detached (R13)."""
+        """Return the settings by pattern. Consumers live until they are detached (R13)."""
         common = {"consumer_timeout": 0, **self.settings.get("#", {})}
         return {**self.settings, "#": common}
 
     def all_addresses(self) -> dict[str, dict[str, Any]]:
-        """Its addresses, by name: fields, and the fields of their queues."""
+        """Return the fields of each address by name, including those of its queues."""
         return {name: each.model_dump(exclude_unset=True) for name, each in self.addresses.items()}
 
     def crashes(self) -> bool:
-        """Has it a crash?"""
+        """Whether the scenario has a crash."""
         return any(step.kind == "crash" for step in self.steps)
 
     def has_xids(self) -> bool:
-        """Would a crash roll something of it back (R81)?"""
+        """Whether the scenario has distributed transactions, which a crash may roll back (R81)."""
         return any(getattr(step.what, "xid", None) is not None for step in self.steps)
 
     def needs(self) -> set[str]:
-        """The capabilities beyond the plain ones that a host must have to play it."""
+        """Return the capabilities that a host needs beyond the basic ones."""
         tables = [*self.queues.values(), *self.settings.values()]
         tables += [f for each in self.addresses.values() for f in each.subscriptions.values()]
         fields = {name for table in tables for name in table}

@@ -1,20 +1,20 @@
-"""Scenarios by public protocol alone, on whatever host reads the topics.
+"""Scenarios through the public protocol only, on any host that reads the topics.
 
-Sends are records with headers, all else is control JSON; tick records are the clock, `list` tells
-the state, read_committed consumers see what comes out. One partition serves file after file. Its
-time never goes back, so each file's time begins where that of the one before ended; queues and
-sessions have a prefix of their own for each file, and the queues are deleted at its end, which also
-shows that their accounts balance to the last.
+Sends are records with headers, and everything else is control JSON. Tick records move the clock,
+`list` reports the state, and read_committed consumers read the outputs. One partition serves file
+after file. Its clock never goes back, so each file's time begins where that of the previous file
+ended. Each file has its own prefix for queues and sessions. Its queues are deleted at the end,
+which also checks that their accounts balance.
 
-Where a queue may not be pulled (R60 block, R90 paused), its sends go to a topic of their own: in
-the topic of all the others they would hold these up too (R61). After each step `list` tells whether
-what lags has to come now.
+If pulling of a queue may stop (R60 block, R90 pause), its sends go to a separate topic; in the
+common topic they would hold up all other queues (R61). After each step, `list` tells whether
+lagging records must be pulled now.
 
-A redrive (R43) is found by what `ringfaust redrive` uses, and written as any send.
+A redrive (R43) uses the code of `ringfaust redrive` to find the message and writes it as a send.
 
-A session's operations are kept by its client and written in one Kafka transaction at the commit
-(see `sessions`). At a rollback they are written too, in a transaction that is then aborted: a
-worker that acted on them would be found out.
+A session's operations are buffered by its client and written in one Kafka transaction at the commit
+(see `sessions`). At a rollback they are written as well, in a transaction that is then aborted:
+this detects a worker that acts on uncommitted records.
 """
 
 from __future__ import annotations
@@ -41,7 +41,12 @@ _LIST_LIMIT = 10_000
 
 
 class KafkaScenarioHost:
-    """Plays one file."""
+    """Plays one file on a partition of a running worker.
+
+    Args:
+        partition: the partition.
+        prefix: is put before the file's queues and sessions.
+    """
 
     def __init__(self, partition: ScenarioPartition, prefix: str) -> None:
         self._partition = partition
@@ -49,28 +54,28 @@ class KafkaScenarioHost:
         self._base_ms = partition.now_ms
         self._sessions = PendingSessions()
         self._catalog = Catalog({}, {})
-        self._made: list[str] = []
-        """Queues, in the order they were made."""
+        self._created: list[str] = []
+        """The file's queues in the order of their creation."""
         self._addresses: list[str] = []
         self._xids: dict[str, None] = {}
         self._may_wait: set[str] = set()
-        """Queues that are paused or may be full: what is sent to them may lag."""
+        """Queues that may be paused or full, so that sends to them may lag."""
         self._paused: set[str] = set()
         self._waiting: dict[str, str] = {}
-        """By destination of what may lag: its topic."""
+        """By destination: the topic of the sends that may lag."""
 
     def start(self, scenario: g.Scenario) -> None:
-        """Make the scenario's queues, those of a pattern when they are first named."""
+        """Create the scenario's queues. A queue that matches a pattern is created at first use."""
         settings, addresses = scenario.all_settings(), scenario.all_addresses()
         self._catalog = Catalog(scenario.queues, settings, addresses)
         for name in (*scenario.queues, *addresses):
             if not {"*", "#"} & set(name.split(".")):
-                self._make_if_declared(name)
+                self._create_if_declared(name)
 
     def finish(self) -> None:
-        """Undo all, and see that the worker wrote nothing beyond what it was asked."""
+        """Delete what the file created, and check that the worker wrote nothing unexpected."""
         undo: list[c.Command] = [c.RollbackXid(xid) for xid in self._xids]
-        undo += [c.DeleteQueue(name) for name in self._made]
+        undo += [c.DeleteQueue(name) for name in self._created]
         undo += [c.ConfigureAddress(name, {"retroactive_count": 0}) for name in self._addresses]
         different: Difference | None = None
         for command in undo:
@@ -85,10 +90,10 @@ class KafkaScenarioHost:
             raise Difference(0, "left over", [], left_over)
 
     def do(self, command: c.Command, session: str) -> list[ObservedEffect]:
-        """Do one command now, or in an open session."""
-        kept = self._sessions.take(command, session)
-        if kept is not None:
-            return kept
+        """Execute a command now, or buffer it in an open session."""
+        buffered = self._sessions.buffer(command, session)
+        if buffered is not None:
+            return buffered
         self._note(command)
         return self._step(self._record(command))
 
@@ -97,25 +102,25 @@ class KafkaScenarioHost:
         return self._sessions.begin(session)
 
     def commit(self, session: str) -> list[ObservedEffect]:
-        """Write all that the session did, as one Kafka transaction."""
+        """Write the session's operations in one Kafka transaction (R80)."""
         pending = self._sessions.end(session)
         if pending is None:
             return unknown_session(session)
         return self._step(*map(self._record, pending), as_one=True) if pending else []
 
     def rollback(self, session: str) -> list[ObservedEffect]:
-        """Abort it, and have the worker take back what the session's consumers hold."""
+        """Abort the session's operations, and return what its consumers hold (R80)."""
         pending = self._sessions.end(session)
         if pending is None:
             return unknown_session(session)
         if pending:
             self._partition.abort(list(map(self._record, pending)))
-        seen = self._step(self._record(rollback_of(session, pending)))
-        # Of a session without consumers the worker knows nothing, and there is nothing to return.
-        return [each for each in seen if each.kind != "refused"]
+        effects = self._step(self._record(rollback_of(session, pending)))
+        # The worker does not know a session without consumers, which has nothing to return.
+        return [each for each in effects if each.kind != "refused"]
 
     def advance(self, now_ms: int) -> list[ObservedEffect]:
-        """Move the clock, then sweep."""
+        """Set the clock to `now_ms`, then sweep (R32)."""
         self._partition.now_ms = self._base_ms + now_ms
         return self._step(self._partition.control("tick", {"now_ms": self._partition.now_ms}))
 
@@ -124,9 +129,9 @@ class KafkaScenarioHost:
         return observed_effects(self._partition.crash(), self._plain)
 
     def redrive(self, source: str, message_id: str, queue: str) -> list[ObservedEffect]:
-        """Have it found by the product's own tool, and send what that gives."""
-        self._make_if_declared(queue)
-        found = self._partition.find_gone(
+        """Redrive an evicted or dead message (R43)."""
+        self._create_if_declared(queue)
+        found = self._partition.find_redrivable(
             Role(source), message_id, f"{self._prefix}#", self._full_name(queue)
         )
         if found.refused:
@@ -136,8 +141,8 @@ class KafkaScenarioHost:
         return self._step(self._to_queue(queue, record.key, record.value or b"", again.headers))
 
     def listing(self, queue: str) -> QueueListing:
-        """What a queue holds."""
-        self._make_if_declared(queue)
+        """Return what a queue holds."""
+        self._create_if_declared(queue)
         fields = {"queue": self._full_name(queue), "limit": _LIST_LIMIT}
         reply = self._partition.ask("list", fields, START_SECONDS)
         if not reply["ok"]:
@@ -146,7 +151,7 @@ class KafkaScenarioHost:
         return QueueListing(held["ready"], held["delivering"], held["scheduled"], held["counts"])
 
     def _note(self, command: c.Command) -> None:
-        """What this client has to know later."""
+        """Note what later steps depend on."""
         if isinstance(command, c.Pause | c.Resume) and command.what == "pulling":
             self._may_wait.add(command.queue)
             if isinstance(command, c.Pause):
@@ -154,8 +159,8 @@ class KafkaScenarioHost:
             else:
                 self._paused.discard(command.queue)
         elif isinstance(command, c.Configure | c.CreateQueue):
-            if isinstance(command, c.CreateQueue) and command.queue not in self._made:
-                self._made.append(command.queue)
+            if isinstance(command, c.CreateQueue) and command.queue not in self._created:
+                self._created.append(command.queue)
             with suppress(BadSetting):
                 spec = self._catalog.spec(command.queue, command.settings)
                 if spec.when_full == "block":
@@ -163,40 +168,40 @@ class KafkaScenarioHost:
         elif isinstance(command, c.Begin):
             self._xids[command.xid] = None
 
-    # --- in the protocol's words -----------------------------------------------------------------
+    # --- protocol --------------------------------------------------------------------------------
 
     def _full_name(self, name: str) -> str:
-        """The worker's name of a queue or an address."""
+        """Return the worker's name of a queue or an address."""
         address, separator, queue = name.partition(SEPARATOR)
         if self._catalog.address(address, {}) is not None:
             address += ADDRESS
         return self._prefix + address + separator + queue
 
     def _plain(self, name: str) -> str:
-        """The file's name of it."""
+        """Return the file's name of a queue or an address."""
         address, separator, queue = name.removeprefix(self._prefix).partition(SEPARATOR)
         return address.removesuffix(ADDRESS) + separator + queue
 
     def _step(self, *records: ScenarioRecord, as_one: bool = False) -> list[ObservedEffect]:
         return observed_effects(self._partition.step(records, as_one), self._plain)
 
-    def _make_if_declared(self, name: str) -> None:
+    def _create_if_declared(self, name: str) -> None:
         address = address_of(name) or name
         spec = self._catalog.address(address, {})
         if spec is not None and address not in self._addresses:
             self._addresses.append(address)
-            self._make(c.ConfigureAddress(address, asdict(spec)))
+            self._create(c.ConfigureAddress(address, asdict(spec)))
             for each in self._catalog.subscriptions(address):
-                self._make(c.CreateQueue(queue_name(address, each), {}))
-        elif spec is None and name not in self._made and self._catalog.declares(name):
-            self._make(c.CreateQueue(name, {}))
+                self._create(c.CreateQueue(queue_name(address, each), {}))
+        elif spec is None and name not in self._created and self._catalog.declares(name):
+            self._create(c.CreateQueue(name, {}))
 
-    def _make(self, command: c.CreateQueue | c.ConfigureAddress) -> None:
+    def _create(self, command: c.CreateQueue | c.ConfigureAddress) -> None:
         if refused := self.do(command, ""):
-            raise Difference(0, f"making of {command[0]}", [], refused)
+            raise Difference(0, f"creation of {command[0]}", [], refused)
 
     def _record(self, command: c.Command) -> ScenarioRecord:
-        self._make_if_declared(getattr(command, "queue", ""))
+        self._create_if_declared(getattr(command, "queue", ""))
         if isinstance(command, c.Send):
             return self._produced(command)
         fields = {name: value for name, value in command._asdict().items() if value is not None}
@@ -216,14 +221,14 @@ class KafkaScenarioHost:
                 for ack in command.acked
             ]
         if isinstance(command, c.CreateQueue):
-            with suppress(BadSetting):  # the worker is to refuse it
+            with suppress(BadSetting):  # the worker has to refuse it
                 fields["settings"] = asdict(self._catalog.spec(command.queue, command.settings))
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(command).__name__).lower()
         return self._partition.control(kind, fields)
 
     def _produced(self, send: c.Send) -> ScenarioRecord:
-        """A producer's record. Its times are absolute: in a session they count from the send."""
-        said = {
+        """Return a producer's record. Its times are absolute, as they count from the send."""
+        given = {
             h.QUEUE: self._full_name(send.queue),
             h.ID: send.id,
             h.PRIORITY: send.priority if send.priority != c.Send("", "", 0).priority else None,
@@ -233,10 +238,10 @@ class KafkaScenarioHost:
             h.DELIVERY_MODE: None if send.persistent else "non_persistent",
             h.XID: self._prefix + send.xid if send.xid else None,
         }
-        ours = [(name, str(value).encode()) for name, value in said.items() if value is not None]
+        ours = [(name, str(value).encode()) for name, value in given.items() if value is not None]
         payload: Payload = send.payload
         headers = (*payload.headers, *ours)
-        if send.xid:  # it waits for the decision, not for its queue
+        if send.xid:  # waits for the decision, not for its queue
             return ScenarioRecord(
                 self._partition.producer_topic, None, payload.value or b"", headers
             )
@@ -245,8 +250,8 @@ class KafkaScenarioHost:
     def _to_queue(
         self, queue: str, key: bytes | None, value: bytes, headers: Headers
     ) -> ScenarioRecord:
-        """In the topic of all sends or, where it may have to wait, in one of its own."""
-        members = [name for name in self._made if address_of(name) == queue] or [queue]
+        """Return a record for the common topic or, if it may lag, for its destination's own."""
+        members = [name for name in self._created if address_of(name) == queue] or [queue]
         slow = [name for name in members if name in self._may_wait]
         if not slow:
             return ScenarioRecord(self._partition.producer_topic, key, value, headers)
@@ -254,7 +259,7 @@ class KafkaScenarioHost:
             topics = self._partition.waiting_topics
             free = [topic for topic in topics if topic not in self._waiting.values()]
             if not free:
-                raise Difference(0, "destinations that may have to wait", len(topics), "more")
+                raise Difference(0, "destinations that may lag", len(topics), "more")
             self._waiting[queue] = free[0]
         waits_for = tuple(map(self._full_name, slow))
         is_held = not self._paused.isdisjoint(slow)

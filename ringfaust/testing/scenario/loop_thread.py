@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that connections stay alive between two steps."""
+"""An event loop in its own thread, which keeps connections alive between two steps."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs from `with` to its end; any thread may `run` something on it."""
+    """An event loop that runs in its own thread while a `with` block runs."""
 
     def __enter__(self) -> Self:
+        """Start the thread."""
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         return self
 
     def run(self, task: Coroutine[Any, Any, T]) -> T:
-        """Its result, when it is done."""
+        """Run a coroutine on the loop and return its result. Any thread may call this."""
         future = asyncio.run_coroutine_threadsafe(task, self._loop)
         try:
             return future.result()
@@ -35,6 +36,7 @@ class LoopThread:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Stop the loop and its thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -1,6 +1,6 @@
-"""Takes the members of a consumer group out of it, as an operator may when a worker has died.
+"""Removes the members of a consumer group, as an operator may after a worker has died.
 
-Brokers give a dead worker's partitions away only when its session has timed out, seconds later.
+Otherwise the brokers reassign a dead worker's partitions only after its session has timed out.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from aiokafka.protocol.group import LeaveGroupRequest
 
 
 async def remove_members(bootstrap_servers: str, group: str) -> None:
-    """Remove all members that a group has now.
+    """Remove all present members of a group.
 
     Raises:
-        KafkaError: a broker did not do it.
+        KafkaError: a broker failed or refused to remove a member.
     """
     client = AIOKafkaClient(bootstrap_servers=bootstrap_servers)
     try:

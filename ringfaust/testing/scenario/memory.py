@@ -1,4 +1,4 @@
-"""Scenarios on the memory host. PendingSessions live in their client (R80)."""
+"""Scenarios on the memory host, which needs no broker. Sessions live in their client (R80)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ringfaust.testing.scenario.sessions import PendingSessions, rollback_of, un
 
 
 class MemoryScenarioHost:
-    """Plays on one partition in memory."""
+    """Plays a scenario on one partition in memory."""
 
     capabilities: frozenset[str] = frozenset()
 
@@ -25,67 +25,68 @@ class MemoryScenarioHost:
         self._sessions = PendingSessions()
         self._sent = 0
         self._lagging: dict[str, list[c.Send]] = {}
-        """By destination: what is not pulled yet (R60, R90); a crash cannot touch it."""
+        """By destination: sends that are not pulled yet (R60, R90). They survive a crash."""
         self._gone: dict[tuple[str, str], tuple[Message, str]] = {}
-        """The last evicted or dead message of each id, and what was kept of it (R6, R43)."""
+        """By topic and message id: the last evicted or dead message, and how much of it its record
+        holds (R6, R43)."""
 
     def start(self, scenario: g.Scenario) -> None:
-        """Make the scenario's queues."""
+        """Declare the scenario's queues, addresses and settings."""
         settings, addresses = scenario.all_settings(), scenario.all_addresses()
         self._host = MemoryHost(Catalog(scenario.queues, settings, addresses))
 
     def do(self, command: c.Command, session: str) -> list[ObservedEffect]:
-        """Do one command now, or in an open session."""
+        """Execute a command now, or buffer it in an open session."""
         if isinstance(command, c.Send):
             self._sent += 1
             payload = command.payload._replace(source=f"scenario/0/{self._sent}")
             command = command._replace(payload=payload)
-        kept = self._sessions.take(command, session)
-        return self._step(command) if kept is None else kept
+        buffered = self._sessions.buffer(command, session)
+        return self._step(command) if buffered is None else buffered
 
     def begin(self, session: str) -> list[ObservedEffect]:
         """Open a session's transaction."""
         return self._sessions.begin(session)
 
     def commit(self, session: str) -> list[ObservedEffect]:
-        """Each operation takes effect, in the order made, as a command of its own."""
+        """Execute the session's operations in their order, each as a command of its own (R80)."""
         pending = self._sessions.end(session)
         if pending is None:
             return unknown_session(session)
-        return [seen for command in pending for seen in self.do(command, "")]
+        return [each for command in pending for each in self.do(command, "")]
 
     def rollback(self, session: str) -> list[ObservedEffect]:
-        """What was pending is forgotten; what the session's consumers hold returns."""
+        """Drop the pending operations, and return what the session's consumers hold (R80)."""
         pending = self._sessions.end(session)
         if pending is None:
             return unknown_session(session)
-        # Of a session without consumers the engine knows nothing, and there is nothing to return.
-        seen = self.do(rollback_of(session, pending), "")
-        return [each for each in seen if each.kind != "refused"]
+        # The engine does not know a session without consumers, which has nothing to return.
+        effects = self.do(rollback_of(session, pending), "")
+        return [each for each in effects if each.kind != "refused"]
 
     def advance(self, now_ms: int) -> list[ObservedEffect]:
-        """Move the clock, then sweep."""
+        """Set the clock to `now_ms`, then sweep (R32)."""
         self._now_ms = now_ms
         return self.do(c.Sweep(), "")
 
     def crash(self) -> list[ObservedEffect]:
-        """Lose all that is not durable and start again."""
-        return self._seen(self._host.crash().all_effects)
+        """Lose everything that is not durable, and start again."""
+        return self._observe(self._host.crash().all_effects)
 
     def listing(self, queue: str) -> QueueListing:
-        """What a queue holds."""
+        """Return what a queue holds."""
         found = self._host.state.queue(queue)
         if found is None:
             return QueueListing([], {}, [], {})
         return QueueListing(**list_queue(found, limit=10_000))
 
     def finish(self) -> None:
-        """Nothing outlives the file."""
+        """Do nothing: nothing outlives the file."""
 
     def redrive(self, source: str, message_id: str, queue: str) -> list[ObservedEffect]:
-        """Send an evicted or dead message again (R43)."""
-        message, kept = self._gone.get((source, message_id), (None, ""))
-        if message is None or kept != "full":
+        """Redrive an evicted or dead message (R43)."""
+        message, payload_kind = self._gone.get((source, message_id), (None, ""))
+        if message is None or payload_kind != "full":
             return [ObservedEffect("refused", message_id, reason=Refusal.BAD_COMMAND)]
         headers = dict(message.payload.headers)
         headers[REDRIVES] = b"%d" % (times := int(headers.get(REDRIVES, b"0")) + 1)
@@ -105,25 +106,25 @@ class MemoryScenarioHost:
             effects = self._host.step(command, self._now_ms).all_effects
         while (send := self._next_pulled()) is not None:
             effects += self._host.step(send, self._now_ms).all_effects
-        return self._seen(effects)
+        return self._observe(effects)
 
     def _next_pulled(self) -> c.Send | None:
-        """What lags no longer."""
+        """Return the next lagging send that can be pulled now, if there is one."""
         for lagging in self._lagging.values():
             if lagging and self._host.engine.blocker(lagging[0]) is None:
                 return lagging.pop(0)
         return None
 
-    def _seen(self, effects: list[e.Effect]) -> list[ObservedEffect]:
+    def _observe(self, effects: list[e.Effect]) -> list[ObservedEffect]:
         for effect in effects:
             if isinstance(effect, e.Evicted):
                 self._gone["evicted", effect.message.id] = effect.message, effect.payload
             elif isinstance(effect, e.Dead | e.Expired):
                 self._gone["dead", effect.message.id] = effect.message, "full"
-        return [seen for effect in effects if (seen := _one(effect)) is not None]
+        return [each for effect in effects if (each := _observed(effect)) is not None]
 
 
-def _one(effect: e.Effect) -> ObservedEffect | None:
+def _observed(effect: e.Effect) -> ObservedEffect | None:
     match effect:
         case e.Dispatched(_, delivery):
             again = delivery.message.handovers > 1

@@ -1,6 +1,6 @@
-"""What plays scenarios by public protocol alone shares: topics, configuration, and the way there.
+"""One partition of a running worker or job, on which scenario files are played, and its setup.
 
-The time of a partition is that of ticks; each file goes on where the one before ended.
+Ticks move the clock of a partition. Each file continues at the time where the previous one ended.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from ringfaust.testing.scenario.consistency import check_consistency
 from ringfaust.testing.scenario.loop_thread import LoopThread
 
 START_SECONDS = 120.0
-"""How long a worker or a job may take until it answers, also after a crash."""
+"""How long a worker or job may take to answer after a start or a crash, in seconds."""
 ADDRESS = ".address"
-"""What an address' name ends with: by this the configuration declares all of them."""
+"""The suffix of every address, by which the configuration declares them."""
 _MOST_WAITING = 6
-"""Destinations of a file whose sends may have to wait."""
+"""How many destinations of a file may have lagging sends."""
 
 
 class ScenarioPartition:
-    """What the files of one partition share: the way to the worker, and the clock."""
+    """One partition of a running worker or job: a channel to it, and its clock."""
 
     def __init__(
         self,
@@ -49,7 +49,15 @@ class ScenarioPartition:
         queues: QueuesConfig,
         crash: Callable[[], None],
     ) -> None:
-        """`crash`: kills the worker and starts it again."""
+        """Wrap an open channel.
+
+        Args:
+            loop: the loop on which the channel runs.
+            channel: the channel to the partition.
+            config: the worker's configuration.
+            queues: the configuration of its queues.
+            crash: kills the worker and starts it again.
+        """
         self._loop = loop
         self._channel = channel
         self._config = config
@@ -61,11 +69,20 @@ class ScenarioPartition:
         self._replies = 0
 
     def await_worker(self) -> None:
-        """Return when the worker answers."""
+        """Return when the worker answers.
+
+        Raises:
+            WorkerFailed: it ended, or did not answer in time.
+        """
         self.ask("list", {"queue": "nobody"}, START_SECONDS)
 
     def crash(self) -> WorkerOutput:
-        """Kill the worker and start it again; what it did on its start."""
+        """Kill the worker, start it again, and return what it wrote at its start.
+
+        Raises:
+            Difference: what it wrote is inconsistent.
+            WorkerFailed: it ended, or did not answer in time.
+        """
         self._crash()
         self.await_worker()
         output = self._loop.run(self._channel.started())
@@ -73,50 +90,66 @@ class ScenarioPartition:
         return output
 
     def step(self, records: Sequence[ScenarioRecord], as_one: bool = False) -> WorkerOutput:
-        """Write records, and see that all that the worker wrote of them agrees."""
+        """Write records, and return what the worker wrote for them and for lagging ones.
+
+        Args:
+            records: the records.
+            as_one: whether to write them in one Kafka transaction.
+
+        Raises:
+            Difference: what the worker wrote is inconsistent.
+            WorkerFailed: it ended, or did not answer in time.
+        """
         wanted = self._loop.run(self._channel.write(records, as_one))
-        while (place := self._next_to_come()) is not None:
-            wanted |= self._loop.run(self._channel.come(place))
+        while (position := self._next_to_come()) is not None:
+            wanted |= self._loop.run(self._channel.come(position))
         output = self._loop.run(self._channel.take(wanted))
         check_consistency(output)
         return output
 
     def _next_to_come(self) -> str | None:
-        """A record that lagged and is taken, now or soon, or None."""
-        for place, record in self._channel.lagging():
+        """Return the position of a lagging record that the worker pulls now; None if none."""
+        for position, record in self._channel.lagging():
             if all(map(self._is_pulled, record.waits_for)):
-                return place
-            # It may have come, and its queue be full by itself.
-            if not record.is_held and self._loop.run(self._channel.has_come(place)):
-                return place
+                return position
+            # It may have been pulled and have filled its queue.
+            if not record.is_held and self._loop.run(self._channel.has_come(position)):
+                return position
         return None
 
     def _is_pulled(self, queue: str) -> bool:
-        """Are its records taken? Also those for one that is not there: to be refused."""
+        """Whether records of the queue are pulled; those for an unknown queue are, and refused."""
         body = self.ask("list", {"queue": queue, "limit": 0}, START_SECONDS)
         return not body["ok"] or bool(body["answer"]["pulled"])
 
-    def find_gone(self, role: Role, message_id: str, within: str, to: str) -> RedrivePlan:
-        """A dead or evicted message of the queues that `within` matches, as it is sent again."""
+    def find_redrivable(self, role: Role, message_id: str, within: str, to: str) -> RedrivePlan:
+        """Return the redrive of a dead or evicted message.
+
+        Args:
+            role: the topic to search.
+            message_id: the message's id.
+            within: pattern of the queues to search.
+            to: the queue to send it to.
+        """
         asked = RedriveRequest(
             role=role, to=to, ids=[message_id], queue=within, partition=self._channel.partition
         )
         return self._loop.run(find(redrive_context(self._config, self._queues), asked))
 
     def abort(self, records: Sequence[ScenarioRecord]) -> None:
-        """Write records that nobody may act on."""
+        """Write records in an aborted transaction, so that they must have no effect."""
         self._loop.run(self._channel.abort(records))
 
     def ask(self, kind: str, fields: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """The reply to a command that changes nothing."""
+        """Return the reply to a command that changes nothing."""
         return self._loop.run(self._channel.ask(self.control(kind, fields), seconds))
 
     def left_over(self) -> list[str]:
-        """What the worker wrote without reason."""
+        """Return a line for each output of the worker that has no cause."""
         return self._loop.run(self._channel.left_over())
 
     def control(self, kind: str, fields: dict[str, Any]) -> ScenarioRecord:
-        """A control record that asks for a reply of its own."""
+        """Return a control record that requests a reply with a new key."""
         self._replies += 1
         reply = f"reply-{self._replies}"
         value = json.dumps({"v": 1, "type": kind, "reply": reply, **fields}).encode()
@@ -130,10 +163,15 @@ class ScenarioPartition:
 def prepare(
     opened: ExitStack, servers: str | None, partitions: int
 ) -> tuple[Path, WorkerConfig, QueuesConfig]:
-    """Broker, topics and configuration for a worker or a job; `opened` ends them.
+    """Prepare a broker, topics and configuration for a worker or a job.
+
+    Args:
+        opened: ends everything that is started.
+        servers: the brokers to use; None starts one.
+        partitions: the number of partitions.
 
     Returns:
-        The folder with the configuration, and what stands in it.
+        The folder with the configuration, and the configuration.
     """
     brokers = servers or opened.enter_context(EmbeddedBroker()).bootstrap_servers
     folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="ringfaust-")))
@@ -142,7 +180,7 @@ def prepare(
     if servers:
         names = [topic.name for topic in wanted_topics(config, queues)]
         opened.callback(lambda: asyncio.run(_delete_topics(brokers, names)))
-    asyncio.run(_make_topics(config, _producer_topics(config.application)))
+    asyncio.run(_create_topics_of_producers(config, _producer_topics(config.application)))
     asyncio.run(create_topics(config, queues))
     return folder, config, queues
 
@@ -150,7 +188,7 @@ def prepare(
 def open_channel(
     opened: ExitStack, loop: LoopThread, make: Callable[[], WorkerChannel]
 ) -> WorkerChannel:
-    """A channel that is connected; `opened` ends it."""
+    """Create a channel on the loop and connect it; `opened` closes it."""
 
     async def connect() -> WorkerChannel:
         channel = make()
@@ -167,7 +205,7 @@ def open_channel(
 
 
 def _producer_topics(application: str) -> list[str]:
-    """The one for all sends, and those for the sends that may have to wait."""
+    """Return the topic for all sends, and those for sends that may lag."""
     waiting = [f"{application}.sent-and-waiting-{number}" for number in range(_MOST_WAITING)]
     return [f"{application}.sent", *waiting]
 
@@ -182,15 +220,15 @@ def _write_config(folder: Path, application: str, servers: str, partitions: int)
     }
     route = {"queue": f"{{header:{h.QUEUE}}}", "hop": "never"}
     routes = [{"topic": topic, **route} for topic in _producer_topics(application)]
-    # A route has to lead to some declared queue; those of the files are created as they come.
+    # A route must lead to a declared queue. Each file creates its own queues.
     addresses: dict[str, dict[str, str]] = {f"#{ADDRESS}": {}}
     queues = {"routes": routes, "queues": {"unused": {}}, "addresses": addresses}
     (folder / "worker.yaml").write_text(yaml.safe_dump(worker), "utf-8")
     (folder / "queues.yaml").write_text(yaml.safe_dump(queues), "utf-8")
 
 
-async def _make_topics(config: WorkerConfig, names: Sequence[str]) -> None:
-    """The producers' topics, without the brokers' time: here all time comes from ticks."""
+async def _create_topics_of_producers(config: WorkerConfig, names: Sequence[str]) -> None:
+    """Create the producers' topics without broker timestamps: here all time comes from ticks."""
     async with open_admin(config.brokers()) as admin:
         timestamps = {"message.timestamp.type": "CreateTime"}
         await admin.create([NewTopic(name, config.partitions, -1, timestamps) for name in names])

@@ -1,4 +1,4 @@
-"""Plays a scenario on a host and compares what it did with what the file says."""
+"""Plays a scenario on a host, and compares what happens with what the file expects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ringfaust.testing.scenario import grammar as g
 
 
 class ObservedEffect(NamedTuple):
-    """One effect, as a host showed it."""
+    """One effect, as a host reports it."""
 
     kind: str
     """dispatched, acked, returned, evicted, expired, dead or refused."""
@@ -24,12 +24,12 @@ class ObservedEffect(NamedTuple):
     consumer: str = ""
     reason: str = ""
     again: bool = False
-    """Of a dispatched: is it a redelivery?"""
+    """Whether a dispatched message is redelivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueListing:
-    """What a queue holds."""
+    """What a queue holds: message ids by state, and its counters."""
 
     ready: list[str]
     delivering: dict[str, list[str]]
@@ -38,42 +38,42 @@ class QueueListing:
 
 
 class ScenarioHost(Protocol):
-    """What a host does for the player; times are the scenario's own."""
+    """A host on which the player runs a scenario. Times are the scenario's."""
 
     def start(self, scenario: g.Scenario) -> None:
-        """Make the scenario's queues."""
+        """Create the scenario's queues."""
 
     def do(self, command: c.Command, session: str) -> list[ObservedEffect]:
-        """Do one command now, or in an open session."""
+        """Execute a command now, or buffer it in an open session."""
 
     def begin(self, session: str) -> list[ObservedEffect]:
         """Open a session's transaction."""
 
     def redrive(self, source: str, message_id: str, queue: str) -> list[ObservedEffect]:
-        """Send an evicted or dead message again; `source` says which of the two."""
+        """Redrive a message from `source`: `evicted` or `dead` (R43)."""
 
     def commit(self, session: str) -> list[ObservedEffect]:
-        """Commit it."""
+        """Commit a session's transaction."""
 
     def rollback(self, session: str) -> list[ObservedEffect]:
-        """Roll it back."""
+        """Roll back a session's transaction."""
 
     def advance(self, now_ms: int) -> list[ObservedEffect]:
-        """Move the clock, then sweep."""
+        """Set the clock to `now_ms`, then sweep."""
 
     def crash(self) -> list[ObservedEffect]:
-        """Lose all that is not durable and start again."""
+        """Lose everything that is not durable, and start again."""
 
     def listing(self, queue: str) -> QueueListing:
-        """What a queue holds."""
+        """Return what a queue holds."""
 
     def finish(self) -> None:
-        """Clean up after the last step, and see that nothing is left over."""
+        """Clean up after the last step, and check that no output is left over."""
 
 
 @dataclass(slots=True)
 class Difference(Exception):
-    """A step did not do what the file says. A host that is at odds with itself leaves line 0."""
+    """A step did not do what the file expects. `line` is 0 until the player fills it in."""
 
     line: int
     what: str
@@ -83,21 +83,21 @@ class Difference(Exception):
 
 
 def play(scenario: g.Scenario, host: ScenarioHost) -> None:
-    """Play all steps.
+    """Play all steps of a scenario.
 
     Raises:
-        Difference: at the first step that differs.
+        Difference: the first step that does not do what the file expects.
     """
-    play = _Player(scenario, host)
-    line, doing = 1, "start"
+    player = _Player(scenario, host)
+    line, kind = 1, "start"
     try:
         host.start(scenario)
         for step in scenario.steps:
-            line, doing = step.line, step.kind
-            play.step(step)
+            line, kind = step.line, step.kind
+            player.step(step)
     except Difference as difference:
         difference.line = difference.line or line
-        difference.step = doing
+        difference.step = kind
         with suppress(Difference):
             host.finish()
         raise
@@ -118,11 +118,11 @@ class _Player:
         self.host = host
         self.now_ms = 0
         self.queue_of: dict[str, str] = {}
-        """By consumer, also a detached one."""
+        """By consumer: the queue of its last attach, even if it has detached since."""
         self.some_queue = next(iter(scenario.queues), "")
 
     def step(self, step: g.Step) -> None:
-        """Do one step and check it."""
+        """Execute a step and check its effects."""
         if step.kind == "state":
             self._check_state(step)
         else:
@@ -141,11 +141,11 @@ class _Player:
             for message_id in what.ids:
                 yield from host.redrive(what.from_, message_id, what.queue)
         elif step.kind == "attach":
-            seen = host.do(self._attach(what), "")
-            if not any(effect.kind == "refused" for effect in seen):
+            effects = host.do(self._attach(what), "")
+            if not any(effect.kind == "refused" for effect in effects):
                 self.queue_of[what.consumer] = what.queue
             self.queue_of.setdefault(what.consumer, what.queue)
-            yield from seen
+            yield from effects
         else:
             session = getattr(what, "session", "") if step.kind in ("send", "ack") else ""
             for command in self._commands(step.kind, what):
@@ -222,7 +222,7 @@ class _Player:
 
 
 def _payload(what: g.SendStep, message_id: str) -> Payload:
-    """The record: its properties, and its id as value, filled up to the size it shall have."""
+    """Return a record with the properties as header and the id, padded to the size, as value."""
     headers: tuple[tuple[str, bytes], ...] = ()
     if what.properties:
         headers = ((PROPERTIES, json.dumps(what.properties).encode()),)
@@ -233,7 +233,7 @@ def _payload(what: g.SendStep, message_id: str) -> Payload:
 
 
 def filled(message_id: str, size_bytes: int) -> bytes:
-    """The value of a record in scenarios: the message's id in so many bytes."""
+    """Return the value of a record in scenarios: the message id, padded or cut to the size."""
     return message_id.encode().ljust(size_bytes, b".")[:size_bytes]
 
 
@@ -252,10 +252,10 @@ _QUEUE_COMMANDS: dict[str, Any] = {
 }
 
 
-def _check_effects(step: g.Step, seen: list[ObservedEffect]) -> None:
+def _check_effects(step: g.Step, effects: list[ObservedEffect]) -> None:
     expect = step.expect
     by_kind: dict[str, list[ObservedEffect]] = {}
-    for effect in seen:
+    for effect in effects:
         by_kind.setdefault(effect.kind, []).append(effect)
     dispatched = by_kind.get("dispatched", [])
     if expect.dispatched is not None:

@@ -1,4 +1,4 @@
-"""Reads scenario files; one that is not valid is named with its line and the reason."""
+"""Reads and checks scenario files. An error names file, line and reason."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ringfaust.errors import BadSetting, RingfaustError
 from ringfaust.testing.scenario.grammar import LONGEST_MS, STEPS, Expect, Scenario, Step
 
 _Place = Sequence[str | int]
-"""The way to a node of the document: keys and indexes."""
+"""The path to a node of the document: keys and indexes."""
 
 
 class BadScenario(RingfaustError):
-    """A scenario file is not valid. The text has file, line and reason."""
+    """A scenario file is not valid. The text gives file, line and reason."""
 
 
 class _Fault(Exception):
-    """What is wrong at a place of the document."""
+    """What is wrong at one place of the document."""
 
     def __init__(self, place: _Place, reason: str) -> None:
         self.place = place
@@ -32,10 +32,10 @@ class _Fault(Exception):
 
 
 def load(path: Path) -> Scenario:
-    """Read one file.
+    """Read one scenario file.
 
     Raises:
-        BadScenario: it cannot be read, is no YAML or not of the grammar.
+        BadScenario: the file cannot be read, is not YAML, or does not follow the grammar.
     """
     try:
         if path.stat().st_size > FILE_BYTES:
@@ -49,7 +49,8 @@ def load(path: Path) -> Scenario:
         raise BadScenario(f"{path}:1: not UTF-8") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        what = "" if type(error) is yaml.MarkedYAMLError else "not YAML: "  # the loader's own
+        # An error of exactly this type comes from our loader: the file is YAML, but not valid.
+        what = "" if type(error) is yaml.MarkedYAMLError else "not YAML: "
         raise BadScenario(f"{path}:{line}: {what}{error.problem}") from None
     except (yaml.YAMLError, ValueError) as error:
         reason = str(error).partition("\n")[0]
@@ -82,10 +83,10 @@ def _scenario(raw: Any, tree: Any, name: str) -> Scenario:
 def _step(entry: Any, index: int, tree: Any) -> Step:
     here: _Place = ("steps", index)
     if not isinstance(entry, dict):
-        raise _Fault(here, "a step is a map of one key, and perhaps expect")
+        raise _Fault(here, "a step is a map with one key, and optionally expect")
     kinds = [name for name in entry if name != "expect"]
     if len(kinds) != 1:
-        raise _Fault(here, f"a step has one key beside expect, not {shown(kinds)}")
+        raise _Fault(here, f"a step has one key besides expect, not {shown(kinds)}")
     kind = kinds[0]
     what = entry[kind]
     if kind == "advance":
@@ -93,7 +94,8 @@ def _step(entry: Any, index: int, tree: Any) -> Step:
             reason = f"advance takes whole milliseconds, 0 or more, not {shown(what)}"
             raise _Fault((*here, kind), reason)
     elif kind not in STEPS:
-        raise _Fault(here, f"no step {shown(kind)}; there are {', '.join([*STEPS, 'advance'])}")
+        known = ", ".join([*STEPS, "advance"])
+        raise _Fault(here, f"unknown step {shown(kind)}; the steps are {known}")
     else:
         try:
             what = STEPS[kind].model_validate(what)
@@ -107,9 +109,9 @@ def _step(entry: Any, index: int, tree: Any) -> Step:
 
 
 def _fault(here: _Place, error: ValidationError) -> _Fault:
-    """What pydantic found first; `here` is where the model began."""
+    """Return the first error that pydantic found; `here` is the place of the model."""
     errors = error.errors(include_url=False, include_context=False)
-    # A name that is not known comes before one that is missing for it.
+    # Report an unknown name first: a misspelled name is also missing.
     first = min(errors, key=lambda each: each["type"] != "extra_forbidden")
     place = (*here, *first["loc"])
     named = ".".join(part for part in place if isinstance(part, str) and part != "steps")
@@ -120,7 +122,7 @@ def _fault(here: _Place, error: ValidationError) -> _Fault:
 
 
 def _check_settings(scenario: Scenario) -> None:
-    """Values of settings; settings that are not known are a matter of capabilities."""
+    """Check the values of known settings. Unknown settings are capabilities that a host lacks."""
     tables: dict[_Place, dict[str, dict[str, Any]]] = {
         ("queues",): scenario.queues,
         ("settings",): scenario.settings,

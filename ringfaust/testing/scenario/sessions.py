@@ -1,9 +1,8 @@
-"""The client's part of a local transaction (R80): what is pending in each open session.
+"""The client's part of local transactions (R80): the pending operations of each open session.
 
-A session lives in its client, whatever becomes of the worker. This client keeps the operations of
-a session until the decision: what is not committed is nobody else's affair. The order of commits
-is then the order in which operations take effect, and on Kafka no reader waits for an undecided
-transaction (a read_committed reader gets nothing that stands behind one).
+A session lives in its client and is independent of the worker. The client buffers the operations of
+a session until it commits or rolls back. So operations take effect in the order of the commits, and
+no read_committed reader has to wait for an open Kafka transaction.
 """
 
 from __future__ import annotations
@@ -22,14 +21,23 @@ class PendingSessions:
         self._pending: dict[str, list[c.Command]] = {}
 
     def begin(self, name: str) -> list[ObservedEffect]:
-        """Open a session's transaction; one that is open goes on, and the command is refused."""
+        """Open a session's transaction; refused if it is open, which then stays open."""
         if name in self._pending:
             return [_refused(name, Refusal.BAD_COMMAND)]
         self._pending[name] = []
         return []
 
-    def take(self, command: c.Command, name: str) -> list[ObservedEffect] | None:
-        """Keep or refuse a command; None: it is to be done now."""
+    def buffer(self, command: c.Command, name: str) -> list[ObservedEffect] | None:
+        """Buffer or refuse a command.
+
+        Args:
+            command: the command.
+            name: its session; empty if it has none.
+
+        Returns:
+            The refusal, or an empty list if the command is buffered. None if the caller has to
+            execute it now.
+        """
         if name and name not in self._pending:
             return [_refused(name, Refusal.BAD_COMMAND)]
         if isinstance(command, c.Ack | c.Release | c.Reject) and self._is_settled(command):
@@ -40,25 +48,25 @@ class PendingSessions:
         return []
 
     def end(self, name: str) -> list[c.Command] | None:
-        """Close a session; what was pending in it, or None if it was not open."""
+        """Close a session and return its pending operations; None if it was not open."""
         return self._pending.pop(name, None)
 
     def _is_settled(self, settle: c.Ack | c.Release | c.Reject) -> bool:
-        """Is that delivery settled in an open transaction (R103)?"""
+        """Whether the delivery is settled in an open transaction (R103)."""
         return any(
-            isinstance(kept, c.Ack) and kept[:3] == settle[:3]
+            isinstance(each, c.Ack) and each[:3] == settle[:3]
             for pending in self._pending.values()
-            for kept in pending
+            for each in pending
         )
 
 
 def rollback_of(session: str, pending: Sequence[c.Command]) -> c.Rollback:
-    """The command that takes a session back; `pending` is what was done in it."""
+    """Return the command that rolls back a session with these pending operations."""
     return c.Rollback(session, tuple(each for each in pending if isinstance(each, c.Ack)))
 
 
 def unknown_session(name: str) -> list[ObservedEffect]:
-    """The answer to a decision about a session that is not open (R103)."""
+    """Return the refusal of a commit or rollback of a session that is not open (R103)."""
     return [_refused(name, Refusal.BAD_COMMAND)]
 
 

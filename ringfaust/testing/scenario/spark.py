@@ -1,10 +1,10 @@
-"""Scenarios on the Spark host: one running job serves many files at once, each in a partition.
+"""Scenarios on the Spark host: one job plays many files at once, each in a partition of its own.
 
-A step costs a micro-batch, whatever is in it: so files are played side by side. By public protocol
-alone (see `kafka`); the job may repeat its output after a crash.
+Every step takes a micro-batch, however small it is, so files are played side by side. They use the
+public protocol only (see `kafka`). The job may repeat outputs after a crash.
 
-A crash kills the job that all files share. So the files that have one go first, and each waits at
-its crash until all of them stand at one: one kill for all.
+A crash kills the job that all files share. So the files with a crash are played first, and each
+waits at its crash until all of them have reached one; then the job is killed once.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ringfaust.testing.scenario.partition import (
 from ringfaust.testing.scenario.player import play
 
 PARALLEL_FILES = 16
-"""Partitions, and so files that are played side by side."""
+"""The number of partitions, and of files that are played side by side."""
 _TASKS = 2
 
 
 class SparkHarness:
-    """Starts broker and job for the first file, and serves all of them.
+    """Starts a broker and a job, and plays all files on them.
 
     Args:
-        bootstrap_servers: a broker of the user's own; none: one is started for this.
+        bootstrap_servers: the brokers to use; None starts one.
     """
 
     capabilities: frozenset[str] = frozenset()
@@ -49,10 +49,10 @@ class SparkHarness:
         self._files = 0
 
     def open(self) -> None:
-        """Start everything.
+        """Start the broker and the job.
 
         Raises:
-            WorkerFailed: the job does not start; the end of its log is told.
+            WorkerFailed: the job did not start; the text ends with its log.
         """
         try:
             self._open()
@@ -61,19 +61,19 @@ class SparkHarness:
             raise
 
     def close(self) -> None:
-        """End what was started, and leave nothing behind."""
+        """Stop what was started, and delete its topics and files."""
         self._opened.close()
 
     def play(self, scenario: g.Scenario) -> None:
-        """Play a file; several threads may do so at once.
+        """Play a scenario. Up to `parallel_files` threads may call this at once.
 
         Raises:
-            Difference: it does not hold.
+            Difference: an expectation does not hold.
         """
         partition = self._free.get()
         self._files += 1
         try:
-            with self._crashes.taking_part(scenario.crashes() or scenario.has_xids()):
+            with self._crashes.register(scenario.crashes() or scenario.has_xids()):
                 play(scenario, KafkaScenarioHost(partition, f"file-{self._files}."))
         finally:
             self._free.put(partition)
@@ -107,39 +107,39 @@ class SparkHarness:
 
 
 class SharedCrashes:
-    """Kills the job once for all files that stand at a crash."""
+    """Kills the job once for all files that have reached a crash."""
 
     def __init__(self, job: Process) -> None:
         self._job = job
-        self._turn = Condition()
-        self._parts = 0
+        self._changed = Condition()
+        self._registered = 0
         self._waiting = 0
-        self._done = 0
+        self._kills = 0
 
     @contextmanager
-    def taking_part(self, takes_part: bool) -> Iterator[None]:
-        """While a file is played that has a crash, or one that a crash would change."""
-        with self._turn:
-            self._parts += takes_part
+    def register(self, counts: bool) -> Iterator[None]:
+        """Register a file for the block, if it has a crash or one would affect it."""
+        with self._changed:
+            self._registered += counts
         try:
             yield
         finally:
-            with self._turn:
-                self._parts -= takes_part
-                self._look()
+            with self._changed:
+                self._registered -= counts
+                self._kill_if_all_wait()
 
     def crash(self) -> None:
-        """Return when the job has been killed and started again."""
-        with self._turn:
+        """Wait for the other registered files; return when the job has restarted."""
+        with self._changed:
             self._waiting += 1
-            before = self._done
-            self._look()
-            self._turn.wait_for(lambda: self._done > before)
+            before = self._kills
+            self._kill_if_all_wait()
+            self._changed.wait_for(lambda: self._kills > before)
 
-    def _look(self) -> None:
-        if self._waiting and self._waiting >= self._parts:
+    def _kill_if_all_wait(self) -> None:
+        if self._waiting and self._waiting >= self._registered:
             self._job.kill()
             self._job.start()
             self._waiting = 0
-            self._done += 1
-            self._turn.notify_all()
+            self._kills += 1
+            self._changed.notify_all()
