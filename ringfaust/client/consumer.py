@@ -309,7 +309,7 @@ class RingConsumer(AsyncResource):
             else:
                 await self._connection.write_command(partition, raw)
         except Refused as refused:
-            if refused.reason == "bad_command":  # the settle was wrong; the delivery goes on
+            if refused.reason == "bad_command":  # the settle was wrong; the delivery stays open
                 for each in ended:
                     each.settler.hold(each)
             raise SettleRefused(refused.reason, refused.about, refused.text) from None

@@ -101,7 +101,7 @@ class ClosingConsumer(DemoConsumer):
     habit = "takes 20 and detaches without an ack"
 
     def stop_settling(self) -> None:
-        """Do nothing: this consumer stops by itself when it detaches."""
+        """Do nothing: this consumer is idle as soon as it has detached."""
 
     async def _settle(self, number: int, delivery: DeliveryRef) -> None:
         if number == self.credit:

@@ -308,7 +308,7 @@ class WorkerChannel:
         Raises:
             Difference: some of it does not belong to these records.
         """
-        told = self._refused_sends()
+        refused = self._refused_sends()
         lines, self._lines = self._lines, []
         replies, self._replies = self._replies, []
         outputs = {role: list(records) for role, records in self._records.items()}
@@ -323,12 +323,12 @@ class WorkerChannel:
             record.reply: position for position, record in wanted.items() if record.reply
         }
         keys = [key for key, _ in replies]
-        by_id = [key for key, _ in told]
+        by_id = [key for key, _ in refused]
         if sorted(keys) != sorted([*position_of, *by_id]):
             raise Difference(0, "replies", [*position_of, *by_id], keys)
         others = [(key, body) for key, body in replies if key not in position_of]
         pairs = []
-        for key, line in told:
+        for key, line in refused:
             at = next(i for i, (found, _) in enumerate(others) if found == key)
             pairs.append((line, others.pop(at)[1]))
         answers = {position_of[key]: body for key, body in replies if key in position_of}
