@@ -63,7 +63,7 @@ def test_spark_answers_through_its_private_apis(spark: SparkSession) -> None:
     jvm = vendor.jvm(spark)
     assert vendor.hadoop_configuration(spark).get("fs.defaultFS").startswith("file:")
     array = vendor.java_array(spark, jvm.java.lang.String, "a", "b")
-    assert list(jvm.java.util.Arrays.asList(array)) == ["a", "b"]
+    assert list(array) == ["a", "b"]
     rows = spark.range(1)
     assert vendor.is_deterministic(rows.select(F.col("id") + 1))
     assert not vendor.is_deterministic(rows.select(F.rand()))
