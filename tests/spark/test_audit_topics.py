@@ -197,7 +197,7 @@ def app(
     request: pytest.FixtureRequest, broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Application:
     folder = tmp_path_factory.mktemp(f"audit-{request.param}")
-    rate = 8_000 if request.param == FEW else 1_000_000
+    rate = 4_000 if request.param == FEW else 1_000_000
     return asyncio.run(history(folder / "app", broker, request.param, rate))
 
 
