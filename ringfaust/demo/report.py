@@ -87,7 +87,7 @@ def _print_words(console: Console, result: DemoResult, seconds: float) -> None:
     console.print(
         f"[bold green]{result.flights:,} flights accounted for[/], and {result.extras} "
         f"announcements that the demo added, in {seconds:.0f} s.\n"
-        f"{evicted:,} were evicted by newer ones; each has a complete record on {topic}, in order:"
+        f"{evicted:,} were evicted by newer ones. Each has a complete record on {topic}, in order:"
         "\n0 lost, 0 duplicated, 0 altered.\n"
         f"{acked:,} were acknowledged by the consumers, {dead:,} rejected and {expired:,} expired "
         f"(see {dead_topic}).\n{held:,} are still held: the last {RING_SIZE} departures of "
