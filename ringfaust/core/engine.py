@@ -103,23 +103,23 @@ class Engine:
         """Move the time of an idle partition forward."""
         self._transitions.advance(now_ms)
 
-    def blocker(self, send: c.Send) -> str | None:
-        """The queue for which this send is not to be pulled now, or None (R60, R61, R90)."""
+    def pausing_queue(self, send: c.Send) -> str | None:
+        """The queue that pauses this send's topic now, or None (R60, R61, R90)."""
         if send.xid:
             return None
         address = self.state.address(send.queue)
         names = [send.queue] if address is None else address.members
-        return next((name for name in names if not self.is_pulled(name)), None)
+        return next((name for name in names if not self.accepts_sends(name)), None)
 
-    def is_pulled(self, queue: str) -> bool:
-        """Tell whether sends to a queue are pulled now. Those to a missing one are, and refused."""
+    def accepts_sends(self, queue: str) -> bool:
+        """Whether sends to a queue are read now (R60, R90). A missing queue refuses them."""
         found = self.state.queue(queue)
         if found is None:
             return True
-        is_blocked = found.spec.when_full == "block" and found.is_full()
-        if is_blocked and (bodyless := found.bodyless()):  # they leave at the next command (R82)
-            is_blocked = found.is_full(without=bodyless)
-        return not is_blocked and "pulling" not in found.paused
+        is_full = found.spec.when_full == "block" and found.is_full()
+        if is_full and (bodyless := found.bodyless()):  # they leave at the next command (R82)
+            is_full = found.is_full(without=bodyless)
+        return not is_full and "pulling" not in found.paused
 
     # --- commands with two paths -----------------------------------------------------------------
 

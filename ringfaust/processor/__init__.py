@@ -1,1 +1,1 @@
-"""One partition, without I/O: records in, effects decided, records and rows out."""
+"""One partition, without I/O: decodes records, runs the engine, encodes outputs and rows."""

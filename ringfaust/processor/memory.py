@@ -1,4 +1,4 @@
-"""The memory host: a partition without Kafka. For tests, the README and what-if questions."""
+"""The memory host: one partition without Kafka, for tests, the README and what-if questions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CACHE_BYTES = 64 * 1024 * 1024
 
 
 class MemoryHost:
-    """One partition in memory. Each command is a commit: to its changelog, and to its store."""
+    """One partition in memory. Each command is committed to a changelog and a store of its own."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._changelog = MemoryKeyValue()

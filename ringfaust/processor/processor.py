@@ -1,7 +1,7 @@
-"""The road of a record: in, decode, step, encode, out. One partition, no I/O, one direction.
+"""The path of a record through one partition: decode, step, encode. No I/O.
 
-A host feeds it records and writes what comes out: `outputs` to the topics and `writes` to the
-changelog, in one transaction, and only then the same writes to its own store (architecture 5).
+A host passes records to `take`. It writes `outputs` to the topics and `writes` to the changelog in
+one transaction, and then applies the same writes to its own store (architecture 5).
 """
 
 from __future__ import annotations
@@ -27,167 +27,189 @@ from ringfaust.protocol.stored_rows import POSITIONS_KEY, write_positions
 from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
 
 
-class Gatherer(Protocol):
-    """Where the records of a batch for one topic go: a list, or something that packs them."""
+class RecordBuffer(Protocol):
+    """Collects the output records of a batch for one topic: a list, or a packed Kafka batch."""
 
     def append(self, record: OutRecord, /) -> None:
-        """One more."""
+        """Add a record."""
 
     def __len__(self) -> int:
-        """How many."""
+        """The number of records."""
 
 
-G = TypeVar("G", bound=Gatherer)
-Outputs = dict[tuple[Role, int | None], G]
-"""By role, and by partition where it is not the one that decides: a hop names its own."""
+Buffer = TypeVar("Buffer", bound=RecordBuffer)
+Outputs = dict[tuple[Role, int | None], Buffer]
+"""Output records by role, and by target partition if that is not the processor's own."""
 
-_HOP_BYTES = 4_000
-"""What the hop may add to a record: the headers that tell its queue, source and time."""
+_REPARTITION_BYTES = 4_000
+"""What repartitioning may add to a record: the headers for its queue, source and time."""
 _REPLY_BYTES = 1_000_000
+"""Largest reply to `list`."""
 
 TICK, START = "tick", "start"
-"""What caused an effect of time or of a host's start, in place of a record's position."""
+"""The `by` of events that a tick or a start caused, in place of a record's position."""
 
 
 class Writes(NamedTuple):
-    """Changes to the stored rows; None deletes."""
+    """Changes to stored rows, in order. None deletes the row."""
 
     store: list[tuple[bytes, bytes | None]]
     """For the host's own store."""
     changelog: list[tuple[bytes, bytes | None]]
-    """The same, but for the bodies of messages that are not persistent (R82)."""
+    """For the changelog: the same changes, without the bodies of non-persistent messages (R82)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorConfig:
-    """What the roads of all partitions of an application share."""
+    """What the processors of all partitions of an application share."""
 
     control_topic: str
-    hop_topic: str
+    repartition_topic: str
     routes: Sequence[Route]
-    """Of the topics that are read directly."""
+    """The routes of topics that are read without repartitioning."""
     max_record_bytes: int
     log_is_clock: bool
-    """Time comes from tick records alone; for tests and for replaying a log."""
+    """Time comes only from tick records. For tests and for replaying a log."""
     spread: frozenset[str] = frozenset()
-    """Topics whose records come from several of their partitions: there is no one position, and
-    whoever brings them sees that none comes twice."""
+    """Topics whose records come from several partitions, so no single position applies. The host
+    must pass each of their records only once."""
 
 
-class _Outbox(Generic[G]):
-    """The records of a batch, by topic. By attribute: an enum as a key costs a call each time."""
+class _Outbox(Generic[Buffer]):
+    """The output records of a batch, one attribute per topic: faster than a dict keyed by enum."""
 
     __slots__ = ("dead", "dispatched", "events", "evicted", "replies")
 
-    def __init__(self, gather: Callable[[], G]) -> None:
-        self.dispatched = gather()
-        self.evicted = gather()
-        self.dead = gather()
-        self.events = gather()
-        self.replies = gather()
+    def __init__(self, new_buffer: Callable[[], Buffer]) -> None:
+        self.dispatched = new_buffer()
+        self.evicted = new_buffer()
+        self.dead = new_buffer()
+        self.events = new_buffer()
+        self.replies = new_buffer()
 
-    def by_topic(self) -> Outputs[G]:
-        """What there is."""
-        found: Outputs[G] = {}
+    def by_topic(self) -> Outputs[Buffer]:
+        """The buffers that are not empty."""
+        found: Outputs[Buffer] = {}
         for role in (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES):
             if records := getattr(self, role):
                 found[role, None] = records
         return found
 
 
-class Processor(Generic[G]):
-    """One partition's road; `take` and `tick` fill it, `outputs` and `writes` empty it."""
+class Processor(Generic[Buffer]):
+    """Processes the records of one partition.
+
+    `take` and `tick` produce outputs and writes. `outputs` and `writes` return and remove them.
+    """
 
     def __init__(
         self,
         shared: ProcessorConfig,
         state: State,
         positions: Mapping[str, int],
-        gather: Callable[[], G],
+        new_buffer: Callable[[], Buffer],
     ) -> None:
-        """`gather`: gives an empty place for the records of one topic; `list` will do."""
+        """Start from a state and the positions that are stored with it.
+
+        Args:
+            shared: what all partitions have in common.
+            state: the partition's state.
+            positions: by topic, the next offset to process.
+            new_buffer: returns an empty buffer for the records of one topic, such as `list`.
+        """
         self.state = state
         self.positions = dict(positions)
-        """By topic: the next offset. A record before it is a repeat."""
-        self.blocked: dict[str, str] = {}
-        """Topics that stand still, by the queue that their next record waits for: its pulling is
-        paused (R90), or it is full (R60 block). All that comes of them is passed over until the
-        host, when the queue `is_pulled` again, has gone back to the position and takes the topic
-        out of here."""
-        self._map = shared
+        """By topic: the next offset to process. Earlier records are repeats and are skipped."""
+        self.paused_topics: dict[str, str] = {}
+        """Paused topics, with the queue that the next record of each waits for. The queue's pulling
+        is paused (R90), or the queue is full (R60 block). Records of a paused topic are skipped. To
+        resume it once the queue `accepts_sends`, the host seeks to the topic's position and removes
+        the topic here."""
+        self._config = shared
         self._engine = Engine(state)
-        hop = Route(shared.hop_topic, f"{{header:{QUEUE}}}")
-        self._queue_of = {route.topic: queue_namer(route.queue) for route in (*shared.routes, hop)}
-        self._gather = gather
-        self._out = _Outbox(gather)
+        repartition = Route(shared.repartition_topic, f"{{header:{QUEUE}}}")
+        self._queue_of = {
+            route.topic: queue_namer(route.queue) for route in (*shared.routes, repartition)
+        }
+        self._new_buffer = new_buffer
+        self._out = _Outbox(new_buffer)
         self._lines: list[str] = []
 
     # --- in --------------------------------------------------------------------------------------
 
     def take(self, records: Iterable[InRecord], wall_ms: int) -> list[InRecord]:
-        """Do what the records ask for, in order. They may be repeats; those do nothing.
+        """Process records in order, skipping repeats.
 
-        A record for a queue that is not pulled now blocks its topic.
+        A record for a queue that does not accept sends now pauses its topic.
+
+        Args:
+            records: input records; those of one topic are in offset order.
+            wall_ms: the host's clock. Time never goes back.
 
         Returns:
-            Those of blocked topics, that were passed over.
+            The skipped records of paused topics.
         """
-        now_ms = self.state.now_ms if self._map.log_is_clock else max(wall_ms, self.state.now_ms)
-        control_topic, hop_topic = self._map.control_topic, self._map.hop_topic
-        most = self._map.max_record_bytes
-        blocked, spread, positions = self.blocked, self._map.spread, self.positions
-        left: list[InRecord] = []
+        now_ms = self.state.now_ms if self._config.log_is_clock else max(wall_ms, self.state.now_ms)
+        control_topic, repartition_topic = (
+            self._config.control_topic,
+            self._config.repartition_topic,
+        )
+        most = self._config.max_record_bytes
+        paused, spread, positions = self.paused_topics, self._config.spread, self.positions
+        skipped: list[InRecord] = []
         for record in records:
             topic = record.topic
             offset = record.offset
             if offset < positions.get(topic, 0):
                 continue
-            if topic in blocked:
-                left.append(record)
+            if topic in paused:
+                skipped.append(record)
                 continue
             if topic not in spread:
                 positions[topic] = offset + 1
             try:
-                refuse_oversized(record, most + _HOP_BYTES if topic == hop_topic else most)
+                refuse_oversized(
+                    record, most + _REPARTITION_BYTES if topic == repartition_topic else most
+                )
                 if topic == control_topic:
                     now_ms = self._control(record, now_ms)
                 elif not self._produced(record, now_ms):
-                    left.append(record)
+                    skipped.append(record)
             except ProtocolError as error:
-                self._unreadable(record, error, now_ms)
-        return left
+                self._undecodable(record, error, now_ms)
+        return skipped
 
     def start(self) -> None:
-        """Do what is due when a host has opened the partition, before all else (R81, R82)."""
-        self._tell(self._engine.step(Start(), self.state.now_ms), START)
+        """Do what a host must do first after it has opened the partition (R81, R82)."""
+        self._emit(self._engine.step(Start(), self.state.now_ms), START)
 
     def tick(self, wall_ms: int) -> None:
-        """Do what time has brought."""
-        self._tell(self._engine.step(Sweep(), wall_ms), TICK)
+        """Do what is due at `wall_ms`."""
+        self._emit(self._engine.step(Sweep(), wall_ms), TICK)
 
-    def is_pulled(self, queue: str) -> bool:
-        """Are its records taken (R60, R90)? Also those for one that is not there: to be refused."""
-        return self._engine.is_pulled(queue)
+    def accepts_sends(self, queue: str) -> bool:
+        """Whether the queue accepts sends (R60, R90). An unknown queue does: it refuses them."""
+        return self._engine.accepts_sends(queue)
 
     def _produced(self, record: InRecord, now_ms: int) -> bool:
-        """Send it to its queue; False if that is not pulled now."""
+        """Send the record to its queue; False if that pauses its topic."""
         queue = self._queue_of[record.topic](record)
         source = f"{record.topic}/{record.partition}/{record.offset}"
-        hopped = record.topic == self._map.hop_topic
-        send = read_send(record, queue, source, now_ms, hopped=hopped)
-        known = self.state.queues.get(queue)  # spares nearly all records a call
+        repartitioned = record.topic == self._config.repartition_topic
+        send = read_send(record, queue, source, now_ms, repartitioned=repartitioned)
+        known = self.state.queues.get(queue)  # saves most records a call
         if (known is None or known.paused or known.is_limited) and (
-            blocker := self._engine.blocker(send)
+            waits_for := self._engine.pausing_queue(send)
         ) is not None:
-            self.blocked[record.topic] = blocker
+            self.paused_topics[record.topic] = waits_for
             if record.topic in self.positions:
                 self.positions[record.topic] = record.offset
             return False
-        self._tell(self._engine.step(send, now_ms), source, send.id)
+        self._emit(self._engine.step(send, now_ms), source, send.id)
         return True
 
     def _control(self, record: InRecord, now_ms: int) -> int:
-        """Do a control command; the time from then on."""
+        """Execute a control command; returns the time from then on."""
         try:
             asked = control.read_control(record.value)
         except control.BadControl as error:
@@ -198,15 +220,15 @@ class Processor(Generic[G]):
         if isinstance(asked, control.ListRecord):
             self._answer_list(asked)
             return now_ms
-        if isinstance(asked, control.TickRecord) and not self._map.log_is_clock:
-            text = "this worker's clock is the wall clock; it ticks by itself"
+        if isinstance(asked, control.TickRecord) and not self._config.log_is_clock:
+            text = "this worker uses the wall clock and ticks on its own"
             step = Step([], e.Refused("", Refusal.BAD_COMMAND, "tick", text))
         else:
             if isinstance(asked, control.TickRecord):
                 now_ms = max(asked.now_ms, now_ms)
                 self._engine.advance(now_ms)
             step = self._engine.step(asked.command(), now_ms)
-        self._tell(step, by)
+        self._emit(step, by)
         if step.refusal is None:
             tail = events.event_tail(self.state.now_ms, by)
             self._lines.append(events.done_line(self.state.step, asked.type, tail))
@@ -222,16 +244,16 @@ class Processor(Generic[G]):
             self._out.replies.append(output.reply_record(asked.reply, no))
         else:
             limit = asked.limit
-            pulled = {"pulled": self.is_pulled(asked.queue)}
+            pulled = {"pulled": self.accepts_sends(asked.queue)}
             reply = output.reply_record(asked.reply, None, list_queue(queue, limit) | pulled)
-            while len(reply[1] or b"") > _REPLY_BYTES:  # the counts tell that there is more
+            while len(reply[1] or b"") > _REPLY_BYTES:  # the counts show that there is more
                 limit //= 2
                 reply = output.reply_record(asked.reply, None, list_queue(queue, limit) | pulled)
             self._out.replies.append(reply)
 
     # --- out -------------------------------------------------------------------------------------
 
-    def _tell(self, result: Step, by: str, sent: str = "") -> None:
+    def _emit(self, result: Step, by: str, sent: str = "") -> None:
         """Write the records of one step. The sender of a refused message gets a reply (R62).
 
         Args:
@@ -266,20 +288,20 @@ class Processor(Generic[G]):
         about = refused.about if is_of_queue else sent or refused.about
         self._out.replies.append(output.refused_send_record(about, refused, by))
 
-    def _unreadable(self, record: InRecord, error: ProtocolError, now_ms: int) -> None:
+    def _undecodable(self, record: InRecord, error: ProtocolError, now_ms: int) -> None:
         self._out.dead.append(output.undecodable_record(record, error, now_ms))
         self._lines.append(undecodable_line(record, error, self.state.step, now_ms))
 
-    def outputs(self) -> Outputs[G]:
-        """The records to write, each topic's in order; the road is empty then."""
+    def outputs(self) -> Outputs[Buffer]:
+        """Return the records to write, each topic's in order, and start a new batch."""
         lines, self._lines = self._lines, []
         for text in events.record_texts(lines):
             self._out.events.append((None, text.encode(), []))
-        out, self._out = self._out, _Outbox(self._gather)
+        out, self._out = self._out, _Outbox(self._new_buffer)
         return out.by_topic()
 
     def writes(self) -> Writes:
-        """The changes to the stored rows, positions among them.
+        """Return the changes to stored rows, including the positions.
 
         Raises:
             BrokenAccounts: see `State.writes`.

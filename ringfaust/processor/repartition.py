@@ -1,7 +1,7 @@
-"""The first half of the hop: a producers' record on its way to the partition of its queue. No I/O.
+"""Repartitioning: forwards producers' records to the partition of their queue. No I/O.
 
-A host feeds it the records of one partition of a topic and writes what comes out, with the position
-behind them, in one transaction. The rest of the way is `road`'s.
+A host passes in the records of one partition of a topic. It writes the outputs and the new position
+in one transaction. `processor` then reads the records from the repartition topic.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterable
 from typing import Generic
 
 from ringfaust.errors import ProtocolError
-from ringfaust.processor.processor import G, Outputs
+from ringfaust.processor.processor import Buffer, Outputs
 from ringfaust.protocol.outputs import undecodable_record
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import InRecord, OutRecord, Role
-from ringfaust.protocol.routes import LOG_APPEND_TIME, Route, hop_headers, queue_namer
+from ringfaust.protocol.routes import LOG_APPEND_TIME, Route, queue_namer, repartition_headers
 from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
 
 
-class Repartitioner(Generic[G]):
-    """For one partition of one topic; `take` fills it, `outputs` empties it."""
+class Repartitioner(Generic[Buffer]):
+    """Forwards the records of one partition of one topic.
+
+    `take` produces outputs, and `outputs` returns and removes them.
+    """
 
     def __init__(
         self,
@@ -27,19 +30,27 @@ class Repartitioner(Generic[G]):
         partitions: int,
         max_record_bytes: int,
         position: int,
-        gather: Callable[[], G],
+        new_buffer: Callable[[], Buffer],
     ) -> None:
-        """`partitions`: how many ours are. `gather`: gives an empty place for records."""
+        """Start at a position.
+
+        Args:
+            route: the topic, and which queue its records are for.
+            partitions: the number of partitions of the application's topics.
+            max_record_bytes: larger records go to the dead topic.
+            position: the next offset to process.
+            new_buffer: returns an empty buffer for records, such as `list`.
+        """
         self.position = position
-        """The next offset. A record before it is a repeat."""
+        """The next offset to process. Earlier records are repeats and are skipped."""
         self._queue_of = queue_namer(route.queue)
         self._partitions = partitions
         self._max_record_bytes = max_record_bytes
-        self._gather = gather
-        self._out: Outputs[G] = {}
+        self._new_buffer = new_buffer
+        self._out: Outputs[Buffer] = {}
 
     def take(self, records: Iterable[InRecord], wall_ms: int) -> None:
-        """Forward the records, in order. They may be repeats; those do nothing."""
+        """Forward records in order, skipping repeats."""
         for record in records:
             if record.offset < self.position:
                 continue
@@ -48,17 +59,19 @@ class Repartitioner(Generic[G]):
                 refuse_oversized(record, self._max_record_bytes)
                 self._forward(record, wall_ms)
             except ProtocolError as error:
-                self._unreadable(record, error, wall_ms)
+                self._undecodable(record, error, wall_ms)
 
     def _forward(self, record: InRecord, wall_ms: int) -> None:
         queue = self._queue_of(record)
         is_broker_time = record.timestamp_type == LOG_APPEND_TIME
-        headers = hop_headers(record, queue, record.timestamp if is_broker_time else wall_ms)
-        home = partition_of(queue, self._partitions)
-        self._put(Role.HOP, home, (record.key, record.value, headers))
+        headers = repartition_headers(
+            record, queue, record.timestamp if is_broker_time else wall_ms
+        )
+        target = partition_of(queue, self._partitions)
+        self._put(Role.HOP, target, (record.key, record.value, headers))
 
-    def _unreadable(self, record: InRecord, error: ProtocolError, wall_ms: int) -> None:
-        """To the dead topic, with a line among the events that is no step of any partition."""
+    def _undecodable(self, record: InRecord, error: ProtocolError, wall_ms: int) -> None:
+        """Send the record to the dead topic, with an event that belongs to no partition's step."""
         where = record.partition % self._partitions
         self._put(Role.DEAD, where, undecodable_record(record, error, wall_ms))
         line = undecodable_line(record, error, 0, wall_ms)
@@ -67,10 +80,10 @@ class Repartitioner(Generic[G]):
     def _put(self, role: Role, partition: int, record: OutRecord) -> None:
         found = self._out.get((role, partition))
         if found is None:
-            found = self._out[role, partition] = self._gather()
+            found = self._out[role, partition] = self._new_buffer()
         found.append(record)
 
-    def outputs(self) -> Outputs[G]:
-        """The records to write, each topic's in order; it is empty then."""
+    def outputs(self) -> Outputs[Buffer]:
+        """Return the records to write, each topic's in order, and start a new batch."""
         out, self._out = self._out, {}
         return out

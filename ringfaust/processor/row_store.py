@@ -1,4 +1,4 @@
-"""The state as sorted bytes: one `Store` for every host, over whatever keeps keys in order."""
+"""The state as sorted bytes: one `Store` for every host, over any sorted key-value map."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ class KeyValue(Protocol):
     """A sorted map of bytes."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None."""
+        """Return the value, or None."""
 
     def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All items with keys >= `key`, in order."""
+        """Yield the items with keys >= `key`, in order."""
 
 
 class ByteStore:
-    """A core Store over a KeyValue."""
+    """A core `Store` over a `KeyValue`: encodes keys and decodes rows."""
 
     def __init__(self, data: KeyValue) -> None:
         self._data = data
 
     def get(self, row: Row) -> Any | None:
-        """The row's value, or None."""
+        """Return the row's value, or None."""
         raw = self._data.get(stored.write_key(row))
         return None if raw is None else stored.read_value(row[0], raw)
 
     def scan(self, kind: int, queue: str, part: Any, after: Key | None, most: int) -> list[Any]:
-        """Up to `most` (key, value) pairs of one table in key order, from the first key > after."""
+        """Return up to `most` (key, value) pairs in key order, from the first key > after."""
         prefix = stored.table_prefix(kind, queue, part)
         start = prefix if after is None else stored.write_key((kind, queue, part, after)) + b"\0"
         rows = []
@@ -46,7 +46,7 @@ class ByteStore:
 
 
 def encode_writes(writes: Iterable[tuple[Row, Any | None]]) -> list[tuple[bytes, bytes | None]]:
-    """A batch's writes as bytes, in order; None deletes."""
+    """Encode a batch's writes in order. None deletes the row."""
     return [
         (stored.write_key(row), None if value is None else stored.write_value(row[0], value))
         for row, value in writes
@@ -56,7 +56,7 @@ def encode_writes(writes: Iterable[tuple[Row, Any | None]]) -> list[tuple[bytes,
 def without_bodies(
     writes: Iterable[tuple[bytes, bytes | None]],
 ) -> list[tuple[bytes, bytes | None]]:
-    """The same writes as the changelog has them (R82)."""
+    """The same writes for the changelog: non-persistent messages have no body (R82)."""
     return [
         (key, None if value is None else stored.without_body(key, value)) for key, value in writes
     ]
@@ -70,16 +70,16 @@ class MemoryKeyValue:
         self._keys: list[bytes] = []
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None."""
+        """Return the value, or None."""
         return self._values.get(key)
 
     def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All items with keys >= `key`, in order."""
+        """Yield the items with keys >= `key`, in order."""
         for found in self._keys[bisect_left(self._keys, key) :]:
             yield found, self._values[found]
 
     def apply(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Put and delete, in order."""
+        """Put values and delete keys, in order. None deletes."""
         for key, value in writes:
             if value is not None:
                 if key not in self._values:

@@ -1,9 +1,9 @@
-"""The events topic: one line of JSON for each transition, in the order it was applied.
+"""The events topic: one line of JSON for each transition, in the order they were applied.
 
-A record holds the lines of one batch (newline-delimited JSON), so that an event costs a share of a
-record. Each line has `step`, `event`, `time_ms` and `by`: the record that caused it
-(topic/partition/offset) or `tick`; all but `done` and `unreadable` have `queue`. Payloads are not
-repeated: `source` says where the message is.
+A record holds many lines (newline-delimited JSON), so an event costs only a share of a record. Each
+line has `step`, `event`, `time_ms` and `by`: the record that caused it (topic/partition/offset),
+`tick` or `start`. All but `done` and `unreadable` have `queue`. Payloads are not repeated: `source`
+names the producer's record.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ringfaust.core import effects as e
 from ringfaust.core.model import Delivery, Message
 
 LINES_PER_RECORD = 400
-"""About 80 kB: a record that any consumer can take, and few records a batch."""
+"""About 80 kB: any consumer can take such a record, and a batch has few of them."""
 
 RECORD_CHARS = 1_000_000
-"""Longest record: its lines may have long names, ids and texts. All is ASCII."""
+"""Longest record. Lines may have long names, ids and texts; all are ASCII."""
 
 _QUOTED: dict[str, str] = {}
 _QUOTED_MOST = 10_000
 
 
 def _quoted_name(name: str) -> str:
-    """JSON of a queue's name; the same few come again and again."""
+    """A queue's name as JSON, cached: the same few names recur."""
     found = _QUOTED.get(name)
     if found is None:
         if len(_QUOTED) >= _QUOTED_MOST:
@@ -37,9 +37,9 @@ def _quoted_name(name: str) -> str:
 
 
 def record_texts(lines: list[str]) -> Iterator[str]:
-    """The lines as records. Those of a step stay in one, if it has room for them.
+    """Join lines into records. The lines of a step share a record if they fit.
 
-    So a reader that knows of each record its first and last step knows what may be a repeat.
+    So the first and last step of a record tell a reader whether it may be a repeat.
     """
     begin = 0
     while begin < len(lines):
@@ -51,7 +51,7 @@ def record_texts(lines: list[str]) -> Iterator[str]:
 
 
 def _before_step(lines: list[str], begin: int, end: int) -> int:
-    """Where the step that is told at `end` begins; `end`, if that is not after `begin`."""
+    """Where the step of the line at `end` begins, or `end` if it begins no later than `begin`."""
     step = lines[end].partition(",")[0] + ","
     cut = end
     while cut > begin and lines[cut - 1].startswith(step):
@@ -60,7 +60,7 @@ def _before_step(lines: list[str], begin: int, end: int) -> int:
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
-    """One record, or several where the lines are long."""
+    """One record, or several if the lines are long."""
     text = "\n".join(lines)
     if len(text) <= RECORD_CHARS or len(lines) == 1:
         yield text
@@ -71,12 +71,12 @@ def _joined(lines: list[str]) -> Iterator[str]:
 
 
 def event_tail(now_ms: int, by: str) -> str:
-    """Time and cause: the end of each line of one step."""
+    """Time and cause, which end every line of a step."""
     return f',"time_ms":{now_ms},"by":{quoted(by)}}}'
 
 
 def done_line(step: int, kind: str, tail: str) -> str:
-    """The end of a control command that was not refused; who did what can be audited by it."""
+    """The line of a completed control command. Audits see by it which commands were executed."""
     return f'{{"step":{step},"event":"done","command":{quoted(kind)}' + tail
 
 
@@ -147,7 +147,7 @@ def _unrouted(effect: e.Unrouted, step: int) -> str:
 
 def _dead(effect: e.Dead, step: int) -> str:
     message = effect.message
-    # One that was refused was never added, so this alone says where it came from.
+    # A refused message was never added, so no other line has its source.
     source = "" if message.sequence else f',"source":{quoted(message.payload.source)}'
     return _about("dead", effect.queue, message, step) + (
         f'{source},"reason":"{effect.reason}","consumer":{quoted(effect.consumer)}'
@@ -160,7 +160,7 @@ def _moved(effect: e.MovedOut, step: int) -> str:
 
 
 def _plain(event: str, *names: str) -> Callable[[Any, int], str]:
-    """A writer of effects that are not about one message: their fields as they are."""
+    """A writer for effects without a message: the named fields as JSON."""
 
     def write(effect: Any, step: int) -> str:
         fields = "".join(f',"{name}":{json.dumps(getattr(effect, name))}' for name in names)
@@ -193,4 +193,4 @@ WRITERS: dict[type, Callable[[Any, int], str]] = {
     e.Deleted: _plain("deleted", "counts"),
     e.Refused: _plain("refused", "reason", "about", "text"),
 }
-"""How each effect is written: (effect, step) → the line but for its `event_tail`."""
+"""For each effect: a function (effect, step) → its line without the `event_tail`."""

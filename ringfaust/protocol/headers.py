@@ -1,13 +1,13 @@
-"""The names of our headers. All start with one prefix; everything else passes through untouched.
+"""The names of ringfaust's headers. All start with one prefix; other headers pass through.
 
-Of a message's record the headers with our prefix are read and, but for those of `KEPT`, not passed
-on; output records carry the others byte for byte, and then ours. A record that makes no sense keeps
-all of its own.
+Headers with the prefix are read from a producer's record and, except those in `KEPT`, not passed
+on. Output records carry the producer's other headers byte for byte, and then ringfaust's. An
+undecodable record keeps all its headers.
 """
 
 PREFIX = "ringfaust-"
 
-# What a producer may say about its message.
+# What a producer may set.
 ID = "ringfaust-id"
 PRIORITY = "ringfaust-priority"
 GROUP = "ringfaust-group"
@@ -16,19 +16,19 @@ DELIVER_AT_MS = "ringfaust-deliver-at-ms"
 TTL_MS = "ringfaust-ttl-ms"
 EXPIRES_AT_MS = "ringfaust-expires-at-ms"
 QUEUE = "ringfaust-queue"
-"""Names the queue, for routes by header and on all output."""
+"""The queue: for routes by header, and on all output."""
 DELIVERY_MODE = "ringfaust-delivery-mode"
-"""persistent, or non_persistent: a crash may lose it (R82). On dispatched records that it may."""
+"""persistent, or non_persistent: a crash may lose it (R82). Dispatched records have the latter."""
 XID = "ringfaust-xid"
 """The distributed transaction that the send waits for (R81)."""
 PROPERTIES = "ringfaust-properties"
 """Typed properties for selectors: a JSON object of scalars (R15)."""
 REDRIVES = "ringfaust-redrives"
-"""How often the message was sent again from the dead or evicted topic (R43)."""
+"""How often the message was redriven from the dead or evicted topic (R43)."""
 KEPT = frozenset((PROPERTIES, REDRIVES))
-"""Of ours those that are the message's own, and passed on with the producer's."""
+"""Headers that belong to the message, and are passed on with the producer's."""
 
-# What we say about it.
+# What ringfaust sets.
 SEQUENCE = "ringfaust-sequence"
 SOURCE = "ringfaust-source"
 """topic/partition/offset of the producer's record."""
@@ -46,6 +46,6 @@ READY = "ringfaust-ready"
 AGE_MS = "ringfaust-age-ms"
 TEXT = "ringfaust-text"
 POSITION = "ringfaust-position"
-"""plain/sequence, due/time in ms/sequence, or none: where it stood (§1)."""
-UNREADABLE = "ringfaust-unreadable"
-"""Why a record's content could not be read; a stand-in for it, between host and road."""
+"""Where the message stood: plain/sequence, due/time in ms/sequence, or none (§1)."""
+UNDECODABLE_CONTENT = "ringfaust-unreadable"
+"""Between host and processor: why the content of this record could not be read."""

@@ -1,4 +1,4 @@
-"""What a queue holds, in words of the protocol: the answer to `list` (R34)."""
+"""The contents of a queue: the answer to `list` (R34)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ringfaust.core.queue import Queue
 
 
 def list_queue(queue: Queue, limit: int) -> dict[str, Any]:
-    """Ids of the first `limit` messages of each state, and the counts.
+    """Return the ids of the first `limit` messages in each state, and the counts.
 
     `ready` in delivery order, `delivering` by consumer in the order handed over, `scheduled` by
     (due time, sequence).

@@ -1,6 +1,7 @@
-"""Effects become records: dispatched, evicted, dead, replies. See docs/protocol.md for each header.
+"""Encode effects as records: dispatched, evicted, dead and replies.
 
-The producer's key, value and headers go out as they came in; ours follow.
+The producer's key, value and headers come first and unchanged; ringfaust's headers follow. See
+docs/protocol.md for each header.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _PRIORITY = tuple((h.PRIORITY, b"%d" % priority) for priority in range(limits.PR
 
 
 def _headers(queue: str, message: Message, payload: Payload) -> list[tuple[str, bytes]]:
-    """The producer's headers, and what is said of the message on every output."""
+    """The producer's headers, and those that every output has."""
     headers = [
         *payload.headers,
         (h.QUEUE, queue.encode()),
@@ -36,7 +37,7 @@ def _headers(queue: str, message: Message, payload: Payload) -> list[tuple[str, 
 
 
 def dispatched_record(effect: e.Dispatched) -> OutRecord:
-    """For the consumer that the message was handed to."""
+    """The record of a delivery, for its consumer."""
     delivery = effect.delivery
     message = delivery.message
     payload: Payload = message.payload
@@ -57,7 +58,7 @@ def dispatched_record(effect: e.Dispatched) -> OutRecord:
 
 
 def evicted_record(effect: e.Evicted) -> OutRecord:
-    """R6. `evicted_payload`: full has key, value and headers; reference the key; none neither."""
+    """The record of an evicted message (R6), with as much payload as `evicted_payload` says."""
     queue, message, reason, cause, ring_size, ready, at_ms, form = effect
     payload: Payload = message.payload
     if form != "full":
@@ -77,7 +78,7 @@ def evicted_record(effect: e.Evicted) -> OutRecord:
 
 
 def dead_record(effect: e.Dead | e.Expired, now_ms: int) -> OutRecord:
-    """R42."""
+    """The record of a dead or expired message (R42)."""
     message = effect.message
     payload: Payload = message.payload
     expired = isinstance(effect, e.Expired)
@@ -97,17 +98,19 @@ def dead_record(effect: e.Dead | e.Expired, now_ms: int) -> OutRecord:
 
 
 def _position(message: Message) -> bytes:
-    """Where it stood among the ready of its priority (§1); nowhere if it was never due."""
+    """Where the message stood among the ready ones of its priority (§1); none if never ready."""
     if not message.position:
         return b"none"
     if message.position >= PLAIN:
         return b"plain/%d" % message.sequence
-    due_ms = min(time_of(message.position), message.due_ms)  # with Artemis only the second is one
+    due_ms = min(
+        time_of(message.position), message.due_ms
+    )  # with Artemis only the second is a time
     return b"due/%d/%d" % (due_ms, message.sequence)
 
 
 def undecodable_record(record: InRecord, error: ProtocolError, now_ms: int) -> OutRecord:
-    """A record that makes no sense; one that is too large goes by reference to its source."""
+    """The record of an undecodable record. An oversized one has only a reference to its source."""
     too_large = error.reason == "too_large"
     headers = [
         *(() if too_large else record.headers),
@@ -122,7 +125,7 @@ def undecodable_record(record: InRecord, error: ProtocolError, now_ms: int) -> O
 def reply_record(
     reply: str, refused: e.Refused | None, answer: dict[str, Any] | None = None
 ) -> OutRecord:
-    """The answer to a control command that asked for one, under its `reply` as key."""
+    """The reply to a control command, with its `reply` as the key."""
     body: dict[str, Any] = {"v": VERSION, "ok": True}
     if refused is not None:
         body = _refusal(refused)
@@ -133,9 +136,9 @@ def reply_record(
 
 
 def refused_send_record(message_id: str, refused: e.Refused, by: str) -> OutRecord:
-    """Tells who sent a message that its queue does not take it, under the message's id (R62).
+    """The reply to a refused send, with the message's id as the key (R62).
 
-    `by`: the record that has brought it, as in events.
+    `by`: the record that caused the send, as in events.
     """
     body = _refusal(refused) | {"queue": refused.queue, "by": by}
     return message_id.encode(), json.dumps(body, separators=(",", ":")).encode(), []

@@ -1,4 +1,4 @@
-"""Records: what a payload is, what goes out, and by which role a topic is named."""
+"""Records as ringfaust reads and writes them, and the roles of topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Headers = Sequence[tuple[str, bytes]]
 
 
 class Role(StrEnum):
-    """What a topic is for; `topics/` has a declaration for each."""
+    """What a topic is for. `topics/` declares each."""
 
     PRODUCER = "producer"
     CONTROL = "control"
@@ -29,7 +29,7 @@ class Role(StrEnum):
 
 
 class InRecord(Protocol):
-    """What we read of a consumed record; aiokafka's ConsumerRecord is one."""
+    """The parts of a consumed record that ringfaust reads. aiokafka's ConsumerRecord has them."""
 
     topic: str
     partition: int
@@ -43,26 +43,27 @@ class InRecord(Protocol):
 
 
 class Payload(NamedTuple):
-    """The producer's record: never opened, passed on as it came (architecture 10)."""
+    """The producer's record. It is passed on unchanged (architecture 10)."""
 
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """A tuple, without ours but for those of `headers.KEPT`."""
+    """A tuple. Of ringfaust's headers it only has those in `headers.KEPT`."""
     source: str
-    """Where it came from: topic/partition/offset."""
+    """Its topic/partition/offset."""
 
     def properties(self) -> Mapping[str, Any]:
-        """What selectors ask for (R15): text, numbers and truth values by name.
+        """The properties that selectors see, by name (R15).
 
-        The producer's headers are text that may be a number too; one that is no UTF-8 is none.
-        Those of the header `ringfaust-properties` are what JSON says they are, and win.
+        A producer's header is untyped text, which may also be read as a number; one that is not
+        UTF-8 is left out. Properties in the header `ringfaust-properties` have JSON's types and
+        take precedence.
         """
         return _properties(self.headers)
 
 
 _KNOWN = 128
-"""Messages whose properties are kept: those that stand in front are asked for again and again."""
+"""Messages whose properties are cached: those at the front are read again and again."""
 
 
 @lru_cache(_KNOWN)
@@ -82,4 +83,4 @@ def _properties(headers: Headers) -> Mapping[str, Any]:
 
 
 OutRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
-"""A record to be written: key, value, headers; in the shape that a Kafka client takes."""
+"""A record to write: key, value and headers, as a Kafka client takes them."""

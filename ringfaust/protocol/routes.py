@@ -1,4 +1,4 @@
-"""A producer's record becomes a send: which queue, which id, what its headers say."""
+"""Decode a producer's record into a send: its queue, its id, and what its headers say."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers, InRecord, Payload
 
 LOG_APPEND_TIME = 1
-"""aiokafka's timestamp_type of a record whose time is the broker's."""
+"""The timestamp_type of a record whose timestamp the broker set."""
 
 PROPERTIES_BYTES = 32_768
-"""Longest header of typed properties."""
+"""Longest value of the header of typed properties."""
 _DELIVERY_MODES = {b"persistent": True, b"non_persistent": False}
 _REDRIVES = 1_000_000_000
 
 
 class Route(NamedTuple):
-    """Records of `topic` go to the queue that the template names.
+    """Sends the records of `topic` to the queue that the template names.
 
-    In the template `{topic}`, `{key}` and `{header:NAME}` stand for parts of the record; without
-    any it is the queue's name.
+    The template may contain `{topic}`, `{key}` and `{header:NAME}`, which parts of the record
+    replace. A template without them is the queue's name.
     """
 
     topic: str
@@ -40,7 +40,7 @@ PART = re.compile(r"\{(topic|key|header:[^{}]+)\}")
 def queue_namer(template: str) -> Callable[[InRecord], str]:
     """Compile a route's template.
 
-    The function raises ProtocolError where a record lacks the part, or it is no UTF-8.
+    The function raises ProtocolError if a record lacks the part, or if the part is not UTF-8.
     """
     parts = PART.split(template)
     if len(parts) == 1:
@@ -51,7 +51,7 @@ def queue_namer(template: str) -> Callable[[InRecord], str]:
             _part(record, part) if index % 2 else part for index, part in enumerate(parts)
         )
 
-    if len(parts) == 3:  # one part, as most: spares a generator for each record
+    if len(parts) == 3:  # most templates: saves a generator per record
         before, only, after = parts
         return lambda record: f"{before}{_part(record, only)}{after}"
     return name
@@ -64,7 +64,7 @@ def _part(record: InRecord, part: str) -> str:
         raw = record.key
     else:
         name = part.removeprefix("header:")
-        # As of ours, the last of several counts.
+        # As with ringfaust headers, the last of several counts.
         raw = next((value for key, value in reversed(record.headers) if key == name), None)
     if raw is None:
         raise ProtocolError(f"the route needs the record's {part}, which it does not have")
@@ -86,18 +86,23 @@ def _check_name(queue: str) -> None:
 
 
 def read_send(
-    record: InRecord, queue: str, source: str, now_ms: int, *, hopped: bool = False
+    record: InRecord, queue: str, source: str, now_ms: int, *, repartitioned: bool = False
 ) -> Send:
-    """The send that a record asks for. `source` is its topic/partition/offset, and its default id.
+    """Decode the send in a record. Its default id is `source`.
 
-    `hopped`: it took the hop, so its headers tell where it came from and when. On any other topic
-    the same headers are no more than what an earlier application has left there.
+    Times count from the broker's timestamp if the topic has LogAppendTime, and otherwise from
+    `now_ms`, so a producer with a wrong clock cannot move time (architecture 4).
 
-    Times count from the broker's timestamp where the topic has LogAppendTime, else from `now_ms`:
-    a producer with a wrong clock cannot move time (architecture 4).
+    Args:
+        record: the producer's record.
+        queue: the name of the queue or address.
+        source: topic/partition/offset of the record.
+        now_ms: the time of the step.
+        repartitioned: it comes from the repartition topic, so its headers name its original
+            source and time. On other topics an earlier application may have left such headers.
 
     Raises:
-        ProtocolError: the queue's name or a header of ours makes no sense.
+        ProtocolError: the queue's name or a ringfaust header is invalid.
     """
     _check_name(queue)
     sent_ms = record.timestamp if record.timestamp_type == LOG_APPEND_TIME else now_ms
@@ -106,7 +111,7 @@ def read_send(
     if not headers:
         return Send(queue, source, sent_ms, 4, 0, 0, "", size, Payload(key, value, (), source))
     kept, ours = _split(headers)
-    if hopped:
+    if repartitioned:
         source = _name(ours, h.SOURCE, limits.ID_CHARS) or source
         sent_ms = _whole(ours, h.TIME_MS, sent_ms, limits.TIME_MS)
     size += sum(len(name) + len(value or b"") for name, value in kept)
@@ -145,12 +150,12 @@ def _is_persistent(raw: bytes) -> bool:
 
 
 def _check_properties(raw: bytes) -> None:
-    """A JSON object, not too long, of text, truth values and numbers that Java has too."""
+    """Check that the value is a JSON object of scalars, within the length limit."""
     wanted = f"{h.PROPERTIES} must be a JSON object of text, numbers, true, false and null"
     if len(raw) > PROPERTIES_BYTES:
         raise ProtocolError(f"{wanted}, of at most {PROPERTIES_BYTES} bytes, not {len(raw)}")
     try:
-        found = json.loads(raw.decode(), parse_constant=_no_number)  # nothing but UTF-8
+        found = json.loads(raw.decode(), parse_constant=_no_number)  # UTF-8 only
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"{wanted}, not {raw[:40]!r}: {str(error)[:80]}") from None
     if type(found) is not dict:
@@ -161,14 +166,14 @@ def _check_properties(raw: bytes) -> None:
 
 
 def is_scalar(value: object) -> bool:
-    """Can it be a property: text, a truth value, null, or a number that Java has too?"""
+    """Whether a value can be a property: text, a boolean, null, or a number that Java can hold."""
     if isinstance(value, float):
         return isfinite(value)
     return -(2**63) <= value < 2**63 if isinstance(value, int) else isinstance(value, str | None)
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _name(ours: Mapping[str, bytes], header: str, most: int) -> str:
@@ -191,21 +196,21 @@ def _whole(ours: Mapping[str, bytes], header: str, default: int, most: int) -> i
 
 
 def _time(ours: Mapping[str, bytes], at: str, after: str, sent_ms: int) -> int:
-    """An absolute time, or one from the send on; 0 for none (R33, R50)."""
+    """Read an absolute time, or a delay from the time of the send; 0 for none (R33, R50)."""
     if at in ours:
         return _whole(ours, at, 0, limits.TIME_MS)
     raw = ours.get(after)
     if raw is None or raw.startswith(b"-") and raw[1:].isdigit():
-        return 0  # a time in the past is no schedule (R33)
+        return 0  # a time in the past schedules nothing (R33)
     wait_ms = _whole(ours, after, 0, limits.TIME_MS - sent_ms)
     return sent_ms + wait_ms if wait_ms else 0
 
 
-def hop_headers(record: InRecord, queue: str, sent_ms: int) -> list[tuple[str, bytes]]:
-    """The headers of a record that takes the hop: its own, and where it goes and came from.
+def repartition_headers(record: InRecord, queue: str, sent_ms: int) -> list[tuple[str, bytes]]:
+    """The headers of a repartitioned record: its own, and its queue, source and time.
 
     Raises:
-        ProtocolError: the queue's name makes no sense.
+        ProtocolError: the queue's name is invalid.
     """
     _check_name(queue)
     kept = [pair for pair in record.headers if pair[0] not in (h.QUEUE, h.SOURCE, h.TIME_MS)]

@@ -61,7 +61,7 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
     topics = {str(role): worker.topic(role) for role in _OUR_ROLES}
     processor_config = ProcessorConfig(
         control_topic=topics[Role.CONTROL],
-        hop_topic=topics[Role.HOP],
+        repartition_topic=topics[Role.HOP],
         routes=direct,
         max_record_bytes=worker.max_record_bytes,
         log_is_clock=worker.clock == "log",

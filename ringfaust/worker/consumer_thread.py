@@ -16,7 +16,7 @@ from aiokafka.errors import IllegalStateError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from ringfaust.protocol.headers import UNREADABLE
+from ringfaust.protocol.headers import UNDECODABLE_CONTENT
 from ringfaust.worker.vendor import FaustConsumerThread, failed_fetch
 
 T = TypeVar("T")
@@ -251,7 +251,7 @@ def _placeholder(
     """An empty record in place of one that the client cannot decode."""
     text = f"the Kafka client cannot decode it ({error}); is the name of a header not UTF-8?"
     now_ms = time.time_ns() // 1_000_000
-    headers = ((UNREADABLE, text.encode()),)
+    headers = ((UNDECODABLE_CONTENT, text.encode()),)
     return ConsumerRecord(
         where.topic, where.partition, offset, now_ms, 0, None, None, None, -1, -1, headers
     )

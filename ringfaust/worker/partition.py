@@ -172,7 +172,7 @@ class PartitionWork:
     async def _check_caught_up(self, ends: Mapping[str, int]) -> None:
         reader = self._context.reader()
         for topic, end in ends.items():
-            if topic in self._processor.blocked:
+            if topic in self._processor.paused_topics:
                 continue  # the rest of it cannot be read now, and ticks must not wait for that
             progress = await reader.progress(TP(topic, self._number))
             if progress is None or progress.position < end:

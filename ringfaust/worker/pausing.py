@@ -31,8 +31,8 @@ class InputPauses:
 
     async def update(self) -> None:
         """After each cycle: pause and resume topics as its commands and records require."""
-        for topic, queue in list(self._processor.blocked.items()):
-            if self._processor.is_pulled(queue):
+        for topic, queue in list(self._processor.paused_topics.items()):
+            if self._processor.accepts_sends(queue):
                 await self._resume(topic, queue)
             elif topic not in self._paused:
                 self._pause(topic, queue)
@@ -56,7 +56,7 @@ class InputPauses:
         except IllegalStateError:
             return  # reassigned meanwhile: the new assignment seeks
         self._paused.discard(topic)
-        del self._processor.blocked[topic]
+        del self._processor.paused_topics[topic]
         log.info(
             "%s, partition %d: resumed at offset %d: queue %r accepts messages again",
             topic, self._number, offset, queue,

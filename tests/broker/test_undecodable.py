@@ -13,7 +13,7 @@ from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
 from faust.types import TP, StreamT
 
-from ringfaust.protocol.headers import UNREADABLE
+from ringfaust.protocol.headers import UNDECODABLE_CONTENT
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.transport import BatchApp
@@ -79,7 +79,7 @@ async def test_an_undecodable_record_is_skipped_and_nothing_else(
     async def read(batches: StreamT[Batch]) -> None:
         async for batch in batches:
             for record in batch.records:
-                is_bad = any(name == UNREADABLE for name, _ in record.headers)
+                is_bad = any(name == UNDECODABLE_CONTENT for name, _ in record.headers)
                 seen.setdefault(batch.tp, []).append((record.offset, is_bad))
 
     async with asyncio.timeout(60):

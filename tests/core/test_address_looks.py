@@ -25,7 +25,7 @@ def send(queue: str, message: str, **more: Any) -> c.Send:
 def test_a_look_at_a_subscription_makes_nothing() -> None:
     it = partition()
     for look in ("p::one", "p::none"):
-        assert it.engine.is_pulled(look)
+        assert it.engine.accepts_sends(look)
     assert it.state.queue("p::one") is not None
     assert it.commit() == []
     added = [

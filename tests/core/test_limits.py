@@ -97,15 +97,15 @@ def test_block_says_when_not_to_pull(crash: bool) -> None:
     it = host(max_messages=2, when_full="block")
     message = c.Send("q", "C", 0)
     send(it, "A")
-    assert it.engine.blocker(message) is None
+    assert it.engine.pausing_queue(message) is None
     send(it, "B")
     if crash:
         it.crash()
-    assert it.engine.blocker(message) == "q"
+    assert it.engine.pausing_queue(message) == "q"
     it.step(c.Attach("q", "k", 1), 0)
-    assert not it.engine.is_pulled("q")
+    assert not it.engine.accepts_sends("q")
     it.step(c.Ack("q", "k", "A"), 0)
-    assert it.engine.is_pulled("q")
+    assert it.engine.accepts_sends("q")
 
 
 def test_block_refuses_what_could_never_come_in() -> None:
@@ -117,9 +117,9 @@ def test_one_full_queue_blocks_its_address() -> None:
     subscriptions = {"full": {"max_messages": 1, "when_full": "block"}, "all": {}}
     it = MemoryHost(Catalog({}, {}, {"prices": {"subscriptions": subscriptions}}))
     message = c.Send("prices", "A", 0, payload=BODY)
-    assert it.engine.blocker(message) is None
+    assert it.engine.pausing_queue(message) is None
     it.step(message, 0)
-    assert it.engine.blocker(message) == "prices::full"
+    assert it.engine.pausing_queue(message) == "prices::full"
 
 
 def test_a_move_into_a_full_queue_changes_nothing() -> None:
@@ -165,6 +165,6 @@ def test_refusals_of_a_send_that_went_round_too_often() -> None:
 def test_what_a_crash_took_does_not_block() -> None:
     it = host(max_messages=1, when_full="block")
     send(it, "A", persistent=False)
-    assert not it.engine.is_pulled("q")
+    assert not it.engine.accepts_sends("q")
     it.crash()
-    assert it.engine.is_pulled("q")
+    assert it.engine.accepts_sends("q")

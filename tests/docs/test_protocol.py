@@ -37,7 +37,7 @@ EXAMPLES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 HEADERS = {
     value for name, value in vars(h).items() if name.isupper() and isinstance(value, str)
 } - {h.PREFIX}
-UNREADABLE = {ProtocolError("").reason, "too_large"}
+UNDECODABLE_REASONS = {ProtocolError("").reason, "too_large"}
 
 
 def table(heading: str, first: str) -> dict[str, list[str]]:
@@ -103,7 +103,7 @@ def test_topics_are_the_roles() -> None:
 def test_reasons_are_those_of_the_code() -> None:
     assert table("Refusals", "reason").keys() == set(Refusal)
     assert table("Evicted", "reason").keys() == set(EvictReason)
-    assert table("Dead and undecodable", "reason").keys() == {*DeadReason, *UNREADABLE}
+    assert table("Dead and undecodable", "reason").keys() == {*DeadReason, *UNDECODABLE_REASONS}
 
 
 # --- outputs ------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class Partition:
 
     def __init__(self) -> None:
         shared = ProcessorConfig(
-            control_topic=CONTROL, hop_topic=HOP,
+            control_topic=CONTROL, repartition_topic=HOP,
             routes=[Route(IN, "{header:to}"), Route(KEYED, "{key}")],
             max_record_bytes=MOST_BYTES, log_is_clock=False,
         )  # fmt: skip

@@ -126,7 +126,7 @@ class Sending(Artemis):
             victim = q.by_position()[0] if when_full == "drop_oldest" else q.least()
             self.evict(q, victim, "limit", m.id)
 
-    def blocker(self, do: c.Send) -> str | None:
+    def pausing_queue(self, do: c.Send) -> str | None:
         """The queue for which the message has to stay where it is (R60, R61, R90)."""
         a = self.addresses.get(do.queue)
         names = a.members if a else [do.queue]

@@ -84,9 +84,9 @@ class SideBySide(RuleBasedStateMachine):
         if not self.is_demanded(getattr(command, "settings", {})):
             return
         if isinstance(command, c.Send):
-            blocker = self.model.blocker(command)
-            assert self.partition.engine.blocker(command) == blocker
-            if blocker is not None:
+            pausing_queue = self.model.pausing_queue(command)
+            assert self.partition.engine.pausing_queue(command) == pausing_queue
+            if pausing_queue is not None:
                 return
         now = self.now if now is None else now
         effects = self.partition.step(command, now).all_effects

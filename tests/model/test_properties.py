@@ -56,7 +56,7 @@ def test_neither_batches_nor_memory_nor_looks_change_effects_or_state(
         expected = plain.step(command, now).all_effects
         plain.commit()
         if index in looks and isinstance(command, c.Send):
-            other.engine.blocker(command)
+            other.engine.pausing_queue(command)
         assert other.step(command, now).all_effects == expected
         if index in commits:
             other.finish_commit()

@@ -154,7 +154,7 @@ MUTANTS = [
            "return 0 <= spec.max_messages < messages or 0 <= spec.max_bytes < size_bytes",
            "return False"),
     Mutant("block does not", "R60: a queue that blocks is not pulled", "core/engine.py",
-           "return not is_blocked and", "return"),
+           "return not is_full and", "return"),
     Mutant("bytes that stay", "R60: what is gone weighs nothing", "core/transitions/placement.py",
            "    queue.size_bytes -= message.size_bytes\n", ""),
     Mutant("a copy twice", "R71: a later queue gets each kept message once",

@@ -77,7 +77,7 @@ def open_source(source: str, folder: Path) -> Iterator[Writable]:
 def open_processor(store: KeyValue) -> Processor[list[OutRecord]]:
     config = ProcessorConfig(
         control_topic=CONFIG["control_topic"],
-        hop_topic=CONFIG["hop_topic"],
+        repartition_topic=CONFIG["hop_topic"],
         routes=[Route(topic, queue) for topic, queue in CONFIG["routes"]],
         max_record_bytes=100_000,
         log_is_clock=False,
@@ -95,9 +95,9 @@ def play(processor: Processor[list[OutRecord]], batch: dict[str, Any]) -> None:
     at_ms = batch["at_ms"]
     if batch["tick"]:
         processor.tick(at_ms)
-    for topic, queue in list(processor.blocked.items()):
-        if processor.is_pulled(queue):
-            del processor.blocked[topic]
+    for topic, queue in list(processor.paused_topics.items()):
+        if processor.accepts_sends(queue):
+            del processor.paused_topics[topic]
     processor.take([input_record(fields, at_ms) for fields in batch["records"]], at_ms)
 
 

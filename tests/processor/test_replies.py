@@ -13,7 +13,7 @@ from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.protocol.routes import Route
-from tests.processor.test_blocked import Record
+from tests.processor.test_pause import Record
 
 STRICT = {"max_messages": 1, "when_full": "reject_newest"}
 
@@ -28,7 +28,7 @@ class Bench:
 
     def open(self) -> None:
         shared = ProcessorConfig(
-            control_topic="control", hop_topic="hop", routes=[Route("in", "{header:to}")],
+            control_topic="control", repartition_topic="hop", routes=[Route("in", "{header:to}")],
             max_record_bytes=9_000, log_is_clock=False,
         )  # fmt: skip
         addresses = {"all": {"subscriptions": {"one": STRICT, "two": STRICT}}}

@@ -10,7 +10,7 @@ from ringfaust.errors import ProtocolError
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.routes import PROPERTIES_BYTES, read_send
 from ringfaust.protocol.stored_rows import read_message, write_message
-from tests.processor.test_blocked import Record
+from tests.processor.test_pause import Record
 from tests.protocol.test_stored_rows import WHOLE
 
 

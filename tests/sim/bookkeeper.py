@@ -192,7 +192,7 @@ class _Reader:
         send = _send(record, "", 0)
         names = self._book.members if send.queue == ADDRESS else [send.queue]
         queues = [self._book.queue(name) for name in names]
-        stopped = [queue for queue in queues if queue is not None and not queue.is_pulled()]
+        stopped = [queue for queue in queues if queue is not None and not queue.accepts_sends()]
         demand(stopped and not send.xid, "had no effect:", record)
 
     # --- outputs ---------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class _Reader:
                 "delivering": delivering,
                 "scheduled": [message.id for message in later],
                 "counts": queue.all_counts(),
-                "pulled": queue.is_pulled(),
+                "pulled": queue.accepts_sends(),
             }
             if (
                 self._book.plan.has_non_persistent

@@ -135,7 +135,7 @@ class Causes:
         for name in book.members if is_address else [send.queue]:
             queue = book.queue(name)
             has_lost = any(line["event"] == "lost" for line in lines)  # so it is not full
-            is_taken = queue is None or queue.is_pulled() or send.xid or has_lost
+            is_taken = queue is None or queue.accepts_sends() or send.xid or has_lost
             demand(is_taken, name, "is not pulled:", lines)
 
     def _targets(self, send: Send) -> list[str]:

@@ -40,7 +40,7 @@ class Journal:
         """Empty `old_log` once everything in it has been read that may be read now."""
         if self.processor is None:
             return
-        positions, blocked = self.processor.positions, self.processor.blocked
+        positions, blocked = self.processor.positions, self.processor.paused_topics
         if all(
             positions.get(topic, 0) > last or topic in blocked
             for topic, last in self.old_log.items()

@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     def processor_config(self) -> ProcessorConfig:
         return ProcessorConfig(
             control_topic="control",
-            hop_topic="hop",
+            repartition_topic="hop",
             routes=[Route("keyed", "{key}"), Route("timed", "{key}")],
             max_record_bytes=10_000,
             log_is_clock=False,

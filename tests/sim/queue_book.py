@@ -136,7 +136,7 @@ class QueueBook:
         is_blocked = self.spec["when_full"] == "block"
         return is_blocked and self.exceeds(self.messages + 1, self.size_bytes + 1)
 
-    def is_pulled(self) -> bool:
+    def accepts_sends(self) -> bool:
         return "pulling" not in self.paused and not self.is_full()
 
     def most_active(self, multicast: bool) -> int:

@@ -28,7 +28,7 @@ def play(pages: MemoryPages, batch: dict[str, Any]) -> dict[str, list[Any]]:
     config = OperatorConfig(
         processor_config=ProcessorConfig(
             control_topic=CONFIG["control_topic"],
-            hop_topic="",
+            repartition_topic="",
             routes=[Route(topic, queue) for topic, queue in CONFIG["routes"]],
             max_record_bytes=10_000,
             log_is_clock=False,

@@ -162,7 +162,7 @@ def test_a_message_that_was_redriven_too_often_is_left_out_unless_the_limit_is_h
 
 def test_a_worker_passes_the_redrive_count_on() -> None:
     shared = ProcessorConfig(
-        control_topic="c", hop_topic="h", routes=[Route("t", "orders")],
+        control_topic="c", repartition_topic="h", routes=[Route("t", "orders")],
         max_record_bytes=9_000, log_is_clock=False,
     )  # fmt: skip
     catalog = QueuesConfig(queues={"orders": {"ring_size": 1}}).catalog()

@@ -31,7 +31,7 @@ def config(
     return OperatorConfig(
         processor_config=ProcessorConfig(
             control_topic="control",
-            hop_topic="",
+            repartition_topic="",
             routes=[Route("sent", "{key}"), Route("far", "{key}")],
             max_record_bytes=10_000,
             log_is_clock=log_is_clock,

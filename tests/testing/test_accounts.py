@@ -43,7 +43,7 @@ class History:
         self.topics: dict[str, list[Record]] = {}
         shared = ProcessorConfig(
             control_topic="control",
-            hop_topic="hop",
+            repartition_topic="hop",
             routes=[Route("in", "q.{key}")],
             max_record_bytes=1_000,
             log_is_clock=False,

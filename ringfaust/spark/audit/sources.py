@@ -148,7 +148,9 @@ def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
         F.when(is_unreadable, UNDECODABLE).otherwise(role[F.col("topic")]).alias("role"),
         "topic", "partition", "offset", digest.alias("digest"),
         F.xxhash64(digest, F.array_sort(ours_text)).alias("content"),
-        (F.col("ours")[h.UNREADABLE].isNotNull() & (digest == empty_digest())).alias("stand_in"),
+        (F.col("ours")[h.UNDECODABLE_CONTENT].isNotNull() & (digest == empty_digest())).alias(
+            "stand_in"
+        ),
         *texts,
     )  # fmt: skip
 

@@ -147,7 +147,7 @@ def _operator_config(
     direct, repartitioned = queues.split_routes(worker.partitions)
     processor_config = ProcessorConfig(
         control_topic=worker.topic(Role.CONTROL),
-        hop_topic="",  # the shuffle replaces it
+        repartition_topic="",  # the shuffle replaces it
         routes=[*direct, *repartitioned],
         max_record_bytes=worker.max_record_bytes,
         log_is_clock=worker.clock == "log",

@@ -103,7 +103,7 @@ class MicroBatch:
         )
         waiting = _read_waiting(self._rows.get(_WAITING_KEY))
         self._waiting: dict[str, list[int]] = {topic: at[1:] for topic, at in waiting.items()}
-        self._processor.blocked.update({topic: at[0] for topic, at in waiting.items()})
+        self._processor.paused_topics.update({topic: at[0] for topic, at in waiting.items()})
 
     def run(self, records: Sequence[InRecord]) -> Iterator[Outputs]:
         """Advance time, then process the records; yields the outputs in portions."""
@@ -125,7 +125,7 @@ class MicroBatch:
         Returns:
             When time has to advance next, in ms since 1970, or None.
         """
-        blocked = self._processor.blocked
+        blocked = self._processor.paused_topics
         waiting = {topic: [blocked[topic], *at] for topic, at in self._waiting.items()}
         was_waiting = self._rows.get(_WAITING_KEY) is not None
         if waiting or was_waiting:
@@ -158,7 +158,7 @@ class MicroBatch:
         positions = self._processor.positions
         ends = self._config.ends(self._partition, self._now_ms)
         if all(
-            positions.get(topic, 0) >= end or topic in self._processor.blocked
+            positions.get(topic, 0) >= end or topic in self._processor.paused_topics
             for topic, end in ends.items()
         ):
             self._processor.tick(self._now_ms)
@@ -176,10 +176,10 @@ class MicroBatch:
     def _resume_topics(self) -> Iterator[Outputs]:
         """Process the waiting records of topics whose queue has been resumed."""
         processor = self._processor
-        for topic, queue in list(processor.blocked.items()):
-            if not processor.is_pulled(queue):
+        for topic, queue in list(processor.paused_topics.items()):
+            if not processor.accepts_sends(queue):
                 continue
-            del processor.blocked[topic]
+            del processor.paused_topics[topic]
             first, end = self._waiting.pop(topic, (0, 0))
             for number in range(first, end):
                 key = _waiting_key(topic, number)

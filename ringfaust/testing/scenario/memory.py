@@ -111,7 +111,7 @@ class MemoryScenarioHost:
     def _next_pulled(self) -> c.Send | None:
         """Return the next lagging send that can be pulled now, if there is one."""
         for lagging in self._lagging.values():
-            if lagging and self._host.engine.blocker(lagging[0]) is None:
+            if lagging and self._host.engine.pausing_queue(lagging[0]) is None:
                 return lagging.pop(0)
         return None
 

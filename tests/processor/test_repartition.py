@@ -97,7 +97,7 @@ def test_what_cannot_be_forwarded_goes_to_dead(record: Record, reason: str) -> N
 @pytest.mark.parametrize("value", [None, b"\xff" * (MOST // 2), b"because"])
 def test_who_pretends_to_be_unreadable_is(value: bytes | None) -> None:
     hop = new_hop()
-    hop.take([Record(4, headers=((h.UNREADABLE, value),))], 1_000)  # type: ignore[arg-type]
+    hop.take([Record(4, headers=((h.UNDECODABLE_CONTENT, value),))], 1_000)  # type: ignore[arg-type]
     out = hop.outputs()
     assert out.keys() == {(Role.DEAD, 1), (Role.EVENTS, 1)}
     assert len(out[Role.EVENTS, 1][0][1] or b"") < 5_000

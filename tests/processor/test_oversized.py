@@ -34,7 +34,7 @@ class Record(NamedTuple):
 
 def new_road(**settings: Any) -> Processor:
     shared = ProcessorConfig(
-        control_topic="control", hop_topic="hop",
+        control_topic="control", repartition_topic="hop",
         routes=[Route("in", "q")],
         max_record_bytes=MOST, log_is_clock=False,
     )  # fmt: skip

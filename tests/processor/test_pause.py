@@ -38,7 +38,7 @@ class Rig:
 
     def open(self) -> None:
         shared = ProcessorConfig(
-            control_topic="control", hop_topic="hop",
+            control_topic="control", repartition_topic="hop",
             routes=[Route("in", "{header:to}"), Route("side", "{header:to}")],
             max_record_bytes=1_000, log_is_clock=False,
         )  # fmt: skip
@@ -65,7 +65,7 @@ class Rig:
 
     def go_on(self, topic: str) -> None:
         """As the host does: go back to the position, and read on."""
-        del self.road.blocked[topic]
+        del self.road.paused_topics[topic]
         self.take(*self.logs[topic][self.road.positions[topic] :])
 
     def ready(self, queue: str) -> list[str]:
@@ -85,7 +85,7 @@ def rig() -> Rig:
 def test_its_topic_stands_still_and_the_others_go_on(rig: Rig, topic: str) -> None:
     records = [rig.send("b", "slow", topic), rig.send("c", "fast", topic)]
     rig.take(*records, rig.send("d", "fast"), rig.say("list", "slow", reply="me"))
-    assert rig.road.blocked == {topic: "slow"}
+    assert rig.road.paused_topics == {topic: "slow"}
     assert rig.road.positions == {"in": 2, "control": 2, topic: 0}
     assert (rig.ready("slow"), rig.ready("fast")) == (["a"], ["d"])
 
@@ -95,7 +95,7 @@ def test_what_follows_a_blocked_record_is_never_taken_out_of_turn(rig: Rig) -> N
     blocked, behind = rig.send("b", "slow"), rig.send("c", "fast")
     rig.take(blocked)
     rig.take(behind, rig.say("resume", "slow", what="pulling"), rig.send("d", "slow"))
-    assert rig.road.is_pulled("slow")
+    assert rig.road.accepts_sends("slow")
     rig.take(rig.send("e", "slow"))
     assert (rig.ready("slow"), rig.ready("fast"), rig.road.positions["in"]) == (["a"], [], 1)
     rig.go_on("in")
@@ -110,18 +110,18 @@ def test_the_next_paused_queue_blocks_in_turn(rig: Rig) -> None:
     rig.take(rig.send("b", "slow"), rig.send("c", "fast"), rig.send("d", "slow"))
     rig.take(rig.say("resume", "slow", what="pulling"))
     rig.go_on("in")
-    assert rig.road.blocked == {"in": "fast"}
+    assert rig.road.paused_topics == {"in": "fast"}
     assert (rig.ready("slow"), rig.ready("fast")) == (["a", "b"], [])
 
 
 def test_it_is_found_again_after_a_crash(rig: Rig) -> None:
     rig.take(rig.send("b", "slow"), rig.send("c", "fast"))
     rig.open()
-    assert rig.road.blocked == {}
+    assert rig.road.paused_topics == {}
     position = rig.road.positions["in"]
     assert position == 1
     rig.take(*rig.logs["in"][position:])
-    assert rig.road.blocked == {"in": "slow"}
+    assert rig.road.paused_topics == {"in": "slow"}
     rig.take(rig.say("resume", "slow", what="pulling"))
     rig.go_on("in")
     assert (rig.ready("slow"), rig.ready("fast")) == (["a", "b"], ["c"])
@@ -130,8 +130,8 @@ def test_it_is_found_again_after_a_crash(rig: Rig) -> None:
 def test_a_deleted_queue_blocks_nobody(rig: Rig) -> None:
     rig.take(rig.say("create_queue", "new", settings={}), rig.say("pause", "new", what="pulling"))
     rig.take(rig.send("b", "new"), rig.say("delete_queue", "new"))
-    assert rig.road.blocked == {"in": "new"}
-    assert rig.road.is_pulled("new")
+    assert rig.road.paused_topics == {"in": "new"}
+    assert rig.road.accepts_sends("new")
     rig.go_on("in")
     assert rig.road.state.queue("new") is None, "what came was refused"
     assert rig.road.positions["in"] == 2
@@ -158,12 +158,12 @@ def test_time_and_settles_go_on(rig: Rig) -> None:
 
 def test_what_cannot_be_read_is_of_no_queue_and_waits_for_none(rig: Rig) -> None:
     rig.take(rig.send("b", "slow", **{"ringfaust-priority": "much"}))
-    assert (rig.road.blocked, rig.road.positions["in"]) == ({}, 2)
+    assert (rig.road.paused_topics, rig.road.positions["in"]) == ({}, 2)
 
 
 def test_paused_dispatch_blocks_nothing(rig: Rig) -> None:
     rig.take(rig.say("pause", "fast", what="dispatch"), rig.send("b", "fast"))
-    assert (rig.road.blocked, rig.ready("fast")) == ({}, ["b"])
+    assert (rig.road.paused_topics, rig.ready("fast")) == ({}, ["b"])
 
 
 def test_gaps_of_the_log_are_no_matter(rig: Rig) -> None:
@@ -171,7 +171,7 @@ def test_gaps_of_the_log_are_no_matter(rig: Rig) -> None:
     rig.take(rig.send("b", "slow")._replace(offset=7), rig.send("c", "slow")._replace(offset=9))
     assert rig.road.positions["in"] == 7
     rig.take(rig.say("resume", "slow", what="pulling"))
-    del rig.road.blocked["in"]
+    del rig.road.paused_topics["in"]
     rig.take(*(rig.logs["in"][n]._replace(offset=at) for n, at in ((1, 7), (2, 9))))
     assert (rig.ready("slow"), rig.road.positions["in"]) == (["a", "b", "c"], 10)
 
@@ -189,22 +189,22 @@ def full() -> Rig:
 
 
 def test_a_full_queue_blocks_its_topic_and_no_other(full: Rig) -> None:
-    assert full.road.blocked == {"in": "slow"}
+    assert full.road.paused_topics == {"in": "slow"}
     full.take(full.send("d", "fast"), full.send("e", "fast", "side"))
     assert (full.ready("slow"), full.ready("fast")) == (["a", "b"], ["e"])
     assert full.road.positions["in"] == 2
     full.take(full.say("remove", "slow", message="a"))
-    assert full.road.is_pulled("slow")
+    assert full.road.accepts_sends("slow")
     full.go_on("in")
     assert (full.ready("slow"), full.ready("fast")) == (["b", "c"], ["e", "d"])
-    assert full.road.blocked == {}
+    assert full.road.paused_topics == {}
 
 
 def test_after_a_restart_it_is_still_full(full: Rig) -> None:
     full.open()
-    assert full.road.blocked == {}
+    assert full.road.paused_topics == {}
     full.take(*full.logs["in"])
-    assert full.road.blocked == {"in": "slow"}
+    assert full.road.paused_topics == {"in": "slow"}
     assert full.ready("slow") == ["a", "b"]
 
 
