@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ringfaust.core.catalog import Catalog
@@ -18,7 +19,10 @@ CONTROL, IN, KEYED, HOP = "control", "in", "keyed", "hop"
 MOST_BYTES = 100_000
 NOW_MS = 1_700_000_000_000
 SETTINGS = {"#": {"consumer_timeout": 0}}
-QUEUES = {"orders": {"ring_size": 3}, "strict": {"max_messages": 1, "when_full": "reject_newest"}}
+QUEUES: dict[str, dict[str, object]] = {
+    "orders": {"ring_size": 3},
+    "strict": {"max_messages": 1, "when_full": "reject_newest"},
+}
 ADDRESSES = {"prices": {"retroactive_count": 2, "subscriptions": {"ann": {}}}}
 BEGINNING: list[tuple[str, dict[str, Any]]] = [
     ("attach", {"consumer": "holder", "credit": 3, "session": "s"}),
@@ -32,7 +36,8 @@ BEGINNING: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-class Record(NamedTuple):
+@dataclass(slots=True)
+class Record:
     """As a Kafka client brings it."""
 
     topic: str
@@ -116,8 +121,10 @@ class Partition:
         out = {role: records for (role, _), records in self.road.outputs().items()}
         self._store.apply(self.road.writes().store)
         self.road.state.committed(1 << 20)
-        lines = [line for _, value, _ in out.pop(Role.EVENTS, []) for line in value.splitlines()]
-        replies = [json.loads(value) for _, value, _ in out.pop(Role.REPLIES, [])]
+        lines = [
+            line for _, value, _ in out.pop(Role.EVENTS, []) for line in (value or b"").splitlines()
+        ]
+        replies = [json.loads(value or b"") for _, value, _ in out.pop(Role.REPLIES, [])]
         dead = out.pop(Role.DEAD, [])
         others = sum(map(len, out.values()))
         changed = before != self._durable()
