@@ -1,7 +1,7 @@
-"""The nouns: what a queue is set to, what a message and a delivery are, what is counted.
+"""The entities: messages, deliveries, consumers, counts, and the order of positions.
 
-Values that are made for each message are `NamedTuple`s: immutable, and made in a sixth of the
-time of a frozen dataclass.
+What is created for each message is a `NamedTuple`: immutable, and created in a sixth of the time of
+a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from ringfaust.core import limits
 from ringfaust.core.selector import Selector, compile_selector
 
 PLAIN = 1 << 104
-"""Positions of plain messages start here, so that all that came due stand before them (§1)."""
+"""Positions of plain messages start here, after those of all messages that came due (§1)."""
 
 
 def plain_position(sequence: int) -> int:
-    """Position of a plainly sent message: its sequence number."""
+    """The position of a plain message: its sequence number."""
     return PLAIN | sequence
 
 
 def due_position(due_ms: int, sequence: int) -> int:
-    """Position of a message that came due: before all plain ones, by (due time, sequence)."""
+    """The position of a message that came due: before all plain ones, by (due time, sequence)."""
     return due_ms << limits.SEQUENCE_BITS | sequence
 
 
 def timed_key(at_ms: int, sequence: int) -> int:
-    """Key of a row that is read by time: (time, sequence)."""
+    """The key of a row in a table ordered by time: (time, sequence)."""
     return at_ms << limits.SEQUENCE_BITS | sequence
 
 
@@ -38,7 +38,7 @@ def time_of(key: int) -> int:
 
 
 class AckMode(StrEnum):
-    """How a consumer settles (R16). Only `client` and `none` differ for the engine."""
+    """How a consumer settles (R16). The engine treats only `client` and `none` differently."""
 
     AUTO = "auto"
     CLIENT = "client"
@@ -62,7 +62,7 @@ class Refusal(StrEnum):
 
 
 class EvictReason(StrEnum):
-    """Why a message left by the ring (R6)."""
+    """Why a message was evicted (R6)."""
 
     OVERFLOW = "overflow"
     RETURN_OVERFLOW = "return_overflow"
@@ -83,47 +83,47 @@ class DeadReason(StrEnum):
 
 
 class Message(NamedTuple):
-    """One message in one queue. `payload` is the host's and is never opened here."""
+    """One message in one queue. The core never looks into `payload`."""
 
     id: str
     sequence: int
     position: int
-    """Place among the ready of its priority; 0 until it was first inserted."""
+    """Its place among the ready messages of its priority; 0 until it is first ready."""
     priority: int
     enqueued_ms: int
-    """Time of the send: ttl, delay and age count from here."""
+    """Time of the send. TTL, delay and age count from it."""
     expires_at_ms: int
     """0: never."""
     due_ms: int
-    """When it is due, or was; 0 for a plain send."""
+    """When it is or was due; 0 for a plain send."""
     group: str
     """Empty: none."""
     attempts: int
-    """Hand-overs that count against `max_attempts` (R40)."""
+    """Deliveries that count against `max_attempts` (R40)."""
     handovers: int
-    """All hand-overs (R24)."""
+    """All its deliveries (R24)."""
     holders: tuple[str, ...]
-    """Names of the consumers that held it, each once, the last one last (R42, R103)."""
+    """Consumers that have held it, each once, the latest last (R42, R103)."""
     size_bytes: int
     payload: Any
-    """Its method `properties()` is asked where a selector has to be judged (R15)."""
+    """The host's. Selectors call its method `properties()` (R15)."""
     persistent: bool = True
     is_bodyless: bool = False
-    """It was not persistent, and a crash took its body (R82)."""
+    """A crash has taken its body; it was not persistent (R82)."""
 
 
 class Delivery(NamedTuple):
-    """One hand-over of one message to one consumer."""
+    """One message handed to one consumer, not settled yet."""
 
     number: int
-    """Counts up over the whole partition, so that deliveries of several queues have an order."""
+    """Counts up over the whole partition, which orders the deliveries of several queues."""
     consumer: str
     message: Message
     handed_ms: int
     xid: str = ""
-    """It is settled in this distributed transaction, if that is committed (R81)."""
+    """The undecided distributed transaction that has settled it (R81); empty: none."""
     is_orphan: bool = False
-    """Its consumer has left; it waits for the decision alone (R81)."""
+    """Its consumer has left; it waits for the decision of the transaction (R81)."""
 
 
 class XidRow(NamedTuple):
@@ -151,7 +151,7 @@ class Consumer:
 
     name: str
     order: int
-    """Place in the attach order of its queue; never given twice."""
+    """Its place in the attach order of its queue. Never reused."""
     credit: int
     priority: int
     ack_mode: AckMode
@@ -160,13 +160,13 @@ class Consumer:
     active: bool
     """False for a backup."""
     seen_ms: int
-    """When it last gave a sign of life (R13)."""
+    """Time of its last sign of life (R13)."""
     selector: str = ""
-    """Empty: it takes all (R15)."""
+    """Empty: it takes every message (R15)."""
     credit_bytes: int = 0
     """0: only `credit` counts."""
     held: dict[str, list[int]] = field(default_factory=dict)
-    """Numbers of its deliveries by message id, oldest first; not stored, the deliveries are."""
+    """Numbers of its deliveries by message id, oldest first. Not stored: the deliveries are."""
     in_flight: int = 0
     held_bytes: int = 0
     compiled: Selector | None = field(init=False, compare=False)
@@ -181,7 +181,7 @@ class Consumer:
         self.held_bytes += delivery.message.size_bytes
 
     def is_open(self) -> bool:
-        """May it be handed another message now?"""
+        """Tell whether it can be handed another message now."""
         return (
             self.active
             and self.in_flight < self.credit
@@ -189,13 +189,13 @@ class Consumer:
         )
 
     def takes(self, message: Message) -> bool:
-        """May it be handed this one now?"""
+        """Tell whether it can be handed this message now."""
         return self.is_open() and (self.compiled is None or self.compiled.matches(message))
 
 
 @dataclass(slots=True)
 class Counts:
-    """The accounts of a queue (R100); durable (R101)."""
+    """The counts of a queue (R100). They are durable (R101)."""
 
     ready: int = 0
     delivering: int = 0
@@ -212,17 +212,17 @@ class Counts:
 
     @property
     def messages(self) -> int:
-        """What the queue holds now."""
+        """How many messages the queue holds."""
         return self.ready + self.delivering + self.scheduled
 
     @property
     def gone(self) -> int:
-        """What has left it, by whatever way."""
+        """How many messages have left the queue, for whatever reason."""
         return (
             self.acked + self.evicted + self.expired + self.dead
             + self.removed + self.moved_out + self.lost
         )  # fmt: skip
 
     def as_dict(self) -> dict[str, int]:
-        """All counts by name, `messages` too."""
+        """All counts by name, with `messages`."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"messages": self.messages}

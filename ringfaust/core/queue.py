@@ -65,7 +65,8 @@ class Queue:
         """`row` None: the queue is new."""
         self.write_set = write_set
         self.name = name
-        self._levels: dict[int, Ordered] = {}
+        self.levels: dict[int, Ordered] = {}
+        """The opened tables of ready messages; see `level`."""
         self._decode(spec, row)
         counts = self.counts
         self.scheduled = Ordered(
@@ -189,11 +190,11 @@ class Queue:
 
     def level(self, number: int) -> Ordered:
         """The ready messages of one priority; level 0 has priority 9."""
-        level = self._levels.get(number)
+        level = self.levels.get(number)
         if level is None:
             fresh = not self.level_counts[number]
             level = Ordered(self.write_set, Kind.RING, self.name, number, fresh=fresh, weighs=True)
-            self._levels[number] = level
+            self.levels[number] = level
         return level
 
     def level_of(self, message: Message) -> Ordered:
@@ -211,7 +212,8 @@ class Queue:
         """The ready message with the lowest position, of whatever priority (R3 oldest)."""
         only = self.last_level
         if self.level_counts[only] == self.counts.ready:  # as in most rings: one priority
-            return self.level(only).first()[1]  # type: ignore[index, no-any-return]
+            table = self.levels.get(only) or self.level(only)
+            return table.first()[1]  # type: ignore[index, no-any-return]
         rows = [self.level(i).first() for i, count in enumerate(self.level_counts) if count]
         found: list[Message] = [row[1] for row in rows if row is not None]
         return min(found, key=lambda message: (message.position, message.sequence))
@@ -330,12 +332,12 @@ class Queue:
 
     def forget(self) -> None:
         """Free the memory of the decoded messages. Only when no change is pending."""
-        for table in (*self._levels.values(), self.scheduled, self.expiry, self.deliveries):
+        for table in (*self.levels.values(), self.scheduled, self.expiry, self.deliveries):
             table.forget()
 
     def trim(self, cache_bytes: int) -> None:
         """Shorten the windows to about `cache_bytes`; the front of each stays decoded."""
-        for table in (*self._levels.values(), self.scheduled):
+        for table in (*self.levels.values(), self.scheduled):
             excess = self.write_set.cached_bytes - cache_bytes
             if excess > 0:
                 table.shed(excess)

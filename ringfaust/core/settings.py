@@ -71,68 +71,68 @@ _RULES: dict[str, tuple[type, Any, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
-    """What a queue is set to. All times in ms. Each field names its rule of the contract."""
+    """The settings of a queue. Times are in ms. Each field names its rule of the contract."""
 
     ring_size: int = -1
-    """N: how many messages may be ready; -1 off (R1)."""
+    """N: how many messages may be ready; -1: no limit (R1)."""
     compat: str = "default"
-    """Whose rules it follows where they differ: default, or artemis (section 13)."""
+    """Which rules apply where they differ: default or artemis (section 13)."""
     evict: str = "oldest"
-    """Who leaves a full ring: oldest, head, lowest_priority (R3); with Artemis the head (C1)."""
+    """Which message leaves a full ring: oldest, head, lowest_priority (R3); Artemis: head (C1)."""
     shrink: str = "lazy"
-    """When N is lowered: lazy waits for sends, eager trims at once (R5)."""
+    """When N is lowered: lazy waits for sends, eager evicts at once (R5)."""
     evicted_payload: str = "full"
     """What an evicted record carries: full, reference, none (R6)."""
     scheduled_when_full: str = "drop"
-    """A due message that finds the ring full: drop it, or displace the oldest (R31)."""
+    """When a due message finds the ring full: drop it, or displace the oldest (R31)."""
     max_attempts: int = 10
-    """Hand-overs until a returned message is dead; -1 never (R40)."""
+    """After so many deliveries a returned message is dead; -1: never (R40)."""
     redelivery_delay: int = 0
-    """Wait before a released message comes again (R40)."""
+    """Delay before a released message is ready again (R40)."""
     redelivery_multiplier: float = 1.0
-    """Growth of that wait with each attempt (R40)."""
+    """The factor by which the delay grows with each attempt (R40)."""
     redelivery_jitter: float = 0.0
-    """Share of the wait by which it varies, drawn from the message id (R40)."""
+    """The share of the delay by which it varies, derived from the message id (R40)."""
     redelivery_delay_max: int = -1
-    """Cap of that wait; -1 none (R40)."""
+    """The longest delay; -1: no limit (R40)."""
     max_active_consumers: int = -1
-    """How many consumers are served; -1 any, 1 exclusive (R11)."""
+    """How many consumers may be active; -1: any number, 1: exclusive (R11)."""
     max_backup_consumers: int = 0
-    """How many more may wait to take over (R11)."""
+    """How many backup consumers may wait to take over (R11)."""
     consumer_timeout: int = 30_000
-    """A consumer that is silent for so long is detached; 0 never (R13)."""
+    """A consumer that is silent for so long is detached; 0: never (R13)."""
     batch: int = 1
-    """Deliveries in a row to one consumer before the next has its turn (R11)."""
+    """Deliveries in a row to one consumer before round robin goes to the next (R11)."""
     max_messages: int = -1
-    """How many messages it may hold in all; -1 any number (R60)."""
+    """How many messages it may hold in total; -1: no limit (R60)."""
     max_bytes: int = -1
-    """How many bytes these may have together; -1 any number (R60)."""
+    """How many bytes it may hold in total; -1: no limit (R60)."""
     max_message_bytes: int = -1
-    """Largest message that it takes; -1 any (R60)."""
+    """The size of the largest message it accepts; -1: no limit (R60)."""
     when_full: str = "drop_oldest"
-    """What gives way at a limit, or whether it stops pulling: block (R60)."""
+    """What happens at a limit: which message leaves, or `block` to stop pulling (R60)."""
     max_redrives: int = 5
-    """How often a message may be sent again; -1 without end (R43)."""
+    """How often a message may be redriven; -1: no limit (R43)."""
     selector: str = ""
-    """What it takes of its address' messages (R70, R71); empty: all."""
+    """Which messages of its address it accepts (R70, R71); empty: all."""
     shared: bool = False
-    """A subscription may have more than one consumer at a time (R70)."""
+    """Whether a subscription may have several consumers at a time (R70)."""
     durable: bool = True
-    """False: the queue ends with its last consumer (R70)."""
+    """False: the queue is deleted when its last consumer leaves (R70)."""
     window: int = 0
-    """Dispatch up to so many unsettled messages with no consumer attached; 0 off (R12)."""
+    """The managed window: so many unsettled messages without a consumer; 0: off (R12)."""
 
     def set_fields(self) -> dict[str, object]:
-        """What differs from the defaults."""
+        """The fields that differ from the defaults."""
         return {
             f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default
         }
 
     def with_fields(self, given: Mapping[str, object]) -> QueueSpec:
-        """A copy with some fields changed.
+        """Return a copy with some fields changed.
 
         Raises:
-            BadSetting: a field is unknown, of the wrong type or out of its range (R90, R103).
+            BadSetting: a field is unknown, of the wrong type or out of range (R90, R103).
         """
         spec = replace(self, **_all_checked(given, _RULES, "queue"))
         if spec.compat == "artemis":  # C1, C10
@@ -144,12 +144,13 @@ class QueueSpec:
 
 
 FIELD_NAMES = tuple(f.name for f in fields(QueueSpec))
+"""The settings of a queue."""
 
 
 def _all_checked(
     given: Mapping[str, object], rules: Mapping[str, tuple[type, Any, str]], what: str
 ) -> dict[str, Any]:
-    """`what`: queue or address."""
+    """Check all values. `what`: queue or address, for the error text."""
     for name, value in given.items():
         if name not in rules:
             raise BadSetting(name, value, f"no such {what} setting; known: {', '.join(rules)}")
@@ -158,7 +159,7 @@ def _all_checked(
 
 def _checked(name: str, value: object, rule: tuple[type, Any, str]) -> Any:
     kind, holds, advice = rule
-    if type(value) is int and abs(value) > limits.WHOLE:  # not even a float can hold any number
+    if type(value) is int and abs(value) > limits.WHOLE:  # even a float cannot hold every number
         raise BadSetting(name, value, f"must be {advice}, of at most 64 bits")
     if kind is float and type(value) is int:
         value = float(value)
@@ -182,22 +183,23 @@ _ADDRESS_RULES: dict[str, tuple[type, Any, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressSpec:
-    """What an address is set to."""
+    """The settings of an address."""
 
     routing: str = "multicast"
-    """multicast: a copy to each of its queues; anycast: it has one queue (R70)."""
+    """multicast: each of its queues gets a copy; anycast: it has one queue (R70)."""
     compat: str = "default"
-    """Whose rules it keeps messages by: default, or artemis (C11)."""
+    """Which rules apply to retained messages: default or artemis (C11)."""
     retroactive_count: int = 0
-    """How many messages it keeps for queues that are made later; 0 off (R71)."""
+    """How many messages it retains for queues created later; 0: off (R71)."""
 
     def with_fields(self, given: Mapping[str, object]) -> AddressSpec:
-        """A copy with some fields changed.
+        """Return a copy with some fields changed.
 
         Raises:
-            BadSetting: a field is unknown, of the wrong type or out of its range (R90, R103).
+            BadSetting: a field is unknown, of the wrong type or out of range (R90, R103).
         """
         return replace(self, **_all_checked(given, _ADDRESS_RULES, "address"))
 
 
 ADDRESS_FIELD_NAMES = tuple(f.name for f in fields(AddressSpec))
+"""The settings of an address."""

@@ -105,7 +105,7 @@ class Addresses:
             return
         address = self._known(address_name)
         if create.queue == queue_name(address_name, ""):
-            raise bad(create.queue, "the queue of an address is named address::name")
+            raise bad(create.queue, "a queue of an address is named address::name")
         if address.spec.routing == "anycast" and address.members:
             raise bad(create.queue, f"an anycast address has one queue, {address.members[0]!r}")
         self._join(address, self._operator.create_queue(create))
@@ -116,7 +116,7 @@ class Addresses:
         self._leave(delete.queue)
 
     def auto_delete(self) -> None:
-        """Queues that are not durable end with their last consumer (R70)."""
+        """Delete the non-durable queues whose last consumer has left (R70)."""
         queues, self._consumers.to_auto_delete = self._consumers.to_auto_delete, []
         for queue in dict.fromkeys(queues):
             if self._state.queues.get(queue.name) is queue:
@@ -145,9 +145,9 @@ class Addresses:
             }
             self.create_queue(c.CreateQueue(name, settings))
         elif not subscribe.subscription:
-            raise bad(subscribe.consumer, f"queue {name!r} is there; use another consumer's name")
+            raise bad(subscribe.consumer, f"queue {name!r} exists; use another consumer name")
         elif not queue.spec.durable:
-            raise bad(name, "this queue ends with its last consumer; use another name")
+            raise bad(name, "this queue is deleted with its last consumer; use another name")
         elif queue.spec.selector != subscribe.selector:
             raise bad(
                 name,
@@ -180,10 +180,10 @@ class Addresses:
 
 
 def _looping(queue: Queue, send: c.Send) -> CommandRefused | None:
-    """It was sent again too often (R43)."""
+    """The refusal of a message that was redriven too often, or None (R43)."""
     most = queue.spec.max_redrives
     if 0 <= most < send.redrives:
-        return bad(send.id, f"it was sent again {send.redrives - 1} times; max_redrives is {most}")
+        return bad(send.id, f"it was redriven {send.redrives - 1} times; max_redrives is {most}")
     return None
 
 

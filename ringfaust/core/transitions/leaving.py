@@ -22,7 +22,8 @@ class Leaving(StepInProgress):
         `cause`: the id of the message that needs the place, or empty.
         """
         unplace(queue, message)
-        if queue.policy.has_expired(message.expires_at_ms, self.now):
+        expires_at_ms = message.expires_at_ms
+        if expires_at_ms and queue.policy.has_expired(expires_at_ms, self.now):
             self._expired(queue, message)
         else:
             self._evicted(queue, message, reason, cause)
