@@ -27,7 +27,7 @@ PLAIN = Message(
 )  # fmt: skip
 
 
-def judged(text: str, **properties: Any) -> bool | None:
+def result_of(text: str, **properties: Any) -> bool | None:
     """True, false or unknown; `matches` says the same of the message."""
     selector = compile_selector(text)
     result = selector.evaluate(PLAIN, properties)

@@ -22,7 +22,7 @@ def send(queue: str, message: str, **more: Any) -> c.Send:
     return c.Send(queue, message, 0, payload=PAYLOAD, **more)
 
 
-def test_a_look_at_a_subscription_makes_nothing() -> None:
+def test_reading_a_subscription_creates_nothing() -> None:
     it = partition()
     for look in ("p::one", "p::none"):
         assert it.engine.accepts_sends(look)
@@ -35,7 +35,7 @@ def test_a_look_at_a_subscription_makes_nothing() -> None:
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 1 << 30])
-def test_a_deleted_subscription_is_made_again_by_the_next_that_needs_it(cache_bytes: int) -> None:
+def test_a_deleted_subscription_is_recreated_when_it_is_next_needed(cache_bytes: int) -> None:
     """Not by a command to its neighbour, were that decoded anew or not (R102)."""
     it = partition(cache_bytes)
     it.step(send("p", "m"), 0)
@@ -61,7 +61,7 @@ def test_a_declared_subscription_has_its_window_from_the_start() -> None:
     ]
 
 
-def test_a_durable_subscription_is_not_made_of_a_queue_that_ends() -> None:
+def test_a_durable_subscription_does_not_reuse_a_non_durable_queue() -> None:
     """R70: consumer k has a queue of its own name, and that is no subscription to keep."""
     it = partition()
     it.step(c.Subscribe("p", "k", 1, shared=True), 0)
@@ -76,7 +76,7 @@ def test_a_durable_subscription_is_not_made_of_a_queue_that_ends() -> None:
         (send("a", "m"), True),  # a consumer takes it for good
     ],
 )
-def test_what_does_not_stay_is_not_refused_for_a_full_queue(
+def test_a_message_that_does_not_stay_is_not_refused_by_a_full_queue(
     message: c.Send, attached: bool
 ) -> None:
     """R60: the limits are tested after the ring."""

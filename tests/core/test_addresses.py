@@ -34,13 +34,13 @@ def subscribe(consumer: str, **fields: object) -> c.Subscribe:
     return c.Subscribe("prices", consumer, 9, **fields)  # type: ignore[arg-type]
 
 
-def test_nobody_wants_it() -> None:
+def test_a_message_without_a_queue_is_unrouted() -> None:
     it = host()
     effects = send(it, "a")
     assert [type(effect) for effect in effects] == [e.Unrouted]
 
 
-def test_an_address_is_no_queue() -> None:
+def test_an_address_is_not_a_queue() -> None:
     it = host(subscriptions={"ann": {}})
     assert refusals(it.step(c.Attach("prices", "k", 1), 0).all_effects) == [Refusal.UNKNOWN_QUEUE]
     assert refusals(it.step(c.CreateQueue("prices", {}), 0).all_effects) == [Refusal.BAD_COMMAND]
@@ -87,14 +87,14 @@ def test_the_selector_of_a_subscription_cannot_change() -> None:
     assert it.state.queue("prices::two") is None
 
 
-def test_a_subscription_gets_what_it_wants() -> None:
+def test_a_subscription_gets_what_its_selector_matches() -> None:
     it = host(subscriptions={"urgent": {"selector": "JMSPriority > 5"}})
     send(it, "a")
     send(it, "b", priority=9)
     assert ready(it, "prices::urgent") == ["b"]
 
 
-def test_one_that_is_not_durable_ends_with_its_consumer() -> None:
+def test_a_non_durable_subscription_ends_with_its_consumer() -> None:
     it = host()
     it.step(subscribe("k1"), 0)
     send(it, "a")
@@ -107,13 +107,13 @@ def test_one_that_is_not_durable_ends_with_its_consumer() -> None:
     assert [type(effect) for effect in send(it, "c")] == [e.Unrouted]
 
 
-def test_a_timeout_ends_it_too() -> None:
+def test_a_timeout_also_ends_a_non_durable_subscription() -> None:
     it = MemoryHost(Catalog({}, {"prices": {"consumer_timeout": 100}}, {"prices": {}}))
     it.step(subscribe("k1"), 0)
     assert isinstance(it.step(c.Sweep(), 100).all_effects[-1], e.Deleted)
 
 
-def test_a_later_queue_gets_what_is_kept_and_not_expired() -> None:
+def test_a_later_queue_gets_the_retained_messages_that_have_not_expired() -> None:
     it = host(retroactive_count=3)
     send(it, "a")
     send(it, "b", expires_at_ms=50)
@@ -126,7 +126,7 @@ def test_a_later_queue_gets_what_is_kept_and_not_expired() -> None:
     assert ready(it, "prices::picky") == ["d"]
 
 
-def test_a_deleted_queue_gets_no_more_and_one_declared_comes_again() -> None:
+def test_a_deleted_queue_gets_no_more_messages_and_a_declared_one_is_recreated() -> None:
     it = host(subscriptions={"ann": {}})
     it.step(c.CreateQueue("prices::bob", {}), 0)
     send(it, "a")
@@ -137,7 +137,7 @@ def test_a_deleted_queue_gets_no_more_and_one_declared_comes_again() -> None:
     assert ready(it, "prices::ann") == ["b"]
 
 
-def test_a_subscription_declared_later_gets_what_was_kept() -> None:
+def test_a_subscription_declared_later_gets_the_retained_messages() -> None:
     it = host(retroactive_count=5)
     send(it, "a")
     it._catalog = Catalog({}, {}, {"prices": {"retroactive_count": 5, "subscriptions": {"s": {}}}})
@@ -171,7 +171,7 @@ def test_settings_of_an_address() -> None:
     ]
 
 
-def test_redriven_too_often_is_refused_by_the_queue_that_minds() -> None:
+def test_a_message_redriven_too_often_is_refused_by_the_queue_with_that_limit() -> None:
     it = host(subscriptions={"ann": {"max_redrives": 1}, "bob": {}})
     effects = send(it, "a", redrives=2)
     assert [(r.queue, r.reason) for r in effects if isinstance(r, e.Refused)] == [

@@ -41,12 +41,12 @@ MOST_SPECIFIC_FIRST = [
         ("a*", "ab", False),
     ],
 )
-def test_words(pattern: str, name: str, matches: bool) -> None:
+def test_patterns_match_word_by_word(pattern: str, name: str, matches: bool) -> None:
     assert Catalog({pattern: {}}, {}).declares(name) is matches
 
 
 @pytest.mark.parametrize("given_first", [1, -1], ids=["as listed", "reversed"])
-def test_the_most_specific_wins_whatever_the_order_given(given_first: int) -> None:
+def test_the_most_specific_pattern_wins_in_any_order(given_first: int) -> None:
     """Each pattern tells its rank; of those that match, the first of the list must win."""
     rank = {pattern: i + 1 for i, pattern in enumerate(MOST_SPECIFIC_FIRST)}
     patterns = MOST_SPECIFIC_FIRST[::given_first]
@@ -76,13 +76,13 @@ def test_fields_are_decided_one_by_one() -> None:
     assert (spec.ring_size, spec.evict, spec.batch) == (5, "head", 7)
 
 
-def test_the_own_fields_win_over_all() -> None:
+def test_a_queues_own_fields_win_over_all_patterns() -> None:
     catalog = Catalog({"a": {"ring_size": 3}}, {"a": {"ring_size": 4}})
     assert catalog.spec("a", {}).ring_size == 3
     assert catalog.spec("a", {"ring_size": 9}).ring_size == 9
 
 
-def test_what_is_not_said_is_the_default() -> None:
+def test_fields_that_are_not_set_have_their_defaults() -> None:
     assert Catalog({"a": {}}, {}).spec("a", {}).ring_size == -1
 
 
@@ -90,7 +90,7 @@ def test_what_is_not_said_is_the_default() -> None:
     "fields",
     [{"ring_size": 0}, {"ring_size": True}, {"rung_size": 1}, {"consumer_timeout": 1 << 60}],
 )
-def test_bad_fields_are_refused_wherever_they_stand(fields: dict[str, object]) -> None:
+def test_invalid_fields_are_refused_wherever_they_are(fields: dict[str, object]) -> None:
     for queues, patterns in (({"a": fields}, {}), ({}, {"a": fields})):
         with pytest.raises(BadSetting) as caught:
             Catalog(queues, patterns)

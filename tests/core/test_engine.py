@@ -113,7 +113,7 @@ def test_no_more_consumers_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert answers == [[], [], [Refusal.CONSUMER_LIMIT]]
 
 
-def test_a_sweep_does_a_bounded_part_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_is_bounded_and_the_next_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SWEEP_AT_ONCE", 4)
     it = partition()
     for number in range(10):
@@ -155,7 +155,7 @@ def test_a_scheduled_message_that_is_made_due_too_late_expires() -> None:
 
 
 @pytest.mark.parametrize("settle", [c.Ack, c.Reject])
-def test_a_settle_hands_no_expired_message_over(settle: type[c.Ack]) -> None:
+def test_a_settle_delivers_no_expired_message(settle: type[c.Ack]) -> None:
     """R50: though no sweep came in between."""
     it = partition()
     it.step(c.Attach("q", "k", 1), 0)
@@ -175,7 +175,7 @@ def test_deleting_a_queue_evicts_nothing_that_is_expired() -> None:
     assert [type(one) for one in effects] == [e.Expired, e.Deleted]
 
 
-def test_a_send_that_is_taken_at_once_evicts_nobody() -> None:
+def test_a_send_that_is_taken_at_once_evicts_nothing() -> None:
     """R2: also where the ring is over its size, since it was lowered (R5)."""
     it = partition(ring_size=5)
     it.step(c.Attach("q", "k", 1), 0)
@@ -189,7 +189,7 @@ def test_a_send_that_is_taken_at_once_evicts_nobody() -> None:
     assert [one.message.id for one in effects if isinstance(one, e.Evicted)] == ["g1"]
 
 
-def test_a_message_that_many_held_can_still_be_stored() -> None:
+def test_a_message_with_many_holders_can_be_stored() -> None:
     """Their names stand in the message; the last ones are kept."""
     it = Partition(BytesStore(), {"q": {}})
     it.step(send("q", "m"), 0)
@@ -237,7 +237,9 @@ def waits(message: str, releases: int, **fields: object) -> list[int]:
         ({"redelivery_delay": 9, "redelivery_delay_max": 0}, [0, 0]),
     ],
 )
-def test_growth_and_cap(fields: dict[str, object], expected: list[int]) -> None:
+def test_the_delay_grows_up_to_its_cap(
+    fields: dict[str, object], expected: list[int]
+) -> None:
     assert waits("m", len(expected), **fields) == expected
 
 
@@ -262,7 +264,7 @@ def test_the_longest_delay_can_be_stored() -> None:
     assert it.state.queues["q"].counts.scheduled == 1
 
 
-def test_jitter_is_drawn_from_the_id_within_its_share() -> None:
+def test_jitter_is_derived_from_the_id_and_stays_within_its_share() -> None:
     fields = {"redelivery_delay": 1_000, "redelivery_jitter": 0.3}
     drawn = {f"m{n}": waits(f"m{n}", 1, **fields)[0] for n in range(300)}
     assert min(drawn.values()) >= 700
@@ -279,7 +281,7 @@ def test_jitter_does_not_pass_the_cap() -> None:
     assert min(drawn) < 1_000
 
 
-def test_a_delay_that_a_release_names_is_not_capped() -> None:
+def test_the_delay_of_a_release_is_not_capped() -> None:
     it = partition(redelivery_delay_max=5)
     it.step(c.Attach("q", "k", 1), 0)
     it.step(send("q", "m"), 0)
@@ -304,7 +306,7 @@ def test_tampered_counts_stop_the_queue(name: str, by: int) -> None:
         it.commit()
 
 
-def test_counts_that_balance_but_lie_about_deliveries_stop_the_queue() -> None:
+def test_balanced_counts_with_wrong_deliveries_stop_the_queue() -> None:
     it = partition()
     it.step(send("q", "m"), 0)
     counts = it.state.queues["q"].counts
@@ -317,7 +319,7 @@ def test_counts_that_balance_but_lie_about_deliveries_stop_the_queue() -> None:
 # --- the managed window (R12), as far as the core knows it --------------------------------------
 
 
-def test_a_window_is_served_without_anybody_attaching() -> None:
+def test_a_window_is_served_without_an_attached_consumer() -> None:
     it = partition(window=2)
     sent = [one for n in range(3) for one in it.step(send("q", f"m{n}"), 0).all_effects]
     assert [d.delivery.message.id for d in sent if isinstance(d, e.Dispatched)] == ["m0", "m1"]
@@ -332,7 +334,7 @@ def test_a_window_is_served_without_anybody_attaching() -> None:
 # --- client acks (R16) --------------------------------------------------------------------------
 
 
-def test_a_client_ack_reaches_over_the_queues_of_its_session_and_no_further() -> None:
+def test_a_client_ack_covers_the_queues_of_its_session_only() -> None:
     it = partition()
     client = AckMode.CLIENT
     it.step(c.Attach("q", "k1", 9, 0, client, "s"), 0)
@@ -351,7 +353,7 @@ def test_a_client_ack_reaches_over_the_queues_of_its_session_and_no_further() ->
 # --- the managed window (R12) and new configuration ----------------------------------------------
 
 
-def test_a_window_opens_with_the_first_send_even_after_a_look() -> None:
+def test_a_window_opens_with_the_first_send_even_after_a_read() -> None:
     rig = partition(window=1)
     assert rig.state.queue("q") is not None  # as `list` does
     effects = rig.engine.step(send("q", "m"), 0).all_effects
@@ -369,7 +371,7 @@ def test_a_window_is_changed_by_its_setting_alone(command: c.Command) -> None:
     assert queue.consumers["@window"].credit == 1
 
 
-def test_a_window_that_a_refused_command_met_stays_open_and_durable() -> None:
+def test_a_window_opened_by_a_refused_command_stays_open_and_durable() -> None:
     rig = partition(window=1)
     effects = rig.engine.step(c.Ack("q", "k", "m"), 5).all_effects
     assert [type(one) for one in effects] == [e.Attached, e.Refused]
@@ -382,7 +384,7 @@ def test_a_window_that_a_refused_command_met_stays_open_and_durable() -> None:
     ]
 
 
-def test_new_configuration_is_applied_when_its_queue_is_next_met() -> None:
+def test_a_new_configuration_is_applied_at_the_next_use_of_the_queue() -> None:
     rig = partition(ring_size=5)
     for message in "abc":
         rig.engine.step(send("q", message), 0)
@@ -405,7 +407,7 @@ def test_new_configuration_is_applied_when_its_queue_is_next_met() -> None:
     ]
 
 
-def test_who_held_it_last_is_told_of_an_expired_message() -> None:
+def test_an_expired_message_names_its_last_holder() -> None:
     rig = partition()
     rig.engine.step(send("q", "m", expires_at_ms=10), 0)
     for name in ("k1", "k2", "k1"):

@@ -58,12 +58,12 @@ def test_the_ring_is_tested_before_the_limits() -> None:
     )
 
 
-def test_the_sent_one_may_be_the_rings_victim_and_is_not_refused() -> None:
+def test_a_sent_message_may_be_the_victim_and_is_then_not_refused() -> None:
     it = host(ring_size=1, max_messages=1, when_full="reject_newest", evict="lowest_priority")
     assert shown(send(it, "A") + send(it, "low", priority=0)) == ["low evicted overflow"]
 
 
-def test_newest_is_dropped_unless_a_consumer_has_it() -> None:
+def test_the_newest_is_dropped_unless_a_consumer_has_it() -> None:
     it = host(max_messages=1, when_full="drop_newest")
     it.step(c.Attach("q", "k", 2), 0)
     happened = shown(send(it, "A", "B", "C"))
@@ -71,7 +71,7 @@ def test_newest_is_dropped_unless_a_consumer_has_it() -> None:
     assert shown(send(it, "D", due_ms=9)) == ["D evicted limit"]
 
 
-def test_lowest_priority_goes_first() -> None:
+def test_the_lowest_priority_is_dropped_first() -> None:
     it = host(max_bytes=10, when_full="drop_lowest_priority")
     send(it, "A", size=4)
     send(it, "B", "C", size=3, priority=1)
@@ -79,7 +79,7 @@ def test_lowest_priority_goes_first() -> None:
     assert contents(it) == ["D", "A"]
 
 
-def test_too_large_is_refused_whatever_the_policy() -> None:
+def test_a_message_that_is_too_large_is_always_refused() -> None:
     it = host(max_message_bytes=5)
     assert shown(send(it, "A", size=6)) == ["A refused too_large", "A dead too_large"]
     assert shown(send(it, "B", size=5)) == []
@@ -93,7 +93,7 @@ def test_lowering_a_limit_waits_for_the_next_send() -> None:
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_block_says_when_not_to_pull(crash: bool) -> None:
+def test_a_full_queue_with_block_is_not_pulled(crash: bool) -> None:
     it = host(max_messages=2, when_full="block")
     message = c.Send("q", "C", 0)
     send(it, "A")
@@ -108,7 +108,7 @@ def test_block_says_when_not_to_pull(crash: bool) -> None:
     assert it.engine.accepts_sends("q")
 
 
-def test_block_refuses_what_could_never_come_in() -> None:
+def test_block_refuses_a_message_that_could_never_fit() -> None:
     it = host(max_bytes=10, when_full="block")
     assert shown(send(it, "A", size=11)) == ["A refused too_large", "A dead too_large"]
 
@@ -129,7 +129,7 @@ def test_a_move_into_a_full_queue_changes_nothing() -> None:
     assert contents(it) == ["A"]
 
 
-def test_bytes_in_hand_bound_what_is_handed_over() -> None:
+def test_credit_bytes_limit_what_is_delivered() -> None:
     it = host()
     it.step(c.Attach("q", "k", 9, credit_bytes=5), 0)
     assert shown(send(it, "A", "B", "C", size=3)) == ["A dispatched", "B dispatched"]
@@ -137,7 +137,7 @@ def test_bytes_in_hand_bound_what_is_handed_over() -> None:
     assert shown(it.step(c.Ack("q", "k", "A"), 0).all_effects) == ["C dispatched"]
 
 
-def test_what_lost_its_body_is_lost() -> None:
+def test_a_message_without_its_body_is_lost() -> None:
     it = host()
     send(it, "held", persistent=False)
     it.step(c.Attach("q", "k", 1), 0)
@@ -153,7 +153,7 @@ def test_what_lost_its_body_is_lost() -> None:
     queue.check()
 
 
-def test_refusals_of_a_send_that_went_round_too_often() -> None:
+def test_a_send_redriven_too_often_is_refused() -> None:
     it = host(max_redrives=2)
     assert shown(send(it, "A", redrives=2)) == []
     refused = it.step(c.Send("q", "A", 0, redrives=3), 0).all_effects
@@ -162,7 +162,7 @@ def test_refusals_of_a_send_that_went_round_too_often() -> None:
     ]
 
 
-def test_what_a_crash_took_does_not_block() -> None:
+def test_a_message_lost_in_a_crash_does_not_block() -> None:
     it = host(max_messages=1, when_full="block")
     send(it, "A", persistent=False)
     assert not it.engine.accepts_sends("q")

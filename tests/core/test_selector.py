@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ringfaust.core.selector import Untyped, compile_selector
-from tests.core.selecting import PLAIN, Payload, judged
+from tests.core.selecting import PLAIN, Payload, result_of
 
 T, F, U = True, False, None
 
@@ -24,14 +24,14 @@ T, F, U = True, False, None
     ],
 )  # fmt: skip
 def test_and_or(left: bool | None, right: bool | None, both: bool | None, either: bool) -> None:
-    assert judged("p AND q", p=left, q=right) is both
-    assert judged("p OR q", p=left, q=right) is either
+    assert result_of("p AND q", p=left, q=right) is both
+    assert result_of("p OR q", p=left, q=right) is either
 
 
 @pytest.mark.parametrize(("value", "result"), [(T, F), (F, T), (U, U)])
 def test_not(value: bool | None, result: bool | None) -> None:
-    assert judged("NOT p", p=value) is result
-    assert judged("NOT (p)", p=value) is result
+    assert result_of("NOT p", p=value) is result
+    assert result_of("NOT (p)", p=value) is result
 
 
 @pytest.mark.parametrize(
@@ -45,22 +45,22 @@ def test_not(value: bool | None, result: bool | None) -> None:
     ],
 )  # fmt: skip
 def test_null_makes_unknown(text: str) -> None:
-    assert judged(text) is U
-    assert judged(text, n=None) is U
-    assert judged(f"NOT ({text})") is U
+    assert result_of(text) is U
+    assert result_of(text, n=None) is U
+    assert result_of(f"NOT ({text})") is U
 
 
 def test_null_in_between_may_be_decided_all_the_same() -> None:
-    assert judged("5 BETWEEN n AND 4") is F
-    assert judged("5 NOT BETWEEN n AND 4") is T
-    assert judged("5 BETWEEN 6 AND n") is F
+    assert result_of("5 BETWEEN n AND 4") is F
+    assert result_of("5 NOT BETWEEN n AND 4") is T
+    assert result_of("5 BETWEEN 6 AND n") is F
 
 
 def test_is_null() -> None:
-    assert judged("n IS NULL") is T
-    assert judged("n IS NOT NULL") is F
-    assert judged("n IS NULL", n="") is F
-    assert judged("n IS NOT NULL", n=False) is T
+    assert result_of("n IS NULL") is T
+    assert result_of("n IS NOT NULL") is F
+    assert result_of("n IS NULL", n="") is F
+    assert result_of("n IS NOT NULL", n=False) is T
 
 
 # --- the examples of the specification ------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_is_null() -> None:
     ],
 )  # fmt: skip
 def test_examples_of_jms(text: str, properties: dict[str, Any], result: bool) -> None:
-    assert judged(text, **properties) is result
+    assert result_of(text, **properties) is result
 
 
 # --- what binds how -------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ def test_precedence(text: str, same: str) -> None:
     seen = set()
     for mask in range(16):
         flags = {name: bool(mask >> bit & 1) for bit, name in enumerate("abc")}
-        result = judged(text, x=mask >> 3, **flags)
-        assert result is judged(same, x=mask >> 3, **flags)
+        result = result_of(text, x=mask >> 3, **flags)
+        assert result is result_of(same, x=mask >> 3, **flags)
         seen.add(result)
     assert seen == {T, F}
 
@@ -148,19 +148,19 @@ def test_precedence(text: str, same: str) -> None:
     ],
 )  # fmt: skip
 def test_literals(literal: str, value: object) -> None:
-    assert judged(f"x = {literal}", x=value) is T
-    assert judged(f"{literal} <> x", x=value) is F
+    assert result_of(f"x = {literal}", x=value) is T
+    assert result_of(f"{literal} <> x", x=value) is F
 
 
 @pytest.mark.parametrize("name", ["$", "_", "a$b_1", "größe", "名前", "NOTHING", "in_", "nullable"])
 def test_identifiers(name: str) -> None:
-    assert judged(f"{name} = 1", **{name: 1}) is T
+    assert result_of(f"{name} = 1", **{name: 1}) is T
 
 
 def test_names_differ_by_case_and_keywords_do_not() -> None:
-    assert judged("Color = 1", color=1) is U
-    assert judged("a = 1 aNd b bEtWeEn 1 AnD 2 oR c iS nUlL", a=1, b=2) is T
-    assert judged("\n a\t=\r\n1\f", a=1) is T
+    assert result_of("Color = 1", color=1) is U
+    assert result_of("a = 1 aNd b bEtWeEn 1 AnD 2 oR c iS nUlL", a=1, b=2) is T
+    assert result_of("\n a\t=\r\n1\f", a=1) is T
 
 
 # --- types ----------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_names_differ_by_case_and_keywords_do_not() -> None:
     ],
 )  # fmt: skip
 def test_only_like_types_compare(text: str, x: object, result: bool | None) -> None:
-    assert judged(text, x=x) is result
+    assert result_of(text, x=x) is result
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_only_like_types_compare(text: str, x: object, result: bool | None) -> N
 )  # fmt: skip
 def test_text_of_plain_headers(text: str, x: str, result: bool | None) -> None:
     others = {"y": "7", "z": 7, "w": Untyped("7.5")}
-    assert judged(text, x=Untyped(x), **others) is result
+    assert result_of(text, x=Untyped(x), **others) is result
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_text_of_plain_headers(text: str, x: str, result: bool | None) -> None:
 )  # fmt: skip
 def test_arithmetic_never_raises(text: str, result: bool | None) -> None:
     odd = {"huge": 10**400, "inf": float("inf"), "nan": float("nan")}
-    assert judged(text, x=7, big=2**63 - 1, least=-(2**63), **odd) is result
+    assert result_of(text, x=7, big=2**63 - 1, least=-(2**63), **odd) is result
 
 
 # --- LIKE -----------------------------------------------------------------------------------------
@@ -238,8 +238,8 @@ def test_arithmetic_never_raises(text: str, result: bool | None) -> None:
     ],
 )  # fmt: skip
 def test_like(pattern: str, text: str, result: bool) -> None:
-    assert judged(f"x LIKE '{pattern}'", x=text) is result
-    assert judged(f"x NOT LIKE '{pattern}'", x=text) is not result
+    assert result_of(f"x LIKE '{pattern}'", x=text) is result
+    assert result_of(f"x NOT LIKE '{pattern}'", x=text) is not result
 
 
 @pytest.mark.parametrize(
@@ -251,13 +251,13 @@ def test_like(pattern: str, text: str, result: bool) -> None:
     ],
 )  # fmt: skip
 def test_like_with_escape(pattern: str, escape: str, text: str, result: bool) -> None:
-    assert judged(f"x LIKE '{pattern}' ESCAPE '{escape}'", x=text) is result
+    assert result_of(f"x LIKE '{pattern}' ESCAPE '{escape}'", x=text) is result
 
 
 def test_like_does_not_try_all_ways() -> None:
     """Each `%` that could be tried anew would multiply the time by the length of the text."""
-    assert judged(f"x LIKE '{'%a' * 500}%b'", x="a" * 10_000) is F
-    assert judged(f"x LIKE '{'%a_' * 500}%b_'", x="ab" * 5_000) is F
+    assert result_of(f"x LIKE '{'%a' * 500}%b'", x="a" * 10_000) is F
+    assert result_of(f"x LIKE '{'%a_' * 500}%b_'", x="ab" * 5_000) is F
 
 
 # --- fields of the message ------------------------------------------------------------------------

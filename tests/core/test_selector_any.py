@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringfaust.core.selector import Untyped, compile_selector
 from ringfaust.errors import BadSelector
-from tests.core.selecting import PLAIN, judged
+from tests.core.selecting import PLAIN, result_of
 
 WORDS = [
     "a", "s", "JMSPriority", "1", "0", "2.5", "9223372036854775808", "'x'", "'%_'", "''", "TRUE",
@@ -98,13 +98,13 @@ def test_sqlite_says_the_same(text: str, properties: dict[str, Any]) -> None:
     columns = ", ".join(f"? AS {name}" for name in properties)
     query = f"SELECT ({text}) FROM (SELECT {columns})"
     ((answer,),) = DATABASE.execute(query, tuple(properties.values()))
-    assert judged(text, **properties) is (None if answer is None else bool(answer))
+    assert result_of(text, **properties) is (None if answer is None else bool(answer))
 
 
 @given(CONDITIONS, st.fixed_dictionaries(dict.fromkeys("abcstfg", VALUES)))
 @settings(max_examples=500, deadline=None)
-def test_values_of_any_kind_are_judged(text: str, properties: dict[str, Any]) -> None:
-    assert judged(text, **properties) in (True, False, None)
-    opposite = judged(f"NOT ({text})", **properties)
-    result = judged(text, **properties)
+def test_values_of_any_kind_are_result_of(text: str, properties: dict[str, Any]) -> None:
+    assert result_of(text, **properties) in (True, False, None)
+    opposite = result_of(f"NOT ({text})", **properties)
+    result = result_of(text, **properties)
     assert opposite is (None if result is None else not result)

@@ -13,7 +13,7 @@ from ringfaust.core import limits
 from ringfaust.core.selector import compile_selector
 from ringfaust.core.selector.grammar import GRAMMAR
 from ringfaust.errors import BadSelector, RingfaustError
-from tests.core.selecting import judged
+from tests.core.selecting import result_of
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,13 @@ def test_hostile_text_is_refused(text: str) -> None:
 
 
 def test_the_longest_and_the_deepest_are_taken() -> None:
-    assert judged("NOT " * (limits.SELECTOR_DEPTH - 1) + "a", a=True) is False
+    assert result_of("NOT " * (limits.SELECTOR_DEPTH - 1) + "a", a=True) is False
     deep = limits.SELECTOR_DEPTH - 1
-    assert judged("(" * deep + "a" + ")" * deep, a=True) is True
+    assert result_of("(" * deep + "a" + ")" * deep, a=True) is True
     longest = "1" + "+1" * 2_000 + " = x"
-    assert judged(longest.ljust(limits.SELECTOR_CHARS), x=2_001) is True
-    assert judged("a AND " * 600 + "a", a=True) is True
-    assert judged("a OR " * 600 + "b", a=False) is None
+    assert result_of(longest.ljust(limits.SELECTOR_CHARS), x=2_001) is True
+    assert result_of("a AND " * 600 + "a", a=True) is True
+    assert result_of("a OR " * 600 + "b", a=False) is None
 
 
 def test_the_grammar_is_read_in_one_way_only() -> None:

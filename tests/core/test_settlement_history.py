@@ -53,7 +53,7 @@ def kept(request: pytest.FixtureRequest) -> tuple[Kept, Callable[[], SettlementH
     return it, (it.again if request.param else lambda: it.history)
 
 
-def test_the_three_answers(kept: tuple[Kept, Callable[[], SettlementHistory]]) -> None:
+def test_a_late_settle_gets_its_reason(kept: tuple[Kept, Callable[[], SettlementHistory]]) -> None:
     it, history = kept
     assert history().classify("k", "m") is Refusal.BAD_COMMAND
     arrive(it.history, "k")
@@ -89,7 +89,7 @@ def test_at_least_the_last_thousand_are_remembered(
     assert it.rows(Kind.ENDED) <= AT_LEAST // PAGE + 1
 
 
-def test_who_left_longest_ago_is_forgotten_first(
+def test_the_consumer_that_detached_longest_ago_is_forgotten_first(
     kept: tuple[Kept, Callable[[], SettlementHistory]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DEPARTED_REMEMBERED", 3)
@@ -116,7 +116,7 @@ def test_who_left_longest_ago_is_forgotten_first(
     assert (it.rows(Kind.PAST), it.rows(Kind.DEPARTED), it.rows(Kind.ENDED)) == (3, 3, 1)
 
 
-def test_who_is_attached_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attached_consumer_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "DEPARTED_REMEMBERED", 2)
     it = Kept()
     arrive(it.history, "stays")

@@ -147,7 +147,7 @@ class Windows(RuleBasedStateMachine):
         assert dict(store.scan(Kind.RING, "q", 0, None, 99)) == self.truth
 
 
-def test_ordered_is_a_sorted_dict() -> None:
+def test_an_ordered_table_behaves_like_a_sorted_dict() -> None:
     run_state_machine_as_test(
         Windows,
         settings=settings(max_examples=100, stateful_step_count=40, deadline=None, print_blob=True),
@@ -155,7 +155,7 @@ def test_ordered_is_a_sorted_dict() -> None:
 
 
 @pytest.mark.parametrize("table_type", [Rows, Ordered])
-def test_what_is_born_and_dies_in_one_batch_leaves_no_write(table_type: type[Rows]) -> None:
+def test_a_row_put_and_deleted_in_one_batch_is_never_written(table_type: type[Rows]) -> None:
     book = WriteSet(DictStore())
     extra = {} if table_type is Rows else {"fresh": True}
     table = table_type(book, Kind.GROUP, "q", **extra)
@@ -164,7 +164,7 @@ def test_what_is_born_and_dies_in_one_batch_leaves_no_write(table_type: type[Row
     assert list(table.writes()) == []
 
 
-def test_a_row_that_was_deleted_and_came_again_is_written_over() -> None:
+def test_a_row_deleted_and_put_again_is_overwritten() -> None:
     store = DictStore()
     store.apply([((Kind.GROUP, "q", 0, 1), "old")])
     table = Rows(WriteSet(store), Kind.GROUP, "q")

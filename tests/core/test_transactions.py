@@ -50,7 +50,7 @@ def prepared_ack(it: MemoryHost) -> None:
     it.step(c.Prepare("x"), 0)
 
 
-def test_it_takes_effect_at_the_commit_in_order(it: MemoryHost) -> None:
+def test_operations_take_effect_at_the_commit_in_order(it: MemoryHost) -> None:
     it.step(c.Begin("x"), 0)
     assert kinds(send(it, "A", xid="x")) == ["Pending"]
     send(it, "B", xid="x")
@@ -62,7 +62,7 @@ def test_it_takes_effect_at_the_commit_in_order(it: MemoryHost) -> None:
     assert [message.sequence for message in queue(it).in_order()] == [2, 3]
 
 
-def test_what_is_no_order_is_refused(it: MemoryHost) -> None:
+def test_commands_out_of_order_are_refused(it: MemoryHost) -> None:
     it.step(c.Begin("x"), 0)
     for command in (
         c.Begin("x"), c.Begin(""), c.Commit("x"), c.Commit("y"), c.Prepare("y"),
@@ -77,7 +77,7 @@ def test_what_is_no_order_is_refused(it: MemoryHost) -> None:
 
 
 @pytest.mark.parametrize("leave", [c.Detach("q", "k"), c.Recover("q", "k"), c.Purge("q")], ids=str)
-def test_what_is_acked_in_it_is_neither_evicted_nor_delivered(
+def test_a_pending_ack_protects_its_message_from_eviction_and_delivery(
     it: MemoryHost, leave: c.Command
 ) -> None:
     prepared_ack(it)
@@ -95,7 +95,7 @@ def test_what_is_acked_in_it_is_neither_evicted_nor_delivered(
     queue(it).check()
 
 
-def test_it_is_settled_already(it: MemoryHost) -> None:
+def test_a_delivery_with_a_pending_ack_counts_as_settled(it: MemoryHost) -> None:
     prepared_ack(it)
     assert refusals(it.step(c.Ack("q", "k", "A"), 0).all_effects) == [Refusal.STALE_DELIVERY]
     assert refusals(it.step(c.Release("q", "k", "A"), 0).all_effects) == [Refusal.STALE_DELIVERY]
@@ -109,7 +109,7 @@ def test_it_is_settled_already(it: MemoryHost) -> None:
     assert refusals(it.step(c.Ack("q", "k", "B"), 0).all_effects) == [Refusal.UNKNOWN_DELIVERY]
 
 
-def test_a_consumer_of_the_same_name_does_not_inherit_it(it: MemoryHost) -> None:
+def test_a_new_consumer_of_the_same_name_does_not_inherit_a_pending_ack(it: MemoryHost) -> None:
     prepared_ack(it)
     it.step(c.Detach("q", "k"), 0)
     it.step(c.Attach("q", "k", 1), 0)
@@ -165,7 +165,7 @@ def test_client_mode_settles_all_before_it(it: MemoryHost) -> None:
     assert queue(it, "other").counts.acked == 2
 
 
-def test_a_send_that_is_refused_is_refused_alone(it: MemoryHost) -> None:
+def test_only_the_refused_send_of_a_transaction_is_refused(it: MemoryHost) -> None:
     it.step(c.Begin("x"), 0)
     send(it, "lost", queue="nowhere", xid="x")
     send(it, "A", xid="x")
@@ -173,7 +173,7 @@ def test_a_send_that_is_refused_is_refused_alone(it: MemoryHost) -> None:
     assert kinds(it.step(c.Commit("x"), 0).all_effects) == ["Refused", "Added", "Decided"]
 
 
-def test_how_often_it_was_sent_again_counts_in_a_transaction_too(it: MemoryHost) -> None:
+def test_redrives_also_count_in_a_transaction(it: MemoryHost) -> None:
     """R43: a loop is not to be closed by way of an xid."""
     it.step(c.Begin("x"), 0)
     it.step(c.Send("q", "A", 0, payload=BODY, xid="x", redrives=6), 0)
@@ -182,7 +182,7 @@ def test_how_often_it_was_sent_again_counts_in_a_transaction_too(it: MemoryHost)
     assert kinds(it.step(c.Commit("x"), 0).all_effects) == ["Refused", "Decided"]
 
 
-def test_a_queue_that_ends_within_a_commit_gets_nothing_that_follows() -> None:
+def test_a_queue_deleted_during_a_commit_gets_none_of_the_later_sends() -> None:
     """R70, R80: each operation is a command of its own."""
     it = MemoryHost(Catalog({}, {}, {"p": {}}))
     it.step(c.Subscribe("p", "k", 9), 0)

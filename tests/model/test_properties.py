@@ -39,7 +39,7 @@ def rows_of(partition: Partition) -> Any:
     refill=st.sampled_from([1, 2, 1_000]),
     cache_bytes=st.sampled_from([0, 2_500, 1 << 30]),
 )
-def test_neither_batches_nor_memory_nor_looks_change_effects_or_state(
+def test_batches_memory_and_reads_do_not_change_effects_or_state(
     *,
     store_type: StoreType,
     declared: dict[str, Any],
@@ -68,7 +68,7 @@ def test_neither_batches_nor_memory_nor_looks_change_effects_or_state(
 @STORES
 @PROFILE
 @given(declared=DECLARED, history=HISTORY, data=st.data())
-def test_a_crash_at_any_point_is_no_more_than_a_start(
+def test_a_crash_at_any_point_has_the_effect_of_a_start(
     store_type: StoreType, declared: dict[str, Any], history: History, data: st.DataObject
 ) -> None:
     """What was not committed is lost and done again, after the rollback of open xids (R81)."""
@@ -92,7 +92,7 @@ def test_a_crash_at_any_point_is_no_more_than_a_start(
 @STORES
 @PROFILE
 @given(declared=DECLARED, history=HISTORY, crashes=st.sets(st.integers(0, 100), max_size=5))
-def test_a_cold_crash_loses_only_what_was_not_persistent_and_hands_out_no_more(
+def test_a_cold_crash_loses_only_non_persistent_messages_and_delivers_none_of_them(
     store_type: StoreType, declared: dict[str, Any], history: History, crashes: set[int]
 ) -> None:
     """R82. That the accounts balance is checked at each commit (R100)."""

@@ -24,7 +24,7 @@ def test_each_snippet_stands_once_in_the_source(mutant: Mutant, tmp_path: Path) 
     assert copy.read_text() != before
 
 
-def test_a_snippet_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_missing_snippet_is_reported(tmp_path: Path) -> None:
     (tmp_path / "ring.py").write_text("a = 1\na = 1\n")
     for snippet in ("b = 1", "a = 1"):
         with pytest.raises(
@@ -46,5 +46,5 @@ def test_names_differ() -> None:
         ("repeats take effect", "simulator"),
     ],
 )
-def test_it_is_found(name: str, hunter: str) -> None:
+def test_the_mutant_is_found(name: str, hunter: str) -> None:
     assert hunt(by_name[name], [hunter])[hunter]

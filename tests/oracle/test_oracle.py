@@ -20,7 +20,7 @@ KINDS = """
 SEEDS = 300
 
 
-def test_the_engine_answers_as_artemis_in_plain_lists_does() -> None:
+def test_the_engine_answers_like_a_naive_artemis() -> None:
     naive = Naive()
     for seed in range(SEEDS):
         difference = play(naive, history(seed, 30))
@@ -28,7 +28,7 @@ def test_the_engine_answers_as_artemis_in_plain_lists_does() -> None:
 
 
 @pytest.mark.slow
-def test_the_engine_answers_as_artemis_does() -> None:
+def test_the_engine_answers_like_artemis() -> None:
     """`make oracle` plays 200."""
     with Artemis() as artemis:
         for seed in range(40):
@@ -56,7 +56,7 @@ def of(*kinds: str) -> History:
     return History(settings, tuple(operations))
 
 
-def test_an_eviction_that_is_not_told_is_found_and_its_history_shrunk() -> None:
+def test_an_unreported_eviction_is_found_and_its_history_shrunk() -> None:
     long = of("send", "attach", "send", "ack", "send", "send", "close", "send", "send", "attach")
     assert play(Naive(), long) is None
     found: list[Difference] = []
@@ -74,7 +74,7 @@ def test_an_eviction_that_is_not_told_is_found_and_its_history_shrunk() -> None:
     assert str(last).startswith("after operation 3 (send name=m")
 
 
-def test_shrinking_leaves_only_what_it_takes() -> None:
+def test_shrinking_keeps_only_what_is_needed() -> None:
     takes = {"m3", "m7"}
 
     def fails(fewer: History) -> bool:
@@ -93,7 +93,7 @@ def test_a_seed_gives_one_history_and_all_that_is_promised_is_drawn() -> None:
     assert {each.settings.ring_size for each in drawn} == {-1, 1, 2, 3, 4, 5, 6}
 
 
-def test_what_came_too_early_is_no_difference_but_late() -> None:
+def test_an_early_observation_is_late_and_not_a_difference() -> None:
     clock = Clock(50, Naive())
     due_ms = clock.after(1)
     clock.check(due_ms - 1, {due_ms}, since_ms=0)
