@@ -237,9 +237,7 @@ def waits(message: str, releases: int, **fields: object) -> list[int]:
         ({"redelivery_delay": 9, "redelivery_delay_max": 0}, [0, 0]),
     ],
 )
-def test_the_delay_grows_up_to_its_cap(
-    fields: dict[str, object], expected: list[int]
-) -> None:
+def test_the_delay_grows_up_to_its_cap(fields: dict[str, object], expected: list[int]) -> None:
     assert waits("m", len(expected), **fields) == expected
 
 
