@@ -71,7 +71,7 @@ def test_a_wrong_number_of_partitions_is_explained(app: Application) -> None:
     settings = {"application": worker.application, "bootstrap_servers": app.servers}
     app.write("worker.yaml", {**settings, "partitions": 3})
     message = refused(app)
-    assert "has 1 partition, but `partitions` of worker.yaml is 3" in message
+    assert "has 1 partition, but `partitions` in worker.yaml is 3" in message
     assert "hop: always" in message  # for the producer's own topic
 
 

@@ -233,7 +233,7 @@ async def test_a_busy_agent_is_not_flooded(broker: EmbeddedBroker) -> None:
         assert len(recorder.batches) == 1
         work.set()
         await until(lambda: len(recorder.offsets(TP(topic, 0))) == 5000)
-    assert max(waiting) == 1
+    assert max(waiting) <= 1
 
 
 async def test_a_seek_drops_batches_that_were_fetched_before(broker: EmbeddedBroker) -> None:
@@ -348,7 +348,7 @@ async def test_two_workers_share_partitions_and_the_second_waits_for_the_first(
             revoked.clear()
             await first.app.stop()
             await until(lambda: len(second.owned) == 6)
-            assert first.told[-1][0] == "revoked"
+            assert first.calls[-1][0] == "revoked"
 
 
 async def test_revoked_batches_are_no_longer_current(broker: EmbeddedBroker) -> None:
