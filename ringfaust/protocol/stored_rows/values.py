@@ -56,7 +56,7 @@ def _message_start(raw: bytes, consumer_at: int, number: int, consumer_bytes: in
 
 
 def _read_delivery(raw: bytes) -> Delivery:
-    start = body_start(raw, Kind.DELIVERY.name)
+    start = body_start(raw, "DELIVERY")
     number, rest = _DELIVERY_BODY.unpack_from(raw, start)
     start += _DELIVERY_BODY.size
     consumer_end = start + (rest & 0xFFFF)
@@ -79,7 +79,7 @@ def without_body(key: bytes, value: bytes) -> bytes:
         return without_message_body(value)
     if kind != Kind.DELIVERY:
         return value
-    start = body_start(value, Kind.DELIVERY.name)
+    start = body_start(value, "DELIVERY")
     number, rest = _DELIVERY_BODY.unpack_from(value, start)
     at = _message_start(value, start + _DELIVERY_BODY.size, number, rest & 0xFFFF)
     return value[:at] + without_message_body(value[at:])
@@ -99,7 +99,7 @@ def _write_operation(operation: Operation) -> bytes:
 
 
 def _read_operation(raw: bytes) -> Operation:
-    start = body_start(raw, Kind.OPERATION.name)
+    start = body_start(raw, "OPERATION")
     number, length = _OPERATION_BODY.unpack_from(raw, start)
     start += _OPERATION_BODY.size
     end = start + length
@@ -163,7 +163,8 @@ def _as_page(entries: Any) -> tuple[tuple[str, bool], ...]:
 
 
 def _json_reader(kind: Kind, build: Callable[[Any], Any]) -> Callable[[bytes], Any]:
-    return lambda raw: build(read_json(raw, kind.name))
+    name = kind.name  # an enum's name costs a call each time
+    return lambda raw: build(read_json(raw, name))
 
 
 def _write_mark(value: Any) -> bytes:
@@ -172,8 +173,10 @@ def _write_mark(value: Any) -> bytes:
 
 
 def _mark_reader(kind: Kind) -> Callable[[bytes], bool]:
+    name = kind.name
+
     def read(raw: bytes) -> bool:
-        body_start(raw, kind.name)
+        body_start(raw, name)
         return True
 
     return read
@@ -187,7 +190,7 @@ def _write_departed(consumer: str) -> bytes:
 
 
 def _read_departed(raw: bytes) -> str:
-    return raw[body_start(raw, Kind.DEPARTED.name) :].decode()
+    return raw[body_start(raw, "DEPARTED") :].decode()
 
 
 _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
