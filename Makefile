@@ -33,8 +33,10 @@ lint: $(READY) ## check style, format, types and imports
 PROCESSES ?= 2
 PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadgroup
 
+QUICK := $(addprefix tests/,core protocol processor config scenarios worker kafka client testing cli docs)
+
 test-quick: $(READY) ## run the tests that need no broker and no Java (up to 90 s)
-	@$(PYTEST) -m "not java and not slow"
+	@$(PYTEST) -m "not java and not slow" $(QUICK)
 
 test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (up to 15 minutes)
 	@$(PYTEST) -m "not slow"
