@@ -279,7 +279,7 @@ class AddressFields(_Strict):
     subscriptions: dict[Name, dict[str, Any]] = {}
 
 
-class Step(_Strict):
+class ScenarioStep(_Strict):
     """One step: its kind, its arguments, and what it is expected to do."""
 
     kind: str
@@ -299,7 +299,7 @@ class Scenario(_Strict):
     queues: dict[Name, dict[str, Any]] = {}
     addresses: dict[Name, AddressFields] = {}
     settings: dict[Name, dict[str, Any]] = {}
-    steps: list[Step]
+    steps: list[ScenarioStep]
 
     def all_settings(self) -> dict[str, dict[str, Any]]:
         """Return the settings by pattern. Consumers live until they are detached (R13)."""

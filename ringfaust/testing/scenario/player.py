@@ -121,14 +121,14 @@ class _Player:
         """By consumer: the queue of its last attach, even if it has detached since."""
         self.some_queue = next(iter(scenario.queues), "")
 
-    def step(self, step: g.Step) -> None:
+    def step(self, step: g.ScenarioStep) -> None:
         """Execute a step and check its effects."""
         if step.kind == "state":
             self._check_state(step)
         else:
             _check_effects(step, list(self._effects(step)))
 
-    def _effects(self, step: g.Step) -> Iterator[ObservedEffect]:
+    def _effects(self, step: g.ScenarioStep) -> Iterator[ObservedEffect]:
         host, what = self.host, step.what
         if step.kind == "advance":
             self.now_ms += what
@@ -209,7 +209,7 @@ class _Player:
             xid=what.xid or "",
         )
 
-    def _check_state(self, step: g.Step) -> None:
+    def _check_state(self, step: g.ScenarioStep) -> None:
         want: g.StateStep = step.what
         have = self.host.listing(want.queue)
         for name in ("ready", "delivering", "scheduled"):
@@ -252,7 +252,7 @@ _QUEUE_COMMANDS: dict[str, Any] = {
 }
 
 
-def _check_effects(step: g.Step, effects: list[ObservedEffect]) -> None:
+def _check_effects(step: g.ScenarioStep, effects: list[ObservedEffect]) -> None:
     expect = step.expect
     by_kind: dict[str, list[ObservedEffect]] = {}
     for effect in effects:
@@ -274,13 +274,13 @@ def _check_effects(step: g.Step, effects: list[ObservedEffect]) -> None:
         _compare_losses(step, kind, getattr(expect, kind), by_kind.get(kind, []))
 
 
-def _compare(step: g.Step, kind: str, wanted: Any, found: Any) -> None:
+def _compare(step: g.ScenarioStep, kind: str, wanted: Any, found: Any) -> None:
     if wanted != found:
         raise Difference(step.line, kind, wanted, found)
 
 
 def _compare_losses(
-    step: g.Step, kind: str, wanted: list[g.ExpectedLoss], found: list[ObservedEffect]
+    step: g.ScenarioStep, kind: str, wanted: list[g.ExpectedLoss], found: list[ObservedEffect]
 ) -> None:
     shown = [f"{effect.id}: {effect.reason}" for effect in found]
     fits = len(wanted) == len(found) and all(

@@ -13,7 +13,7 @@ from ringfaust.config.documents import FILE_BYTES, StrictLoader, shown
 from ringfaust.core.address import address_of
 from ringfaust.core.settings import FIELD_NAMES, QueueSpec
 from ringfaust.errors import BadSetting, RingfaustError
-from ringfaust.testing.scenario.grammar import LONGEST_MS, STEPS, Expect, Scenario, Step
+from ringfaust.testing.scenario.grammar import LONGEST_MS, STEPS, Expect, Scenario, ScenarioStep
 
 _Place = Sequence[str | int]
 """The path to a node of the document: keys and indexes."""
@@ -80,7 +80,7 @@ def _scenario(raw: Any, tree: Any, name: str) -> Scenario:
     return scenario
 
 
-def _step(entry: Any, index: int, tree: Any) -> Step:
+def _step(entry: Any, index: int, tree: Any) -> ScenarioStep:
     here: _Place = ("steps", index)
     if not isinstance(entry, dict):
         raise _Fault(here, "a step is a map with one key, and optionally expect")
@@ -105,7 +105,7 @@ def _step(entry: Any, index: int, tree: Any) -> Step:
         expect = Expect.model_validate(entry.get("expect", {}))
     except ValidationError as error:
         raise _fault((*here, "expect"), error) from None
-    return Step(kind=kind, what=what, expect=expect, line=_line_of(tree, here))
+    return ScenarioStep(kind=kind, what=what, expect=expect, line=_line_of(tree, here))
 
 
 def _fault(here: _Place, error: ValidationError) -> _Fault:
@@ -139,7 +139,7 @@ def _check_settings(scenario: Scenario) -> None:
                     raise _Fault((*place, queue, name), str(error)) from None
 
 
-def _check_times(steps: Sequence[Step]) -> None:
+def _check_times(steps: Sequence[ScenarioStep]) -> None:
     now_ms = 0
     for index, step in enumerate(steps):
         now_ms += step.what if step.kind == "advance" else 0
@@ -147,7 +147,7 @@ def _check_times(steps: Sequence[Step]) -> None:
             raise _Fault(("steps", index), f"the clock would pass {LONGEST_MS} ms")
 
 
-def _check_sessions(steps: Sequence[Step]) -> None:
+def _check_sessions(steps: Sequence[ScenarioStep]) -> None:
     """Refuse sessions that Kafka cannot put in order; see `_SessionCheck`."""
     check = _SessionCheck()
     for index, step in enumerate(steps):
@@ -171,7 +171,7 @@ class _SessionCheck:
         self._settled: dict[str, set[tuple[str, str, str]]] = {}
         """By open session: the queue, consumer and message id of each pending settle."""
 
-    def take(self, step: Step) -> str:
+    def take(self, step: ScenarioStep) -> str:
         """Take the next step; the reason why it is not valid, or an empty string."""
         what, session = step.what, getattr(step.what, "session", None) or ""
         if step.kind == "attach":
