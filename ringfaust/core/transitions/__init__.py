@@ -3,7 +3,7 @@
 Rules of this package
 ---------------------
 1. If a line decides what happens to a message, it is here. `queue` answers questions about order
-   and limits; the handlers in `commands` check a command and call the methods below.
+   and limits; `handlers` check a command and call the methods below.
 2. There is no clock, no randomness, no I/O and no Kafka. The same commands at the same times give
    the same state and the same effects (R102).
 
@@ -24,7 +24,7 @@ for a command about a queue, `Transitions.enter` for a send.
 Where to look
 -------------
 `entering`: sends, limits, due messages. `delivering`: dispatch and settles. `returning`: requeue.
-`leaving`: evict, expire, die. `base`: the step and the funnel. The rest changes tables and entities
+`leaving`: evict, expire, die. `step`: the step in progress. The rest changes tables and entities
 and decides nothing: `placement` (ready and scheduled), `deliveries`, `roster` (consumers), `queues`
 (settings, pauses, wakes), `history`, `addresses`, `xids`.
 """
