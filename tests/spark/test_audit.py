@@ -56,7 +56,7 @@ def test_a_correct_history_balances(spark: SparkSession, history: History) -> No
     assert [line["type"] for line in lines] == ["verdict", *["queue"] * 3, *["window"] * 3]
     proof = history.proof()
     for line in lines[1:4]:
-        row = proof.rows[line["queue"]]
+        row = proof.accounts[line["queue"]]
         assert {name: line[name] for name in line if hasattr(row, name)} == {
             name: getattr(row, name) for name in line if hasattr(row, name)
         }

@@ -235,6 +235,7 @@ def test_a_real_history_balances(spark: SparkSession, app: Application, tmp_path
     check_report(write_report(tmp_path / "report", "flights <b>", verdict), verdict)
 
 
+@pytest.mark.slow
 def test_each_fault_is_reported(spark: SparkSession, app: Application, tmp_path: Path) -> None:
     """Each topic has a record omitted, one duplicated and one altered: exactly these are found.
 
@@ -332,6 +333,7 @@ def test_the_audit_of_the_lake_balances(
 
 
 @short
+@pytest.mark.slow
 def test_the_command_repeats_the_audit_and_returns_an_exit_status(app: Application) -> None:
     """It audits round after round until SIGTERM."""
     # As the fixture `interpreted` does it for this process.

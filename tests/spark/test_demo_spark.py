@@ -41,6 +41,7 @@ def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 def test_both_runs_are_equal_and_audited(broker: EmbeddedBroker, tmp_path: Path) -> None:
     tmp_path.joinpath("tmp").mkdir()
     servers = ("--bootstrap-servers", broker.bootstrap_servers)

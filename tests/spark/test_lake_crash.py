@@ -150,6 +150,7 @@ def test_killed_after_the_commit_of_a_table_it_continues(harness: Harness, tmp_p
     harness.check(root)
 
 
+@pytest.mark.slow
 def test_it_runs_on_a_cluster(harness: Harness, tmp_path: Path) -> None:
     root = tmp_path / "lake"
     process = harness.start(root, "--once", "--master", "local-cluster[2,1,1024]")
@@ -157,6 +158,7 @@ def test_it_runs_on_a_cluster(harness: Harness, tmp_path: Path) -> None:
     harness.check(root)
 
 
+@pytest.mark.slow
 def test_it_runs_until_sigterm(harness: Harness, tmp_path: Path) -> None:
     root = tmp_path / "lake"
     process = harness.start(root)
