@@ -49,6 +49,7 @@ NEEDS_JAVA = {"broker", "spark"}
 """Fixtures that start a Java process."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that start Java, and keep the tests of a file in one process.
 
