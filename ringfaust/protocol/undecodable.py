@@ -21,7 +21,7 @@ def refuse_oversized(record: InRecord, most_bytes: int) -> None:
     """Refuse a record that could not be read, or whose outputs Kafka would refuse for ever.
 
     Raises:
-        ProtocolError: the record is too large, or stands in for one that could not be read.
+        ProtocolError: the record is too large, or replaces one that the client could not read.
     """
     size = len(record.value or b"") + len(record.key or b"")
     headers = record.headers

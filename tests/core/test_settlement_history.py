@@ -18,7 +18,7 @@ AT_LEAST = 1_000
 
 
 class Kept:
-    """A history with its store; `again` saves it and opens it anew."""
+    """A history with its store; `again` saves and reopens it."""
 
     def __init__(self) -> None:
         self.store = DictStore()

@@ -100,7 +100,7 @@ MUTANTS = [
     Mutant("owner takes all", "R14, R15: the owner's selector counts", QUEUE,
            "return owner if owner.takes(message) else None",
            "return owner if owner.is_open() else None"),
-    Mutant("double an ack", "R16: an ack is told once", DELIVERING,
+    Mutant("double an ack", "R16: an ack is reported once", DELIVERING,
            "self.out.append(e.Acked(queue.name, delivery))",
            "self.out += [e.Acked(queue.name, delivery)] * 2"),
     Mutant("ack of one only", "R16: in mode client an ack covers all before it", CONSUMERS,
@@ -173,7 +173,7 @@ MUTANTS = [
     Mutant("refusal changes state", "R103: a refused command changes nothing",
            "core/transitions/step.py",
            "        self.state.now_ms = self.before_ms\n", ""),
-    Mutant("late settle is stale", "R103: a settle after an eviction is told so",
+    Mutant("late settle is stale", "R103: a settle after an eviction is refused as evicted",
            "core/transitions/history.py",
            "known.pages[page][message_id] = True", "known.pages[page][message_id] = False"),
     # --- what a crash must not change
