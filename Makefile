@@ -31,7 +31,8 @@ lint: $(READY) ## check style, format, types and imports
 	@$(BIN)/lint-imports --no-logo
 
 PROCESSES ?= 2
-PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadgroup
+# Module fixtures are expensive (topics, a worker, a lake): all tests of a file run in one process.
+PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 QUICK := $(addprefix tests/,core protocol processor config scenarios worker kafka client testing cli docs)
 

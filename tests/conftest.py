@@ -49,17 +49,11 @@ NEEDS_JAVA = {"broker", "spark"}
 """Fixtures that start a Java process."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start Java, and keep the tests of a file in one process.
-
-    Module fixtures are expensive here (topics, a worker, a lake), so pytest-xdist must not build
-    them once per process. It starts with the folders that take longest.
-    """
+    """Mark the tests that start Java, and begin with the folders that take longest."""
     for item in items:
         if NEEDS_JAVA & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("kafka"):
             item.add_marker(pytest.mark.java)
-        item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(HERE))))
     items.sort(key=lambda item: _rank(item.path))
 
 
