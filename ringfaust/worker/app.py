@@ -28,7 +28,7 @@ from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.context import NewProcessor, WorkerContext
 from ringfaust.worker.input_positions import read_bounds
 from ringfaust.worker.logs import logging_config
-from ringfaust.worker.store import RocksStore
+from ringfaust.worker.store import open_rocks_store
 from ringfaust.worker.task import BackgroundCommit, TaskSettings
 from ringfaust.worker.transport import BatchApp
 
@@ -109,7 +109,7 @@ def _context(
             fenced_wait_s=worker.session_timeout_ms / 1000,
         ),
         clock=SystemClock(),
-        open_store=lambda path: RocksStore(path, block_cache),
+        open_store=lambda path: open_rocks_store(path, block_cache),
         open_producer=lambda number, transactional_id: TransactionalProducer(
             worker.application, number, topics, client, transactional_id
         ),

@@ -14,6 +14,7 @@ from ringfaust.errors import RingfaustError
 from ringfaust.kafka.reader import read_to_end
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore
+from ringfaust.worker.store import StoreDamaged
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +43,21 @@ def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
 async def open_store(path: Path, changelog: TP, context: WorkerContext) -> PartitionStore:
     """Open the store of a partition, up to date with its changelog.
 
+    A store that is out of date or damaged is rebuilt (R111).
+
     Raises:
         StateLost: the changelog lacks its beginning, or records that the store has.
     """
     store = context.open_store(path)
-    if not await _replay_or_close(store, changelog, context):
+    try:
+        if await _replay_or_close(store, changelog, context):
+            return store
         log.warning("partition %d: %s is out of date; rebuilding it", changelog.partition, path)
         store.wipe()
-        store = context.open_store(path)
-        await _replay_or_close(store, changelog, context)
+    except StoreDamaged as error:
+        store.set_aside(f"it is damaged ({error.reason})")
+    store = context.open_store(path)
+    await _replay_or_close(store, changelog, context)
     return store
 
 

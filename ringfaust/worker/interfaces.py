@@ -59,6 +59,13 @@ class PartitionStore(KeyValue, Protocol):
     def wipe(self) -> None:
         """Close it and delete its files."""
 
+    def set_aside(self, why: str) -> None:
+        """Close it and rename its folder, which is not used again.
+
+        Args:
+            why: what is wrong with it, as the end of a sentence.
+        """
+
 
 class TaskProducer(Protocol):
     """The transactional producer of one task."""

@@ -84,3 +84,6 @@ class VirtualStore:
     def wipe(self) -> None:
         self.close()
         self._disk.wipe(self.path)
+
+    def set_aside(self, why: str) -> None:
+        self.wipe()
