@@ -79,7 +79,7 @@ class StoreUnusable(RingfaustError):
 
 
 def set_aside(path: Path, why: str) -> Path:
-    """Rename a partition's folder, so that it can be examined and is not used. Returns its new name.
+    """Rename a partition's folder: it can be examined but is not used. Returns its new name.
 
     Its database must be closed. Logs one warning, and deletes all but the newest `SET_ASIDE_KEPT`
     folders of the partition that were set aside.
