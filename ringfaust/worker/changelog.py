@@ -43,7 +43,7 @@ def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
 async def open_store(path: Path, changelog: TP, context: WorkerContext) -> PartitionStore:
     """Open the store of a partition, up to date with its changelog.
 
-    A store that is out of date or damaged is rebuilt (R111).
+    A store that is out of date or damaged is rebuilt.
 
     Raises:
         StateLost: the changelog lacks its beginning, or records that the store has.

@@ -5,7 +5,7 @@ committed, as one WriteBatch that also holds the new offset. After a kill betwee
 the changelog from that offset repairs the store. Commits and recovery use the same `apply`.
 
 The changelog is the state, and the database only a copy of it. So a folder that is damaged is set
-aside, and the partition is rebuilt from the changelog (R111).
+aside, and the partition is rebuilt from the changelog.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def set_aside(path: Path, why: str) -> Path:
 
 
 def open_rocks_store(path: Path, cache: Cache) -> RocksStore:
-    """Open or create a store. A damaged one is set aside, and a new one takes its place (R111).
+    """Open or create a store. A damaged one is set aside, and a new one takes its place.
 
     Raises:
         StoreLocked: another process has it open.

@@ -1,4 +1,4 @@
-"""A damaged database is set aside, never served, and never a traceback (R111)."""
+"""A damaged database is set aside, never served, and never a traceback."""
 
 from __future__ import annotations
 
