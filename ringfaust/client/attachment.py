@@ -18,6 +18,9 @@ from ringfaust.protocol.records import InRecord, Role
 
 log = logging.getLogger(__name__)
 
+HEARTBEATS_PER_TIMEOUT = 3
+"""How many heartbeats are sent at least while a silent consumer would time out."""
+
 
 class Attachment:
     """Keeps one consumer attached and reads what is dispatched to it.
@@ -41,7 +44,8 @@ class Attachment:
             connection: must be open before `start`.
             command: the command that attaches or subscribes the consumer.
             queue: the queue it attaches to.
-            heartbeat_interval_s: time between two heartbeats.
+            heartbeat_interval_s: longest time between two heartbeats. The queue's timeout may
+                demand a shorter one (R13).
             on_heartbeat: called before each heartbeat.
             on_lost: called when the consumer was found detached and its deliveries returned.
         """
@@ -51,7 +55,7 @@ class Attachment:
         self._command = command
         self._who = {"queue": queue, "consumer": command["consumer"]}
         self._queue, self._name = queue.encode(), str(command["consumer"]).encode()
-        self._heartbeat_interval_s = heartbeat_interval_s
+        self._longest_interval_s = self._heartbeat_interval_s = heartbeat_interval_s
         self._on_heartbeat, self._on_lost = on_heartbeat, on_lost
         self._reader: AIOKafkaConsumer | None = None
         self._heartbeats: asyncio.Task[None] | None = None
@@ -159,14 +163,14 @@ class Attachment:
         self.partition, self._first_valid_offset = partition, 0
         if before is not None:
             await stop(before)
-        await self._connection.request(partition, self._command)
+        self._follow_timeout(await self._connection.request(partition, self._command))
 
     async def _attach_again(self) -> None:
         """Attach again after a timeout; the worker has returned all deliveries."""
         log.warning("%(consumer)s was detached from %(queue)s and attaches again", self._who)
         self._on_lost()
         self.forget(await self.end())
-        await self._connection.request(self.partition, self._command)
+        self._follow_timeout(await self._connection.request(self.partition, self._command))
 
     async def _follow_queue(self) -> None:
         """Move to the partition where the queue's first message has arrived, if it is another."""
@@ -202,6 +206,12 @@ class Attachment:
             self._failure = error
             await self._stop_reading()  # wakes a call that waits in `next`
 
+    def _follow_timeout(self, reply: Mapping[str, Any]) -> None:
+        """Derive the interval of the heartbeats from the timeout that a reply states (R13)."""
+        timeout_ms = reply.get("answer", {}).get("consumer_timeout_ms", 0)
+        at_most_s = timeout_ms / 1000 / HEARTBEATS_PER_TIMEOUT or self._longest_interval_s
+        self._heartbeat_interval_s = min(self._longest_interval_s, at_most_s)
+
     async def _send_heartbeats(self) -> None:
         """Send heartbeats at a steady pace, whether or not they are answered.
 
@@ -226,7 +236,8 @@ class Attachment:
             await self._follow_queue()
         try:
             async with asyncio.timeout(self._heartbeat_interval_s):
-                await self._connection.request(self.partition, {"type": "heartbeat", **self._who})
+                heartbeat = {"type": "heartbeat", **self._who}
+                self._follow_timeout(await self._connection.request(self.partition, heartbeat))
         except TimeoutError:
             return
         except Refused:  # not attached any more, or its subscription has ended

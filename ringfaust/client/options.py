@@ -40,8 +40,8 @@ class AttachOptions(TypedDict, total=False):
     partition: int
     """The queue's partition, if it is known; by default the workers are asked."""
     heartbeat_ms: int
-    """Time between two heartbeats (R13), in milliseconds: about a third of the queue's
-    `consumer_timeout`. Default 10,000, which suits the default timeout of 30,000."""
+    """Longest time between two heartbeats (R13), in milliseconds; default 10,000. The client sends
+    them more often if a third of the queue's `consumer_timeout` is shorter."""
 
 
 class ConsumerOptions(ConnectOptions, AttachOptions, total=False):

@@ -240,7 +240,15 @@ class DeliverNow(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """Let time act: expiry, due messages, consumer timeouts (R13, R32, R50)."""
+    """Let time act: expiry, due messages, leases and consumer timeouts (R12, R13, R32, R50).
+
+    A consumer's silence counts only from `heard_since_ms` to `heard_ms` (R110).
+    """
+
+    heard_ms: int | None = None
+    """Every command that was in the log by then has been executed; None: by now."""
+    heard_since_ms: int = 0
+    """Since when commands could reach the log without a pause."""
 
 
 Command = (

@@ -17,7 +17,7 @@ from ringfaust.core.handlers.addresses import Addresses
 from ringfaust.core.handlers.consumers import Consumers
 from ringfaust.core.handlers.operator import Operator
 from ringfaust.core.handlers.transactions import Transactions
-from ringfaust.core.model import Refusal, time_of
+from ringfaust.core.model import Heard, Refusal, time_of
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, Idle
 from ringfaust.core.state import State
@@ -153,6 +153,7 @@ class Engine:
             )
         if queue.applied is not None:
             self._check_after_decoding(queue)
+            self._consumers.watch_leases(queue)
         return queue
 
     def _check_after_decoding(self, queue: Queue) -> None:
@@ -175,21 +176,23 @@ class Engine:
 
     # --- time ------------------------------------------------------------------------------------
 
-    def _sweep(self, _: c.Sweep) -> None:
-        """Do what is due, queue by queue, the earliest first (R13, R32, R50)."""
+    def _sweep(self, sweep: c.Sweep) -> None:
+        """Do what is due, queue by queue, the earliest first (R12, R13, R32, R50, R110)."""
         budget = limits.SWEEP_AT_ONCE
         wakes, now = self.state.wakes, self._transitions.now
         first = wakes.first_key()
         if first is None or first[0] > now:
             raise Idle
+        heard_ms = now if sweep.heard_ms is None else min(sweep.heard_ms, now)
+        heard = Heard(sweep.heard_since_ms, heard_ms)
         while budget > 0 and (key := wakes.first_key()) is not None and key[0] <= now:
             queue = self._transitions.queue(key[1])
             self.state.use(queue)
             queues.clear_wake(self.state, queue)
-            budget -= 1 + self._sweep_queue(queue, budget)
+            budget -= 1 + self._sweep_queue(queue, budget, heard)
             self._plan_next_wake(queue)
 
-    def _sweep_queue(self, queue: Queue, budget: int) -> int:
+    def _sweep_queue(self, queue: Queue, budget: int, heard: Heard) -> int:
         """Sweep one queue; returns how many transitions that took.
 
         Not through the funnel: what expires and what comes due shares the budget.
@@ -197,14 +200,14 @@ class Engine:
         done = self._transitions.expire(queue, budget)
         done += self._transitions.come_due_until(queue, budget - done)
         for consumer in list(queue.consumers.values()):
-            deadline = self._consumers.deadline(queue, consumer)
-            if deadline and deadline <= self._transitions.now:
-                self._consumers.part(queue, consumer, timeout=True)
-                done += 1
+            done += self._consumers.end_silent(queue, consumer, heard, budget - done)
         return done
 
     def _plan_next_wake(self, queue: Queue) -> None:
-        times = [self._consumers.deadline(queue, each) for each in queue.consumers.values()]
+        now = self._transitions.now
+        deadlines = [self._consumers.deadline(queue, each) for each in queue.consumers.values()]
+        # Who is overdue and still attached may have spoken unheard: look again, but not at once.
+        times = [at if at > now else now + limits.UNHEARD_RECHECK_MS for at in deadlines if at]
         is_timed = not queue.policy.expires_when_met
         for table in (queue.expiry, queue.scheduled) if is_timed else (queue.scheduled,):
             key = table.first_key()

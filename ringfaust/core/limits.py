@@ -33,6 +33,9 @@ HOLDERS = 64
 SWEEP_AT_ONCE = 10_000
 """Most timed transitions in one sweep. The rest waits for the next, so that no sweep blocks."""
 
+UNHEARD_RECHECK_MS = 1_000
+"""When a sweep looks again at a consumer that seems silent and may only not have been heard."""
+
 REFILL = 1_000
 """Rows read at a time when the decoded window is empty and the store holds more."""
 

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 from ringfaust.core import limits
 from ringfaust.core.selector import Selector, compile_selector
 
+WINDOW = "@window"
+"""The name of the consumer that represents a managed window (R12)."""
+
 PLAIN = 1 << 104
 """Positions of plain messages start here, after those of all messages that came due (§1)."""
 
@@ -35,6 +38,17 @@ def timed_key(at_ms: int, sequence: int) -> int:
 def time_of(key: int) -> int:
     """The time in a `timed_key`, in ms."""
     return key >> limits.SEQUENCE_BITS
+
+
+class Heard(NamedTuple):
+    """The time over which every command that clients sent has been executed (R110)."""
+
+    since_ms: int
+    until_ms: int
+
+    def covers(self, at_ms: int, wait_ms: int) -> bool:
+        """Tell whether `wait_ms` of it have passed since `at_ms`."""
+        return max(at_ms, self.since_ms) + wait_ms <= self.until_ms
 
 
 class AckMode(StrEnum):

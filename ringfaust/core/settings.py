@@ -66,6 +66,7 @@ _RULES: dict[str, tuple[type, Any, str]] = {
     "shared": _BOOL,
     "durable": _BOOL,
     "window": (int, lambda n: 0 <= n <= limits.CREDIT, f"from 0 (off) to {limits.CREDIT}"),
+    "window_lease": _ms(0, "0 for never"),
 }
 
 
@@ -121,6 +122,8 @@ class QueueSpec:
     """False: the queue is deleted when its last consumer leaves (R70)."""
     window: int = 0
     """The managed window: so many unsettled messages without a consumer; 0: off (R12)."""
+    window_lease: int = 300_000
+    """A delivery of the window that is not settled for so long returns; 0: never (R12)."""
 
     def set_fields(self) -> dict[str, object]:
         """The fields that differ from the defaults."""

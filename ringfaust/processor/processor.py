@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ringfaust.core import effects as e
-from ringfaust.core.commands import Start, Sweep
+from ringfaust.core.commands import Attach, Heartbeat, Start, Subscribe, Sweep
 from ringfaust.core.engine import Engine, Step
-from ringfaust.core.model import Refusal
+from ringfaust.core.model import Heard, Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import ProtocolError
 from ringfaust.processor.row_store import encode_writes, without_bodies
@@ -183,9 +183,15 @@ class Processor(Generic[Buffer]):
         """Do what a host must do first after it has opened the partition (R81, R82)."""
         self._emit(self._engine.step(Start(), self.state.now_ms), START)
 
-    def tick(self, wall_ms: int) -> None:
-        """Do what is due at `wall_ms`."""
-        self._emit(self._engine.step(Sweep(), wall_ms), TICK)
+    def tick(self, wall_ms: int, heard: Heard | None = None) -> None:
+        """Do what is due at `wall_ms`.
+
+        Args:
+            wall_ms: the host's clock.
+            heard: when consumers could be heard (R110); None: always, until now.
+        """
+        sweep = Sweep() if heard is None else Sweep(heard.until_ms, heard.since_ms)
+        self._emit(self._engine.step(sweep, wall_ms), TICK)
 
     def accepts_sends(self, queue: str) -> bool:
         """Whether the queue accepts sends (R60, R90). An unknown queue does: it refuses them."""
@@ -233,8 +239,20 @@ class Processor(Generic[Buffer]):
             tail = events.event_tail(self.state.now_ms, by)
             self._lines.append(events.done_line(self.state.step, asked.type, tail))
         if asked.reply:
-            self._out.replies.append(output.reply_record(asked.reply, step.refusal))
+            answer = self._answer(asked, step)
+            self._out.replies.append(output.reply_record(asked.reply, step.refusal, answer))
         return now_ms
+
+    def _answer(self, asked: control.ControlRecord, step: Step) -> dict[str, int] | None:
+        """What a consumer must know to stay attached: how long it may be silent (R13)."""
+        name = ""
+        if isinstance(command := asked.command(), Heartbeat):
+            name = command.queue
+        elif isinstance(command, Attach | Subscribe):
+            attached = (each for each in step.effects if type(each) is e.Attached)
+            name = next((each.queue for each in attached if each.consumer == command.consumer), "")
+        queue = self.state.queue(name) if name and step.refusal is None else None
+        return None if queue is None else {"consumer_timeout_ms": queue.spec.consumer_timeout}
 
     def _answer_list(self, asked: control.ListRecord) -> None:
         queue = self.state.queue(asked.queue)

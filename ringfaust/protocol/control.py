@@ -115,6 +115,11 @@ class TickRecord(ControlRecord):
     core: ClassVar[type[c.Command]] = c.Sweep
     type: Literal["tick"]
     now_ms: Ms
+    heard_ms: Ms | None = None
+
+    def command(self) -> c.Command:
+        """Build the core's command."""
+        return c.Sweep(self.heard_ms)
 
 
 class ListRecord(ControlRecord):

@@ -372,4 +372,6 @@ def first_thing_to_do(model: Model, name: str) -> int | None:
     times += [due for due, _ in q.scheduled]
     if q.spec.consumer_timeout:
         times += [k.seen_ms + q.spec.consumer_timeout for k in q.consumers if k.name != "@window"]
+    if q.spec.window_lease:
+        times += [h.handed_ms + q.spec.window_lease for h in q.held_by("@window")]
     return min(times, default=None)

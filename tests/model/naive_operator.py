@@ -27,6 +27,17 @@ class Operating(Deciding):
             for k in sorted(q.consumers, key=lambda k: k.order):
                 if timeout and k.seen_ms + timeout <= self.now and k.name != "@window":
                     self.detach(q, k, "timeout")
+                elif k.name == "@window":
+                    self.end_leases(q)
+
+    def end_leases(self, q: Queue) -> None:
+        """R12: what a window has had for too long comes back."""
+        lease = q.spec.window_lease
+        late = [h for h in q.held_by("@window") if lease and h.handed_ms + lease <= self.now]
+        if late:
+            self.expire(q)
+            self.requeue(q, late, "timeout")
+            self.dispatch(q)
 
     def come_due(self, q: Queue, m: Message, due_ms: int) -> None:
         """The ring test of one due message, then dispatch."""

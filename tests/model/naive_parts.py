@@ -182,7 +182,7 @@ class Parts:
         if m.group:
             q.owners[m.group] = k.name
         q.took(k)
-        h = Held(k.name, m)
+        h = Held(k.name, m, handed_ms=self.now)
         q.held.append(h)
         self.given.append((q.name, h))
         self.say("dispatched", q, k.name, m.id, m.attempts, m.handovers)

@@ -73,6 +73,7 @@ class Held:
     """Settled in that undecided transaction (R81)."""
     is_orphan: bool = False
     """So, and its consumer has left."""
+    handed_ms: int = 0
 
 
 class Queue:

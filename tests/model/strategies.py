@@ -69,6 +69,7 @@ _REST = {
     "shared": st.booleans(),
     "durable": st.sampled_from([True, True, True, False]),
     "window": st.sampled_from([0, 0, 0, 0, 1, 2]),
+    "window_lease": st.sampled_from([300_000, 0, 5, 20]),
 }
 RING_SETTINGS = st.fixed_dictionaries({}, optional=_RING)
 SETTINGS = st.one_of(

@@ -47,7 +47,7 @@ QUEUE, CONSUMERS = "core/queue.py", "core/handlers/consumers.py"
 ENTERING, DELIVERING = "core/transitions/entering.py", "core/transitions/delivering.py"
 RETURNING, LEAVING = "core/transitions/returning.py", "core/transitions/leaving.py"
 DELIVERIES, ROSTER = "core/transitions/deliveries.py", "core/transitions/roster.py"
-POLICY = "core/policy/default.py"
+POLICY, ENGINE = "core/policy/default.py", "core/engine.py"
 _OVERFLOW = "                self.evict(queue, queue.victim(), EvictReason.OVERFLOW, message.id)\n"
 
 MUTANTS = [
@@ -91,8 +91,9 @@ MUTANTS = [
            "if consumer.order > last:", "if consumer.order >= 0:"),
     Mutant("backup stays", "R11: a backup takes over", ROSTER,
            "    consumer.active = True\n", ""),
-    Mutant("silence is no end", "R13: a silent consumer is detached", "core/engine.py",
-           "if deadline and deadline <= self._transitions.now:", "if deadline and deadline < 0:"),
+    Mutant("silence is no end", "R13: a silent consumer is detached", CONSUMERS,
+           "if not timeout_ms or not heard.covers(consumer.seen_ms, timeout_ms):",
+           "if consumer.name:"),
     Mutant("heartbeat unheard", "R13: a heartbeat is a sign of life", ROSTER,
            "    consumer.seen_ms = now_ms\n", ""),
     Mutant("group ownership lost", "R14: a group goes to one consumer", DELIVERING,
@@ -203,6 +204,21 @@ MUTANTS = [
            "        if self._store is not None:\n"
            "            self._store.apply(writes.store, self._store.applied[0], wall_ms)\n"
            "        end = await self._producer.commit(outputs, writes.changelog, offsets)\n"),
+    Mutant("leases never end", "R12: what is not settled in time returns", ENGINE,
+           "            done += self._consumers.end_silent(queue, consumer, heard, budget - done)\n",
+           "            if consumer.name != \"@window\":\n"
+           "                self._consumers.end_silent(queue, consumer, heard, budget - done)\n"),
+    Mutant("no lease at hand-over", "R12: a lease begins with its delivery", DELIVERING,
+           "if consumer.name == WINDOW and queue.spec.window_lease:", "if False:"),
+    Mutant("a lease is delayed", "R12: a lease ends as a timeout does", CONSUMERS,
+           "self._transitions.requeue(queue, overdue, delayed=False)",
+           "self._transitions.requeue(queue, overdue, delayed=True)"),
+    Mutant("unheard silence", "R110: silence counts only as far as the log was read",
+           ENGINE, "heard_ms = now if sweep.heard_ms is None else min(sweep.heard_ms, now)",
+           "heard_ms = now"),
+    Mutant("silence of the brokers", "R110: an outage of the brokers is no silence",
+           "core/model.py", "return max(at_ms, self.since_ms) + wait_ms <= self.until_ms",
+           "return at_ms + wait_ms <= self.until_ms"),
     Mutant("time before the log", "architecture 4: no tick before the old log was read",
            "worker/partition.py",
            "if self._ends is not None or self._context.processor_config.log_is_clock:",

@@ -124,3 +124,18 @@ def test_the_changelog_differs_only_where_a_message_is_not_persistent(bench: Ben
     assert not bench.has_non_persistent
     bench.send("q", "c")
     assert not bench.has_non_persistent
+
+
+# --- what a consumer is told about its timeout (R13) ----------------------------------------------
+
+
+def test_the_answer_to_an_attach_states_the_timeout(bench: Bench) -> None:
+    """R13: so do those to a subscribe and a heartbeat; a refusal does not."""
+    told = {"key": "me", "v": 1, "ok": True, "answer": {"consumer_timeout_ms": 30_000}}
+    who = {"queue": "q", "consumer": "k"}
+    assert bench.say("attach", **who, credit=1) == [told]
+    assert bench.say("configure", queue="q", settings={"consumer_timeout": 3_000})[0]["ok"]
+    assert bench.say("heartbeat", **who) == [told | {"answer": {"consumer_timeout_ms": 3_000}}]
+    assert bench.say("subscribe", address="all", consumer="k", credit=1) == [told]
+    assert "answer" not in bench.say("attach", **who, credit=1)[0]
+    assert "answer" not in bench.say("credit", **who, add=1)[0]

@@ -11,15 +11,12 @@ from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.address import address_of
-from ringfaust.core.model import AckMode, Consumer, Delivery, Refusal
+from ringfaust.core.model import WINDOW, AckMode, Consumer, Delivery, Heard, Refusal
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, bad
 from ringfaust.core.selector import compile_selector
 from ringfaust.core.transitions import Transitions, deliveries, roster
 from ringfaust.errors import BadSelector
-
-WINDOW = "@window"
-"""The name of the consumer that represents a managed window (R12)."""
 
 
 class Consumers:
@@ -143,12 +140,56 @@ class Consumers:
             order, now = roster.next_order(queue), self._transitions.now
             self._join(queue, Consumer(WINDOW, order, size, 0, AckMode.INDIVIDUAL, "", True, now))
 
+    # --- silence ---------------------------------------------------------------------------------
+
     def deadline(self, queue: Queue, consumer: Consumer) -> int:
-        """When a consumer's silence ends its attachment (R13); 0 for never."""
+        """When silence ends a consumer's attachment, or a lease of the window; 0: never (R12, R13).
+
+        It does so only if the consumer was heard until then; see `end_silent` (R110).
+        """
+        if consumer.name == WINDOW:
+            leased = queue.held_by(consumer) if queue.spec.window_lease else ()
+            return leased[0].handed_ms + queue.spec.window_lease if leased else 0
         timeout_ms = queue.spec.consumer_timeout
-        if not timeout_ms or consumer.name == WINDOW:
+        return consumer.seen_ms + timeout_ms if timeout_ms else 0
+
+    def end_silent(self, queue: Queue, consumer: Consumer, heard: Heard, most: int) -> int:
+        """Detach a silent consumer, or return overdue deliveries of the window (R12, R13, R110).
+
+        Args:
+            queue: the consumer's queue.
+            consumer: it or, for its leases, the consumer of the window.
+            heard: when consumers could be heard.
+            most: how many leases to end.
+
+        Returns:
+            How many leases or consumers have ended.
+        """
+        if consumer.name != WINDOW:
+            timeout_ms = queue.spec.consumer_timeout
+            if not timeout_ms or not heard.covers(consumer.seen_ms, timeout_ms):
+                return 0
+            self.part(queue, consumer, timeout=True)
+            return 1
+        lease_ms = queue.spec.window_lease
+        if not lease_ms:
             return 0
-        return consumer.seen_ms + timeout_ms
+        held = queue.held_by(consumer)
+        overdue = [each for each in held if heard.covers(each.handed_ms, lease_ms)][: max(most, 1)]
+        if overdue:
+            self._transitions.run(queue, self._end_leases, overdue)
+        return len(overdue)
+
+    def watch_leases(self, queue: Queue) -> None:
+        """Plan the end of leases in a state that was written before there were any (R12)."""
+        window = queue.consumers.get(WINDOW)
+        deadline = self.deadline(queue, window) if window else 0
+        if deadline and not 0 < queue.wake_ms <= deadline:
+            self._state.use(queue)
+            self._transitions.wake_by(queue, deadline)
+
+    def _end_leases(self, queue: Queue, overdue: list[Delivery]) -> None:
+        self._transitions.requeue(queue, overdue, delayed=False)
 
     # --- settling --------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ringfaust.core import effects as e
 from ringfaust.core import limits
-from ringfaust.core.model import AckMode, Consumer, DeadReason, Delivery, Message
+from ringfaust.core.model import WINDOW, AckMode, Consumer, DeadReason, Delivery, Message
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions import history
 from ringfaust.core.transitions.deliveries import (
@@ -119,6 +119,8 @@ class Delivering(Leaving):
             self._acked(queue, delivery)
         else:
             open_delivery(queue, delivery, consumer)
+            if consumer.name == WINDOW and queue.spec.window_lease:  # R12
+                self.wake_by(queue, self.now + queue.spec.window_lease)
 
     # --- settling --------------------------------------------------------------------------------
 

@@ -239,6 +239,14 @@ class StateStep(_Strict):
     counts: dict[_Count, int] = {}
 
 
+class AdvanceStep(_Strict):
+    """Moves the clock, then sweeps."""
+
+    ms: Annotated[int, Field(strict=True, ge=0)]
+    heard: Annotated[bool, Field(strict=True)] = True
+    """False: what clients say meanwhile is not known yet, so no silence counts (R110)."""
+
+
 class CrashStep(_Strict):
     """Crashes the host; has no arguments."""
 
@@ -265,6 +273,7 @@ STEPS: Mapping[str, type[BaseModel]] = {
     "cancel_scheduled": MessageStep,
     "deliver_now": MessageStep,
     "redrive": RedriveStep,
+    "advance": AdvanceStep,
     "crash": CrashStep,
     "state": StateStep,
 }
@@ -284,7 +293,7 @@ class ScenarioStep(_Strict):
 
     kind: str
     what: Any
-    """A model of this module, or the milliseconds of an `advance`."""
+    """A model of this module."""
     expect: Expect = Expect()
     line: int
 

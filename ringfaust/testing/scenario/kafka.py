@@ -119,10 +119,11 @@ class KafkaScenarioHost:
         # The worker does not know a session without consumers, which has nothing to return.
         return [each for each in effects if each.kind != "refused"]
 
-    def advance(self, now_ms: int) -> list[ObservedEffect]:
-        """Set the clock to `now_ms`, then sweep (R32)."""
+    def advance(self, now_ms: int, heard_ms: int) -> list[ObservedEffect]:
+        """Set the clock to `now_ms`, then sweep (R32); clients were heard until `heard_ms`."""
         self._partition.now_ms = self._base_ms + now_ms
-        return self._step(self._partition.control("tick", {"now_ms": self._partition.now_ms}))
+        tick = {"now_ms": self._partition.now_ms, "heard_ms": self._base_ms + heard_ms}
+        return self._step(self._partition.control("tick", tick))
 
     def crash(self) -> list[ObservedEffect]:
         """Kill the worker and start it again."""

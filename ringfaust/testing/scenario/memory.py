@@ -64,10 +64,10 @@ class MemoryScenarioHost:
         effects = self.do(rollback_of(session, pending), "")
         return [each for each in effects if each.kind != "refused"]
 
-    def advance(self, now_ms: int) -> list[ObservedEffect]:
-        """Set the clock to `now_ms`, then sweep (R32)."""
+    def advance(self, now_ms: int, heard_ms: int) -> list[ObservedEffect]:
+        """Set the clock to `now_ms`, then sweep (R32); clients were heard until `heard_ms`."""
         self._now_ms = now_ms
-        return self.do(c.Sweep(), "")
+        return self.do(c.Sweep(heard_ms), "")
 
     def crash(self) -> list[ObservedEffect]:
         """Lose everything that is not durable, and start again."""

@@ -58,8 +58,8 @@ class ScenarioHost(Protocol):
     def rollback(self, session: str) -> list[ObservedEffect]:
         """Roll back a session's transaction."""
 
-    def advance(self, now_ms: int) -> list[ObservedEffect]:
-        """Set the clock to `now_ms`, then sweep."""
+    def advance(self, now_ms: int, heard_ms: int) -> list[ObservedEffect]:
+        """Set the clock to `now_ms`, then sweep; clients were heard until `heard_ms` (R110)."""
 
     def crash(self) -> list[ObservedEffect]:
         """Lose everything that is not durable, and start again."""
@@ -116,7 +116,7 @@ def _finish(host: ScenarioHost, line: int) -> None:
 class _Player:
     def __init__(self, scenario: g.Scenario, host: ScenarioHost) -> None:
         self.host = host
-        self.now_ms = 0
+        self.now_ms = self.heard_ms = 0
         self.queue_of: dict[str, str] = {}
         """By consumer: the queue of its last attach, even if it has detached since."""
         self.some_queue = next(iter(scenario.queues), "")
@@ -131,8 +131,9 @@ class _Player:
     def _effects(self, step: g.ScenarioStep) -> Iterator[ObservedEffect]:
         host, what = self.host, step.what
         if step.kind == "advance":
-            self.now_ms += what
-            yield from host.advance(self.now_ms)
+            self.now_ms += what.ms
+            self.heard_ms = self.now_ms if what.heard else self.heard_ms
+            yield from host.advance(self.now_ms, self.heard_ms)
         elif step.kind == "crash":
             yield from host.crash()
         elif step.kind in ("begin", "commit", "rollback") and what.session is not None:

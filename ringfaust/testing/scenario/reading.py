@@ -90,17 +90,17 @@ def _step(entry: Any, index: int, tree: Any) -> ScenarioStep:
     kind = kinds[0]
     what = entry[kind]
     if kind == "advance":
-        if type(what) is not int or what < 0:
-            reason = f"advance takes whole milliseconds, 0 or more, not {shown(what)}"
+        if not isinstance(what, dict):
+            what = {"ms": what}
+        if type(what.get("ms")) is not int or what["ms"] < 0:
+            reason = f"advance takes whole milliseconds, 0 or more, not {shown(what.get('ms'))}"
             raise _Fault((*here, kind), reason)
-    elif kind not in STEPS:
-        known = ", ".join([*STEPS, "advance"])
-        raise _Fault(here, f"unknown step {shown(kind)}; the steps are {known}")
-    else:
-        try:
-            what = STEPS[kind].model_validate(what)
-        except ValidationError as error:
-            raise _fault((*here, kind), error) from None
+    if kind not in STEPS:
+        raise _Fault(here, f"unknown step {shown(kind)}; the steps are {', '.join(STEPS)}")
+    try:
+        what = STEPS[kind].model_validate(what)
+    except ValidationError as error:
+        raise _fault((*here, kind), error) from None
     try:
         expect = Expect.model_validate(entry.get("expect", {}))
     except ValidationError as error:
@@ -142,7 +142,7 @@ def _check_settings(scenario: Scenario) -> None:
 def _check_times(steps: Sequence[ScenarioStep]) -> None:
     now_ms = 0
     for index, step in enumerate(steps):
-        now_ms += step.what if step.kind == "advance" else 0
+        now_ms += step.what.ms if step.kind == "advance" else 0
         if now_ms > LONGEST_MS:
             raise _Fault(("steps", index), f"the clock would pass {LONGEST_MS} ms")
 
