@@ -14,6 +14,7 @@ from ringfaust.kafka.names import topic_name
 from ringfaust.protocol.records import Role
 
 HEARTBEAT_SECONDS = 5.0
+"""The longest time between two heartbeats."""
 
 
 class DemoConsumer:
@@ -38,6 +39,7 @@ class DemoConsumer:
         self._control = control
         self._say_line = say
         self._attached = False
+        self._heartbeat_seconds = HEARTBEAT_SECONDS
         self.is_idle = False
         """Whether it has stopped to settle."""
 
@@ -47,7 +49,10 @@ class DemoConsumer:
         Raises:
             ControlFailed: the worker refused it or did not answer in time.
         """
-        await self._control.request("attach", self.queue, consumer=self.name, credit=self.credit)
+        who = {"consumer": self.name, "credit": self.credit}
+        reply = await self._control.request("attach", self.queue, **who)
+        timeout_ms = reply["answer"]["consumer_timeout_ms"]
+        self._heartbeat_seconds = min(HEARTBEAT_SECONDS, timeout_ms / 3_000 or HEARTBEAT_SECONDS)
         self._attached = True
         self._say_line(f"{self.name} consumes {self.queue}: {self.habit}")
 
@@ -66,9 +71,9 @@ class DemoConsumer:
         self.is_idle = True
 
     async def run_heartbeats(self) -> None:
-        """Send a heartbeat every five seconds, so that the worker does not detach the consumer."""
+        """Send heartbeats, so that the worker does not detach the consumer (R13)."""
         while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await asyncio.sleep(self._heartbeat_seconds)
             if self._attached:
                 await self._control.send("heartbeat", self.queue, consumer=self.name)
 

@@ -102,6 +102,16 @@ class ClientHarness:
                     return counts
                 await asyncio.sleep(0.05)
 
+    async def time_out(self, consumer: RingConsumer, timeout_ms: int = 1_000) -> None:
+        """Lower the timeout of the consumer's queue below the interval of its heartbeats.
+
+        The consumer learns of it too late: with the answer to its next heartbeat.
+        """
+        settings = {"consumer_timeout": timeout_ms}
+        async with self.connection() as connection:
+            command = {"type": "configure", "queue": consumer.queue, "settings": settings}
+            await connection.request(consumer.partition, command)
+
     async def _listing(self, connection: Connection, queue: str, key: str) -> dict[str, Any]:
         name = queue or (f"ring.{key}" if key else self.queue)
         partition = partition_of(key or name, len(connection.partitions))

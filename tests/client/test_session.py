@@ -122,11 +122,12 @@ async def test_a_session_spans_queues_of_several_partitions(harness: ClientHarne
 
 async def test_a_session_whose_consumer_timed_out_commits_nothing(harness: ClientHarness) -> None:
     """Others have its deliveries: its acks would be refused and its sends duplicated."""
-    queue, target = harness.a_queue("short"), harness.a_queue("target")
+    queue, target = harness.queue, harness.a_queue("target")
     await harness.send("a", queue=queue)
     async with Session(**harness.where) as session:
         silent = await session.consumer(queue, heartbeat_ms=4_000)
         (message,) = await take(silent, 1)
+        await harness.time_out(silent)
         await message.ack()
         await session.send(harness.to, "x", **harness.for_queue(target))
         async with harness.consumer(queue) as other:

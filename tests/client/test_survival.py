@@ -117,13 +117,14 @@ async def test_clients_survive_an_outage_of_the_brokers(tmp_path: Path) -> None:
 async def test_a_consumer_that_timed_out_attaches_again_and_one_with_heartbeats_stays(
     harness: ClientHarness,
 ) -> None:
-    queue = harness.a_queue("short")
+    queue = harness.queue
     await harness.send("long work", queue=queue)
     async with harness.consumer(queue, credit=1) as slow:
         (work,) = await take(slow, 1)
         await harness.send("a", queue=queue)
         async with harness.consumer(queue, credit=1, heartbeat_ms=2 * TIMEOUT_MS) as silent:
             (lost,) = await take(silent, 1)
+            await harness.time_out(silent, TIMEOUT_MS)
             async with harness.consumer(queue, credit=1) as other:
                 (again,) = await take(other, 1)
                 assert (again.id, again.redelivered, again.attempt) == ("a", True, 2)

@@ -27,7 +27,8 @@ def test_an_outage_of_the_brokers_is_no_silence() -> None:
     it = partition(consumer_timeout=1_000)
     it.engine.step(c.Attach("q", "k", 1), 0)
     assert not detached(it.engine.step(c.Sweep(heard_ms=45_000, heard_since_ms=44_001), 45_000))
-    assert detached(it.engine.step(c.Sweep(heard_ms=46_000, heard_since_ms=45_000), 46_000)) == ["k"]
+    enough = c.Sweep(heard_ms=46_000, heard_since_ms=45_000)
+    assert detached(it.engine.step(enough, 46_000)) == ["k"]
 
 
 def test_time_acts_on_messages_though_consumers_are_not_heard() -> None:
@@ -35,7 +36,8 @@ def test_time_acts_on_messages_though_consumers_are_not_heard() -> None:
     it = partition(consumer_timeout=1_000)
     it.engine.step(c.Attach("q", "k", 0), 0)
     it.engine.step(send("q", "m")._replace(expires_at_ms=100), 0)
-    assert [type(each) for each in it.engine.step(c.Sweep(heard_ms=0), 2_000).effects] == [e.Expired]
+    (effect,) = it.engine.step(c.Sweep(heard_ms=0), 2_000).effects
+    assert isinstance(effect, e.Expired)
 
 
 def test_leases_of_a_state_from_before_there_were_any_end() -> None:

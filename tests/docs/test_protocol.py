@@ -24,6 +24,7 @@ from ringfaust.core.model import (
     Refusal,
     due_position,
 )
+from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import ProtocolError
 from ringfaust.java.jars import KAFKA, fetch
 from ringfaust.protocol import control, events
@@ -190,8 +191,9 @@ def test_events_are_those_of_the_code() -> None:
 
 def test_replies_are_as_shown() -> None:
     shown = [json.loads(text) for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)]
-    done, refused, sent, listed = shown
+    done, attached, refused, sent, listed = shown
     assert json.loads(output.reply_record("me", None)[1] or b"") == done
+    assert attached["answer"] == {"consumer_timeout_ms": QueueSpec().consumer_timeout}
     no = e.Refused("q", Refusal(refused["reason"]), refused["about"], refused["text"])
     assert json.loads(output.reply_record("me", no)[1] or b"") == refused
     no = e.Refused(sent["queue"], Refusal(sent["reason"]), sent["about"], sent["text"])
