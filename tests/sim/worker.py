@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from faust.types import TP
 
+from ringfaust.core.model import Heard
 from ringfaust.core.state import State
 from ringfaust.processor.processor import Processor, Writes
 from ringfaust.processor.row_store import ByteStore
@@ -90,11 +91,11 @@ class JournalProcessor(Processor[Any]):
         self._done.append(("take", taken, wall_ms))
         return left
 
-    def tick(self, wall_ms: int) -> None:
+    def tick(self, wall_ms: int, heard: Heard | None = None) -> None:
         unread = self._journal.old_log
         demand(not unread, "a tick before the log of the assignment was read:", unread)
-        super().tick(wall_ms)
-        self._done.append(("tick", wall_ms))
+        super().tick(wall_ms, heard)
+        self._done.append(("tick", wall_ms, heard))
 
     def start(self) -> None:
         super().start()
