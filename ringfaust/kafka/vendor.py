@@ -7,24 +7,41 @@
   raises AssertionError or IllegalOperation instead of ProducerFenced.
 - `AIOKafkaAdminClient.list_consumer_group_offsets`: leaves out partitions of a coordinator that is
   not ready, or raises NoError for them.
+- `AIOKafkaClient`, `aiokafka.protocol`: a request that aiokafka does not have, see `_Metadata`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     GroupCoordinatorNotAvailableError,
     GroupLoadInProgressError,
     IllegalOperation,
+    KafkaConnectionError,
+    KafkaError,
     NoError,
     NotCoordinatorError,
     NotCoordinatorForGroupError,
+)
+from aiokafka.protocol.abstract import AbstractType
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.metadata import MetadataRequest_v5
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    TaggedFields,
 )
 
 FENCED_BETWEEN_CALLS = (AssertionError, IllegalOperation)
@@ -72,3 +89,117 @@ def use_backoff(producer: AIOKafkaProducer) -> None:
     """Make a producer retry unreachable brokers with `Backoff`. Call it before `start`."""
     client: Any = producer.client
     client.ready = Backoff(client.ready).ready
+
+
+# --- the metadata of topics, with their ids -------------------------------------------------------
+
+
+class TopicMetadata(NamedTuple):
+    """What one broker says."""
+
+    cluster: str
+    """The id of the cluster."""
+    topics: Sequence[tuple[int, str, str]]
+    """Error code, name and id of each topic. The id is empty if the broker does not know ids."""
+
+
+class _Uuid(AbstractType[bytes]):  # type: ignore[misc]
+    """Sixteen bytes."""
+
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        return value
+
+    @classmethod
+    def decode(cls, data: Any) -> bytes:
+        return bytes(data.read(16))
+
+
+class _MetadataResponse(Response):  # type: ignore[misc]
+    API_KEY = 3
+    API_VERSION = 12
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        ("brokers", CompactArray(
+            ("node_id", Int32), ("host", CompactString()), ("port", Int32),
+            ("rack", CompactString()), ("tags", TaggedFields),
+        )),
+        ("cluster_id", CompactString()),
+        ("controller_id", Int32),
+        ("topics", CompactArray(
+            ("error_code", Int16), ("topic", CompactString()), ("topic_id", _Uuid),
+            ("is_internal", Boolean),
+            ("partitions", CompactArray(
+                ("error_code", Int16), ("partition", Int32), ("leader", Int32),
+                ("leader_epoch", Int32), ("replicas", CompactArray(Int32)),
+                ("isr", CompactArray(Int32)), ("offline", CompactArray(Int32)),
+                ("tags", TaggedFields),
+            )),
+            ("authorized_operations", Int32), ("tags", TaggedFields),
+        )),
+        ("tags", TaggedFields),
+    )  # fmt: skip
+
+
+class _MetadataRequest_v12(RequestStruct):  # type: ignore[misc] # noqa: N801
+    API_KEY = 3
+    API_VERSION = 12
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _MetadataResponse
+    SCHEMA = Schema(
+        ("topics", CompactArray(
+            ("topic_id", _Uuid), ("topic", CompactString()), ("tags", TaggedFields)
+        )),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )  # fmt: skip
+
+
+class _Metadata(Request[MetadataRequest_v5 | _MetadataRequest_v12]):  # type: ignore[misc]
+    """Asks for topics by name: in version 12 if the broker has it, otherwise in version 5."""
+
+    API_KEY = 3
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = list(names)
+
+    def build(self, request_struct_class: type[Any]) -> Any:
+        if request_struct_class is MetadataRequest_v5:
+            return MetadataRequest_v5(self._names, False)
+        topics: list[Any] = [(bytes(16), name, {}) for name in self._names]
+        return _MetadataRequest_v12(topics, False, False, {})
+
+
+async def ask_every_broker(client: Mapping[str, Any], names: Sequence[str]) -> list[TopicMetadata]:
+    """What each broker that can be reached says about these topics. Creates none of them.
+
+    Args:
+        client: options of any Kafka client.
+        names: of the topics.
+
+    Raises:
+        KafkaError: no broker answers.
+    """
+    kafka = AIOKafkaClient(**client)
+    answers = []
+    try:
+        await kafka.bootstrap()
+        error: KafkaError = KafkaConnectionError("no broker answers")
+        for broker in kafka.cluster.brokers():
+            try:
+                answers.append(_answer(await kafka.send(broker.nodeId, _Metadata(names))))
+            except KafkaError as failed:
+                error = failed
+    finally:
+        await kafka.close()
+    if not answers:
+        raise error
+    return answers
+
+
+def _answer(response: Any) -> TopicMetadata:
+    if response.API_VERSION < _MetadataResponse.API_VERSION:
+        return TopicMetadata(response.cluster_id, [(t[0], t[1], "") for t in response.topics])
+    topics = [(t[0], t[1], str(uuid.UUID(bytes=t[2]))) for t in response.topics]
+    return TopicMetadata(response.cluster_id, topics)

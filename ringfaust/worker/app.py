@@ -17,6 +17,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
 from ringfaust.kafka.names import worker_group
 from ringfaust.kafka.offsets import group_offsets
+from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.kafka.transactions import RecordBatches, TransactionalProducer
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, KeyValue
@@ -118,6 +119,7 @@ def _context(
         new_commit_slot=BackgroundCommit,
         group_offsets=committed,
         read_bounds=lambda tps: read_bounds(client, tps),
+        topic_ids=lambda names: topic_ids(client, names),
         reader=lambda: app.reader,
         crash=lambda error: app.add_future(app.crash(error)),
     )

@@ -15,6 +15,13 @@ from ringfaust.kafka.reader import read_to_end
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore
 from ringfaust.worker.store import StoreDamaged
+from ringfaust.worker.store_identity import (
+    StoreIdentity,
+    read_identity,
+    why_not_adopted,
+    why_unusable,
+    write_identity,
+)
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +50,14 @@ def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
 async def open_store(path: Path, changelog: TP, context: WorkerContext) -> PartitionStore:
     """Open the store of a partition, up to date with its changelog.
 
-    A store that is out of date or damaged is rebuilt.
+    A store that is out of date or damaged is rebuilt, and so is state that belongs elsewhere
+    (R111).
 
     Raises:
+        ForeignState: the directory belongs to another application.
         StateLost: the changelog lacks its beginning, or records that the store has.
     """
-    store = context.open_store(path)
+    store = await _open_own(path, changelog, context)
     try:
         if await _replay_or_close(store, changelog, context):
             return store
@@ -56,8 +65,35 @@ async def open_store(path: Path, changelog: TP, context: WorkerContext) -> Parti
         store.wipe()
     except StoreDamaged as error:
         store.set_aside(f"it is damaged ({error.reason})")
-    store = context.open_store(path)
+    store = await _open_own(path, changelog, context)
     await _replay_or_close(store, changelog, context)
+    return store
+
+
+async def _open_own(path: Path, changelog: TP, context: WorkerContext) -> PartitionStore:
+    """Open the store, if it is this partition's own, or else an empty one."""
+    cluster, ids = await context.topic_ids([changelog.topic])
+    topic_id = ids.get(changelog.topic, "")
+    mine = StoreIdentity(cluster, context.application, changelog.partition, topic_id)
+    store, found = context.open_store(path), None
+    try:
+        found = read_identity(store)
+        if found is not None:
+            why = why_unusable(mine, found, path)
+        elif store.applied[0]:
+            why = await why_not_adopted(mine, store, changelog, context.open_changelog())
+        else:
+            why = ""
+    except StoreDamaged as error:
+        why = f"it is damaged ({error.reason})"
+    except BaseException:
+        store.close()
+        raise
+    if why:
+        store.set_aside(why)
+        found, store = None, context.open_store(path)
+    if found != mine:
+        write_identity(store, mine)
     return store
 
 
@@ -126,8 +162,7 @@ def _check_bounds(changelog: TP, store: PartitionStore, start: int, begin: int, 
     if start > end:
         raise StateLost(
             f"{name} ends at offset {end}, but {store.path} has applied it up to {start}: the "
-            "topic was recreated, lost its end, or the directory belongs to another application or "
-            "cluster. To continue with what the topic has, delete the directory"
+            "topic has lost its end. To continue with what the topic has, delete the directory"
         )
     if start < begin:
         raise StateLost(

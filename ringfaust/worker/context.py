@@ -17,6 +17,7 @@ from ringfaust.worker.interfaces import (
     InputReader,
     PartitionStore,
     ReadBounds,
+    ReadTopicIds,
     TaskProducer,
     WorkerClock,
 )
@@ -65,6 +66,7 @@ class WorkerContext:
     new_commit_slot: Callable[[], CommitSlot]
     group_offsets: GroupOffsets
     read_bounds: ReadBounds
+    topic_ids: ReadTopicIds
     reader: Callable[[], InputReader]
     """The consumer of the input topics."""
     crash: Callable[[BaseException], None]

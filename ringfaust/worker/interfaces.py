@@ -6,7 +6,7 @@ them over plain values.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from aiokafka import ConsumerRecord, TopicPartition
 from faust.types import TP
 
+from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Outputs
 from ringfaust.processor.row_store import KeyValue
@@ -174,5 +175,7 @@ class Bounds(NamedTuple):
 
 GroupOffsets = Callable[[Iterable[TP]], Awaitable[Mapping[TP, int]]]
 """Reads the offsets that the consumer group has committed."""
+ReadTopicIds = Callable[[Collection[str]], Awaitable[TopicIds]]
+"""Reads the ids of the cluster and of topics."""
 ReadBounds = Callable[[Iterable[TP]], Awaitable[Mapping[TP, Bounds]]]
 """Reads the bounds of each partition."""

@@ -8,6 +8,7 @@ Do not adapt the test alone: read the new code, then `kafka/vendor.py`, `kafka/t
 from __future__ import annotations
 
 import inspect
+from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +16,12 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import NoError
+from aiokafka.errors import NoError, StaleMetadata
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.producer.sender import Sender
 
+from ringfaust.kafka import vendor
+from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, FENCED_BETWEEN_CALLS, use_backoff
 
 
@@ -81,3 +84,45 @@ async def test_the_error_of_a_single_partition_is_raised_as_no_error() -> None:
     with pytest.raises(NoError):
         await answer((0, -1, "", coordinator_load_in_progress))
     assert NoError in COORDINATOR_NOT_READY
+
+
+# --- the ids of topics (R111) ---------------------------------------------------------------------
+
+ID = bytes(range(16))
+NAMES = ["in"]
+
+
+def test_the_metadata_request_is_version_12_if_the_broker_has_it() -> None:
+    """If not: the ids of topics stay unknown, or the broker refuses the request."""
+    request = vendor._Metadata(NAMES)
+    new = request.prepare({3: (0, 13)})
+    assert new.API_VERSION == 12
+    assert new.build_request_header(1, "me").encode().endswith(b"\0\x02me\0")
+    assert new.encode() == b"\x02" + bytes(16) + b"\x03in\0" + b"\0\0\0"
+    old = request.prepare({3: (0, 8)})
+    assert (old.API_VERSION, old.encode()) == (5, b"\0\0\0\1\0\2in\0")
+
+
+def test_the_ids_are_read_from_the_response() -> None:
+    partition = b"\0\0" + b"\0\0\0\0" * 3 + b"\1\1\1\0"
+    topic = b"\0\0\x03in" + ID + b"\0\2" + partition + b"\x80\0\0\0\0"
+    raw = b"\0\0\0\0" + b"\1" + b"\3me" + b"\0\0\0\1" + b"\2" + topic + b"\0"
+    found = vendor._answer(vendor._MetadataResponse.decode(BytesIO(raw)))
+    assert found == vendor.TopicMetadata("me", [(0, "in", "00010203-0405-0607-0809-0a0b0c0d0e0f")])
+
+
+async def test_brokers_that_do_not_agree_about_an_id_are_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = [vendor.TopicMetadata("me", [(0, "in", name)]) for name in ("old", "new")]
+
+    async def ask(*_: object) -> list[vendor.TopicMetadata]:
+        return answers
+
+    monkeypatch.setattr("ringfaust.kafka.topic_ids.ask_every_broker", ask)
+    with pytest.raises(StaleMetadata, match="do not agree"):
+        await topic_ids({}, NAMES)
+    answers.pop()
+    assert (await topic_ids({}, NAMES)).topics == {"in": "old"}
+    answers[0] = vendor.TopicMetadata("me", [(3, "in", "")])
+    assert (await topic_ids({}, NAMES)).topics == {}

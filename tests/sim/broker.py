@@ -103,12 +103,26 @@ class Broker:
         self.now_ms = now_ms
         self.offsets: dict[TopicPartition, int] = {}
         """The committed offsets of the consumer group."""
+        self.cluster = "sim"
+        """The id of the cluster."""
         self._logs: dict[TopicPartition, Log] = {}
+        self._ids: dict[str, int] = {}
+        """By topic: how often it was created again."""
         self._epochs: dict[str, int] = {}
         self._open: dict[str, Transaction] = {}
 
     def log(self, topic: str, partition: int) -> Log:
         return self._logs.setdefault((topic, partition), Log())
+
+    def topic_id(self, topic: str) -> str:
+        return f"{topic}-{self._ids.get(topic, 0)}"
+
+    def recreate(self, topic: str) -> None:
+        """Delete the topic, and create another one with its name."""
+        self._ids[topic] = self._ids.get(topic, 0) + 1
+        for tp in [tp for tp in self._logs if tp[0] == topic]:
+            del self._logs[tp]
+            self.offsets.pop(tp, None)  # Kafka deletes them with the topic
 
     def all_logs(self) -> list[Log]:
         return list(self._logs.values())

@@ -33,6 +33,11 @@ class Disk:
     def wipe(self, path: Path) -> None:
         self._databases.pop(path, None)
 
+    def set_aside(self, path: Path) -> Path:
+        aside = path.with_name(f"{path.name}.set-aside-{len(self._databases)}")
+        self._databases[aside] = self._databases.pop(path)
+        return aside
+
     def lose_all(self) -> None:
         self._databases.clear()
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
+from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.processor.processor import Outputs, Processor
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.worker.consumer_thread import Batch, Progress
-from ringfaust.worker.interfaces import Bounds, GroupOffsets
+from ringfaust.worker.interfaces import Bounds, GroupOffsets, ReadTopicIds
 from tests.sim.broker import Broker
 from tests.sim.plan import TOPICS
 
@@ -133,6 +134,13 @@ class VirtualConsumer:
     async def getmany(self, tp: TopicPartition, **_: Any) -> dict[TopicPartition, list[Any]]:
         found, self._at = self._log.read(self._at, _REPLAYED_AT_ONCE)
         return {tp: found} if found else {}
+
+
+def virtual_topic_ids(broker: Broker) -> ReadTopicIds:
+    async def topic_ids(names: Collection[str]) -> TopicIds:
+        return TopicIds(broker.cluster, {name: broker.topic_id(name) for name in names})
+
+    return topic_ids
 
 
 def virtual_group_offsets(broker: Broker) -> GroupOffsets:

@@ -33,6 +33,7 @@ from tests.sim.kafka import (
     VirtualConsumer,
     VirtualProducer,
     virtual_group_offsets,
+    virtual_topic_ids,
 )
 from tests.sim.plan import PARTITIONS, TOPICS, Plan
 from tests.sim.queue_book import demand
@@ -282,6 +283,7 @@ class Worker:
             "open_store": lambda path: VirtualStore(path, self.disk),
             "open_changelog": lambda: VirtualConsumer(broker),
             "group_offsets": virtual_group_offsets(broker),
+            "topic_ids": virtual_topic_ids(broker),
             "reader": lambda: self.reader,
         }
 
