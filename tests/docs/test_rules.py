@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.docs.rules import PAGE, beginning, page, read_rules
 
 RULES = read_rules()
+ROOT = Path(__file__).parents[2]
+
+#: Rules about the surroundings of a queue that no scenario file can express, with their tests.
+TESTED_ELSEWHERE = {
+    "R111": "tests/broker/test_identity.py",
+}
 
 
 def test_the_contract_is_read_whole() -> None:
@@ -20,6 +28,9 @@ def test_the_contract_is_read_whole() -> None:
 def test_a_rule_has_its_place_and_its_scenario(number: str) -> None:
     rule = RULES[number]
     assert any(rule.places.values()), "no function's docstring or comment cites it"
+    if number in TESTED_ELSEWHERE:
+        assert number in (ROOT / TESTED_ELSEWHERE[number]).read_text(), "its test does not cite it"
+        return
     assert rule.scenarios, "no file of tests/scenarios has it among its rules"
 
 

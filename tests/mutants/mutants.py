@@ -222,4 +222,10 @@ MUTANTS = [
            "worker/partition.py",
            "if self._ends is not None or self._context.processor_config.log_is_clock:",
            "if self._context.processor_config.log_is_clock:"),
+    # --- the surroundings of a queue
+    Mutant("another's state is served", "R111: another application's folder is refused",
+           "worker/store_identity.py",
+           "if found.application != mine.application:", "if False:"),
+    Mutant("another cluster's state is served", "R111: state of another cluster is set aside",
+           "worker/store_identity.py", "if found.cluster != mine.cluster:", "if False:"),
 ]  # fmt: skip
