@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ringfaust.processor.row_store import MemoryKeyValue
+from ringfaust.protocol.stored_rows import read_json, write_json
+from ringfaust.worker.store_identity import IDENTITY_KEY, StoreIdentity
 
 Writes = list[tuple[bytes, bytes | None]]
 _REMEMBERED = 8
@@ -33,10 +35,21 @@ class Disk:
     def wipe(self, path: Path) -> None:
         self._databases.pop(path, None)
 
-    def set_aside(self, path: Path) -> Path:
-        aside = path.with_name(f"{path.name}.set-aside-{len(self._databases)}")
-        self._databases[aside] = self._databases.pop(path)
-        return aside
+    def replace(self, application: str, cluster: str) -> None:
+        """The folders come from elsewhere; their offsets happen to fit."""
+        for database in self._databases.values():
+            if database.applied[0]:
+                identity = StoreIdentity(cluster, application, 0, "changelog-0")
+                database.rows = MemoryKeyValue()
+                database.rows.apply([(IDENTITY_KEY, write_json(list(identity)))])
+                database.undo.clear()
+
+    def lose_all_of(self, application: str) -> None:
+        """Remove the folders that belong to an application."""
+        for path, database in list(self._databases.items()):
+            raw = database.rows.get(IDENTITY_KEY)
+            if raw and read_json(raw, "identity")[1] == application:
+                del self._databases[path]
 
     def lose_all(self) -> None:
         self._databases.clear()

@@ -21,6 +21,8 @@ STEPS = 220
 CONSUMERS = ("k1", "k2", "k3")
 TOPICS = ("control", "hop", "keyed", "timed")
 WORKERS = 2
+DISKS = ("keep", "keep", "tail", "tail", "lose", "other cluster", "other application")
+"""What a worker finds after a crash."""
 
 
 class Script:
@@ -243,7 +245,7 @@ class Script:
         return ("commit", self._unit(), self._rng.randint(1, 3), self._rng.random() < 0.2)
 
     def _crash(self) -> Step:
-        return ("crash", self._rng.randrange(WORKERS), self._rng.choice(("keep", "tail", "lose")))
+        return ("crash", self._rng.randrange(WORKERS), self._rng.choice(DISKS))
 
     def _assign(self) -> Step:
         how = self._rng.choice(("clean", "clean", "zombie"))

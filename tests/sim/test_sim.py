@@ -11,6 +11,7 @@ import pytest
 from tests.sim.plan import Plan, partition_for
 from tests.sim.queue_book import Wrong
 from tests.sim.run import History, failure, history, play, shrink
+from tests.sim.script import DISKS
 from tests.sim.world import World
 
 SEEDS = 200
@@ -51,7 +52,7 @@ def lines_of(world: World, event: str) -> list[str]:
 
 def test_a_crash_between_transaction_and_store_loses_and_repeats_nothing() -> None:
     for stages in range(4):
-        for disk in ("keep", "tail", "lose"):
+        for disk in DISKS[1:]:
             crash = [("commit", 0, stages, False), ("crash", 0, disk)]
             world = play(PLAN, [*SENDS, (*WORK[:3], 0), *crash, WORK])
             assert [len(lines_of(world, event)) for event in ("added", "evicted")] == [4, 2]

@@ -9,6 +9,7 @@ from typing import Any
 
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import OutRecord
+from ringfaust.worker.store_identity import ForeignState
 from tests.sim.bookkeeper import Bookkeeper
 from tests.sim.broker import Broker, Transaction
 from tests.sim.plan import CREATED, MEMBERS, PARTITIONS, Plan, partition_for
@@ -135,7 +136,11 @@ class World:
     def _assign(self, unit: Unit, number: int) -> None:
         worker = self._workers[number]
         worker.revoke(unit)  # it may still have it from before
-        worker.assign(unit)
+        try:
+            worker.assign(unit)
+        except ForeignState:  # the operator gives it a folder of its own
+            worker.disk.lose_all_of("another")
+            worker.assign(unit)
         self._owners[unit] = number
 
     def _do_assign(self, index: int, number: int, how: str) -> None:
@@ -153,6 +158,10 @@ class World:
             worker.disk.lose_all()
         elif disk == "tail":
             worker.disk.lose_tail(3)
+        elif disk == "other cluster":
+            worker.disk.replace("sim", "another")
+        elif disk == "other application":
+            worker.disk.replace("another", "sim")
         self._owners = {unit: owner for unit, owner in self._owners.items() if owner != number}
 
     def _do_work(self, index: int, fetches: Sequence[tuple[str, int]], stages: int) -> None:
