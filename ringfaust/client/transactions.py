@@ -12,6 +12,7 @@ from aiokafka.structs import RecordMetadata
 
 from ringfaust.client.connection import OutgoingRecord, stop
 from ringfaust.client.errors import OutcomeUnknown
+from ringfaust.client.vendor import end_once
 
 
 class TransactionalWriter:
@@ -37,7 +38,7 @@ class TransactionalWriter:
         """Write all records or none, and return their positions.
 
         Raises:
-            OutcomeUnknown: the brokers failed during the commit.
+            OutcomeUnknown: the brokers failed during the commit, which is not tried again (R117).
             KafkaError: the brokers failed before the commit; nothing takes effect.
         """
         async with self._lock:
@@ -70,9 +71,13 @@ class TransactionalWriter:
             await self._drop(self._producer)
 
     async def _opened(self) -> AIOKafkaProducer:
-        """Return the producer. One that replaces a failed producer aborts what that left open."""
+        """Return the producer. One that replaces a failed producer aborts what that left open.
+
+        It also gets a new epoch, so a late request of the failed one has no effect (R117).
+        """
         if self._producer is None:
             producer = AIOKafkaProducer(**self._kafka, transactional_id=self._id)
+            end_once(producer)
             try:
                 await producer.start()
             except BaseException:

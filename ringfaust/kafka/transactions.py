@@ -8,12 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import ProducerFenced
+from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata
 
 from ringfaust.kafka.names import worker_group
-from ringfaust.kafka.vendor import FENCED_BETWEEN_CALLS, use_backoff
+from ringfaust.kafka.vendor import (
+    FAILED_BETWEEN_CALLS,
+    failure_between_calls,
+    send_once,
+    sender_bug,
+    use_backoff,
+)
 from ringfaust.processor.processor import Outputs
 from ringfaust.protocol.records import OutRecord, Role
 
@@ -87,6 +93,7 @@ class TransactionalProducer:
             max_request_size=2 * BATCH_BYTES,
         )
         use_backoff(self._producer)
+        send_once(self._producer)
 
     async def start(self) -> None:
         """Connect, and abort the transaction that an earlier owner left open."""
@@ -117,12 +124,17 @@ class TransactionalProducer:
             The changelog offset after `writes`; 0 if there are none.
 
         Raises:
-            KafkaError: the outcome is unknown; stop this producer and start another.
+            KafkaError: the outcome is unknown; stop this producer and start another (R117).
+            Exception: any other error is a programming error, here or in the Kafka client.
         """
         try:
             return await self._commit(outputs, writes, offsets)
-        except FENCED_BETWEEN_CALLS as error:
-            raise ProducerFenced(f"the producer cannot continue: {error}") from error
+        except (*FAILED_BETWEEN_CALLS, KafkaError) as error:
+            ended = failure_between_calls(self._producer)
+            failed = sender_bug(self._producer) or ended
+            if failed is None or failed is error:
+                raise
+            raise failed from None
 
     async def _commit(
         self,

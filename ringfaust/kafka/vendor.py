@@ -3,8 +3,11 @@
 `tests/kafka/test_vendor.py` pins each of them. aiokafka 0.14:
 
 - `AIOKafkaClient.ready`: replaced on the client of one producer, to slow down its reconnects.
-- `AIOKafkaProducer.begin_transaction` and others: a producer that was fenced between two calls
-  raises AssertionError or IllegalOperation instead of ProducerFenced.
+- `AIOKafkaClient.send`: replaced on the client of one producer, because its sender repeats a
+  request whose response is lost, even one that must not be repeated (R117).
+- `AIOKafkaProducer.begin_transaction` and others: a producer whose transaction failed between two
+  calls raises AssertionError or IllegalOperation. The real error is in the transaction manager.
+- `Sender.sender_task`: wraps an error of its own code in a KafkaError.
 - `AIOKafkaAdminClient.list_consumer_group_offsets`: leaves out partitions of a coordinator that is
   not ready, or raises NoError for them.
 - `AIOKafkaClient`, `aiokafka.protocol`: a request that aiokafka does not have, see `_Metadata`.
@@ -27,13 +30,16 @@ from aiokafka.errors import (
     IllegalOperation,
     KafkaConnectionError,
     KafkaError,
+    NodeNotReadyError,
     NoError,
     NotCoordinatorError,
     NotCoordinatorForGroupError,
 )
+from aiokafka.producer.transaction_manager import TransactionState
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest_v5
+from aiokafka.protocol.transaction import EndTxnRequest, TxnOffsetCommitRequest
 from aiokafka.protocol.types import (
     Boolean,
     CompactArray,
@@ -44,8 +50,12 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-FENCED_BETWEEN_CALLS = (AssertionError, IllegalOperation)
-"""What a producer raises that was fenced between two calls."""
+FAILED_BETWEEN_CALLS = (AssertionError, IllegalOperation)
+"""What a producer raises whose transaction failed between two calls."""
+
+NOT_REPEATED = (EndTxnRequest, TxnOffsetCommitRequest)
+"""Requests that a producer sends once. If the response is lost, the request may still be on its
+way. Repeated with the same epoch, it could take effect in the next transaction (R117)."""
 
 COORDINATOR_NOT_READY = (
     CoordinatorLoadInProgressError,
@@ -203,3 +213,63 @@ def _answer(response: Any) -> TopicMetadata:
         return TopicMetadata(response.cluster_id, [(t[0], t[1], "") for t in response.topics])
     topics = [(t[0], t[1], str(uuid.UUID(bytes=t[2]))) for t in response.topics]
     return TopicMetadata(response.cluster_id, topics)
+
+
+class SendOnce:
+    """Fails the transaction when the response to a request of `NOT_REPEATED` is lost (R117).
+
+    The producer can then do nothing but stop. The next one with its transactional id gets a new
+    epoch, so the brokers refuse the old request if it arrives late.
+    """
+
+    def __init__(self, producer: AIOKafkaProducer) -> None:
+        client: Any = producer.client
+        self._producer: Any = producer
+        self._send: Callable[..., Awaitable[Any]] = client.send
+
+    async def send(self, node_id: int, request: Any, **options: Any) -> Any:
+        """Send a request and return its response."""
+        try:
+            return await self._send(node_id, request, **options)
+        except NodeNotReadyError:
+            raise  # there was no connection, so it was not sent
+        except KafkaError as error:
+            if isinstance(request, NOT_REPEATED):
+                self._fail(error)
+            raise
+
+    def _fail(self, error: KafkaError) -> None:
+        transactions = self._producer._txn_manager  # noqa: SLF001
+        transactions.fatal_error(error)
+        # Retrieve the error, which asyncio would log if nobody waits for the commit.
+        transactions.wait_for_transaction_end().exception()
+
+
+def send_once(producer: AIOKafkaProducer) -> None:
+    """Make a transactional producer keep R117. Call it before `start`."""
+    client: Any = producer.client
+    client.send = SendOnce(producer).send
+
+
+def failure_between_calls(producer: AIOKafkaProducer) -> BaseException | None:
+    """The error that ended the producer's transaction; None if it is still good."""
+    transactions: Any = producer._txn_manager  # noqa: SLF001
+    if transactions.state not in (TransactionState.ABORTABLE_ERROR, TransactionState.FATAL_ERROR):
+        return None
+    ended = transactions.wait_for_transaction_end()
+    failed: BaseException | None = ended.exception() if ended is not None and ended.done() else None
+    return failed
+
+
+def sender_bug(producer: AIOKafkaProducer) -> BaseException | None:
+    """The programming error that ended the producer's sender task; None if there is none.
+
+    The sender raises it as a KafkaError like any other. Errors of Kafka and of the network are not
+    bugs: a new producer may do better.
+    """
+    task = producer._sender.sender_task  # noqa: SLF001
+    if task is None or not task.done() or task.cancelled():
+        return None
+    error = task.exception()
+    cause = error.__cause__ if isinstance(error, KafkaError) else error
+    return None if isinstance(cause, KafkaError | OSError) else cause

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.producer.sender import SendProduceReqHandler
 
 from ringfaust.kafka.transactions import RecordBatches, TransactionalProducer
 from ringfaust.processor.processor import Outputs
@@ -104,3 +106,22 @@ async def test_a_fenced_producer_raises_producer_fenced(
     await owner.stop()
     assert await read_all(broker, names["changelog"]) == [b"1", b"2"]
     assert await read_all(broker, names["evicted"]) == [b"x", b"x"]
+
+
+async def test_an_error_of_the_senders_own_code_comes_out_as_it_is(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A KafkaError would reopen the partition every second, forever."""
+    names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    producer = TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
+    await producer.start()
+
+    def broken(self: SendProduceReqHandler) -> None:
+        raise struct.error("int too large to convert")
+
+    monkeypatch.setattr(SendProduceReqHandler, "create_request", broken)
+    for _ in range(2):  # the second time, the sender is gone already
+        with pytest.raises(struct.error, match="int too large"):
+            await producer.commit(packed(producer, evicted=b"x"), [(b"row", b"1")], {})
+    await producer.stop()

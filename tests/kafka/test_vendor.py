@@ -16,13 +16,29 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import NoError, StaleMetadata
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    NodeNotReadyError,
+    NoError,
+    ProducerFenced,
+    StaleMetadata,
+)
 from aiokafka.producer.message_accumulator import BatchBuilder
-from aiokafka.producer.sender import Sender
+from aiokafka.producer.sender import EndTxnHandler, Sender, TxnOffsetCommitHandler
+from aiokafka.producer.transaction_manager import TransactionResult, TransactionState
 
 from ringfaust.kafka import vendor
 from ringfaust.kafka.topic_ids import topic_ids
-from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, FENCED_BETWEEN_CALLS, use_backoff
+from ringfaust.kafka.vendor import (
+    COORDINATOR_NOT_READY,
+    FAILED_BETWEEN_CALLS,
+    NOT_REPEATED,
+    failure_between_calls,
+    send_once,
+    sender_bug,
+    use_backoff,
+)
 
 
 async def test_the_client_of_a_producer_asks_its_own_ready_method() -> None:
@@ -50,12 +66,108 @@ async def test_a_fenced_producer_raises_these_between_two_calls(
     producer = AIOKafkaProducer(bootstrap_servers="localhost:1", transactional_id="pinned")
     monkeypatch.setattr(producer.client, "_wait_on_metadata", _known)
     monkeypatch.setattr(producer, "_partition", lambda *_: 0)
-    with pytest.raises(FENCED_BETWEEN_CALLS):  # outside a transaction, as after it was fenced
+    with pytest.raises(FAILED_BETWEEN_CALLS):  # outside a transaction, as after it was fenced
         await producer.send_offsets_to_transaction({TopicPartition("in", 0): 1}, "group")
-    with pytest.raises(FENCED_BETWEEN_CALLS):
+    with pytest.raises(FAILED_BETWEEN_CALLS):
         await producer.send_batch(BatchBuilder(1_000, 0), "out", partition=0)
-    with pytest.raises(FENCED_BETWEEN_CALLS):
+    with pytest.raises(FAILED_BETWEEN_CALLS):
         producer._txn_manager.committing_transaction()
+
+
+def in_transaction() -> Any:
+    """A producer in a transaction that has a partition, connected to nothing."""
+    producer: Any = AIOKafkaProducer(
+        bootstrap_servers="localhost:1", transactional_id="pinned", retry_backoff_ms=1
+    )
+    manager = producer._txn_manager
+    manager.set_pid_and_epoch(7, 0)
+    manager.begin_transaction()
+    manager._txn_partitions.add(TopicPartition("in", 0))
+    return producer
+
+
+def handlers(producer: Any) -> dict[type, Any]:
+    """By kind of request: what sends it."""
+    sender = producer._sender
+    ends = EndTxnHandler(sender, TransactionResult.COMMIT)
+    commits = TxnOffsetCommitHandler(sender, {}, "group")
+    return {type(each.create_request()): each for each in (ends, commits)}
+
+
+async def test_these_requests_go_through_the_method_that_is_replaced() -> None:
+    """If not: a lost response is answered by a second request, against R117."""
+    assert set(handlers(in_transaction())) == set(NOT_REPEATED)
+    assert "self._sender.client.send(node_id, req" in inspect.getsource(EndTxnHandler.do)
+    parameters = inspect.signature(AIOKafkaClient.send).parameters
+    assert list(parameters) == ["self", "node_id", "request", "group"]
+
+
+@pytest.mark.parametrize("kind", NOT_REPEATED)
+async def test_a_lost_response_fails_the_transaction_for_good(kind: type) -> None:
+    """R117: nothing is sent again, and nothing more can be done with this producer."""
+    producer = in_transaction()
+    sent = []
+
+    async def lose(node_id: int, request: Any, **_: Any) -> Any:
+        sent.append(request)
+        raise KafkaConnectionError("closed")
+
+    producer.client.send = lose
+    send_once(producer)
+    manager = producer._txn_manager
+    if kind is NOT_REPEATED[0]:
+        manager.committing_transaction()
+    assert await handlers(producer)[kind].do(0) is False
+    assert len(sent) == 1
+    assert manager.state == TransactionState.FATAL_ERROR
+    assert producer._sender._maybe_do_transactional_request() is None
+    assert isinstance(failure_between_calls(producer), KafkaConnectionError)
+    with pytest.raises(FAILED_BETWEEN_CALLS):
+        await producer.begin_transaction()
+
+
+async def test_a_request_that_was_not_sent_is_tried_again() -> None:
+    """R117 is about requests that may have arrived."""
+    producer = in_transaction()
+
+    async def refuse(*_: Any, **__: Any) -> Any:
+        raise NodeNotReadyError
+
+    producer.client.send = refuse
+    send_once(producer)
+    producer._txn_manager.committing_transaction()
+    assert await handlers(producer)[NOT_REPEATED[0]].do(0) is False
+    assert producer._txn_manager.needs_transaction_commit() == TransactionResult.COMMIT
+    assert failure_between_calls(producer) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "is_bug"),
+    [
+        (TypeError("no"), True),
+        (AssertionError("no"), True),
+        (ConnectionResetError(), False),
+        (KafkaError("unknown"), False),
+        (ProducerFenced(), False),
+    ],
+)
+async def test_an_error_of_the_senders_own_code_is_told_apart(
+    error: Exception, is_bug: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If not: a bug reopens the partition every second, forever."""
+    producer = in_transaction()
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(producer._sender, "_maybe_do_transactional_request", fail)
+    assert sender_bug(producer) is None
+    await producer._sender.start()
+    with pytest.raises(KafkaError):
+        await producer._sender.sender_task
+    assert sender_bug(producer) is (error if is_bug else None)
+    failed = failure_between_calls(producer)
+    assert isinstance(failed, KafkaError)
 
 
 async def answer(*partitions: tuple[int, int, str, int]) -> dict[TopicPartition, Any]:

@@ -94,7 +94,7 @@ def read_headers(pairs: list[dict[str, Any]] | None) -> Headers:
 
 @lru_cache(_CACHED_KEYS)
 def choose_partition(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's own clients choose for a key."""
+    """The partition that Kafka's own clients choose for a key, remembered: keys recur."""
     return partition_of(key, partitions)
 
 
@@ -142,8 +142,10 @@ class RowChecker:
         partition = row.partition
         if partition < 0:
             # Without a key any partition will do, as long as it is the same in every run.
-            chooses = row.value or b"" if row.key is None else row.key
-            partition = choose_partition(chooses, target.partitions)
+            if row.key is None:
+                partition = partition_of(row.value or b"", target.partitions)
+            else:
+                partition = choose_partition(row.key, target.partitions)
         where = partition if row.slice < 0 else row.slice, partition
         if row.fault is not None:
             return _CheckedRow(*where, row.what, row.fault)

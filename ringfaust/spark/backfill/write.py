@@ -8,8 +8,9 @@ the progress and resumes there.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from aiokafka.errors import (
     IllegalOperation,
     IllegalStateError,
     InvalidProducerEpoch,
+    KafkaError,
     ProducerFenced,
 )
 from aiokafka.producer.message_accumulator import BatchBuilder
@@ -27,9 +29,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
+from ringfaust.kafka.vendor import send_once, sender_bug
 from ringfaust.spark.backfill.check import read_headers
 from ringfaust.spark.backfill.errors import SourceChanged, TakenOver
 from ringfaust.spark.backfill.progress import Job, read_progress
+
+log = logging.getLogger(__name__)
 
 
 class SliceRow(NamedTuple):
@@ -53,6 +58,8 @@ _BATCH_BYTES = 1_000_000
 _BETWEEN_TRANSACTIONS_MS = 5
 """The coordinator is still busy with the previous transaction when the next one begins."""
 _STAND_BY_S = 30.0
+_ATTEMPTS = 3
+"""How often a transaction is tried when its outcome is unknown, before the task fails."""
 _MAX_SALTS = 64
 
 Packed = dict[tuple[str, int], list[BatchBuilder]]
@@ -136,10 +143,11 @@ class SliceWriter:
         self._runner = runner
         self._producer: AIOKafkaProducer | None = None
         self._is_fenced = False
-        self._packed: Packed = {}
-        self._count = self._bytes = 0
+        self._rows: list[SliceRow] = []
+        """The rows of the next transaction."""
+        self._bytes = 0
         self._written = 0
-        self._position = self._last_packed = self._done = 0
+        self._position = self._done = 0
         try:
             runner.run(self._open())
         except _FENCED:
@@ -155,6 +163,7 @@ class SliceWriter:
             max_request_size=2 * _BATCH_BYTES,
             retry_backoff_ms=_BETWEEN_TRANSACTIONS_MS,
         )
+        send_once(producer)
         self._producer = producer
         # Ends an open transaction of an earlier producer; only then is the progress final.
         await producer.start()
@@ -166,26 +175,12 @@ class SliceWriter:
         self._position = row.position
         if row.position <= self._done or self._is_fenced:
             return
-        if self._count >= self._task.transaction_records or self._bytes >= _TRANSACTION_BYTES:
-            if not self._flush(self._last_packed):
+        size = len(self._rows)
+        if size >= self._task.transaction_records or self._bytes >= _TRANSACTION_BYTES:
+            if not self._flush():
                 return
-        self._pack(row)
-        self._count += 1
+        self._rows.append(row)
         self._bytes += len(row.key or b"") + len(row.value or b"")
-        self._last_packed = row.position
-
-    def _pack(self, row: SliceRow) -> None:
-        assert self._producer is not None
-        record = {
-            "timestamp": row.timestamp_ms,
-            "key": row.key,
-            "value": row.value,
-            "headers": read_headers(row.headers),
-        }
-        builders = self._packed.setdefault((row.topic, row.partition), [])
-        if not builders or builders[-1].append(**record) is None:
-            builders.append(self._producer.create_batch())
-            builders[-1].append(**record)
 
     def finish(self) -> SliceResult:
         """Write the remaining rows.
@@ -196,8 +191,8 @@ class SliceWriter:
         expected = self._task.ends.get(self.part, 0)
         if self._position != expected:
             raise SourceChanged(self.part, self._position, expected)
-        if self._count and not self._is_fenced:
-            self._flush(self._last_packed)
+        if self._rows and not self._is_fenced:
+            self._flush()
         self.close()
         return SliceResult(self.part, self._written)
 
@@ -207,23 +202,57 @@ class SliceWriter:
         if producer is not None:
             self._runner.run(producer.stop())
 
-    def _flush(self, position: int) -> bool:
-        """Commit the packed records; False if a newer writer took over and finished the slice."""
+    def _flush(self) -> bool:
+        """Commit the rows; False if a newer writer took over and finished the slice.
+
+        If the outcome is unknown, a new producer settles the transaction and reads the progress,
+        which says whether the rows are written (R117).
+        """
         time.sleep(self._rate_limit.wait_s(time.monotonic()))
-        packed, self._packed = self._packed, {}
-        count, self._count, self._bytes = self._count, 0, 0
-        try:
-            self._runner.run(self._commit(packed, position))
-        except _FENCED:
-            self._stand_by()
-            return False
-        self._rate_limit.sent += count
-        self._written += count
+        rows, self._rows, self._bytes = self._rows, [], 0
+        left = rows
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                if left:
+                    self._runner.run(self._commit(left))
+                break
+            except _FENCED:
+                self._stand_by()
+                return False
+            except KafkaError as error:
+                assert self._producer is not None
+                if (bug := sender_bug(self._producer)) is not None:
+                    raise bug from None
+                if attempt == _ATTEMPTS:
+                    raise
+                log.warning("slice %d: a commit failed (%r); trying again", self.part, error)
+                self.close()
+                self._runner.run(self._open())
+                left = [row for row in left if row.position > self._done]
+        self._rate_limit.sent += len(rows)
+        self._written += len(rows)
         return True
 
-    async def _commit(self, packed: Packed, position: int) -> None:
+    def _pack(self, rows: Iterable[SliceRow]) -> Packed:
+        assert self._producer is not None
+        packed: Packed = {}
+        for row in rows:
+            record = {
+                "timestamp": row.timestamp_ms,
+                "key": row.key,
+                "value": row.value,
+                "headers": read_headers(row.headers),
+            }
+            builders = packed.setdefault((row.topic, row.partition), [])
+            if not builders or builders[-1].append(**record) is None:
+                builders.append(self._producer.create_batch())
+                builders[-1].append(**record)
+        return packed
+
+    async def _commit(self, rows: Sequence[SliceRow]) -> None:
         producer, job = self._producer, self._task.job
         assert producer is not None
+        packed, position = self._pack(rows), rows[-1].position
         await producer.begin_transaction()
         sent = []
         for (topic, partition), builders in packed.items():

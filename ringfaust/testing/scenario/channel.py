@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from ringfaust.kafka.names import session_transactional_id, topic_name
+from ringfaust.kafka.vendor import send_once
 from ringfaust.processor.processor import START
 from ringfaust.protocol.headers import ID
 from ringfaust.protocol.records import Headers, Role
@@ -104,6 +105,7 @@ class WorkerChannel:
             bootstrap_servers=bootstrap_servers,
             transactional_id=session_transactional_id(application, partition),
         )
+        send_once(self._transactions)
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap_servers,
             isolation_level="read_committed",
