@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfaust import __version__
-from ringfaust.cli.parts import ConfigFolder, ErrorReportingGroup, OwnServers, Servers, group
+from ringfaust.cli.parts import (
+    ConfigFolder,
+    ErrorReportingGroup,
+    OwnServers,
+    Servers,
+    group,
+    require_spark,
+)
 from ringfaust.cli.spark import spark
 
 if TYPE_CHECKING:
@@ -195,6 +202,8 @@ def scenario(
 
     Exit status: 0 if all hold, 1 if one fails, 2 if one is not valid.
     """
+    if host is HostName.SPARK:
+        require_spark()
     from ringfaust.cli.scenario import run
 
     raise typer.Exit(run(files, host.value, strict, bootstrap_servers))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ringfaust.errors import RingfaustError
 
 _FAILED = 2
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
+"""Errors of a write, which name no file."""
 
 
 class ErrorReportingGroup(TyperGroup):
@@ -24,10 +28,10 @@ class ErrorReportingGroup(TyperGroup):
         except RingfaustError as error:
             text = str(error)
         except OSError as error:
-            # An error about a file is the user's to solve; any other is a bug.
-            if error.filename is None:
+            # An error about a file or a full disk is the user's to solve; any other is a bug.
+            if error.filename is None and error.errno not in _DISK_ERRORS:
                 raise
-            text = f"{error.filename}: {error.strerror}"
+            text = f"{error.filename or 'the disk'}: {error.strerror}"
         except Exception as error:
             # Loaded only by commands that connect, and slow to import.
             aiokafka = sys.modules.get("aiokafka.errors")
@@ -36,6 +40,54 @@ class ErrorReportingGroup(TyperGroup):
             text = f"the Kafka brokers failed: {type(error).__name__}; try again"
         typer.secho(f"ringfaust: {text}", err=True)
         raise typer.Exit(_FAILED) from None
+
+
+SPARK_MODULES = (
+    "pyspark", "delta", "deltalake", "jinja2", "matplotlib", "numpy", "pandas", "google.protobuf",
+    "pyarrow",
+)  # fmt: skip
+"""The top-level modules of the packages of the extra `spark`, in the order of pyproject.toml."""
+
+
+class MissingExtra(RingfaustError):
+    """Packages that a command needs are not installed. The text has the command that does it.
+
+    Attributes:
+        modules: the modules that cannot be imported.
+    """
+
+    def __init__(self, modules: list[str]) -> None:
+        super().__init__(
+            f"This command needs packages that are not installed ({', '.join(modules)}). To "
+            "install them: pip install 'ringfaust[spark]'"
+        )
+        self.modules = modules
+
+
+def require_spark() -> None:
+    """Check that the packages of the extra `spark` are installed, without importing them.
+
+    Raises:
+        MissingExtra: some are not.
+    """
+    if missing := [name for name in SPARK_MODULES if not _is_installed(name)]:
+        raise MissingExtra(missing)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ImportError:  # the package around it is missing
+        return False
+
+
+class SparkCommand(TyperCommand):
+    """A command that needs the extra `spark`. Its help does not."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, if the extra is installed."""
+        require_spark()
+        return super().invoke(ctx)
 
 
 def group(about: str, **options: Any) -> typer.Typer:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ringfaust.cli.parts import ConfigFolder, OwnServers, Servers, group
+from ringfaust.cli.parts import ConfigFolder, OwnServers, Servers, SparkCommand, group
 
 spark = group("Run rings and analyses on Spark. Needs the extra ringfaust[spark].")
 
@@ -30,7 +30,7 @@ Master = Annotated[
 ]
 
 
-@spark.command()
+@spark.command(cls=SparkCommand)
 def ring(  # noqa: PLR0917 - typer passes them by name
     checkpoint: Annotated[
         str,
@@ -69,7 +69,7 @@ def ring(  # noqa: PLR0917 - typer passes them by name
     run(*files, settings, once=once, from_worker=from_worker, master=master)
 
 
-@spark.command("move-to-worker")
+@spark.command("move-to-worker", cls=SparkCommand)
 def move_to_worker(
     checkpoint: Annotated[
         str,
@@ -88,7 +88,7 @@ def move_to_worker(
     typer.echo(f"wrote {rows:,} rows to {files[0].topic('changelog')}; start the worker now")
 
 
-@spark.command()
+@spark.command(cls=SparkCommand)
 def lake(
     to: Annotated[
         str,
@@ -119,7 +119,7 @@ class Repeats(StrEnum):
     COUNT = "count"
 
 
-@spark.command()
+@spark.command(cls=SparkCommand)
 def audit(  # noqa: PLR0917 - typer passes them by name
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
@@ -182,7 +182,7 @@ DryRun = Annotated[
 ]
 
 
-@spark.command()
+@spark.command(cls=SparkCommand)
 def backfill(  # noqa: PLR0917 - typer passes them by name
     source: Annotated[
         str, typer.Argument(help="File, folder, glob pattern or URI. For Delta also PATH@v7.")
@@ -244,7 +244,7 @@ def backfill(  # noqa: PLR0917 - typer passes them by name
     run(*files, request, dry_run=dry_run, master=master)
 
 
-@spark.command()
+@spark.command(cls=SparkCommand)
 def redrive(  # noqa: PLR0917 - typer passes them by name
     lake: Annotated[str, _path("Folder or URI of the lake.")],
     role: Annotated[
@@ -285,7 +285,7 @@ def redrive(  # noqa: PLR0917 - typer passes them by name
     run(*files, request, dry_run=dry_run, master=master)
 
 
-@spark.command()
+@spark.command(cls=SparkCommand)
 def rewind(  # noqa: PLR0917 - typer passes them by name
     queue: Annotated[str, typer.Option(metavar="NAME", help="The queue to look at.")],
     folder: ConfigFolder = None,
@@ -344,7 +344,7 @@ def rewind(  # noqa: PLR0917 - typer passes them by name
     run(*files, request, lake=lake, master=master, as_json=as_json)
 
 
-@spark.command()
+@spark.command(cls=SparkCommand)
 def demo(
     flights: Annotated[
         str,

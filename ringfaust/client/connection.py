@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+import time
 import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypedDict
@@ -15,7 +16,14 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from aiokafka.structs import RecordMetadata
 
-from ringfaust.client.errors import BadArgument, ClientError, Closed, NoAnswer, Refused
+from ringfaust.client.errors import (
+    BadArgument,
+    ClientError,
+    Closed,
+    NoAnswer,
+    NoTopic,
+    Refused,
+)
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.control import read_control
 from ringfaust.protocol.names import topic_name
@@ -26,6 +34,10 @@ log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
 """How long closing may take, in seconds, while the brokers cannot be reached."""
+
+_NEW_TOPIC_S = 2.0
+"""How long a broker may take to hear of a topic that was just created."""
+_ASK_AGAIN_S = 0.2
 
 
 class OutgoingRecord(NamedTuple):
@@ -126,6 +138,7 @@ class Connection:
         self._reading: asyncio.Task[None] | None = None
         self._pending_replies: dict[bytes, asyncio.Future[dict[str, Any]]] = {}
         self._requests = 0
+        self._known_topics: set[str] = set()
         self._failure: Exception | None = None
         """Why replies are no longer read; None while they are."""
 
@@ -257,13 +270,44 @@ class Connection:
                     partition=record.partition,
                 )
             except UnknownTopicOrPartitionError:
-                raise
+                self._known_topics.discard(record.topic)
+                raise NoTopic(record.topic) from None
             except KafkaError as error:
                 # The record was not sent: an idempotent producer itself repeats those that may
                 # have been.
                 if not error.retriable:
                     raise
                 log.warning("%s: still waiting for the brokers: %r", record.topic, error)
+
+    async def check_topic(self, topic: str, partition: int | None = None) -> None:
+        """Check that a topic exists, before the first record is written to it.
+
+        aiokafka would ask for it for 40 s and log hundreds of lines.
+
+        Raises:
+            NoTopic: it does not exist, or this client may not see it.
+            BadArgument: it has no such partition.
+            Closed: the connection is not started or already closed.
+        """
+        if topic not in self._known_topics:
+            deadline_s = time.monotonic() + _NEW_TOPIC_S
+            while topic not in await self._all_topics():
+                if time.monotonic() > deadline_s:
+                    raise NoTopic(topic)
+                await asyncio.sleep(_ASK_AGAIN_S)
+            self._known_topics.add(topic)
+        if partition is not None and partition not in await self.producer.partitions_for(topic):
+            raise BadArgument(f"partition: topic {topic} has no partition {partition}")
+
+    async def _all_topics(self) -> set[str]:
+        """The topics that exist. Waits while the brokers are away."""
+        while True:
+            try:
+                metadata = await self.producer.client.fetch_all_metadata()
+                return set(metadata.topics())
+            except KafkaError as error:
+                log.warning("still waiting for the brokers: %r", error)
+                await asyncio.sleep(_ASK_AGAIN_S)
 
     async def request(self, partition: int, command: Mapping[str, Any]) -> dict[str, Any]:
         """Write a command and wait for the worker's reply.

@@ -17,6 +17,21 @@ class Closed(ClientError):
     """The object is not started or already closed. Use it in a `with` block or call `start`."""
 
 
+class NoTopic(ClientError):
+    """The topic to send to does not exist, or this client may not see it. Nothing was written.
+
+    Attributes:
+        topic: its name.
+    """
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"there is no topic {topic}, or this client may not see it. Check the name; "
+            "`ringfaust topics create` creates the topics that queues.yaml reads"
+        )
+        self.topic = topic
+
+
 class NoAnswer(ClientError):
     """No worker answered in time. It is unknown whether the command took effect.
 

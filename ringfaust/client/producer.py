@@ -97,11 +97,12 @@ class RingProducer(AsyncResource):
 
         Raises:
             BadArgument: a worker would not accept the message; nothing was sent.
+            NoTopic: the topic does not exist.
             Closed: the producer is not started or already closed.
             KafkaError: the brokers did not accept the record.
         """
-        _ = self._connection.producer
         sent = OutgoingMessage.of(topic, value, **options)
+        await self._connection.check_topic(topic, options.get("partition"))
         if self._watches or self._open is not None:
             sent = sent.with_id(self._new_id())
             self._remember(sent.id)

@@ -140,9 +140,12 @@ class Session(AsyncResource):
 
         Raises:
             BadArgument: a worker would not accept the message.
+            NoTopic: the topic does not exist.
+            Closed: the session is not started or already closed.
         """
         self._made += 1
         sent = OutgoingMessage.of(topic, value, **options).with_id(f"{self.name}/{self._made}")
+        await self.connection.check_topic(topic, options.get("partition"))
         self._pending.append(sent)
         return sent.id
 

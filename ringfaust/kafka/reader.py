@@ -104,7 +104,10 @@ async def _start(consumer: AIOKafkaConsumer, topics: Collection[str], servers: s
         raise CannotRead(f"one of these topics does not exist: {', '.join(topics)}") from error
     except KafkaError as error:
         reason = type(error).__name__
-        raise CannotRead(f"no Kafka broker answers at {servers} ({reason})") from error
+        raise CannotRead(
+            f"no Kafka broker answers at {servers} ({reason}). Check bootstrap_servers in "
+            "worker.yaml or --bootstrap-servers"
+        ) from error
 
 
 async def _seek_to_first(consumer: AIOKafkaConsumer, from_first: bool) -> dict[TopicPartition, int]:

@@ -100,6 +100,21 @@ class BrokerFailed(RingfaustError):
         super().__init__(text)
 
 
+class BadBrokerFolder(RingfaustError):
+    """The embedded broker's data folder cannot be written. Nothing was started.
+
+    Attributes:
+        folder: the data folder.
+    """
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        super().__init__(
+            f"the embedded broker's data folder {folder} cannot be used: {error.strerror}. Choose "
+            "another folder with --data-dir, or with TMPDIR for temporary data."
+        )
+        self.folder = folder
+
+
 class EmbeddedBroker:
     """A single-node Kafka broker (KRaft) on loopback. Use it in a `with` block, or start and stop.
 
@@ -158,6 +173,8 @@ class EmbeddedBroker:
         Raises:
             NoJava: there is no Java that is new enough.
             FetchFailed: Kafka is not in the cache and could not be downloaded.
+            CacheUnusable: the cache folder cannot be written.
+            BadBrokerFolder: the data folder cannot be written.
             BrokerFailed: the broker ended, or did not answer within `START_SECONDS`.
             RuntimeError: the broker is already started.
         """
@@ -168,8 +185,12 @@ class EmbeddedBroker:
         if self._given_dir is None and self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="ringfaust-kafka-")
         data_dir = self._data_dir()
-        data_dir.mkdir(parents=True, exist_ok=True)
-        properties = self._write_properties(data_dir)
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+            properties = self._write_properties(data_dir)
+        except OSError as error:
+            self.stop()
+            raise BadBrokerFolder(data_dir, error) from None
         classpath = ":".join(str(jar) for jar in sorted(jars.glob("*.jar")))
         self._environment = {**os.environ, "CLASSPATH": classpath}
         archive = self._archive = _ClassArchive(jars, java)

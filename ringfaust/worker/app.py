@@ -27,6 +27,7 @@ from ringfaust.worker.changelog import changelog_consumer
 from ringfaust.worker.clock import SystemClock
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.context import NewProcessor, WorkerContext
+from ringfaust.worker.data_dir import locked_data_dir
 from ringfaust.worker.input_positions import read_bounds
 from ringfaust.worker.logs import logging_config
 from ringfaust.worker.store import open_rocks_store
@@ -154,14 +155,21 @@ def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
     """Run a worker until SIGTERM or SIGINT.
 
     Raises:
+        BadDataDir: the data directory cannot be created or written.
+        DataDirInUse: another worker uses the data directory.
         WrongTopics: the worker cannot use the topics that the brokers have.
         BrokerUnreachable: no broker answers.
     """
-    problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
-    if problems:
-        raise WrongTopics(problems)
+    with locked_data_dir(worker.data_dir):
+        problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
+        if problems:
+            raise WrongTopics(problems)
+        _run_faust(worker, queues)
+
+
+def _run_faust(worker: WorkerConfig, queues: QueuesConfig) -> None:
+    """Run Faust until it is stopped. Exits with its status."""
     gc.set_threshold(*_GC_THRESHOLDS)
-    worker.data_dir.mkdir(parents=True, exist_ok=True)
     process = faust.Worker(
         create_app(worker, queues),
         quiet=True,

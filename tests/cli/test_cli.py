@@ -147,6 +147,7 @@ def test_an_error_while_running_is_printed_as_one_message(module):
     ("error", "text"),
     [
         (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
+        (OSError(28, "No space left on device"), "the disk: No space left on device"),
         (KafkaConnectionError("a"), "the Kafka brokers failed: KafkaConnectionError; try again"),
     ],
 )

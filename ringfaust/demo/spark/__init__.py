@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ringfaust.demo import brokers
 from ringfaust.demo.dashboard import RING_SIZE, Dashboard, DemoState, open_console
-from ringfaust.demo.flights import ProducerRecord, read_flights
+from ringfaust.demo.flights import ProducerRecord, find_flights, read_flights
 from ringfaust.demo.flights_run import write_config
 from ringfaust.demo.spark.commands import CommandRunner
 from ringfaust.demo.spark.compare import compare
@@ -45,6 +45,7 @@ def run(bootstrap_servers: str | None, flights: str, report: Path) -> int:
         RingfaustError: the demo could not complete; the text says why.
     """
     limit = _read_limit(flights)
+    find_flights()
     find_java()
     fetch(SPARK)  # shows its progress here; in the commands it would go to the log
     report = report.absolute()
