@@ -58,7 +58,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_spark")
 def test_a_spark_command_without_the_extra_names_the_command_that_installs_it(command: str):
     assert "pip install 'ringfaust[spark]'" in refusal("spark", *command.split())
-    assert run("spark", command.split()[0], "--help").exit_code == 0
+    assert run("spark", command.split(maxsplit=1)[0], "--help").exit_code == 0
 
 
 @pytest.mark.usefixtures("without_spark")
@@ -98,9 +98,7 @@ def a_file(tmp_path: Path) -> Path:
     return tmp_path / "file"
 
 
-def test_a_cache_folder_that_cannot_be_used_is_named(
-    a_file: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_cache_folder_that_cannot_be_used_is_named(a_file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RINGFAUST_CACHE", str(a_file))
     monkeypatch.setattr("ringfaust.testing.broker.find_java", lambda: None)
     message = refusal("broker", "--port", "29092")
@@ -120,4 +118,3 @@ def test_a_data_folder_of_the_broker_that_is_a_file_is_named(
 def test_a_data_directory_that_is_a_file_is_refused_before_the_brokers_are_asked(a_file: Path):
     message = refusal("worker", "--data-dir", str(a_file), "--bootstrap-servers", "127.0.0.1:9")
     assert f"data directory {a_file} cannot be used: File exists. It must be a folder" in message
-
