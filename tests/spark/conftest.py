@@ -19,19 +19,19 @@ def _short_lived() -> Iterator[None]:
         yield
 
 
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Spark interprets its plans, since compiling them takes longer than the small data of a test.
+Tests that run a command as a process of its own use the defaults of Spark."""
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = open_session("ringfaust tests", "local[2]")
+    session = open_session("ringfaust tests", "local[2]", INTERPRETED)
     yield session
     session.stop()
-
-
-@pytest.fixture
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Spark interprets its plans: to compile them takes longer than the small data of a test."""
-    spark.conf.set("spark.sql.codegen.wholeStage", "false")
-    yield
-    spark.conf.unset("spark.sql.codegen.wholeStage")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,7 +20,6 @@ from tests.spark.audit_history import audit
 from tests.testing.test_accounts import History, history
 
 __all__ = ["history"]
-pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 def named(verdict: Verdict) -> set[tuple[Any, ...]]:

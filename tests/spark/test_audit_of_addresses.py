@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from pyspark.sql import SparkSession
 
 from ringfaust.config import QueuesConfig
@@ -12,7 +11,6 @@ from tests.spark.test_audit import json_report, named
 from tests.testing.test_accounts import History
 from tests.testing.test_accounts_of_addresses import CATALOG
 
-pytestmark = pytest.mark.usefixtures("interpreted")
 QUEUES = QueuesConfig.model_validate(
     {
         "routes": [{"topic": "in", "queue": "q.{key}"}],

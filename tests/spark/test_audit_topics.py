@@ -34,7 +34,6 @@ from tests.chaos.verdict import wait_until_read
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.timeout(3_600),
-    pytest.mark.usefixtures("interpreted"),
 ]
 
 COPIED = (Role.EVENTS, Role.EVICTED, Role.DISPATCHED, Role.DEAD)
@@ -336,7 +335,7 @@ def test_the_audit_of_the_lake_balances(
 @pytest.mark.slow
 def test_the_command_repeats_the_audit_and_returns_an_exit_status(app: Application) -> None:
     """It audits round after round until SIGTERM."""
-    # As the fixture `interpreted` does it for this process.
+    # As the session of these tests does.
     defaults = app.folder / "spark-defaults.conf"
     defaults.write_text("spark.sql.codegen.wholeStage false\n")
     asked = ("spark", "audit", "--config", app.config_dir)

@@ -21,7 +21,7 @@ from ringfaust.spark.backfill.source import Format
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic, read_topic
 
-pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("interpreted")]
+pytestmark = pytest.mark.kafka
 
 START_MS = 1_357_034_400_000
 KEYS = 7

@@ -140,9 +140,16 @@ def _await_commit(process: subprocess.Popen[bytes], root: Path, table: str, vers
         time.sleep(0.005)
 
 
-def test_killed_after_the_commit_of_a_table_it_continues(harness: Harness, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "tables",
+    [["messages"], pytest.param(["transitions", "messages"], marks=pytest.mark.slow)],
+    ids=["once", "twice"],
+)
+def test_killed_after_the_commit_of_a_table_it_continues(
+    harness: Harness, tmp_path: Path, tables: list[str]
+) -> None:
     root = tmp_path / "lake"
-    for table in ("transitions", "messages"):
+    for table in tables:
         process = harness.start(root, "--once")
         _await_commit(process, root, table, 1)
         _kill(process)

@@ -25,7 +25,7 @@ from ringfaust.spark.redrive.request import LakeRedriveRequest, LakeRole
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic
 
-pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("interpreted")]
+pytestmark = pytest.mark.kafka
 
 DEAD = {
     "role": "dead",

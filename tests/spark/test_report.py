@@ -32,7 +32,6 @@ def size(picture: bytes) -> tuple[int, int]:
     return struct.unpack(">II", picture[16:24])  # type: ignore[return-value]
 
 
-@pytest.mark.usefixtures("interpreted")
 def test_the_page_shows_the_findings_and_every_chart(
     spark: SparkSession, history: History, tmp_path: Path
 ) -> None:
