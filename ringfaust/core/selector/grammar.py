@@ -17,6 +17,7 @@ from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 
 from ringfaust.core import limits
 from ringfaust.core.selector import values
+from ringfaust.core.selector.like import like
 from ringfaust.errors import BadSelector
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ class _Builder(Transformer[Token, Node]):
         if escape is not None and len(char) != 1:
             raise _Invalid(_start(escape), "ESCAPE needs exactly one character")
         try:
-            holds = values.like(_unquoted(pattern), char)
+            holds = like(_unquoted(pattern), char)
         except ValueError:
             advice = f"the pattern ends with its escape character {char}"
             raise _Invalid(_start(pattern), advice) from None

@@ -20,6 +20,7 @@ _NUMBER = re.compile(r"[+-]?(?:(\d+)|(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\
 _NUMBER_CHARS = 64
 """Longer text is not read as a number: parsing it is expensive, and no number needs it."""
 _TRUTHS = {"true": True, "false": False}
+_TRUTH_CHARS = 5
 
 
 class Untyped(str):
@@ -62,7 +63,9 @@ def truth(value: Any) -> bool | None:
     kind = type(value)
     if kind is bool:
         return value  # type: ignore[no-any-return]
-    return _TRUTHS.get(value.lower()) if kind is Untyped else None
+    if kind is not Untyped or len(value) > _TRUTH_CHARS:
+        return None
+    return _TRUTHS.get(value.lower())
 
 
 def is_text(value: Any) -> bool:
@@ -143,35 +146,3 @@ CALCULATIONS: dict[str, Callable[[Any, Any], int | float | None]] = {
     # 7 / 2 is 3.5, not 3: JMS leaves this open, and Artemis divides doubles.
     "/": _calculation(operator.truediv),
 }
-
-
-def like(pattern: str, escape: str = "") -> Callable[[str], bool]:
-    """Return a test of text against a LIKE pattern: `_` is any character, `%` any number of them.
-
-    Args:
-        pattern: matches the whole text; line ends are ordinary characters.
-        escape: a character that makes the next one literal, or empty.
-
-    Raises:
-        ValueError: the pattern ends with the escape character.
-    """
-    pieces = [""]
-    chars = iter(pattern)
-    for char in chars:
-        if char == escape:
-            escaped = next(chars, "")
-            if not escaped:
-                raise ValueError
-            pieces[-1] += re.escape(escaped)
-        elif char == "%":
-            pieces.append("")
-        else:
-            pieces[-1] += "." if char == "_" else re.escape(char)
-    first, *middle, last = pieces if len(pieces) > 1 else [*pieces, ""]
-    # Each piece matches at its first occurrence, without backtracking (?>). Pieces have a fixed
-    # length, so this is correct, and the time stays proportional to pattern and text.
-    body = first + "".join(f"(?>.*?{piece})" for piece in middle if piece)
-    if len(pieces) > 1:
-        body += ".*" + last
-    matches = re.compile(body, re.DOTALL).fullmatch
-    return lambda value: matches(value) is not None
