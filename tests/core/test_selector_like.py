@@ -33,8 +33,7 @@ def naive(tokens: Sequence[str], text: str) -> bool:
             reached = [i >= first for i in range(len(reached))]
         else:
             reached = [False] + [
-                before and token in (ANY, char)
-                for before, char in zip(reached, text, strict=False)
+                before and token in (ANY, char) for before, char in zip(reached, text, strict=False)
             ]
     return reached[-1]
 
