@@ -18,6 +18,9 @@ CREDIT_BYTES = 1 << 40
 CONSUMERS = 10_000
 """Most consumers attached to one queue. Each dispatch iterates over them."""
 
+GROUPS = 100_000
+"""Most message groups whose owner a queue remembers while none of their messages is in it."""
+
 PRIORITIES = 10
 """0 to 9, as in JMS."""
 

@@ -140,6 +140,17 @@ class Delivery(NamedTuple):
     """Its consumer has left; it waits for the decision of the transaction (R81)."""
 
 
+class Group(NamedTuple):
+    """A message group of one queue (R14, R116)."""
+
+    owner: int
+    """Attach order of its consumer; 0: none. The consumer may have left since."""
+    messages: int
+    """How many of its messages are in the queue."""
+    idle: int = 0
+    """Its number among the groups that are remembered without a message; 0: it is not."""
+
+
 class XidRow(NamedTuple):
     """An undecided distributed transaction (R81)."""
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from ringfaust.core import limits
-from ringfaust.core.model import Consumer, Counts, Delivery, Message, time_of, timed_key
+from ringfaust.core.model import Consumer, Counts, Delivery, Group, Message, time_of, timed_key
 from ringfaust.core.policy import POLICIES
 from ringfaust.core.selector import compile_selector
 from ringfaust.core.settings import QueueSpec
@@ -42,6 +42,9 @@ class QueueRow(NamedTuple):
     departures: tuple[int, int]
     size_bytes: int = 0
     non_persistent: int = 0
+    groups: tuple[int, ...] = ()
+    """Sequence of the first message counted in its group, the last idle number, and how many are
+    idle. Empty in a row from before groups were counted."""
 
 
 def _new_row() -> QueueRow:
@@ -77,6 +80,7 @@ class Queue:
         attached = row.attached if row else 0
         self.consumer_rows = Ordered(write_set, Kind.CONSUMER, name, fresh=not attached)
         self.groups = Rows(write_set, Kind.GROUP, name)
+        self.idle_groups = Ordered(write_set, Kind.IDLE_GROUP, name, fresh=not self.idle)
         self.history = SettlementHistory(write_set, name, row.departures if row else (0, 0))
         self.used_step = 0
         """The last step that used it. Queues that were used longest ago are forgotten first."""
@@ -106,6 +110,9 @@ class Queue:
         """Of all its messages (R60)."""
         self.non_persistent = row.non_persistent
         """How many of its messages are not persistent (R82)."""
+        self.counted_from, self.last_idle, self.idle = row.groups or (row.sequence + 1, 0, 0)
+        """Sequence of the first message that its group counts; the last number given to an idle
+        group; how many groups are idle (R116)."""
         self.orphans = 0
         """Deliveries that wait for a decision after their consumer has left (R81)."""
         self.last_level = 0
@@ -140,16 +147,19 @@ class Queue:
 
     def owner(self, group: str) -> Consumer | None:
         """The consumer that owns a message group (R14)."""
-        order = self.groups.get(group)
-        if order is None:
-            return None
-        return next((c for c in self.consumers.values() if c.order == order), None)
+        row: Group | None = self.groups.get(group)
+        return None if row is None else self.owner_of(row)
 
-    def groups_of(self, consumer: Consumer) -> Iterator[str]:
-        """The message groups that a consumer owns (R14). They may be deleted meanwhile."""
+    def owner_of(self, group: Group) -> Consumer | None:
+        """The same, of a group that was looked up; None once its consumer has left."""
+        # Orders are never reused, so a detach does not have to visit the groups it frees (R116).
+        return next((c for c in self.consumers.values() if c.order == group.owner), None)
+
+    def all_groups(self) -> Iterator[str]:
+        """The names of all stored groups. They may be deleted meanwhile."""
         after = None
         while rows := self.groups.scan(after, self.write_set.refill):
-            yield from (group for group, order in rows if order == consumer.order)
+            yield from (group for group, _ in rows)
             after = rows[-1][0]
 
     def has_open_consumer(self) -> bool:
@@ -310,6 +320,7 @@ class Queue:
             departures=self.history.departures,
             size_bytes=self.size_bytes,
             non_persistent=self.non_persistent,
+            groups=(self.counted_from, self.last_idle, self.idle),
         )
 
     def check(self) -> None:

@@ -65,6 +65,7 @@ _RULES: dict[str, tuple[type, Any, str]] = {
     "selector": (str, _is_selector, "a message selector, or empty for all messages"),
     "shared": _BOOL,
     "durable": _BOOL,
+    "max_groups": (int, lambda n: 0 <= n <= limits.GROUPS, f"from 0 to {limits.GROUPS}"),
     "window": (int, lambda n: 0 <= n <= limits.CREDIT, f"from 0 (off) to {limits.CREDIT}"),
     "window_lease": _ms(0, "0 for never"),
 }
@@ -120,6 +121,8 @@ class QueueSpec:
     """Whether a subscription may have several consumers at a time (R70)."""
     durable: bool = True
     """False: the queue is deleted when its last consumer leaves (R70)."""
+    max_groups: int = 1_000
+    """Of how many message groups without a message the owner is remembered (R116)."""
     window: int = 0
     """The managed window: so many unsettled messages without a consumer; 0: off (R12)."""
     window_lease: int = 300_000

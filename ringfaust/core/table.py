@@ -46,7 +46,7 @@ class Kind(IntEnum):
     WAKE = 8
     """When a sweep has work for a queue, by (time, queue); at most one row per queue."""
     GROUP = 9
-    """Owner of each message group: the attach order of its consumer, by group."""
+    """Message groups that have a message or whose owner is remembered, by group."""
     SESSION = 10
     """Consumers of a session: part = session, key = (queue, consumer)."""
     ENDED = 11
@@ -63,6 +63,8 @@ class Kind(IntEnum):
     """Undecided distributed transactions, by order of begin."""
     OPERATION = 17
     """Operations of a transaction: part = its number, key = number of the operation."""
+    IDLE_GROUP = 18
+    """Message groups that have an owner but no message, in the order in which they lost it."""
 
 
 class Store(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
@@ -254,7 +255,11 @@ def view_of_store(store: Store, name: str) -> dict[str, Any] | None:
             )
             for k in consumers
         ],
-        "owners": {group: names[order] for group, order in table(Kind.GROUP)},
+        "owners": {
+            group: names[row.owner] for group, row in table(Kind.GROUP) if row.owner in names
+        },
+        "groups": {group: row.messages for group, row in table(Kind.GROUP) if row.messages},
+        "idle groups": [group for _, group in table(Kind.IDLE_GROUP)],
     }  # fmt: skip
 
 
@@ -315,6 +320,8 @@ def view_of_model(model: Model, name: str) -> dict[str, Any] | None:
             for k in sorted(q.consumers, key=lambda k: k.order)
         ],
         "owners": q.owners,
+        "groups": dict(Counter(m.group for m in q.everything() if m.group)),
+        "idle groups": q.idle_groups,
     }  # fmt: skip
 
 

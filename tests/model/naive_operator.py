@@ -131,6 +131,7 @@ class Operating(Deciding):
         if reason := self.refusal(target, sent):
             raise Refuse(reason)
         self.withdraw(q, m)
+        self.left(q, m)
         q.counts["moved_out"] += 1
         self.say("moved_out", q, m.id, do.to)
         self.enter(target, sent)

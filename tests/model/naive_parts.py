@@ -199,17 +199,29 @@ class Parts:
         q.held.remove(h)
         q.ended[h.consumer][h.message.id] = "stale_delivery"
 
+    def left(self, q: Queue, m: Message) -> None:
+        """It is gone. Of a group without a message the owner is remembered for a while (R116)."""
+        if m.group not in q.owners or any(other.group == m.group for other in q.everything()):
+            return
+        q.idle_groups.append(m.group)
+        for _ in range(2):
+            if len(q.idle_groups) > q.spec.max_groups:
+                q.owners.pop(q.idle_groups.pop(0), None)
+
     def accept(self, q: Queue, h: Held) -> None:
+        self.left(q, h.message)
         q.counts["acked"] += 1
         self.say("acked", q, h.consumer, h.message.id)
 
     def die(self, q: Queue, h: Held, reason: str, text: str) -> None:
+        self.left(q, h.message)
         q.counts["dead"] += 1
         self.say("dead", q, h.message.id, reason, h.consumer, text)
 
     def evict(self, q: Queue, m: Message, reason: str, cause: str) -> None:
         """It leaves by the ring (R6)."""
         self.withdraw(q, m)
+        self.left(q, m)
         for name in m.holders:
             q.ended[name][m.id] = "evicted"
         q.counts["evicted"] += 1
@@ -217,16 +229,19 @@ class Parts:
 
     def leave_expired(self, q: Queue, m: Message) -> None:
         self.withdraw(q, m)
+        self.left(q, m)
         q.counts["expired"] += 1
         self.say("expired", q, m.id, m.holders[-1] if m.holders else "")
 
     def lose(self, q: Queue, m: Message) -> None:
         """A crash took its body (R82)."""
         self.withdraw(q, m)
+        self.left(q, m)
         q.counts["lost"] += 1
         self.say("lost", q, m.id)
 
     def take_out(self, q: Queue, m: Message) -> None:
         self.withdraw(q, m)
+        self.left(q, m)
         q.counts["removed"] += 1
         self.say("removed", q, m.id)

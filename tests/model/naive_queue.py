@@ -90,6 +90,8 @@ class Queue:
         self.consumers: list[Consumer] = []
         self.owners: dict[str, str] = {}
         """Message group → the consumer that has it."""
+        self.idle_groups: list[str] = []
+        """Groups with an owner that lost their last message, in that order (R116)."""
         self.cursors: dict[int, tuple[int, int]] = {}
         """By consumer priority: attach order of who got the last delivery, how many in a row."""
         self.ended: dict[str, dict[str, str]] = {}

@@ -77,6 +77,7 @@ class Sending(Artemis):
         is_scheduled = (do.due_ms > self.now or is_past) and not is_expired
         m = message_of(do)
         m.sequence = q.sequences
+        q.idle_groups = [group for group in q.idle_groups if group != m.group]
         m.due_ms = do.due_ms if is_scheduled else 0
         self.say("scheduled" if is_scheduled else "added", q, m.id, m.sequence)
         if is_expired:

@@ -47,7 +47,12 @@ QUEUE, CONSUMERS = "core/queue.py", "core/handlers/consumers.py"
 ENTERING, DELIVERING = "core/transitions/entering.py", "core/transitions/delivering.py"
 RETURNING, LEAVING = "core/transitions/returning.py", "core/transitions/leaving.py"
 DELIVERIES, ROSTER = "core/transitions/deliveries.py", "core/transitions/roster.py"
+<<<<<<< HEAD
 POLICY, ENGINE = "core/policy/default.py", "core/engine.py"
+=======
+GROUPS = "core/transitions/groups.py"
+POLICY = "core/policy/default.py"
+>>>>>>> 8b11c61 (A queue remembers the owners of max_groups idle message groups, and a detach visits no group (R116))
 _OVERFLOW = "                self.evict(queue, queue.victim(), EvictReason.OVERFLOW, message.id)\n"
 
 MUTANTS = [
@@ -97,7 +102,17 @@ MUTANTS = [
     Mutant("heartbeat unheard", "R13: a heartbeat is a sign of life", ROSTER,
            "    consumer.seen_ms = now_ms\n", ""),
     Mutant("group ownership lost", "R14: a group goes to one consumer", DELIVERING,
-           "            set_group_owner(queue, message.group, consumer)\n", "            pass\n"),
+           "            groups.set_owner(queue, message.group, consumer)\n", "            pass\n"),
+    Mutant("groups never forgotten", "R116: the owners of max_groups idle groups are remembered",
+           GROUPS, "queue.idle <= queue.spec.max_groups", "True"),
+    Mutant("a group with a message is forgotten", "R116: its owner is remembered", GROUPS,
+           "    messages = row.messages - (message.sequence >= queue.counted_from)\n",
+           "    messages = 0\n"),
+    Mutant("a used group stays idle", "R116: the last groups that lost their messages count",
+           GROUPS, "        queue.idle_groups.delete(row.idle)\n        queue.idle -= 1\n"
+           "    queue.groups.put(message.group, Group(row.owner, row.messages + 1))\n",
+           "        pass\n"
+           "    queue.groups.put(message.group, row._replace(messages=row.messages + 1))\n"),
     Mutant("owner takes all", "R14, R15: the owner's selector counts", QUEUE,
            "return owner if owner.takes(message) else None",
            "return owner if owner.is_open() else None"),

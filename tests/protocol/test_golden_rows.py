@@ -14,6 +14,7 @@ from ringfaust.core.model import (
     AckMode,
     Consumer,
     Delivery,
+    Group,
     Message,
     Operation,
     XidRow,
@@ -103,9 +104,10 @@ GOLDEN = [
             (8, 9),
             10,
             3,
+            (5, 6, 7),
         ),
         b"\x02q",
-        b'\x81[{"ring_size":3},{"ring_size":3},[1,1,1,1,1,1,1,1,1,1,1,1],[1,1,1,1,1,1,1,1,1,1],4,2,[[1,2,3]],["pulling"],5,6,7,[8,9],10,3]',
+        b'\x81[{"ring_size":3},{"ring_size":3},[1,1,1,1,1,1,1,1,1,1,1,1],[1,1,1,1,1,1,1,1,1,1],4,2,[[1,2,3]],["pulling"],5,6,7,[8,9],10,3,[5,6,7]]',
     ),
     Golden(
         (Kind.CONSUMER, "q", 0, 1),
@@ -162,7 +164,13 @@ GOLDEN = [
         b"\x81[5,20282409603651670423947251286023]",
     ),
     Golden((Kind.WAKE, "", 0, (3, "q")), True, b"\x08\x00\x00\x00\x00\x00\x00\x00\x03q", b"\x81"),
-    Golden((Kind.GROUP, "q", 0, "g"), 2, b"\tq\x00g", b"\x812"),
+    Golden((Kind.GROUP, "q", 0, "g"), Group(2, 3, 4), b"\tq\x00g", b"\x81[2,3,4]"),
+    Golden(
+        (Kind.IDLE_GROUP, "q", 0, 1),
+        "ü",
+        b"\x12q\x00\x00\x00\x00\x00\x00\x00\x00\x01",
+        b"\x81\xc3\xbc",
+    ),
     Golden((Kind.SESSION, "", "s", ("q", "me")), True, b"\ns\x00q\x00me", b"\x81"),
     Golden(
         (Kind.ENDED, "q", "me", 1),
@@ -254,6 +262,13 @@ def test_a_newer_message_within_a_row_is_refused(golden: Golden) -> None:
     newer = golden.raw.replace(MESSAGE, b"\x02" + MESSAGE[1:])
     with pytest.raises(UnknownRowVersion, match="a stored message row has version 2"):
         read_value(golden.row[0], newer)
+
+
+def test_rows_of_a_queue_from_before_groups_were_counted() -> None:
+    assert read_value(Kind.GROUP, b"\x812") == read_value(Kind.GROUP, b"2") == Group(2, 0, 0)
+    queue = next(golden for golden in GOLDEN if golden.row[0] == Kind.QUEUE)
+    raw = queue.raw.replace(b",[5,6,7]]", b"]")
+    assert read_value(Kind.QUEUE, raw) == queue.value._replace(groups=())
 
 
 def test_a_newer_message_may_be_of_any_length() -> None:

@@ -43,11 +43,6 @@ def orphan_deliveries(queue: Queue, consumer: Consumer) -> None:
     consumer.in_flight = consumer.held_bytes = 0
 
 
-def set_group_owner(queue: Queue, group: str, consumer: Consumer) -> None:
-    """The consumer that got the group's first message gets the others as well (R14)."""
-    queue.groups.put(group, consumer.order)
-
-
 def move_cursor(queue: Queue, consumer: Consumer) -> None:
     """Point the round-robin cursor of a consumer priority at the last receiver (R11)."""
     last, run = queue.cursors.get(consumer.priority, (0, 0))

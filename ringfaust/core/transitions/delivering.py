@@ -9,12 +9,11 @@ from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.model import WINDOW, AckMode, Consumer, DeadReason, Delivery, Message
 from ringfaust.core.queue import Queue
-from ringfaust.core.transitions import history
+from ringfaust.core.transitions import groups, history
 from ringfaust.core.transitions.deliveries import (
     end_delivery,
     move_cursor,
     open_delivery,
-    set_group_owner,
     skip_consumer,
 )
 from ringfaust.core.transitions.leaving import Leaving
@@ -104,7 +103,7 @@ class Delivering(Leaving):
         """Deliver one ready message to one consumer (R10, R11, R14, R24)."""
         unplace(queue, message)
         if message.group and queue.owner(message.group) is None:
-            set_group_owner(queue, message.group, consumer)
+            groups.set_owner(queue, message.group, consumer)
         move_cursor(queue, consumer)
         holders = tuple(name for name in message.holders if name != consumer.name)
         holders = (*holders[1 - limits.HOLDERS :], consumer.name)

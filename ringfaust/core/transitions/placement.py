@@ -5,6 +5,7 @@ from __future__ import annotations
 from ringfaust.core import limits
 from ringfaust.core.model import Message, timed_key
 from ringfaust.core.queue import SCHEDULED, Queue
+from ringfaust.core.transitions import groups
 
 _LOWEST = limits.PRIORITIES - 1
 
@@ -57,17 +58,21 @@ def take_out(queue: Queue, message: Message) -> None:
 
 
 def weigh(queue: Queue, message: Message) -> None:
-    """Count the bytes of a message that enters the queue."""
+    """Count a message that enters the queue: its bytes, and in its group."""
     queue.size_bytes += message.size_bytes
     if not message.persistent:
         queue.non_persistent += 1
+    if message.group:
+        groups.enter(queue, message)
 
 
 def unweigh(queue: Queue, message: Message) -> None:
-    """Uncount the bytes of a message that leaves the queue."""
+    """Uncount a message that leaves the queue."""
     queue.size_bytes -= message.size_bytes
     if not message.persistent:
         queue.non_persistent -= 1
+    if message.group:
+        groups.leave(queue, message)
 
 
 def _watch_expiry(queue: Queue, message: Message, level: int, key: int) -> None:

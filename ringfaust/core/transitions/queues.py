@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ringfaust.core.queue import Queue
 from ringfaust.core.settings import QueueSpec
 from ringfaust.core.state import State
-from ringfaust.core.transitions import history
+from ringfaust.core.transitions import groups, history
 
 
 def configure(queue: Queue, settings: dict[str, object], spec: QueueSpec) -> None:
@@ -52,5 +52,6 @@ def clear_wake(state: State, queue: Queue) -> None:
 def delete(state: State, queue: Queue) -> None:
     """Remove an emptied queue and what is remembered about its consumers (R90)."""
     history.erase(queue.history)
+    groups.erase(queue)
     state.queue_rows.delete(queue.name)
     state.drop(queue)

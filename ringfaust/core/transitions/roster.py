@@ -25,12 +25,10 @@ def add_consumer(state: State, queue: Queue, consumer: Consumer) -> None:
 
 
 def remove_consumer(state: State, queue: Queue, consumer: Consumer) -> None:
-    """Remove a consumer that holds nothing; the message groups it owned are free again (R14)."""
+    """Remove a consumer that holds nothing. The groups it owned are free now (R14, R116)."""
     del queue.consumers[consumer.name]
     queue.consumer_rows.delete(consumer.order)
     _roster_changed(queue)
-    for group in queue.groups_of(consumer):
-        queue.groups.delete(group)
     history.depart(queue.history, consumer.name)
     if consumer.session:
         state.session(consumer.session).delete((queue.name, consumer.name))

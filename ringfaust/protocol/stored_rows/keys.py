@@ -75,6 +75,7 @@ _TAIL: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.RETAINED: (_U64.pack, _read_u64),
     Kind.XID: (_U64.pack, _read_u64),
     Kind.OPERATION: (_U64.pack, _read_u64),
+    Kind.IDLE_GROUP: (_U64.pack, _read_u64),
 }
 
 

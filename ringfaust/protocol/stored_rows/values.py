@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Any
 
 from ringfaust.core.address import AddressRow
-from ringfaust.core.model import AckMode, Consumer, Delivery, Operation, XidRow
+from ringfaust.core.model import AckMode, Consumer, Delivery, Group, Operation, XidRow
 from ringfaust.core.queue import QueueRow
 from ringfaust.core.settlement_history import Past
 from ringfaust.core.state import Clock
@@ -150,12 +150,18 @@ def _as_queue(fields: Any) -> QueueRow:
         cursors=tuple((level, order, run) for level, order, run in row.cursors),
         paused=tuple(row.paused),
         departures=(row.departures[0], row.departures[1]),
+        groups=tuple(row.groups),
     )
 
 
 def _as_address(fields: Any) -> AddressRow:
     row = AddressRow(*fields)
     return row._replace(members=tuple(row.members))
+
+
+def _as_group(row: Any) -> Group:
+    """0.1.0 stored the owner alone, and did not count messages."""
+    return Group(row, 0) if isinstance(row, int) else Group(*row)
 
 
 def _as_page(entries: Any) -> tuple[tuple[str, bool], ...]:
@@ -185,12 +191,13 @@ def _mark_reader(kind: Kind) -> Callable[[bytes], bool]:
 _MARK = bytes((VERSION_BYTE,))
 
 
-def _write_departed(consumer: str) -> bytes:
-    return versioned(consumer.encode())
+def _write_name(name: str) -> bytes:
+    return versioned(name.encode())
 
 
-def _read_departed(raw: bytes) -> str:
-    return raw[body_start(raw, "DEPARTED") :].decode()
+def _name_reader(kind: Kind) -> Callable[[bytes], str]:
+    row = kind.name
+    return lambda raw: raw[body_start(raw, row) :].decode()
 
 
 _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
@@ -202,15 +209,16 @@ _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.SCHEDULED: (write_message, read_message),
     Kind.EXPIRY: (write_json, _json_reader(Kind.EXPIRY, tuple)),
     Kind.WAKE: (_write_mark, _mark_reader(Kind.WAKE)),
-    Kind.GROUP: (write_json, _json_reader(Kind.GROUP, int)),
+    Kind.GROUP: (write_json, _json_reader(Kind.GROUP, _as_group)),
     Kind.SESSION: (_write_mark, _mark_reader(Kind.SESSION)),
     Kind.ENDED: (write_json, _json_reader(Kind.ENDED, _as_page)),
     Kind.PAST: (write_json, _json_reader(Kind.PAST, lambda row: Past(*row))),
-    Kind.DEPARTED: (_write_departed, _read_departed),
+    Kind.DEPARTED: (_write_name, _name_reader(Kind.DEPARTED)),
     Kind.ADDRESS: (write_json, _json_reader(Kind.ADDRESS, _as_address)),
     Kind.RETAINED: (write_message, read_message),
     Kind.XID: (write_json, _json_reader(Kind.XID, lambda row: XidRow(*row))),
     Kind.OPERATION: (_write_operation, _read_operation),
+    Kind.IDLE_GROUP: (_write_name, _name_reader(Kind.IDLE_GROUP)),
 }
 
 
