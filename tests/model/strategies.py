@@ -69,11 +69,8 @@ _REST = {
     "shared": st.booleans(),
     "durable": st.sampled_from([True, True, True, False]),
     "window": st.sampled_from([0, 0, 0, 0, 1, 2]),
-<<<<<<< HEAD
     "window_lease": st.sampled_from([300_000, 0, 5, 20]),
-=======
     "max_groups": st.sampled_from([0, 1, 1000]),
->>>>>>> 8b11c61 (A queue remembers the owners of max_groups idle message groups, and a detach visits no group (R116))
 }
 RING_SETTINGS = st.fixed_dictionaries({}, optional=_RING)
 SETTINGS = st.one_of(

@@ -47,12 +47,8 @@ QUEUE, CONSUMERS = "core/queue.py", "core/handlers/consumers.py"
 ENTERING, DELIVERING = "core/transitions/entering.py", "core/transitions/delivering.py"
 RETURNING, LEAVING = "core/transitions/returning.py", "core/transitions/leaving.py"
 DELIVERIES, ROSTER = "core/transitions/deliveries.py", "core/transitions/roster.py"
-<<<<<<< HEAD
 POLICY, ENGINE = "core/policy/default.py", "core/engine.py"
-=======
 GROUPS = "core/transitions/groups.py"
-POLICY = "core/policy/default.py"
->>>>>>> 8b11c61 (A queue remembers the owners of max_groups idle message groups, and a detach visits no group (R116))
 _OVERFLOW = "                self.evict(queue, queue.victim(), EvictReason.OVERFLOW, message.id)\n"
 
 MUTANTS = [
