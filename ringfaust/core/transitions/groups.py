@@ -30,7 +30,7 @@ def leave(queue: Queue, message: Message) -> None:
     if messages:
         queue.groups.put(message.group, row._replace(messages=messages))
     elif queue.owner_of(row) is None:
-        _forget(queue, message.group, row)
+        _forget(queue, message.group)
     elif not row.idle:
         _become_idle(queue, message.group, row)
 
@@ -44,12 +44,13 @@ def _become_idle(queue: Queue, group: str, row: Group) -> None:
         oldest = queue.idle_groups.first()
         if oldest is None or queue.idle <= queue.spec.max_groups:
             return
-        _forget(queue, oldest[1], queue.groups.get(oldest[1]))
+        _forget(queue, oldest[1])
 
 
-def _forget(queue: Queue, group: str, row: Group) -> None:
+def _forget(queue: Queue, group: str) -> None:
+    row: Group | None = queue.groups.get(group)
     queue.groups.delete(group)
-    if row.idle:
+    if row is not None and row.idle:
         queue.idle_groups.delete(row.idle)
         queue.idle -= 1
 
@@ -63,4 +64,4 @@ def set_owner(queue: Queue, group: str, consumer: Consumer) -> None:
 def erase(queue: Queue) -> None:
     """Delete all rows: the queue is deleted."""
     for group in queue.all_groups():
-        _forget(queue, group, queue.groups.get(group))
+        _forget(queue, group)
