@@ -15,6 +15,7 @@ from rocksdict import Cache
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
+from ringfaust.core.queue import QueueRow
 from ringfaust.core.table import Kind
 from ringfaust.processor.processor import (
     Processor,
@@ -29,6 +30,7 @@ from tests.fixtures.written import (
     FOLDER,
     comparable,
     input_record,
+    plain,
     plain_rows,
     read_changelog,
     read_lines,
@@ -109,8 +111,23 @@ def test_every_row_is_read(source: str, tmp_path: Path) -> None:
     expected = read_lines(f"{source}.rows.jsonl")
     with open_source(source, tmp_path) as store:
         items = list(store.items_from(b""))
-    assert plain_rows(items, read_value) == expected
-    assert {key[0] for key, _ in items} == {0, *Kind}
+    assert plain_rows(items, read_value) == [_as_read_now(row) for row in expected]
+    assert {key[0] for key, _ in items} == {0, *Kind} - _NEWER
+
+
+_NEWER = {Kind.IDLE_GROUP}
+"""Kinds of rows that came later."""
+
+
+def _as_read_now(row: list[Any]) -> list[Any]:
+    """The row with the defaults of what came later."""
+    key, value = row
+    if _kind(row) == Kind.QUEUE:
+        added = list(QueueRow._field_defaults.values())[len(value) - len(QueueRow._fields) :]
+        return [key, [*value, *map(plain, added)]]
+    if _kind(row) == Kind.GROUP:
+        return [key, [value, 0, 0]]
+    return row
 
 
 @SOURCES
