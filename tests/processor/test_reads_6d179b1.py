@@ -14,8 +14,8 @@ import pytest
 from rocksdict import Cache
 
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.state import State
 from ringfaust.core.queue import QueueRow
+from ringfaust.core.state import State
 from ringfaust.core.table import Kind
 from ringfaust.processor.processor import (
     Processor,
