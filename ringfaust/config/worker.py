@@ -99,6 +99,8 @@ class WorkerConfig(ConfigModel):
     """`log`: time advances only by tick records, for tests."""
     tick_ms: Annotated[int, Field(ge=1, le=60_000)] = 50
     """How often the worker checks for due work."""
+    on_gap: Literal["continue", "stop"] = "continue"
+    """What to do if records were deleted before they were processed (R112)."""
     max_record_bytes: Annotated[int, Field(ge=1_000, le=1_900_000)] = 900_000
     """Largest record accepted. A larger one goes to the dead topic."""
     session_timeout_ms: Annotated[int, Field(ge=1_000, le=1_800_000)] = 10_000

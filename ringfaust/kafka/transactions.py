@@ -10,7 +10,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
-from aiokafka.structs import RecordMetadata
+from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from ringfaust.kafka.names import worker_group
 from ringfaust.kafka.vendor import (
@@ -112,6 +112,7 @@ class TransactionalProducer:
         outputs: Outputs[RecordBatches],
         writes: Sequence[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
+        note: str = "",
     ) -> int:
         """Commit everything in one transaction.
 
@@ -119,6 +120,7 @@ class TransactionalProducer:
             outputs: records of the processor.
             writes: rows for the changelog.
             offsets: by input topic: the next offset to read.
+            note: committed with the offsets, for the next owner.
 
         Returns:
             The changelog offset after `writes`; 0 if there are none.
@@ -128,7 +130,7 @@ class TransactionalProducer:
             Exception: any other error is a programming error, here or in the Kafka client.
         """
         try:
-            return await self._commit(outputs, writes, offsets)
+            return await self._commit(outputs, writes, offsets, note)
         except (*FAILED_BETWEEN_CALLS, KafkaError) as error:
             ended = failure_between_calls(self._producer)
             failed = sender_bug(self._producer) or ended
@@ -141,6 +143,7 @@ class TransactionalProducer:
         outputs: Outputs[RecordBatches],
         writes: Sequence[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
+        note: str,
     ) -> int:
         producer = self._producer
         await producer.begin_transaction()
@@ -154,7 +157,10 @@ class TransactionalProducer:
             sent += await self._send(Role.CHANGELOG, None, changelog)
         if offsets:
             await producer.send_offsets_to_transaction(
-                {TopicPartition(topic, self._partition): at for topic, at in offsets.items()},
+                {
+                    TopicPartition(topic, self._partition): OffsetAndMetadata(at, note)
+                    for topic, at in offsets.items()
+                },
                 self._group,
             )
         # If the broker has refused a batch, aiokafka would commit the rest without it.

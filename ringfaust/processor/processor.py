@@ -19,11 +19,18 @@ from ringfaust.errors import ProtocolError
 from ringfaust.processor.row_store import encode_writes, without_bodies
 from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
+from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
 from ringfaust.protocol.listing import list_queue
 from ringfaust.protocol.records import InRecord, OutRecord, Role
 from ringfaust.protocol.routes import Route, queue_namer, read_send
-from ringfaust.protocol.stored_rows import POSITIONS_KEY, write_positions
+from ringfaust.protocol.stored_rows import (
+    INPUTS_KEY,
+    POSITIONS_KEY,
+    InputState,
+    write_inputs,
+    write_positions,
+)
 from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
 
 
@@ -120,6 +127,9 @@ class Processor(Generic[Buffer]):
         self.state = state
         self.positions = dict(positions)
         """By topic: the next offset to process. Earlier records are repeats and are skipped."""
+        self.inputs: Mapping[str, InputState] = {}
+        """By topic: what else is known about it. See `load_inputs` and `go_to`."""
+        self._stored_inputs: Mapping[str, InputState] = {}
         self.paused_topics: dict[str, str] = {}
         """Paused topics, with the queue that the next record of each waits for. The queue's pulling
         is paused (R90), or the queue is full (R60 block). Records of a paused topic are skipped. To
@@ -182,6 +192,37 @@ class Processor(Generic[Buffer]):
     def start(self) -> None:
         """Do what a host must do first after it has opened the partition (R81, R82)."""
         self._emit(self._engine.step(Start(), self.state.now_ms), START)
+
+    def load_inputs(self, inputs: Mapping[str, InputState]) -> None:
+        """Set what is stored about the input topics."""
+        self.inputs = inputs
+        self._stored_inputs = inputs
+
+    @property
+    def inputs_changed(self) -> bool:
+        """Whether `writes` has something to store about the input topics."""
+        return self.inputs != self._stored_inputs
+
+    def go_to(
+        self, positions: Mapping[str, int], ids: Mapping[str, str], gaps: Sequence[Gap]
+    ) -> None:
+        """Continue at other positions, and report what is missing there (R112).
+
+        Args:
+            positions: by topic, the next offset to process.
+            ids: the ids of these topics (R111); empty where they are not known.
+            gaps: what can no longer be read.
+        """
+        inputs = dict(self.inputs)
+        self.positions.update(positions)
+        for topic, topic_id in ids.items():
+            known = inputs.get(topic, InputState())
+            inputs[topic] = known._replace(topic_id=topic_id or known.topic_id)
+        for gap in gaps:
+            known = inputs[gap.topic]
+            inputs[gap.topic] = known._replace(gaps=known.gaps + 1)
+            self._lines.append(gap_line(gap, known.gaps + 1, self.state.step, self.state.now_ms))
+        self.inputs = inputs
 
     def tick(self, wall_ms: int, heard: Heard | None = None) -> None:
         """Do what is due at `wall_ms`.
@@ -327,4 +368,7 @@ class Processor(Generic[Buffer]):
         has_non_persistent = any(queue.non_persistent for queue in self.state.changed_queues)
         writes = encode_writes(self.state.writes())
         writes.append((POSITIONS_KEY, write_positions(self.positions)))
+        if self.inputs_changed:
+            self._stored_inputs = self.inputs
+            writes.append((INPUTS_KEY, write_inputs(self.inputs)))
         return Writes(writes, without_bodies(writes) if has_non_persistent else writes)

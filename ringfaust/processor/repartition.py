@@ -11,6 +11,7 @@ from typing import Generic
 
 from ringfaust.errors import ProtocolError
 from ringfaust.processor.processor import Buffer, Outputs
+from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.outputs import undecodable_record
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import InRecord, OutRecord, Role
@@ -76,6 +77,17 @@ class Repartitioner(Generic[Buffer]):
         self._put(Role.DEAD, where, undecodable_record(record, error, wall_ms))
         line = undecodable_line(record, error, 0, wall_ms)
         self._put(Role.EVENTS, where, (None, line.encode(), []))
+
+    def report_gap(self, gap: Gap, gaps: int, wall_ms: int) -> None:
+        """Report records that can no longer be read (R112).
+
+        Args:
+            gap: what is missing.
+            gaps: how many gaps this partition of the topic has had.
+            wall_ms: the time.
+        """
+        line = gap_line(gap, gaps, 0, wall_ms)
+        self._put(Role.EVENTS, gap.partition % self._partitions, (None, line.encode(), []))
 
     def _put(self, role: Role, partition: int, record: OutRecord) -> None:
         found = self._out.get((role, partition))

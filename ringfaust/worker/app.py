@@ -29,6 +29,7 @@ from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.context import NewProcessor, WorkerContext
 from ringfaust.worker.data_dir import locked_data_dir
 from ringfaust.worker.input_positions import read_bounds
+from ringfaust.worker.interfaces import CommittedOffset
 from ringfaust.worker.logs import logging_config
 from ringfaust.worker.store import open_rocks_store
 from ringfaust.worker.task import BackgroundCommit, TaskSettings
@@ -41,6 +42,8 @@ _OUR_ROLES = (
 _GC_THRESHOLDS = (100_000, 50, 100)
 """Reference counting frees most garbage of the hot path. With the default thresholds the collector
 scans the decoded rings a hundred times a second and finds nothing."""
+_METADATA_MAX_AGE_MS = 5_000
+"""How soon the workers notice that a topic was deleted or created."""
 _FETCH_BYTES = 4 * 1024 * 1024
 
 
@@ -51,6 +54,7 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
         broker=[f"kafka://{server}" for server in worker.bootstrap_servers.split(",")],
         broker_max_poll_records=worker.batch_records,
         broker_credentials=_credentials(worker),
+        consumer_metadata_max_age_ms=_METADATA_MAX_AGE_MS,
         broker_session_timeout=worker.session_timeout_ms / 1000,
         broker_request_timeout=max(40.0, worker.session_timeout_ms / 1000 + 10),
         consumer_max_fetch_size=_FETCH_BYTES,
@@ -93,9 +97,12 @@ def _context(
     block_cache_bytes = worker.cache_bytes // 2
     block_cache = Cache(block_cache_bytes)
 
-    async def committed(tps: Iterable[TP]) -> Mapping[TP, int]:
+    async def committed(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
         offsets = await group_offsets(client, worker_group(worker.application), tps)
-        return {TP(*tp): found.offset for tp, found in offsets.items()}
+        return {
+            TP(*tp): CommittedOffset(found.offset, found.metadata or "")
+            for tp, found in offsets.items()
+        }
 
     return WorkerContext(
         application=worker.application,
@@ -104,6 +111,7 @@ def _context(
         data_dir=worker.data_dir,
         cache_bytes=block_cache_bytes // worker.partitions,
         tick_ms=worker.tick_ms,
+        stops_at_gaps=worker.on_gap == "stop",
         tombstone_ms=declarations()[Role.CHANGELOG].tombstone_retention_ms or 0,
         processor_config=processor_config,
         task_settings=TaskSettings(

@@ -25,6 +25,9 @@ from ringfaust.worker.task import RETRY_MAX_S, RETRY_MIN_S, Task
 
 log = logging.getLogger(__name__)
 
+_WATCH_S = 5.0
+"""How often the ids of the input topics are compared with those that the tasks know."""
+
 
 class NotCopartitioned(RingfaustError):
     """This worker was assigned a partition of one input topic and not of another.
@@ -45,6 +48,7 @@ class Assignment:
         self._copartitioned = frozenset({*ours, *direct})
         self._repartitioned = {route.topic: route for route in repartitioned}
         self._tasks: dict[TP, Task] = {}
+        self._watch: asyncio.Task[None] | None = None
 
     @property
     def topics(self) -> frozenset[str]:
@@ -57,6 +61,12 @@ class Assignment:
         if task is not None:
             task.offer(batch)
 
+    def on_unreadable(self, tp: TP) -> None:
+        """Let the task find out what has become of the topic, or of the records."""
+        task = self._tasks.get(tp)
+        if task is not None:
+            task.check_inputs(f"{tp.topic} cannot be read at its position")
+
     async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
         """Open the assigned partitions. Returns the offsets to start at.
 
@@ -66,8 +76,8 @@ class Assignment:
         """
         wait_s = RETRY_MIN_S
         while True:
-            tasks = self._new_tasks(tps)
             try:
+                tasks = self._new_tasks(tps, await self._deleted_topics(tps))
                 positions = await self._open(tasks)
                 break
             except (TimeoutError, KafkaError, OSError) as error:
@@ -79,11 +89,45 @@ class Assignment:
         self._tasks = {tp: task for task in tasks for tp in task.work.tps}
         for task in tasks:
             task.start()
+        self._watch = asyncio.ensure_future(self._watch_topics())
         log.info("assigned: %s", "; ".join(task.work.name for task in tasks))
         return positions
 
-    def _new_tasks(self, tps: frozenset[TP]) -> list[Task]:
-        """The tasks that read these partitions, not open yet."""
+    async def _deleted_topics(self, tps: frozenset[TP]) -> frozenset[str]:
+        """The input topics that do not exist. They are left out until they are created again."""
+        absent = self.topics - {tp.topic for tp in tps}
+        if not absent:
+            return frozenset()
+        deleted = absent - (await self._context.topic_ids(absent)).topics.keys()
+        for topic in sorted(deleted):
+            log.warning(
+                "topic %s does not exist: it was deleted. It is read again once it exists; or "
+                "remove its route from queues.yaml and restart the workers", topic,
+            )  # fmt: skip
+        return deleted
+
+    async def _watch_topics(self) -> None:
+        """Notice that a topic was deleted and created again, even while it is not read (R111)."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            tasks = {*self._tasks.values()}
+            try:
+                found = (await self._context.topic_ids(self.topics)).topics
+            except (TimeoutError, KafkaError, OSError) as error:
+                log.debug("cannot read the ids of the input topics: %r", error)
+                continue
+            for task in tasks & {*self._tasks.values()}:
+                for topic, known in task.work.topic_ids().items():
+                    if known and found.get(topic, known) not in (known, ""):
+                        task.check_inputs(f"{topic} was created again")
+
+    def _new_tasks(self, tps: frozenset[TP], deleted: frozenset[str]) -> list[Task]:
+        """The tasks that read these partitions, not open yet.
+
+        Args:
+            tps: what is assigned.
+            deleted: topics that do not exist.
+        """
         topics_of: dict[int, set[str]] = {}
         tasks: list[Task] = []
         for tp in sorted(tps):
@@ -93,12 +137,12 @@ class Assignment:
                 route = self._repartitioned[tp.topic]
                 tasks.append(repartition_task(route, tp.partition, self._context))
         for number, topics in sorted(topics_of.items()):
-            if missing := self._copartitioned - topics:
+            if missing := self._copartitioned - topics - deleted:
                 raise NotCopartitioned(
                     f"partition {number} of {sorted(missing)} is assigned to another worker: "
                     "the topics have different numbers of partitions"
                 )
-            tasks.append(partition_task(number, self._copartitioned, self._context))
+            tasks.append(partition_task(number, frozenset(topics), self._context))
         return tasks
 
     async def _open(self, tasks: Sequence[Task]) -> dict[TP, int]:
@@ -125,5 +169,7 @@ class Assignment:
 
     async def on_revoked(self, tps: frozenset[TP]) -> None:
         """Close all tasks, so that the next owner finds everything committed."""
+        if self._watch is not None:
+            self._watch.cancel()
         tasks, self._tasks = {*self._tasks.values()}, {}
         await asyncio.gather(*(task.close() for task in tasks))

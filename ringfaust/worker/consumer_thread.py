@@ -5,6 +5,7 @@ The Kafka client runs in Faust's consumer thread, so heartbeats continue while a
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import IllegalStateError
+from aiokafka.errors import IllegalStateError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
@@ -40,6 +41,8 @@ class Batch:
     tp: TP
     records: Sequence[ConsumerRecord[bytes, bytes]]
     generation: int
+    next_offset: int
+    """Where the next fetch begins: transaction markers may be in between."""
 
 
 class Progress(NamedTuple):
@@ -66,10 +69,12 @@ class BatchThread(FaustConsumerThread):
         self._next_generation = count(1).__next__
         self._reassigning = False
         self._wanted_changed = asyncio.Event()
+        self._failed: deque[TP] = deque()
 
     async def on_start(self) -> None:
         """Connect."""
         await super().on_start()
+        self.watch_fetches(self._on_fetch_error)
         # Records that were fetched but not requested, such as those of a paused partition, keep
         # the client from fetching others from their broker for 100 ms. Zero would be too short:
         # the rest of a fetch that stays a few milliseconds would let its partition wait behind
@@ -91,6 +96,13 @@ class BatchThread(FaustConsumerThread):
         """End the current fetch early because other partitions are wanted now. Any thread."""
         with suppress(RuntimeError):  # the loop is closed: nobody fetches any more
             self.thread_loop.call_soon_threadsafe(self._wanted_changed.set)
+
+    def take_failed(self) -> list[TP]:
+        """The partitions that cannot be read where they stand, since the last call. Any thread.
+
+        None of their records is delivered until they are sought.
+        """
+        return [self._failed.popleft() for _ in range(len(self._failed))]
 
     async def fetch(self, tps: frozenset[TP]) -> list[Batch]:
         """Wait for records of `tps`, for `wake`, or for a second."""
@@ -130,6 +142,13 @@ class BatchThread(FaustConsumerThread):
         position = await self.kafka_consumer.position(driver.ensure_aiokafka_TP(tp))
         return Progress(position, self._fetched.get(tp, 0))
 
+    def _on_fetch_error(self, where: TopicPartition) -> None:
+        """A broker does not have the position, or not the topic: it may be another topic now."""
+        tp = TP(where.topic, where.partition)
+        if self._generations.pop(tp, None) is not None:
+            self._failed.append(tp)
+            self._wanted_changed.set()
+
     async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
         # Faust's method queue has a fixed number of workers, which fetches would occupy. This has
         # not, and cancelling it cancels the work.
@@ -161,13 +180,16 @@ class BatchThread(FaustConsumerThread):
             )
         except UnicodeDecodeError as error:
             fetched = self._skip_undecodable(error)
+        except (OffsetOutOfRangeError, NoOffsetForPartitionError):
+            return []  # `_on_fetch_error` has noticed, or the partition is sought in a moment
         batches = []
         for where, records in fetched.items():
             tp = TP(where.topic, where.partition)
             generation = self._generations.get(tp)
             if generation is not None:
                 self._fetched[tp] = records[-1].offset + 1
-                batches.append(Batch(tp, records, generation))
+                position = await self.kafka_consumer.position(where)
+                batches.append(Batch(tp, records, generation, position))
         return batches
 
     def _skip_undecodable(
@@ -228,7 +250,7 @@ class BatchThread(FaustConsumerThread):
             bootstrap_servers=driver.server_list(transport.url, transport.default_port),
             partition_assignment_strategy=[assignor],
             enable_auto_commit=False,
-            auto_offset_reset=conf.consumer_auto_offset_reset,
+            auto_offset_reset="none",  # a position that does not exist must not go unnoticed (R112)
             max_poll_records=conf.broker_max_poll_records,
             max_poll_interval_ms=int(conf.broker_max_poll_interval * 1000),
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,

@@ -50,6 +50,8 @@ class WorkerContext:
     cache_bytes: int
     """Bound of the decoded state of one partition."""
     tick_ms: int
+    stops_at_gaps: bool
+    """Whether missing records stop the worker (R112)."""
     tombstone_ms: int
     """How long the changelog keeps tombstones. An older store is rebuilt."""
     processor_config: ProcessorConfig

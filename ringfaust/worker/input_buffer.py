@@ -29,6 +29,8 @@ class InputBuffer:
         self._records = 0
         self._bytes = 0
         self._paused: set[TP] = set()
+        self.taken_to: dict[TP, int] = {}
+        """Up to where the consumer had read when it fetched what the last `take` returned."""
         self.arrived = asyncio.Event()
         """Set when the task has something to do: a batch, or the end of a commit."""
 
@@ -47,6 +49,7 @@ class InputBuffer:
         """Remove the records of one cycle. Skips batches that are no longer current."""
         reader = self._reader()
         records: list[InRecord] = []
+        self.taken_to = {}
         taken_bytes = 0
         while self._batches and len(records) < self._max_records and taken_bytes < MAX_CYCLE_BYTES:
             batch, size = self._batches.popleft()
@@ -55,6 +58,7 @@ class InputBuffer:
             taken_bytes += size
             if reader.is_current(batch):
                 records += batch.records
+                self.taken_to[batch.tp] = batch.next_offset
         if self._paused and not self._is_full():
             for tp in self._paused:
                 reader.resume(tp)

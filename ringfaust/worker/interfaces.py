@@ -85,6 +85,7 @@ class TaskProducer(Protocol):
         outputs: Outputs[RecordBatches],
         writes: Sequence[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
+        note: str = "",
     ) -> int:
         """Commit everything in one transaction. Returns the changelog offset after `writes`."""
 
@@ -171,9 +172,37 @@ class Bounds(NamedTuple):
     """The first offset that still exists."""
     end: int
     """The offset after the last committed record."""
+    topic_id: str = ""
+    """Empty if the brokers are too old to know it."""
 
 
-GroupOffsets = Callable[[Iterable[TP]], Awaitable[Mapping[TP, int]]]
+class CommittedOffset(NamedTuple):
+    """An offset that the consumer group has committed."""
+
+    offset: int
+    note: str = ""
+    """What the task that committed it has noted: see `repartition_note`."""
+
+    @property
+    def is_repartitioned(self) -> bool:
+        """Whether a repartition task has committed it."""
+        return self.note.startswith(_REPARTITIONED)
+
+    @property
+    def topic_id(self) -> str:
+        """The id of the topic that it belongs to; empty if it is not known."""
+        return self.note.removeprefix(_REPARTITIONED) if self.is_repartitioned else ""
+
+
+_REPARTITIONED = "repartitioned "
+
+
+def repartition_note(topic_id: str) -> str:
+    """What a repartition task notes with its offsets. Other tasks note nothing."""
+    return _REPARTITIONED + topic_id
+
+
+GroupOffsets = Callable[[Iterable[TP]], Awaitable[Mapping[TP, CommittedOffset]]]
 """Reads the offsets that the consumer group has committed."""
 ReadTopicIds = Callable[[Collection[str]], Awaitable[TopicIds]]
 """Reads the ids of the cluster and of topics."""

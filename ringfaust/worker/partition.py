@@ -19,11 +19,16 @@ from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Processor
 from ringfaust.protocol.records import InRecord, Role
-from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions
+from ringfaust.protocol.stored_rows import (
+    INPUTS_KEY,
+    POSITIONS_KEY,
+    read_inputs,
+    read_positions,
+)
 from ringfaust.worker.changelog import open_store
 from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.input_positions import start_positions
-from ringfaust.worker.interfaces import Bounds, PartitionStore
+from ringfaust.worker.input_positions import log_gaps, start_positions
+from ringfaust.worker.interfaces import Bounds, CommittedOffset, PartitionStore
 from ringfaust.worker.pausing import InputPauses
 from ringfaust.worker.task import PendingCommit, Task
 
@@ -46,6 +51,7 @@ def partition_task(number: int, input_topics: frozenset[str], context: WorkerCon
         open_this_store,
         lambda: context.open_producer(number, transactional_id),
         group_offsets=context.group_offsets,
+        read_bounds=context.read_bounds,
         reader=context.reader,
         commits=context.new_commit_slot(),
         crash=context.crash,
@@ -62,8 +68,6 @@ class PartitionWork:
         self._context = context
         self._ends: Mapping[str, int] | None = None
         """By topic: the end of the log at the assignment; None once it has been read."""
-        self._starts: Mapping[str, int] = {}
-        """By topic: where to start if nothing of it has been committed."""
         self._before: Mapping[str, int] = {}
         """By topic: the position at the start of the cycle."""
         self._next_tick_s = 0.0
@@ -93,28 +97,49 @@ class PartitionWork:
     def restore(
         self,
         store: PartitionStore | None,
-        committed: Mapping[str, int],
+        committed: Mapping[str, CommittedOffset],
         new_batches: Callable[[], RecordBatches],
     ) -> None:
         """Load the state from the store. Positions come with it, not from the group's offsets."""
         assert store is not None
-        positions = {**self._starts, **read_positions(store.get(POSITIONS_KEY))}
+        positions = read_positions(store.get(POSITIONS_KEY))
         self._processor: Processor[RecordBatches] = self._context.new_processor(
             store, positions, new_batches
         )
+        self._processor.load_inputs(read_inputs(store.get(INPUTS_KEY)))
         self._pauses = InputPauses(self._number, self._processor, self._context.reader)
         self._processor.start()
 
-    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, int]) -> None:
+    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
         """Set the start positions; nothing ticks until the log that exists now has been read.
 
         Raises:
             StateLost: state or input is missing.
+            GapFound: records are missing, and the worker stops then.
         """
-        stored = self._processor.positions
-        self._starts = start_positions(self._number, stored, bounds, committed)
-        self._processor.positions.update(self._starts)
+        self.check_inputs(bounds, committed)
         self._ends = {topic: bound.end for topic, bound in bounds.items()}
+
+    def check_inputs(
+        self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]
+    ) -> None:
+        """Compare the positions with the log that exists, and report what is missing (R112).
+
+        Raises:
+            StateLost: state or input is missing.
+            GapFound: records are missing, and the worker stops then.
+        """
+        processor = self._processor
+        known = {topic: each.topic_id for topic, each in processor.inputs.items()}
+        starts = start_positions(self._number, processor.positions, known, bounds, committed)
+        log_gaps(starts.gaps, stop=self._context.stops_at_gaps)
+        ids = {topic: bound.topic_id for topic, bound in bounds.items()}
+        processor.go_to(starts.positions, ids, starts.gaps)
+
+    def topic_ids(self) -> Mapping[str, str]:
+        """The ids of the input topics, as far as they are known."""
+        inputs = self._processor.inputs
+        return {name: inputs[name].topic_id for name in self._topics if name in inputs}
 
     # --- cycles ----------------------------------------------------------------------------------
 
@@ -146,6 +171,13 @@ class PartitionWork:
         """Process some records in memory."""
         self._processor.take(records, wall_ms)
 
+    def skip_to(self, offsets: Mapping[TP, int]) -> None:
+        """Move past transaction markers behind the records of a cycle, which are no gap (R112)."""
+        positions, paused = self._processor.positions, self._processor.paused_topics
+        for (topic, _), offset in offsets.items():
+            if topic not in paused and positions.get(topic, 0) < offset:
+                positions[topic] = offset
+
     def take_commit(self, wall_ms: int) -> PendingCommit | None:
         """Remove what the cycle has decided; None if there is nothing to commit."""
         processor = self._processor
@@ -155,7 +187,7 @@ class PartitionWork:
             if self._before.get(topic) != offset
         }
         outputs = processor.outputs()
-        if not outputs and not offsets:
+        if not outputs and not offsets and not processor.inputs_changed:
             return None
         return PendingCommit(outputs, processor.writes(), offsets, wall_ms)
 

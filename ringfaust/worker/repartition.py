@@ -18,8 +18,13 @@ from ringfaust.processor.repartition import Repartitioner
 from ringfaust.protocol.records import InRecord
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.input_positions import start_positions
-from ringfaust.worker.interfaces import Bounds, PartitionStore
+from ringfaust.worker.input_positions import log_gaps, start_positions
+from ringfaust.worker.interfaces import (
+    Bounds,
+    CommittedOffset,
+    PartitionStore,
+    repartition_note,
+)
 from ringfaust.worker.task import PendingCommit, Task
 
 
@@ -36,6 +41,7 @@ def repartition_task(route: Route, number: int, context: WorkerContext) -> Task:
         no_store,
         lambda: context.open_producer(number, transactional_id),
         group_offsets=context.group_offsets,
+        read_bounds=context.read_bounds,
         reader=context.reader,
         commits=context.new_commit_slot(),
         crash=context.crash,
@@ -50,8 +56,10 @@ class RepartitionWork:
         self._route = route
         self._number = number
         self._context = context
-        self._start = 0
-        """Where to start if nothing has been committed."""
+        self._topic_id = ""
+        self._gaps = 0
+        self._decided = self._committed = -1
+        """The position in the last decided batch, and in the last committed one."""
 
     @property
     def name(self) -> str:
@@ -71,26 +79,54 @@ class RepartitionWork:
     def restore(
         self,
         store: PartitionStore | None,
-        committed: Mapping[str, int],
+        committed: Mapping[str, CommittedOffset],
         new_batches: Callable[[], RecordBatches],
     ) -> None:
         """Continue after what was committed."""
+        found = committed.get(self._route.topic)
+        if found is not None:
+            self._topic_id = found.topic_id or self._topic_id
+            self._committed = found.offset
         self._repartitioner = Repartitioner(
             self._route,
             self._context.partitions,
             self._context.processor_config.max_record_bytes,
-            max(self._start, committed.get(self._route.topic, 0)),
+            max(self._committed, 0),
             new_batches,
         )
 
-    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, int]) -> None:
+    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
         """Set the start position of a new assignment.
 
         Raises:
             StateLost: input is missing.
+            GapFound: records are missing, and the worker stops then.
         """
-        positions = start_positions(self._number, committed, bounds, committed)
-        self._start = self._repartitioner.position = positions[self._route.topic]
+        self.check_inputs(bounds, committed)
+
+    def check_inputs(
+        self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]
+    ) -> None:
+        """Compare the position with the log that exists, and report what is missing (R112).
+
+        Raises:
+            StateLost: input is missing.
+            GapFound: records are missing, and the worker stops then.
+        """
+        topic = self._route.topic
+        stored = {topic: self._committed} if self._committed >= 0 else {}
+        ids = {topic: self._topic_id}
+        starts = start_positions(self._number, stored, ids, bounds, {})
+        log_gaps(starts.gaps, stop=self._context.stops_at_gaps)
+        self._topic_id = bounds[topic].topic_id or self._topic_id
+        self._repartitioner.position = starts.positions[topic]
+        for gap in starts.gaps:
+            self._gaps += 1
+            self._repartitioner.report_gap(gap, self._gaps, self._context.clock.wall_ms())
+
+    def topic_ids(self) -> Mapping[str, str]:
+        """The id of the topic, if it is known."""
+        return {self._route.topic: self._topic_id}
 
     def poll_timeout_s(self) -> float | None:
         """Wait until records arrive."""
@@ -103,15 +139,22 @@ class RepartitionWork:
         """Forward some records, in memory."""
         self._repartitioner.take(records, wall_ms)
 
+    def skip_to(self, offsets: Mapping[TP, int]) -> None:
+        """Move past transaction markers behind the records of a cycle, which are no gap (R112)."""
+        self._repartitioner.position = max(self._repartitioner.position, *offsets.values(), 0)
+
     def take_commit(self, wall_ms: int) -> PendingCommit | None:
         """Remove the forwarded records; None if there are none."""
         outputs = self._repartitioner.outputs()
         if not outputs:
             return None
-        return PendingCommit(outputs, Writes([], []), self.positions, wall_ms)
+        self._decided = self._repartitioner.position
+        note = repartition_note(self._topic_id)
+        return PendingCommit(outputs, Writes([], []), self.positions, wall_ms, note)
 
     def settle(self) -> None:
-        """Nothing is stored."""
+        """Remember the position: Kafka forgets the group's offset with the topic."""
+        self._committed = self._decided
 
     async def end_cycle(self, *, is_idle: bool) -> None:
         """These inputs are never paused."""

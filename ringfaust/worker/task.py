@@ -29,9 +29,11 @@ from ringfaust.worker.input_buffer import InputBuffer
 from ringfaust.worker.interfaces import (
     Bounds,
     CommitSlot,
+    CommittedOffset,
     GroupOffsets,
     InputReader,
     PartitionStore,
+    ReadBounds,
     TaskProducer,
     WorkerClock,
 )
@@ -44,6 +46,10 @@ RETRY_MAX_S = 15.0
 _STOP_TIMEOUT_S = 10.0
 
 
+class InputChanged(KafkaError):  # type: ignore[misc]
+    """An input topic may have been deleted, created again or cut: its positions may be wrong."""
+
+
 class PendingCommit(NamedTuple):
     """What one cycle has decided, to be committed in one transaction."""
 
@@ -53,6 +59,8 @@ class PendingCommit(NamedTuple):
     """By input topic: the next offset to read."""
     wall_ms: int
     """When the cycle began."""
+    note: str = ""
+    """Committed with the offsets, for the next owner."""
 
 
 class Work(Protocol):
@@ -73,7 +81,7 @@ class Work(Protocol):
     def restore(
         self,
         store: PartitionStore | None,
-        committed: Mapping[str, int],
+        committed: Mapping[str, CommittedOffset],
         new_batches: Callable[[], RecordBatches],
     ) -> None:
         """Load the committed state: at the assignment, and after a failed commit.
@@ -84,7 +92,7 @@ class Work(Protocol):
             new_batches: creates an empty container for the records of one topic.
         """
 
-    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, int]) -> None:
+    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
         """Set the start positions of a new assignment, after `restore`.
 
         Args:
@@ -95,6 +103,19 @@ class Work(Protocol):
             StateLost: state or input is missing.
         """
 
+    def check_inputs(
+        self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]
+    ) -> None:
+        """Set the positions again, after `restore`, without a new assignment.
+
+        Raises:
+            StateLost: state or input is missing.
+            GapFound: records are missing, and the worker stops then.
+        """
+
+    def topic_ids(self) -> Mapping[str, str]:
+        """The ids of the input topics, as far as they are known."""
+
     def poll_timeout_s(self) -> float | None:
         """How long to wait for records before the next cycle; None: until some arrive."""
 
@@ -103,6 +124,9 @@ class Work(Protocol):
 
     def decide(self, records: list[InRecord], wall_ms: int) -> None:
         """Process some records in memory."""
+
+    def skip_to(self, offsets: Mapping[TP, int]) -> None:
+        """Called after `decide`: the consumer has read up to these offsets."""
 
     def take_commit(self, wall_ms: int) -> PendingCommit | None:
         """Remove what the cycle has decided; None if there is nothing to commit."""
@@ -173,6 +197,7 @@ class Task:
         open_producer: Callable[[], TaskProducer],
         *,
         group_offsets: GroupOffsets,
+        read_bounds: ReadBounds,
         reader: Callable[[], InputReader],
         commits: CommitSlot,
         crash: Callable[[BaseException], None],
@@ -187,6 +212,7 @@ class Task:
                 the work keeps no state.
             open_producer: creates the transactional producer, not started.
             group_offsets: reads the offsets that the consumer group has committed.
+            read_bounds: reads the log that exists.
             reader: the consumer of the input topics.
             commits: runs the commit in flight.
             crash: stops the worker with an error.
@@ -198,6 +224,7 @@ class Task:
         self._open_store = open_store
         self._open_producer = open_producer
         self._group_offsets = group_offsets
+        self._read_bounds = read_bounds
         self._reader = reader
         self._commits = commits
         self._crash = crash
@@ -206,6 +233,7 @@ class Task:
         self._producer: TaskProducer | None = None
         self._runner: asyncio.Task[None] | None = None
         self._cycle_lock = asyncio.Lock()
+        self._suspicion = ""
 
     # --- opening and closing ---------------------------------------------------------------------
 
@@ -221,14 +249,14 @@ class Task:
         self.work.start(bounds, committed)
         return self.work.positions
 
-    async def _restore(self) -> Mapping[str, int]:
+    async def _restore(self) -> Mapping[str, CommittedOffset]:
         """Settle the open transaction, then load the committed state. Returns group offsets."""
         self._producer = self._open_producer()
         try:
             await self._producer.start()
             # Read before the end of the changelog, so that they are never newer than the state.
             offsets = await self._group_offsets(self.work.tps)
-            committed = {topic: offset for (topic, _), offset in offsets.items()}
+            committed = {topic: found for (topic, _), found in offsets.items()}
             self._store = await self._open_store()
             self.work.restore(self._store, committed, self._producer.new_batches)
         except BaseException:
@@ -276,6 +304,11 @@ class Task:
         """Add a fetched batch to the next cycle."""
         self.buffer.offer(batch)
 
+    def check_inputs(self, why: str) -> None:
+        """Compare the positions with the log that exists, before anything else is processed."""
+        self._suspicion = why
+        self.buffer.arrived.set()
+
     async def _run(self) -> None:
         while True:
             # Not by wait_for: in Python 3.11 it loses a cancellation that comes with the event.
@@ -296,6 +329,9 @@ class Task:
         """Decide the next records, wait for the previous commit, and submit this one."""
         if self._commits.is_done:
             await self._commits.wait()
+        if self._suspicion:
+            await self._commits.wait()
+            raise InputChanged(self._suspicion)
         records, wall_ms = self.buffer.take(), self._clock.wall_ms()
         self.work.begin_cycle(wall_ms)
         size = self._settings.slice_records
@@ -303,6 +339,7 @@ class Task:
             self.work.decide(records[start : start + size], wall_ms)
             for _ in range(self._settings.yields_per_slice):
                 await asyncio.sleep(0)
+        self.work.skip_to(self.buffer.taken_to)
         await self._commits.wait()
         pending = self.work.take_commit(wall_ms)
         if pending is not None:
@@ -312,23 +349,29 @@ class Task:
     async def _commit(self, pending: PendingCommit) -> None:
         """Commit one batch, then apply it to the store."""
         assert self._producer is not None
-        outputs, writes, offsets, wall_ms = pending
-        end = await self._producer.commit(outputs, writes.changelog, offsets)
+        outputs, writes, offsets, wall_ms, note = pending
+        end = await self._producer.commit(outputs, writes.changelog, offsets, note)
         if self._store is not None:
             self._store.apply(writes.store, end, wall_ms)
         self.work.settle()
 
     async def _reopen(self, error: Exception) -> None:
-        """After a failed commit: find out what the broker has, and continue from there."""
+        """Find out what the broker has, and continue from there."""
         name = self.work.name
-        log.warning("%s: the commit failed (%r); reopening the partition", name, error)
+        if isinstance(error, InputChanged):
+            log.info("%s: %s; checking what can be read", name, error)
+        else:
+            log.warning("%s: the commit failed (%r); reopening the partition", name, error)
         is_fenced = isinstance(error, ProducerFenced)
         wait_s = self._settings.fenced_wait_s if is_fenced else RETRY_MIN_S
         await self._release()
         while True:
             await self._clock.sleep(wait_s)
             try:
-                await self._restore()
+                self._suspicion = ""
+                bounds = await self._read_bounds(self.work.tps)
+                committed = await self._restore()
+                self.work.check_inputs({tp.topic: at for tp, at in bounds.items()}, committed)
                 break
             except (TimeoutError, KafkaError, OSError) as again:
                 wait_s = min(wait_s * 2, RETRY_MAX_S)

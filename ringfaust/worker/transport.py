@@ -56,6 +56,9 @@ class RebalanceListener(Protocol):
         Their batches are no longer current by then, and none follow.
         """
 
+    def on_unreadable(self, tp: TP) -> None:
+        """`tp` cannot be read where it stands. Nothing of it is delivered until it is sought."""
+
 
 class NoListener:
     """The listener of an app that has none: every partition starts at its committed offset."""
@@ -66,6 +69,9 @@ class NoListener:
 
     async def on_revoked(self, tps: frozenset[TP]) -> None:
         """Nothing to release."""
+
+    def on_unreadable(self, tp: TP) -> None:
+        """Leave it."""
 
 
 class BatchConsumer(FaustConsumer):
@@ -210,7 +216,10 @@ class BatchConsumer(FaustConsumer):
         if not self.flow_active:
             await self.wait(self.can_resume_flow)
         not_wanted = self._paused | self._paused_until_seek | self._waiting_for_agent
-        return await self._batch_thread.fetch(frozenset(self.active_partitions - not_wanted))
+        batches = await self._batch_thread.fetch(frozenset(self.active_partitions - not_wanted))
+        for tp in self._batch_thread.take_failed():
+            self.listener.on_unreadable(tp)
+        return batches
 
     async def _deliver(self, batch: Batch) -> None:
         if not self.is_current(batch):

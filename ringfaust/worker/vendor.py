@@ -22,6 +22,7 @@ aiokafka 0.14:
 
 - `AIOKafkaConsumer._fetcher`, `Fetcher._prefetch_backoff`: how long records that nobody asks for
   keep the client from fetching others.
+- `AIOKafkaConsumer._client`: its `send` is wrapped, to see the errors in answers to fetches.
 - Local variables of `Fetcher.fetched_records`, `FetchResult.getall` and
   `PartitionRecords._unpack_records`: what `getmany` had read when it met a header that it cannot
   decode.
@@ -29,7 +30,7 @@ aiokafka 0.14:
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from traceback import walk_tb
 from typing import Any, NamedTuple, cast
 
@@ -41,6 +42,10 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.transports import TransportT
 from mode import ServiceT
+
+_FETCH = 1
+_NOT_THERE = frozenset({1, 3, 100})
+"""Error codes: the offset is out of range; the topic or partition, or the topic id, is unknown."""
 
 
 class FaustConsumer(driver.Consumer):
@@ -85,6 +90,25 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
     def set_prefetch_backoff(self, seconds: float) -> None:
         """Set how long unrequested records keep the client from fetching from their broker."""
         self.kafka_consumer._fetcher._prefetch_backoff = seconds  # noqa: SLF001
+
+    def watch_fetches(self, on_error: Callable[[TopicPartition], None]) -> None:
+        """Call `on_error` for each partition in an answer whose position or topic does not exist.
+
+        It is called in the thread, before the client looks at the answer.
+        """
+        client: Any = self.kafka_consumer._client  # noqa: SLF001
+        send = client.send
+
+        async def watched(node_id: Any, request: Any, **options: Any) -> Any:
+            response = await send(node_id, request, **options)
+            if response.API_KEY == _FETCH:
+                for topic, partitions in response.topics:
+                    for partition, error_code, *_ in partitions:
+                        if error_code in _NOT_THERE:
+                            on_error(TopicPartition(topic, partition))
+            return response
+
+        client.send = watched
 
     def _create_worker_consumer(self, transport: driver.Transport) -> AIOKafkaConsumer:
         self._assignor = self.app.assignor

@@ -30,6 +30,7 @@ from ringfaust.java.jars import KAFKA, fetch
 from ringfaust.protocol import control, events
 from ringfaust.protocol import headers as h
 from ringfaust.protocol import outputs as output
+from ringfaust.protocol.gaps import Gap, GapCause, gap_line
 from ringfaust.protocol.records import Payload, Role
 from ringfaust.protocol.routes import PROPERTIES_BYTES
 
@@ -182,6 +183,7 @@ def test_events_are_those_of_the_code() -> None:
         line = json.loads(text)
         written[line["event"]] = line.keys()
     written["done"] = json.loads(events.done_line(1, "purge", events.event_tail(7, "x"))).keys()
+    written["gap"] = json.loads(gap_line(Gap("in", 0, 3, 5, GapCause.DELETED), 1, 0, 7)).keys()
     written["unreadable"] = {"reason", "text", "step", "event", "time_ms", "by"}
     assert {type(effect) for effect in EFFECTS} == events.WRITERS.keys()
     assert rows.keys() == written.keys()

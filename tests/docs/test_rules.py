@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 #: Rules about the surroundings of a queue that no scenario file can express, with their tests.
 TESTED_ELSEWHERE = {
     "R111": "tests/broker/test_identity.py",
+    "R112": "tests/broker/test_gaps.py",
     "R117": "tests/broker/test_late_end.py",
 }
 

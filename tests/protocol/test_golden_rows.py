@@ -28,12 +28,15 @@ from ringfaust.core.table import Kind, Row
 from ringfaust.errors import RingfaustError, UnknownRowVersion
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.stored_rows import (
+    InputState,
     body_start,
+    read_inputs,
     read_json,
     read_message,
     read_positions,
     read_record,
     read_value,
+    write_inputs,
     write_json,
     write_key,
     write_positions,
@@ -321,3 +324,11 @@ def test_rows_in_json_and_the_empty_row() -> None:
     assert write_json([1, "ü"]) == b'\x81[1,"\\u00fc"]'
     assert read_json(b'[1, "\\u00fc"]', "any") == [1, "ü"]
     assert body_start(b"", "page") == 0
+
+
+def test_what_is_known_about_inputs_has_these_bytes() -> None:
+    raw = b'\x81{"control":["",0],"in":["id",2]}'
+    inputs = {"in": InputState("id", 2), "control": InputState()}
+    assert write_inputs(inputs) == raw
+    assert read_inputs(raw) == inputs
+    assert read_inputs(None) == {}

@@ -41,6 +41,8 @@ class Transaction:
     state: str = "open"
     logs: dict[TopicPartition, None] = field(default_factory=dict)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    note: str = ""
+    """Committed with the offsets."""
 
 
 class Log:
@@ -51,6 +53,8 @@ class Log:
         """None: a marker, or a record that compaction removed."""
         self._open: dict[Transaction, int] = {}
         """By open transaction: the offset of its first record."""
+        self.begin = 0
+        """The first offset that has not been deleted."""
 
     @property
     def end(self) -> int:
@@ -103,6 +107,7 @@ class Broker:
         self.now_ms = now_ms
         self.offsets: dict[TopicPartition, int] = {}
         """The committed offsets of the consumer group."""
+        self.notes: dict[TopicPartition, str] = {}
         self.cluster = "sim"
         """The id of the cluster."""
         self._logs: dict[TopicPartition, Log] = {}
@@ -152,6 +157,7 @@ class Broker:
             self._logs[tp].mark(transaction)
         if commit:
             self.offsets.update(transaction.offsets)
+            self.notes.update(dict.fromkeys(transaction.offsets, transaction.note))
 
     # --- transactional producers ----------------------------------------------------------------
 

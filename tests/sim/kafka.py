@@ -13,7 +13,13 @@ from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.processor.processor import Outputs, Processor
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.worker.consumer_thread import Batch, Progress
-from ringfaust.worker.interfaces import Bounds, GroupOffsets, ReadTopicIds
+from ringfaust.worker.interfaces import (
+    Bounds,
+    CommittedOffset,
+    GroupOffsets,
+    ReadBounds,
+    ReadTopicIds,
+)
 from tests.sim.broker import Broker
 from tests.sim.plan import TOPICS
 
@@ -82,6 +88,7 @@ class VirtualProducer:
         outputs: Outputs[list[OutRecord]],
         writes: Sequence[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
+        note: str = "",
     ) -> int:
         broker, number = self._broker, self._partition
         journal, self._journal.pending = self._journal.pending, []
@@ -95,6 +102,7 @@ class VirtualProducer:
         broker.write(changelog, [(key, value, []) for key, value in writes], transaction)
         end = broker.log(*changelog).next_offset() if writes else 0
         transaction.offsets = {(topic, number): at for topic, at in offsets.items()}
+        transaction.note = note
         await Pause()
         broker.commit(self._id, self._epoch)
         self._committed.extend(journal)
@@ -136,6 +144,18 @@ class VirtualConsumer:
         return {tp: found} if found else {}
 
 
+def virtual_bounds(broker: Broker) -> ReadBounds:
+    async def read_bounds(tps: Iterable[TP]) -> Mapping[TP, Bounds]:
+        return {tp: bounds_of(broker, tp) for tp in tps}
+
+    return read_bounds
+
+
+def bounds_of(broker: Broker, tp: TP) -> Bounds:
+    log = broker.log(*tp)
+    return Bounds(log.begin, log.end, broker.topic_id(tp.topic))
+
+
 def virtual_topic_ids(broker: Broker) -> ReadTopicIds:
     async def topic_ids(names: Collection[str]) -> TopicIds:
         return TopicIds(broker.cluster, {name: broker.topic_id(name) for name in names})
@@ -144,8 +164,12 @@ def virtual_topic_ids(broker: Broker) -> ReadTopicIds:
 
 
 def virtual_group_offsets(broker: Broker) -> GroupOffsets:
-    async def group_offsets(tps: Iterable[TP]) -> Mapping[TP, int]:
-        return {tp: broker.offsets[tp] for tp in tps if tp in broker.offsets}
+    async def group_offsets(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
+        return {
+            tp: CommittedOffset(broker.offsets[tp], broker.notes[tp])
+            for tp in tps
+            if tp in broker.offsets
+        }
 
     return group_offsets
 
@@ -163,7 +187,7 @@ class Reader:
         self._paused_until_seek: set[TP] = set()
 
     def bounds(self, tps: Iterable[TP]) -> dict[str, Bounds]:
-        return {tp.topic: Bounds(0, self._broker.log(*tp).end) for tp in tps}
+        return {tp.topic: bounds_of(self._broker, tp) for tp in tps}
 
     def last_offset(self, tp: TP) -> int:
         """The offset of the last committed record; -1 if there is none."""
@@ -194,7 +218,7 @@ class Reader:
         if not records:
             return None
         self._fetched[tp] = max(records[-1].offset + 1, self._fetched.get(tp, 0))
-        return Batch(tp, records, self._generations[tp])
+        return Batch(tp, records, self._generations[tp], self._positions[tp])
 
     def has_more(self, tp: TP) -> bool:
         """Whether a fetch would return records or move past markers."""

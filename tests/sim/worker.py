@@ -32,6 +32,7 @@ from tests.sim.kafka import (
     Reader,
     VirtualConsumer,
     VirtualProducer,
+    virtual_bounds,
     virtual_group_offsets,
     virtual_topic_ids,
 )
@@ -271,6 +272,7 @@ class Worker:
             "data_dir": Path("/", name),
             "cache_bytes": plan.cache_bytes,
             "tick_ms": 0,
+            "stops_at_gaps": False,
             "tombstone_ms": TOMBSTONE_MS,
             "processor_config": plan.processor_config(),
             "task_settings": TaskSettings(
@@ -304,7 +306,7 @@ class Worker:
             open_producer=open_producer,
             new_processor=new_processor,
             new_commit_slot=lambda: commit,
-            read_bounds=_never,
+            read_bounds=virtual_bounds(self._broker),
             crash=_never,
         )
         if unit.repartitioned:

@@ -32,6 +32,13 @@ class OneCommit:
 
     def start(self, *_: object) -> None: ...
 
+    def check_inputs(self, *_: object) -> None: ...
+
+    def topic_ids(self) -> dict[str, str]:
+        return {}
+
+    def skip_to(self, *_: object) -> None: ...
+
     def poll_timeout_s(self) -> None: ...
 
     def begin_cycle(self, wall_ms: int) -> None: ...
@@ -81,7 +88,7 @@ def new_task(
         return opened[-1]
 
     return Task(
-        work, SystemClock(), no_store, open_producer, group_offsets=nothing,
+        work, SystemClock(), no_store, open_producer, group_offsets=nothing, read_bounds=nothing,
         reader=lambda: None, commits=BackgroundCommit(), crash=crashed.set_result,
         settings=TaskSettings(batch_records=1, fenced_wait_s=0.01),
     )  # fmt: skip

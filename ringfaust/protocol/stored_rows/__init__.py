@@ -13,10 +13,14 @@ from ringfaust.protocol.stored_rows.messages import (
     write_record,
 )
 from ringfaust.protocol.stored_rows.values import (
+    INPUTS_KEY,
     POSITIONS_KEY,
+    InputState,
+    read_inputs,
     read_positions,
     read_value,
     without_body,
+    write_inputs,
     write_positions,
     write_value,
 )
@@ -28,8 +32,11 @@ from ringfaust.protocol.stored_rows.version import (
 )
 
 __all__ = [
+    "INPUTS_KEY",
     "POSITIONS_KEY",
+    "InputState",
     "body_start",
+    "read_inputs",
     "read_json",
     "read_message",
     "read_positions",
@@ -39,6 +46,7 @@ __all__ = [
     "table_prefix",
     "versioned",
     "without_body",
+    "write_inputs",
     "write_json",
     "write_key",
     "write_message",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringfaust.core.address import AddressRow
 from ringfaust.core.model import AckMode, Consumer, Delivery, Group, Operation, XidRow
@@ -125,6 +125,34 @@ def read_positions(raw: bytes | None) -> dict[str, int]:
         UnknownRowVersion: a newer ringfaust wrote them.
     """
     return dict(read_json(raw, "positions")) if raw else {}
+
+
+INPUTS_KEY = b"\0inputs"
+"""Key of the row that holds what is known about each input topic besides the position."""
+
+
+class InputState(NamedTuple):
+    """What is known about an input topic."""
+
+    topic_id: str = ""
+    """The id of the topic that the position belongs to (R111); empty if it is not known."""
+    gaps: int = 0
+    """How many gaps the partition has had (R112)."""
+
+
+def write_inputs(inputs: Mapping[str, InputState]) -> bytes:
+    """Encode what is known about the inputs, by topic."""
+    return write_json(dict(sorted(inputs.items())))
+
+
+def read_inputs(raw: bytes | None) -> dict[str, InputState]:
+    """Decode what is known about the inputs; old stores have nothing.
+
+    Raises:
+        UnknownRowVersion: a newer ringfaust wrote it.
+    """
+    found = read_json(raw, "inputs") if raw else {}
+    return {topic: InputState(*fields) for topic, fields in found.items()}
 
 
 def _write_consumer(consumer: Consumer) -> bytes:
