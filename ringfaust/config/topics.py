@@ -14,8 +14,10 @@ from pydantic import Field, model_validator
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.documents import ConfigModel, read, refuse, shipped
+from ringfaust.config.replication import TRANSACTION_LOG, no_coordinator, replication_problems
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.admin import Admin, ExistingTopic, NewTopic, open_admin
+from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.protocol.records import Role
 
 _PRODUCER_NAME = "{topic}"
@@ -78,14 +80,18 @@ class WantedTopic(NamedTuple):
     """Whether an existing topic must have exactly this number of partitions."""
 
 
-What = Literal["missing", "partitions", "cleanup", "timestamps", "max_message_bytes", "tombstones"]
+What = Literal[
+    "missing", "partitions", "cleanup", "timestamps", "max_message_bytes", "tombstones",
+    "copies", "min_insync", "in_sync", "coordinator",
+]  # fmt: skip
+_WARNINGS = {"copies", "in_sync"}
+"""What a worker can run with, even in its own topics."""
 
 
 class TopicProblem(NamedTuple):
     """One thing that is wrong with a topic."""
 
     topic: str
-    role: Role
     what: What
     severity: Literal["error", "warning"]
     """A worker starts despite warnings."""
@@ -158,14 +164,28 @@ async def compare_topics(config: WorkerConfig, queues: QueuesConfig) -> list[Top
 
 
 async def check_topics(config: WorkerConfig, queues: QueuesConfig) -> list[TopicProblem]:
-    """Return what is wrong with the topics. A worker may start unless one problem is an error.
+    """Return what is wrong with the topics, and with the log of transactions.
+
+    A worker may start unless one problem is an error.
 
     Raises:
         BrokerUnreachable: nothing answers, or what answers is not a Kafka broker.
         BrokerRefused: a broker answers but cannot describe its topics.
     """
-    findings = await compare_topics(config, queues)
-    return [problem for finding in findings for problem in finding.problems]
+    async with open_admin(config.brokers()) as admin:
+        findings = await _compare(admin, wanted_topics(config, queues))
+        transactional_id = partition_transactional_id(config.application, 0)
+        error = await admin.coordinator_error(transactional_id)
+    found = [problem for finding in findings for problem in finding.problems]
+    for finding in findings:
+        name = finding.wanted.name
+        if finding.existing and finding.wanted.declaration.role is not Role.PRODUCER:
+            wrong = replication_problems(name, finding.existing, config.replication_factor)
+            found += [_problem(finding.wanted, what, text) for what, text in wrong]
+    if error is not None:
+        text = no_coordinator(error, config.application)
+        found.append(TopicProblem(TRANSACTION_LOG, "coordinator", "error", text))
+    return found
 
 
 async def create_topics(config: WorkerConfig, queues: QueuesConfig) -> list[str]:
@@ -224,10 +244,10 @@ def problems(topic: WantedTopic, existing: ExistingTopic | None) -> Iterator[Top
 
 
 def _problem(topic: WantedTopic, what: What, text: str) -> TopicProblem:
-    role = topic.declaration.role
     # A producer's topic is not ours to judge: only what makes it unusable is an error.
-    is_warning = role is Role.PRODUCER and what not in ("missing", "partitions")
-    return TopicProblem(topic.name, role, what, "warning" if is_warning else "error", text)
+    is_producers = topic.declaration.role is Role.PRODUCER
+    is_warning = what in _WARNINGS or (is_producers and what not in ("missing", "partitions"))
+    return TopicProblem(topic.name, what, "warning" if is_warning else "error", text)
 
 
 def _missing(topic: WantedTopic) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,16 +12,27 @@ from typing import Any, NamedTuple
 
 from aiokafka import admin as kafka
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, NodeNotReadyError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import (
+    KafkaError,
+    NodeNotReadyError,
+    TopicAlreadyExistsError,
+    TransactionalIdAuthorizationFailed,
+    for_code,
+)
 
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import admin_client_id
+from ringfaust.kafka.vendor import COORDINATOR_NOT_READY
 
 CONNECT_TIMEOUT_S = 5.0
 """How long the brokers may take to answer the first request."""
 REQUEST_TIMEOUT_S = 20.0
 """How long a broker may take for one later request; creating topics is slow."""
+COORDINATOR_TIMEOUT_S = 10.0
+"""How long the brokers may take to name a coordinator; the first time they create a topic."""
 _PROBE_TIMEOUT_S = 1.0
+_TRANSACTIONS = 1
+"""Kafka's number for the kind of coordinator."""
 _RETRY_S = 0.1
 
 
@@ -67,6 +79,10 @@ class ExistingTopic(NamedTuple):
     partitions: int
     settings: Mapping[str, str]
     """Kafka's names and values, including defaults."""
+    copies: int
+    """Replicas of the partition that has the fewest."""
+    in_sync: int
+    """In-sync replicas of the partition that has the fewest now."""
 
 
 class NewTopic(NamedTuple):
@@ -93,13 +109,21 @@ class Admin:
         """
         # Ask for all topics: brokers may create a topic that a client asks for by name.
         found: list[dict[str, Any]] = await self._client.describe_topics()
-        counts = {
-            topic["topic"]: len(topic["partitions"])
+        partitions = {
+            topic["topic"]: topic["partitions"]
             for topic in found
             if topic["topic"] in names and topic["error_code"] == 0
         }
-        settings = await self._settings(list(counts))
-        return {name: ExistingTopic(count, settings[name]) for name, count in counts.items()}
+        settings = await self._settings(list(partitions))
+        return {
+            name: ExistingTopic(
+                len(those),
+                settings[name],
+                min(len(each["replicas"]) for each in those),
+                min(len(each["isr"]) for each in those),
+            )
+            for name, those in partitions.items()
+        }
 
     async def _settings(self, names: list[str]) -> dict[str, dict[str, str]]:
         if not names:
@@ -112,6 +136,28 @@ class Admin:
                     raise for_code(error_code)(text)
                 settings[name] = {entry[0]: entry[1] or "" for entry in entries}
         return settings
+
+    async def coordinator_error(self, transactional_id: str) -> KafkaError | None:
+        """Why the brokers have no coordinator for these transactions; None if they have one.
+
+        Waits for up to `COORDINATOR_TIMEOUT_S`: a cluster creates its transaction log only when it
+        is first asked for a coordinator.
+
+        Raises:
+            KafkaError: a request failed; `open_admin` translates it.
+        """
+        deadline_s = time.monotonic() + COORDINATOR_TIMEOUT_S
+        while True:
+            try:
+                await self._client.find_coordinator(transactional_id, _TRANSACTIONS)
+            except TransactionalIdAuthorizationFailed as error:
+                return error
+            except COORDINATOR_NOT_READY as error:
+                if time.monotonic() > deadline_s:
+                    return error
+            else:
+                return None
+            await asyncio.sleep(_RETRY_S)
 
     async def create(self, topics: Sequence[NewTopic]) -> list[str]:
         """Create topics and wait until the brokers list them all.

@@ -17,6 +17,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -123,6 +124,7 @@ class EmbeddedBroker:
         port: the client port, which restarts keep; None for a free one.
         partitions_default: number of partitions of a topic that is created without a number.
         log_path: the broker's log file; None for `broker.log` in the data folder.
+        properties: more of the broker's settings, which win over those of this class.
     """
 
     def __init__(
@@ -131,7 +133,9 @@ class EmbeddedBroker:
         port: int | None = None,
         partitions_default: int = 1,
         log_path: Path | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
+        self._properties = dict(properties or {})
         self._given_dir = data_dir
         self._given_log = log_path
         self._partitions = partitions_default
@@ -236,7 +240,8 @@ class EmbeddedBroker:
             logs=data_dir / "logs",
             partitions=self._partitions,
         )
-        path.write_text(text, "utf-8")
+        more = "".join(f"{name}={value}\n" for name, value in self._properties.items())
+        path.write_text(text + more, "utf-8")
         return path
 
     def _format(self, command: list[str], properties: Path) -> None:

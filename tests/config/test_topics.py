@@ -46,13 +46,13 @@ def wanted(role: Role) -> WantedTopic:
 
 
 def as_declared(topic: WantedTopic) -> ExistingTopic:
-    return ExistingTopic(topic.partitions, topic.declaration.kafka_settings())
+    return ExistingTopic(topic.partitions, topic.declaration.kafka_settings(), 1, 1)
 
 
 def judge(topic: WantedTopic, partitions: int = 4, **settings: str) -> list[TopicProblem]:
     there = {name.replace("_", "."): value for name, value in settings.items()}
     right = topic.declaration.kafka_settings()
-    return list(problems(topic, ExistingTopic(partitions, right | there)))
+    return list(problems(topic, ExistingTopic(partitions, right | there, 1, 1)))
 
 
 # --- declarations -------------------------------------------------------------------------------
