@@ -30,6 +30,7 @@ from ringfaust.worker.context import NewProcessor, WorkerContext
 from ringfaust.worker.data_dir import locked_data_dir
 from ringfaust.worker.input_positions import read_bounds
 from ringfaust.worker.interfaces import CommittedOffset
+from ringfaust.worker.log_ends import LogEnds
 from ringfaust.worker.logs import logging_config
 from ringfaust.worker.store import open_rocks_store
 from ringfaust.worker.task import BackgroundCommit, TaskSettings
@@ -96,6 +97,10 @@ def _context(
     client = worker.client_options()
     block_cache_bytes = worker.cache_bytes // 2
     block_cache = Cache(block_cache_bytes)
+    clock = SystemClock()
+    log_ends = LogEnds(topics[Role.CONTROL], client, clock)
+    if not processor_config.log_is_clock:
+        app.background = log_ends.run
 
     async def committed(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
         offsets = await group_offsets(client, worker_group(worker.application), tps)
@@ -118,7 +123,7 @@ def _context(
             batch_records=worker.batch_records,
             fenced_wait_s=worker.session_timeout_ms / 1000,
         ),
-        clock=SystemClock(),
+        clock=clock,
         open_store=lambda path: open_rocks_store(path, block_cache),
         open_producer=lambda number, transactional_id: TransactionalProducer(
             worker.application, number, topics, client, transactional_id
@@ -129,6 +134,7 @@ def _context(
         group_offsets=committed,
         read_bounds=lambda tps: read_bounds(client, tps),
         topic_ids=lambda names: topic_ids(client, names),
+        log_end=log_ends.end,
         reader=lambda: app.reader,
         crash=lambda error: app.add_future(app.crash(error)),
     )

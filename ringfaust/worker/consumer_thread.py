@@ -6,7 +6,7 @@ The Kafka client runs in Faust's consumer thread, so heartbeats continue while a
 import asyncio
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -54,6 +54,10 @@ class Progress(NamedTuple):
     """The offset after the last record that the client has returned; 0 if there was none."""
 
 
+#: Runs until cancelled; its argument returns the partitions that are being read.
+Background = Callable[[Callable[[], frozenset[TP]]], Coroutine[Any, Any, None]]
+
+
 class BatchThread(FaustConsumerThread):
     """Runs the Kafka client: every fetch and every seek happens here, one after the other.
 
@@ -70,6 +74,9 @@ class BatchThread(FaustConsumerThread):
         self._reassigning = False
         self._wanted_changed = asyncio.Event()
         self._failed: deque[TP] = deque()
+        self.background: Background | None = None
+        """Runs beside the Kafka client."""
+        self._beside: asyncio.Task[None] | None = None
 
     async def on_start(self) -> None:
         """Connect."""
@@ -80,13 +87,27 @@ class BatchThread(FaustConsumerThread):
         # the rest of a fetch that stays a few milliseconds would let its partition wait behind
         # the idle ones.
         self.set_prefetch_backoff(FETCH_MAX_WAIT_MS / 1000)
+        if self.background is not None:
+            self._beside = asyncio.ensure_future(self.background(self._being_read))
+            self._beside.add_done_callback(self._on_background_end)
 
     async def on_thread_stop(self) -> None:
         """Leave the group and disconnect."""
+        if self._beside is not None:
+            self._beside.cancel()
+            await asyncio.wait({self._beside})
         # If the broker is away, the stopping client raises the cancellation of its own fetch, and
         # Faust would wait a minute for the thread.
         with suppress(asyncio.CancelledError):
             await super().on_thread_stop()
+
+    def _being_read(self) -> frozenset[TP]:
+        return frozenset(self._generations)
+
+    def _on_background_end(self, ended: asyncio.Task[None]) -> None:
+        """Stop the worker on an error that nobody expects."""
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            asyncio.run_coroutine_threadsafe(self.app.crash(error), self.parent_loop)
 
     def generation(self, tp: TP) -> int | None:
         """The generation in which `tp` is read; None while it is not read. Any thread."""

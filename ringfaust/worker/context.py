@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from faust.types import TP
+
 from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import KeyValue
@@ -15,6 +17,7 @@ from ringfaust.worker.interfaces import (
     CommitSlot,
     GroupOffsets,
     InputReader,
+    LogEnd,
     PartitionStore,
     ReadBounds,
     ReadTopicIds,
@@ -69,6 +72,8 @@ class WorkerContext:
     group_offsets: GroupOffsets
     read_bounds: ReadBounds
     topic_ids: ReadTopicIds
+    log_end: Callable[[TP], LogEnd | None]
+    """The end of a partition of the control topic; None as long as nobody has answered."""
     reader: Callable[[], InputReader]
     """The consumer of the input topics."""
     crash: Callable[[BaseException], None]

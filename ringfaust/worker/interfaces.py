@@ -202,6 +202,16 @@ def repartition_note(topic_id: str) -> str:
     return _REPARTITIONED + topic_id
 
 
+class LogEnd(NamedTuple):
+    """Where a log ends, open transactions included, as the brokers last answered."""
+
+    asked_ms: int
+    """When they were asked. All that they accepted before is before `offset`."""
+    since_ms: int
+    """Since when they have answered without a pause."""
+    offset: int
+
+
 GroupOffsets = Callable[[Iterable[TP]], Awaitable[Mapping[TP, CommittedOffset]]]
 """Reads the offsets that the consumer group has committed."""
 ReadTopicIds = Callable[[Collection[str]], Awaitable[TopicIds]]

@@ -27,13 +27,14 @@ from ringfaust.protocol.stored_rows import (
 )
 from ringfaust.worker.changelog import open_store
 from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.hearing import Hearing
 from ringfaust.worker.input_positions import log_gaps, start_positions
 from ringfaust.worker.interfaces import Bounds, CommittedOffset, PartitionStore
 from ringfaust.worker.pausing import InputPauses
 from ringfaust.worker.task import PendingCommit, Task
 
 _CAUGHT_UP_CHECK_S = 0.2
-"""How often an idle partition that was just assigned checks whether it has read its log."""
+"""How often a partition that was just assigned checks, when idle, whether it has read its log."""
 
 
 def partition_task(number: int, input_topics: frozenset[str], context: WorkerContext) -> Task:
@@ -71,6 +72,10 @@ class PartitionWork:
         self._before: Mapping[str, int] = {}
         """By topic: the position at the start of the cycle."""
         self._next_tick_s = 0.0
+        self._control = TP(context.topics[Role.CONTROL], number)
+        self._hearing = Hearing()
+        self._looked_ms = 0
+        """When the end of the control log was asked for that was looked at last."""
 
     @property
     def name(self) -> str:
@@ -108,6 +113,7 @@ class PartitionWork:
         )
         self._processor.load_inputs(read_inputs(store.get(INPUTS_KEY)))
         self._pauses = InputPauses(self._number, self._processor, self._context.reader)
+        self._hearing = Hearing()  # what was read and not committed is read again
         self._processor.start()
 
     def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
@@ -165,7 +171,7 @@ class PartitionWork:
         now_s = self._context.clock.monotonic_s()
         if wake_ms is not None and wake_ms <= wall_ms and now_s >= self._next_tick_s:
             self._next_tick_s = now_s + self._context.tick_ms / 1000
-            self._processor.tick(wall_ms)
+            self._processor.tick(wall_ms, self._hearing.heard)
 
     def decide(self, records: list[InRecord], wall_ms: int) -> None:
         """Process some records in memory."""
@@ -195,20 +201,42 @@ class PartitionWork:
         """Drop what the store has now, and shrink the decoded state to its bound."""
         self._processor.state.committed(self._context.cache_bytes)
 
-    async def end_cycle(self, *, is_idle: bool) -> None:
-        """Pause and resume inputs; when idle, check whether the old log has been read."""
+    async def end_cycle(self) -> None:
+        """Pause and resume inputs, and check how far the logs have been read (R110)."""
         await self._pauses.update()
-        if self._ends is not None and is_idle:
+        if self._ends is not None:
             await self._check_caught_up(self._ends)
+        await self._listen()
 
     async def _check_caught_up(self, ends: Mapping[str, int]) -> None:
-        reader = self._context.reader()
         for topic, end in ends.items():
             if topic in self._processor.paused_topics:
                 continue  # the rest of it cannot be read now, and ticks must not wait for that
-            progress = await reader.progress(TP(topic, self._number))
-            if progress is None or progress.position < end:
-                return
-            if self._processor.positions.get(topic, 0) < progress.fetched:
+            if not await self._has_decided(topic, end):
                 return
         self._ends = None
+
+    async def _listen(self) -> None:
+        """Find out how far consumers have been heard."""
+        newest = self._context.log_end(self._control)
+        target = self._hearing.target(newest)
+        if newest is None or target is None:
+            return
+        is_decided = self._processor.positions.get(self._control.topic, 0) >= target.offset
+        if not is_decided and self._looked_ms != newest.asked_ms:
+            # Markers may follow the last record. To ask the consumer costs a change of threads.
+            self._looked_ms = newest.asked_ms
+            is_decided = await self._has_decided(self._control.topic, target.offset)
+        if is_decided:
+            self._hearing.reach()
+
+    async def _has_decided(self, topic: str, end: int) -> bool:
+        """Whether all committed records of a topic before an offset have been decided."""
+        if self._processor.positions.get(topic, 0) >= end:
+            return True
+        progress = await self._context.reader().progress(TP(topic, self._number))
+        return (
+            progress is not None
+            and progress.position >= end
+            and self._processor.positions.get(topic, 0) >= progress.fetched
+        )

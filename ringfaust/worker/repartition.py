@@ -156,5 +156,5 @@ class RepartitionWork:
         """Remember the position: Kafka forgets the group's offset with the topic."""
         self._committed = self._decided
 
-    async def end_cycle(self, *, is_idle: bool) -> None:
+    async def end_cycle(self) -> None:
         """These inputs are never paused."""

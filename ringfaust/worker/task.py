@@ -134,8 +134,8 @@ class Work(Protocol):
     def settle(self) -> None:
         """Called when a commit has succeeded and the store has it."""
 
-    async def end_cycle(self, *, is_idle: bool) -> None:
-        """Pause and resume inputs. `is_idle`: the cycle had no records."""
+    async def end_cycle(self) -> None:
+        """Pause and resume inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,7 +344,7 @@ class Task:
         pending = self.work.take_commit(wall_ms)
         if pending is not None:
             self._commits.submit(self._commit(pending), self.buffer.arrived.set)
-        await self.work.end_cycle(is_idle=not records)
+        await self.work.end_cycle()
 
     async def _commit(self, pending: PendingCommit) -> None:
         """Commit one batch, then apply it to the store."""

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Protocol, cast
 
 import faust
-from aiokafka.errors import ConsumerStoppedError
+from aiokafka.errors import ConsumerStoppedError, IllegalStateError
 from faust.exceptions import Skip
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, AppT, EventT, Message, StreamT, TopicT
 from faust.types.transports import ConsumerT, TransportT
 from mode import CrashingSupervisor, ServiceT
 
-from ringfaust.worker.consumer_thread import Batch, BatchThread, Progress
+from ringfaust.worker.consumer_thread import Background, Batch, BatchThread, Progress
 from ringfaust.worker.vendor import FaustApp, FaustConsumer
 
 #: What differs from Faust's defaults. An app's options override each of them.
@@ -37,6 +37,10 @@ DEFAULTS: Mapping[str, Any] = {
     "web_enabled": False,
     "web_bind": "127.0.0.1",
 }
+
+
+#: How long a task waits for the position of the Kafka client, whose thread may be stopping.
+PROGRESS_TIMEOUT_S = 5.0
 
 
 class RebalanceListener(Protocol):
@@ -127,14 +131,19 @@ class BatchConsumer(FaustConsumer):
             self._batch_thread.wake()
 
     async def progress(self, tp: TP) -> Progress | None:
-        """How far `tp` has been read; None while it is not assigned."""
-        return await self._batch_thread.progress(tp)
+        """How far `tp` has been read; None while it is not assigned, or the thread is stopping."""
+        try:
+            async with asyncio.timeout(PROGRESS_TIMEOUT_S):
+                return await self._batch_thread.progress(tp)
+        except (TimeoutError, IllegalStateError):
+            return None
 
     # -- called by Faust
 
     def new_thread(self) -> BatchThread:
         """Create the thread that runs the Kafka client."""
         self._batch_thread = BatchThread(self, loop=self.loop, beacon=self.beacon)
+        self._batch_thread.background = cast(BatchApp, self.app).background
         return self._batch_thread
 
     async def fetch_loop(self, fetcher: ServiceT) -> None:
@@ -271,6 +280,8 @@ class BatchApp(FaustApp):
         self, id: str, *, listener: RebalanceListener | None = None, **options: Any
     ) -> None:
         self.listener: RebalanceListener = listener or NoListener()
+        self.background: Background | None = None
+        """Runs in the thread of the Kafka client as long as that does."""
         super().__init__(id, **{**DEFAULTS, **options})
 
     @property

@@ -10,6 +10,7 @@ from mode import Service, ServiceT
 class ConsumerThread(Service):
     app: AppT
     thread_loop: asyncio.AbstractEventLoop
+    parent_loop: asyncio.AbstractEventLoop
 
 class AIOKafkaConsumerThread(ConsumerThread):
     _assignor: Any

@@ -1,0 +1,93 @@
+"""Where the logs end that a worker reads, open transactions included (R110).
+
+A consumer that reads committed records does not see what is behind an open transaction, and its end
+of the log is the last stable offset. So the ends are asked for by a client of their own, in the
+consumer's thread: it goes on while a partition computes a long step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+from faust.types import TP
+
+from ringfaust.worker.interfaces import LogEnd, WorkerClock
+
+log = logging.getLogger(__name__)
+
+ASK_INTERVAL_S = 0.5
+"""How often the brokers are asked."""
+MAX_PAUSE_MS = 2_000
+"""Of answers that are further apart, nobody knows whether clients could reach the brokers between
+them."""
+_REQUEST_TIMEOUT_MS = 5_000
+_STOP_TIMEOUT_S = 2.0
+
+
+def continue_from(before: LogEnd | None, asked_ms: int, offset: int) -> LogEnd:
+    """The next answer about a log. After a pause, or a jump of the clock, a new stretch begins."""
+    is_continued = before is not None and 0 <= asked_ms - before.asked_ms <= MAX_PAUSE_MS
+    return LogEnd(asked_ms, before.since_ms if before and is_continued else asked_ms, offset)
+
+
+class LogEnds:
+    """Asks the brokers for the ends of one topic's partitions, and keeps the last answers."""
+
+    def __init__(self, topic: str, client: Mapping[str, Any], clock: WorkerClock) -> None:
+        """`client`: options of any Kafka client."""
+        self._topic = topic
+        self._options = client
+        self._clock = clock
+        self._ends: dict[TP, LogEnd] = {}
+
+    def end(self, tp: TP) -> LogEnd | None:
+        """The last answer about a partition that is read, or None. Any thread may call this."""
+        return self._ends.get(tp)
+
+    async def run(self, assigned: Callable[[], Collection[TP]]) -> None:
+        """Ask until cancelled. `assigned`: returns the partitions that are being read."""
+        client: AIOKafkaConsumer | None = None
+        try:
+            while True:
+                tps = [tp for tp in assigned() if tp.topic == self._topic]
+                try:
+                    client = client or await self._connect()
+                    await self._ask(client, tps)
+                except (KafkaError, OSError, TimeoutError) as error:
+                    log.debug("cannot ask for the ends of %s: %r", self._topic, error)
+                await asyncio.sleep(ASK_INTERVAL_S)
+        finally:
+            if client is not None:
+                with suppress(KafkaError, TimeoutError):
+                    async with asyncio.timeout(_STOP_TIMEOUT_S):
+                        await client.stop()
+
+    async def _connect(self) -> AIOKafkaConsumer:
+        client = AIOKafkaConsumer(
+            **self._options,
+            isolation_level="read_uncommitted",
+            enable_auto_commit=False,
+            request_timeout_ms=_REQUEST_TIMEOUT_MS,
+        )
+        try:
+            await client.start()
+        except BaseException:
+            await client.stop()
+            raise
+        return client
+
+    async def _ask(self, client: AIOKafkaConsumer, tps: Collection[TP]) -> None:
+        """Ask once. The time is taken first: what is accepted later may be behind the answer."""
+        asked_ms = self._clock.wall_ms()
+        found = await client.end_offsets([TopicPartition(*tp) for tp in tps]) if tps else {}
+        ends = {TP(where.topic, where.partition): offset for where, offset in found.items()}
+        # A partition that was revoked begins anew: meanwhile nobody has asked about it here.
+        self._ends = {
+            tp: continue_from(self._ends.get(tp), asked_ms, offset) for tp, offset in ends.items()
+        }
