@@ -7,10 +7,11 @@ from collections import Counter
 from itertools import groupby
 from typing import Any
 
+from ringfaust.core.limits import UNHEARD_RECHECK_MS
 from tests.sim.broker import Broker, Record
 from tests.sim.causes import Causes
 from tests.sim.partition_book import PartitionBook
-from tests.sim.plan import ADDRESS, PARTITIONS, Plan
+from tests.sim.plan import ADDRESS, KEEPER, PARTITIONS, Plan
 from tests.sim.queue_book import Line, Message, demand
 from tests.sim.sends import Send
 
@@ -27,10 +28,17 @@ class Bookkeeper:
         self._broker = broker
         self._plan = plan
 
-    def read(self, when: str) -> None:
-        """Read and check everything new. `when`: which answers to `list` to check."""
+    def read(self, when: str, *, is_kept: bool) -> None:
+        """Read and check everything new.
+
+        Args:
+            when: which answers to `list` to check.
+            is_kept: whether the keeper has sent heartbeats until now.
+        """
         for partition in self._partitions:
-            partition.read()
+            partition.read(is_kept=is_kept)
+            if when == "later" and not self._plan.as_artemis:
+                partition.check_silence()
             if not self._plan.as_artemis:
                 partition.check_outputs()
                 partition.check_lists(when)
@@ -99,12 +107,21 @@ class _Reader:
 
     # --- events ----------------------------------------------------------------------------------
 
-    def read(self) -> None:
+    def check_silence(self) -> None:
+        """Long after everybody has fallen silent, nobody is attached who times out (R13, R110)."""
+        for queue in self._book.queues.values():
+            queue.check_silence(self._broker.now_ms - 2 * UNHEARD_RECHECK_MS)
+
+    def read(self, *, is_kept: bool) -> None:
         lines: list[Line] = []
         for record in self._new("events"):
             assert record.value is not None
             lines += map(json.loads, record.value.decode().split("\n"))
         for line in lines:
+            is_silent = line["event"] == "detached" and line["timeout"]
+            demand(
+                not (is_kept and is_silent and line["consumer"] == KEEPER), "it was alive:", line
+            )
             self.events[f"{line['event']} {line.get('reason', '')}".strip()] += 1
         for (_, by), group in groupby(lines, key=lambda line: (line["step"], line["by"])):
             self._read_group(by, list(group))

@@ -105,6 +105,8 @@ class Broker:
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
+        self.is_reachable = True
+        self.reachable_since_ms = now_ms
         self.offsets: dict[TopicPartition, int] = {}
         """The committed offsets of the consumer group."""
         self.notes: dict[TopicPartition, str] = {}

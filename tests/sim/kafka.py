@@ -210,7 +210,7 @@ class Reader:
 
     def fetch(self, tp: TP, most: int, again: int = 0) -> Batch | None:
         """The next records, preceded by `again` offsets that were fetched already."""
-        if tp not in self._positions or tp in self._paused or tp in self._paused_until_seek:
+        if not self._broker.is_reachable or not self.has_position(tp):
             return None
         start = max(self._positions[tp] - again, 0)
         records, after = self._broker.log(*tp).read(start, most)
@@ -219,6 +219,10 @@ class Reader:
             return None
         self._fetched[tp] = max(records[-1].offset + 1, self._fetched.get(tp, 0))
         return Batch(tp, records, self._generations[tp], self._positions[tp])
+
+    def has_position(self, tp: TP) -> bool:
+        """Whether a fetch may go on in this partition now."""
+        return tp in self._positions and tp not in self._paused | self._paused_until_seek
 
     def has_more(self, tp: TP) -> bool:
         """Whether a fetch would return records or move past markers."""

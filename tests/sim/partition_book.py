@@ -156,7 +156,7 @@ class PartitionBook:
         demand(
             line["delivery"] == self.deliveries, "delivery", self.deliveries, "is missing:", line
         )
-        queue.hand_over(message, taker, self.deliveries)
+        queue.hand_over(message, taker, self.deliveries, line["time_ms"])
         self._demand_attempts(message, line)
         is_again = message.handovers > 1
         self.outputs["dispatched"].append(
@@ -187,6 +187,9 @@ class PartitionBook:
     def _returned(self, queue: QueueBook, line: Line) -> None:
         held, now_ms = queue.held_of(line), line["time_ms"]
         message = held.message
+        if self.command.get("type") == "tick" and held.consumer == WINDOW:
+            lease_ms = queue.spec["window_lease"]
+            demand(0 < lease_ms <= now_ms - held.handed_ms, "its lease goes on:", held, line)
         self._end(queue, held)
         self._demand_attempts(message, line)
         most = queue.spec["max_attempts"]

@@ -15,6 +15,8 @@ from ringfaust.protocol.routes import Route
 PARTITIONS = 2
 TOPICS = {str(role): str(role) for role in Role if role is not Role.PRODUCER}
 QUEUES = ("a", "b", "c", "d")
+KEEPER = "keeper"
+"""The consumer that sends heartbeats all the time."""
 CREATED = "e"
 """A queue that exists only after an operator has created it."""
 ADDRESS = "prices"
@@ -47,6 +49,8 @@ class Plan(NamedTuple):
     far_partitions: int = 1
     has_non_persistent: bool = False
     """Some messages are non-persistent: a crash may lose them, an uninterrupted run does not."""
+    has_keeper: bool = False
+    """A consumer without credit sends heartbeats to each queue, and must never time out (R110)."""
     as_artemis: bool = False
     """Queues have `compat: artemis`, whose rules the bookkeeper does not know. It only counts; an
     uninterrupted run shows what they must hold and emit."""
@@ -84,6 +88,7 @@ def random_plan(rng: random.Random) -> Plan:
         refill=rng.choice([1, 2, 3, 1_000]),
         far_partitions=rng.choice([1, 3]),
         has_non_persistent=not as_artemis and rng.random() < 0.2,
+        has_keeper=rng.random() < 0.3,
         as_artemis=as_artemis,
     )
 
@@ -105,6 +110,7 @@ def random_settings(rng: random.Random) -> dict[str, Any]:
         ("max_backup_consumers", 0.3, (1, 2)),
         ("batch", 0.3, (2, 3)),
         ("window", 0.15, (1, 3)),
+        ("window_lease", 0.5, (0, 40, 100)),
         ("max_messages", 0.15, (1, 3, 5)),
         ("max_bytes", 0.15, (20, 60)),
         ("max_message_bytes", 0.1, (20,)),

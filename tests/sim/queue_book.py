@@ -55,6 +55,7 @@ class Held:
     message: Message
     xid: str = ""
     is_orphan: bool = False
+    handed_ms: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -239,7 +240,7 @@ class QueueBook:
         for consumer in message.holders:
             self.verdicts[consumer, message.id] = "evicted"
 
-    def hand_over(self, message: Message, client: Client, number: int) -> None:
+    def hand_over(self, message: Message, client: Client, number: int, now_ms: int) -> None:
         self.take(message)
         if message.group:
             self.owners.setdefault(message.group, client)
@@ -251,7 +252,7 @@ class QueueBook:
         if client.name in message.holders:
             message.holders.remove(client.name)
         message.holders.append(client.name)
-        self.held[number] = Held(number, client.name, message)
+        self.held[number] = Held(number, client.name, message, handed_ms=now_ms)
 
     def part(self, client: Client) -> None:
         for held in self.held_by(client.name):
@@ -282,7 +283,14 @@ class QueueBook:
             demand(not message.is_over(now_ms), self.name, "not expired:", message)
         for message in self.scheduled.values():
             demand(message.due_ms > now_ms, self.name, "still not due:", message)
-        timeout_ms = self.spec["consumer_timeout"]
+
+    def check_silence(self, now_ms: int) -> None:
+        """Nobody is attached, and no delivery of the window out, whose time was over by then."""
+        timeout_ms, lease_ms = self.spec["consumer_timeout"], self.spec["window_lease"]
         for client in self.clients.values():
             is_alive = not timeout_ms or client.seen_ms + timeout_ms > now_ms
             demand(is_alive or client.name == WINDOW, self.name, "still attached:", client)
+        for held in self.held.values():
+            is_leased = held.consumer == WINDOW and lease_ms and not held.xid
+            is_over = held.handed_ms + lease_ms <= now_ms
+            demand(not (is_leased and is_over), self.name, "still held:", held)

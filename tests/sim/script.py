@@ -260,6 +260,19 @@ class Script:
     def _skew(self) -> Step:
         return ("skew", self._rng.randrange(WORKERS), self._rng.choice([-500, -40, 0, 0, 25, 200]))
 
+    def _hold(self) -> Step:
+        """Another client opens a transaction on the control topic; `close` ends it."""
+        name = f"t{self._next()}"
+        self._open.append(name)
+        return ("hold", name, self._rng.randrange(PARTITIONS))
+
+    def _outage(self) -> Step:
+        return ("outage", self._rng.choice([20, 70, 350]))
+
+    def _stall(self) -> Step:
+        """A worker is busy for long: with a step of another queue, or without a processor."""
+        return ("stall", self._unit(), self._rng.choice([70, 350]))
+
     def _compact(self) -> Step:
         return ("compact", self._rng.randrange(PARTITIONS))
 
@@ -267,5 +280,5 @@ class Script:
 _WEIGHTS = {
     "send": 22, "burst": 4, "open_or_close": 3, "attach": 8, "consume": 6, "settle": 14,
     "operate": 9, "nonsense": 0.5, "work": 24, "fetch": 4, "cycle": 4, "commit": 5, "crash": 1.5,
-    "assign": 2.5, "zombie": 1.5, "advance": 6, "skew": 0.7, "compact": 0.7,
+    "assign": 2.5, "zombie": 1.5, "advance": 6, "skew": 0.7, "hold": 0.7, "outage": 0.5, "stall": 1, "compact": 0.7,
 }  # fmt: skip

@@ -22,6 +22,7 @@ from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import InRecord
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.interfaces import LogEnd
 from ringfaust.worker.partition import PartitionWork, partition_task
 from ringfaust.worker.repartition import repartition_task
 from ringfaust.worker.task import Task, TaskSettings
@@ -59,11 +60,22 @@ class VirtualClock:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.skew_ms = 0
+        self._skew_ms = 0
+        self.steady_since_ms = 0
+        """Since when it has not jumped, by itself."""
+
+    @property
+    def skew_ms(self) -> int:
         """How far it is ahead of the broker's."""
+        return self._skew_ms
+
+    @skew_ms.setter
+    def skew_ms(self, ms: int) -> None:
+        self._skew_ms = ms
+        self.steady_since_ms = self.wall_ms()
 
     def wall_ms(self) -> int:
-        return self._broker.now_ms + self.skew_ms
+        return self._broker.now_ms + self._skew_ms
 
     def monotonic_s(self) -> float:
         return 0.0
@@ -73,6 +85,30 @@ class VirtualClock:
 
     def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
         return nullcontext()
+
+
+class VirtualLogEnds:
+    """What `LogEnds` answers, if it asks all the time and notices every pause and jump."""
+
+    def __init__(self, broker: Broker, clock: VirtualClock) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._assigned: dict[TP, int] = {}
+        """By partition: when it was assigned."""
+        self._last: dict[TP, LogEnd] = {}
+
+    def assign(self, tps: Iterable[TP]) -> None:
+        for tp in tps:
+            self._assigned[tp] = self._clock.wall_ms()
+            self._last.pop(tp, None)
+
+    def end(self, tp: TP) -> LogEnd | None:
+        broker, clock = self._broker, self._clock
+        if broker.is_reachable:
+            reachable_ms = broker.reachable_since_ms + clock.skew_ms
+            since_ms = max(clock.steady_since_ms, self._assigned[tp], reachable_ms)
+            self._last[tp] = LogEnd(clock.wall_ms(), since_ms, broker.log(*tp).next_offset())
+        return self._last.get(tp)
 
 
 class JournalProcessor(Processor[Any]):
@@ -263,6 +299,7 @@ class Worker:
         self.disk = Disk()
         self.clock = VirtualClock(broker)
         self.reader = Reader(broker)
+        self._log_ends = VirtualLogEnds(broker, self.clock)
         self.drivers: dict[Unit, TaskDriver] = {}
         self._routes = {"far": Route("far", "{header:ringfaust-queue}")}
         self._shared: dict[str, Any] = {
@@ -286,6 +323,7 @@ class Worker:
             "open_changelog": lambda: VirtualConsumer(broker),
             "group_offsets": virtual_group_offsets(broker),
             "topic_ids": virtual_topic_ids(broker),
+            "log_end": self._log_ends.end,
             "reader": lambda: self.reader,
         }
 
@@ -319,6 +357,7 @@ class Worker:
 
     def assign(self, unit: Unit) -> None:
         driver = self._new_driver(unit)
+        self._log_ends.assign(driver.tps)
         positions = driver.open()
         self.drivers[unit] = driver
         self.reader.go_to({TP(topic, unit.number): at for topic, at in positions.items()})

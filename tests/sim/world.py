@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from ringfaust.core.limits import UNHEARD_RECHECK_MS
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import OutRecord
 from ringfaust.worker.store_identity import ForeignState
 from tests.sim.bookkeeper import Bookkeeper
 from tests.sim.broker import Broker, Transaction
-from tests.sim.plan import CREATED, MEMBERS, PARTITIONS, Plan, partition_for
+from tests.sim.plan import CREATED, KEEPER, MEMBERS, PARTITIONS, Plan, partition_for
 from tests.sim.replay import check_replay
 from tests.sim.script import TOPICS, WORKERS, Step
 from tests.sim.worker import TOMBSTONE_MS, Unit, Worker, units
@@ -21,6 +22,8 @@ START_MS = 1_000_000
 _ALL = 10_000
 _LATER_MS = 20_000
 _MAX_ROUNDS = 200
+_HEARTBEAT_MS = 15
+"""Between two heartbeats of the keeper; the shortest timeout is 60."""
 _JITTERS = (0, 7, -300)
 """Errors of a producer's clock. Nothing may depend on it."""
 Message = tuple[str, str, dict[str, Any]]
@@ -45,6 +48,10 @@ class World:
         """Partition, queue, consumer, message and number of each delivery that was read."""
         self._read: dict[int, int] = {}
         self._settled: set[tuple[int, str, str, str, int]] = set()
+        self._keeps = plan.has_keeper
+        """Whether the keeper is alive."""
+        if self._keeps:
+            self._say_of_keeper("attach", credit=0)
         self._sent = 0
         self._crashes = 0
         self.events: Counter[str] = Counter()
@@ -68,6 +75,10 @@ class World:
         transaction = self._open.setdefault(name, Transaction())
         for message in messages:
             self._produce(message, transaction)
+
+    def _do_hold(self, name: str, number: int) -> None:
+        transaction = self._open.setdefault(name, Transaction())
+        self.broker.write(("control", number), [(None, b"{", [])], transaction)
 
     def _do_close(self, name: str, committed: bool) -> None:
         if (transaction := self._open.pop(name, None)) is not None:
@@ -203,7 +214,37 @@ class World:
             worker.drive_commit(unit, 3)
 
     def _do_advance(self, wait_ms: int) -> None:
-        self.broker.now_ms += wait_ms
+        if not self._keeps:
+            self.broker.now_ms += wait_ms
+            return
+        until_ms = self.broker.now_ms + wait_ms
+        while self.broker.now_ms < until_ms:
+            self.broker.now_ms = min(self.broker.now_ms + _HEARTBEAT_MS, until_ms)
+            if self.broker.is_reachable:
+                self._say_of_keeper("heartbeat")
+
+    def _say_of_keeper(self, kind: str, **more: Any) -> None:
+        for queue in self.plan.queues:
+            command = {"type": kind, "queue": queue, "consumer": KEEPER, **more}
+            self._do_say(partition_for(queue), command, 1)
+
+    def _do_outage(self, wait_ms: int) -> None:
+        """The broker is away; the workers go on with what they have, and their commits fail."""
+        self.broker.is_reachable = False
+        self._do_advance(wait_ms)
+        for unit, number in sorted(self._owners.items()):
+            self._workers[number].cycle(unit)
+        self.broker.is_reachable = True
+        self.broker.reachable_since_ms = self.broker.now_ms
+        for unit, number in sorted(self._owners.items()):
+            self._workers[number].drive_commit(unit, 0, fails=True)
+        if self._keeps:
+            self._say_of_keeper("heartbeat")
+
+    def _do_stall(self, index: int, wait_ms: int) -> None:
+        """Time passes; then the worker goes on, before it has fetched what has come meanwhile."""
+        self._do_advance(wait_ms)
+        self._do_cycle(index)
 
     def _do_skew(self, number: int, skew_ms: int) -> None:
         self._workers[number].clock.skew_ms = skew_ms
@@ -220,11 +261,15 @@ class World:
         bookkeeper = Bookkeeper(self.broker, self.plan)
         for when in ("now", "later"):
             self._finish_all_work()
+            if when == "later":  # a consumer that was not heard at its deadline is looked at again
+                self._do_advance(UNHEARD_RECHECK_MS)
+                self._finish_all_work()
             for queue in (*self.plan.queues, CREATED, *(MEMBERS if self.plan.addresses else ())):
                 command = {"type": "list", "queue": queue, "reply": f"{when}/{queue}"}
                 self._do_say(partition_for(queue), command, 1)
             self._finish_all_work()
-            bookkeeper.read(when)
+            bookkeeper.read(when, is_kept=self._keeps)
+            self._keeps = False
             self.events = bookkeeper.events
             self._do_advance(_LATER_MS)
         if not self.plan.has_non_persistent:
