@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,8 @@ SECOND = 1_000
 QUEUES = Catalog({"q.*": {"ring_size": 2, "max_attempts": 2}}, {})
 
 
-class Record(NamedTuple):
+@dataclass(slots=True)
+class Record:
     """The fields of aiokafka's ConsumerRecord that are read."""
 
     topic: str
@@ -48,7 +50,9 @@ class History:
             max_record_bytes=1_000,
             log_is_clock=False,
         )
-        self._processor = Processor(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
+        self._processor: Processor[list[Any]] = Processor(
+            shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list
+        )
         self.now_ms = SECOND
 
     def put(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Record:
