@@ -1,4 +1,4 @@
-"""Consumers that send heartbeats stay attached, whatever comes between them and the worker (R110)."""
+"""Consumers that send heartbeats stay attached, whatever is between them and the worker (R110)."""
 
 from __future__ import annotations
 

@@ -280,5 +280,6 @@ class Script:
 _WEIGHTS = {
     "send": 22, "burst": 4, "open_or_close": 3, "attach": 8, "consume": 6, "settle": 14,
     "operate": 9, "nonsense": 0.5, "work": 24, "fetch": 4, "cycle": 4, "commit": 5, "crash": 1.5,
-    "assign": 2.5, "zombie": 1.5, "advance": 6, "skew": 0.7, "hold": 0.7, "outage": 0.5, "stall": 1, "compact": 0.7,
+    "assign": 2.5, "zombie": 1.5, "advance": 6, "skew": 0.7, "hold": 0.7, "outage": 0.5,
+    "stall": 1, "compact": 0.7,
 }  # fmt: skip

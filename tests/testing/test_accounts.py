@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -114,7 +114,7 @@ class History:
         self.topics[topic].insert(number, self.topics[topic][number])
 
     def change(self, topic: str, number: int, **fields: Any) -> None:
-        self.topics[topic][number] = self.topics[topic][number]._replace(**fields)
+        self.topics[topic][number] = replace(self.topics[topic][number], **fields)
 
     def change_line(self, event: str, change: Callable[[dict[str, Any]], None]) -> None:
         """Change the first line of this event."""
@@ -251,7 +251,7 @@ def test_an_eviction_of_a_delivering_message_is_found(history: History) -> None:
     value = json.dumps(
         {"event": "evicted", "queue": "q.b", "sequence": 4, "reason": "overflow"}
     ).encode()
-    history.topics[Role.EVENTS].append(late._replace(value=value))
+    history.topics[Role.EVENTS].append(replace(late, value=value))
     assert "message 4 of q.b was evicted while delivering" in history.proof().faults
 
 

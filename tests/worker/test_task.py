@@ -54,7 +54,7 @@ class OneCommit:
     def settle(self) -> None:
         self.settled.set()
 
-    async def end_cycle(self, *, is_idle: bool) -> None: ...
+    async def end_cycle(self) -> None: ...
 
 
 class FailingProducer:

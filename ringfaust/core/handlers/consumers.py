@@ -184,7 +184,8 @@ class Consumers:
         """Plan the end of leases in a state that was written before there were any (R12)."""
         window = queue.consumers.get(WINDOW)
         deadline = self.deadline(queue, window) if window else 0
-        if deadline and not 0 < queue.wake_ms <= deadline:
+        planned_ms = max(deadline, self._transitions.now + limits.UNHEARD_RECHECK_MS)
+        if deadline and not 0 < queue.wake_ms <= planned_ms:
             self._state.use(queue)
             self._transitions.wake_by(queue, deadline)
 
