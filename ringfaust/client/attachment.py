@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError
 
 from ringfaust.client.connection import CLOSE_TIMEOUT_S, Connection, encode, stop
+from ringfaust.client.deliveries import SeenDeliveries
 from ringfaust.client.errors import ClientError, Closed, NoAnswer, Refused
 from ringfaust.client.locate import QueueLocation, locate_by_counts
 from ringfaust.protocol import headers as h
@@ -62,6 +63,8 @@ class Attachment:
         self._failure: Exception | None = None
         self._first_valid_offset = 0
         """Records of the dispatched topic before this offset belong to ended deliveries."""
+        self._seen = SeenDeliveries()
+        """Of this partition."""
         self._is_location_certain = True
         """False while the queue has no message yet and so may turn up in another partition."""
 
@@ -100,6 +103,8 @@ class Attachment:
     async def next(self) -> tuple[InRecord, Mapping[str, bytes]]:
         """Return the next record dispatched to this consumer, and its headers by name.
 
+        A record that repeats a delivery is dropped (R118): a Spark job may write a record again.
+
         Raises:
             Closed: it is not started or already closed.
             Exception: the error that ended the heartbeats.
@@ -115,6 +120,7 @@ class Attachment:
                 headers.get(h.CONSUMER) == self._name
                 and headers.get(h.QUEUE) == self._queue
                 and record.offset >= self._first_valid_offset
+                and self._seen.is_new(int(headers[h.DELIVERY]))
             ):
                 self._is_location_certain = True
                 return record, headers
@@ -160,6 +166,8 @@ class Attachment:
         """Read a partition, then attach there: in this order no delivery is missed."""
         reader = await self._connection.reader(Role.DISPATCHED, partition)
         before, self._reader = self._reader, reader
+        if partition != self.partition:
+            self._seen = SeenDeliveries()
         self.partition, self._first_valid_offset = partition, 0
         if before is not None:
             await stop(before)

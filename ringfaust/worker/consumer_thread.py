@@ -18,7 +18,13 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from ringfaust.protocol.headers import UNDECODABLE_CONTENT
-from ringfaust.worker.vendor import FaustConsumerThread, failed_fetch
+from ringfaust.worker.decompression import CannotExpand
+from ringfaust.worker.vendor import (
+    FETCH_ERRORS,
+    FaustConsumerThread,
+    failed_fetch,
+    limit_decompression,
+)
 
 T = TypeVar("T")
 
@@ -28,6 +34,9 @@ FETCH_MAX_WAIT_MS = 20
 
 #: How long a fetch waits here before the consumer checks whether it should stop.
 FETCH_TIMEOUT_MS = 1000
+
+#: Most records of an undecodable batch that one fetch returns.
+_PLACEHOLDERS = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +208,7 @@ class BatchThread(FaustConsumerThread):
             fetched = await self.kafka_consumer.getmany(
                 *driver.ensure_aiokafka_TPset(tps), timeout_ms=2 * FETCH_TIMEOUT_MS
             )
-        except UnicodeDecodeError as error:
+        except FETCH_ERRORS as error:
             fetched = self._skip_undecodable(error)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError):
             return []  # `_on_fetch_error` has noticed, or the partition is sought in a moment
@@ -214,19 +223,21 @@ class BatchThread(FaustConsumerThread):
         return batches
 
     def _skip_undecodable(
-        self, error: UnicodeDecodeError
+        self, error: Exception
     ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
         """What getmany had read when it failed, with placeholders for what it cannot decode.
 
         A record with a header name that is not UTF-8 makes getmany fail for everything that it was
-        about to return, again and again. The client reads a batch from its beginning, so the
-        records behind it in its batch are lost too.
+        about to return, again and again. So does a batch that the client cannot expand (R116). The
+        client reads a batch from its beginning, so the records behind it in its batch are lost too.
         """
         failed = failed_fetch(error)
-        self.kafka_consumer.seek(failed.tp, failed.next_offset)
+        # A batch may have millions of records. Those that are left fail again at the next call.
+        next_offset = min(failed.next_offset, failed.first_offset + _PLACEHOLDERS)
+        self.kafka_consumer.seek(failed.tp, next_offset)
         failed.fetched[failed.tp] += [
             _placeholder(failed.tp, offset, error)
-            for offset in range(failed.first_offset, failed.next_offset)
+            for offset in range(failed.first_offset, next_offset)
         ]
         return failed.fetched
 
@@ -263,6 +274,7 @@ class BatchThread(FaustConsumerThread):
         Its options are Faust's, except for the assignor (Faust uses its own only with tables), the
         isolation level (Faust ties it to its own transactions) and the wait of a fetch.
         """
+        limit_decompression()
         conf = self.app.conf
         return AIOKafkaConsumer(
             client_id=conf.broker_client_id,
@@ -289,10 +301,13 @@ class BatchThread(FaustConsumerThread):
 
 
 def _placeholder(
-    where: TopicPartition, offset: int, error: UnicodeDecodeError
+    where: TopicPartition, offset: int, error: Exception
 ) -> ConsumerRecord[bytes, bytes]:
     """An empty record in place of one that the client cannot decode."""
-    text = f"the Kafka client cannot decode it ({error}); is the name of a header not UTF-8?"
+    if isinstance(error, CannotExpand):
+        text = f"its compressed batch of records cannot be read: {error}; send smaller batches"
+    else:
+        text = f"the Kafka client cannot decode it ({error}); is the name of a header not UTF-8?"
     now_ms = time.time_ns() // 1_000_000
     headers = ((UNDECODABLE_CONTENT, text.encode()),)
     return ConsumerRecord(

@@ -23,25 +23,32 @@ aiokafka 0.14:
 - `AIOKafkaConsumer._fetcher`, `Fetcher._prefetch_backoff`: how long records that nobody asks for
   keep the client from fetching others.
 - `AIOKafkaConsumer._client`: its `send` is wrapped, to see the errors in answers to fetches.
+- `gzip_decode`, `snappy_decode`, `lz4_decode` and `zstd_decode` in the modules that read batches:
+  replaced for the whole process, to limit the size of an expanded batch.
 - Local variables of `Fetcher.fetched_records`, `FetchResult.getall` and
   `PartitionRecords._unpack_records`: what `getmany` had read when it met a header that it cannot
-  decode.
+  decode, or a batch that it cannot expand.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Set
 from traceback import walk_tb
 from typing import Any, NamedTuple, cast
 
 import faust
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.legacy_records import LegacyRecordBatch
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.transports import TransportT
 from mode import ServiceT
+
+from ringfaust.worker import decompression
 
 _FETCH = 1
 _NOT_THERE = frozenset({1, 3, 100})
@@ -174,6 +181,31 @@ class _NoTables(TableManager):
         await self.recovery.start()
 
 
+def limit_decompression() -> None:
+    """Have the Kafka client refuse batches that expand to more than a limit (R116).
+
+    Such a batch makes `getmany` raise `CannotExpand`. This holds for every consumer of the process.
+    """
+    for module in READERS_OF_BATCHES:
+        for name, expand in EXPANDERS.items():
+            if hasattr(module, name):  # the old format has no zstd
+                setattr(module, name, expand)
+
+
+EXPANDERS = {
+    "gzip_decode": decompression.expand_gzip,
+    "snappy_decode": decompression.expand_snappy,
+    "lz4_decode": decompression.expand_lz4,
+    "zstd_decode": decompression.expand_zstd,
+}
+READERS_OF_BATCHES = tuple(
+    sys.modules[kind.__module__] for kind in (DefaultRecordBatch, LegacyRecordBatch)
+)
+"""The modules of aiokafka that read batches: in C if it is available, else in Python."""
+FETCH_ERRORS = (UnicodeDecodeError, decompression.CannotExpand)
+"""What `getmany` raises because of a record that it cannot decode."""
+
+
 class FailedFetch(NamedTuple):
     """What `getmany` had read when it failed to decode a record."""
 
@@ -187,11 +219,11 @@ class FailedFetch(NamedTuple):
     """The offset after the record batch that contains it."""
 
 
-def failed_fetch(error: UnicodeDecodeError) -> FailedFetch:
+def failed_fetch(error: Exception) -> FailedFetch:
     """Recover what `getmany` had read, from the frames of the error that it raised.
 
     Raises:
-        UnicodeDecodeError: `error` itself, if the frames are not as expected.
+        Exception: `error` itself, if the frames are not as expected.
     """
     variables = {frame.f_code.co_name: frame.f_locals for frame, _ in walk_tb(error.__traceback__)}
     try:

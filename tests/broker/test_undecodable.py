@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -59,6 +60,44 @@ def latency_ms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         return await fetch(*args)
 
     monkeypatch.setattr(Fetcher, "_proc_fetch_request", later)
+
+
+async def test_a_batch_that_expands_too_far_is_skipped(
+    broker: EmbeddedBroker, topics: tuple[str, str], tmp_path: object
+) -> None:
+    """R116. The client expanded every batch, whatever its size."""
+    bomb, good = topics
+    async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        batch = producer.create_batch()
+        gzip = 1
+        batch._builder = PurePythonBuilder(2, gzip, 0, -1, -1, 0, 1 << 30)
+        for _ in range(4):
+            batch.append(timestamp=1, key=None, value=bytes(10_000_000))
+        await producer.send_batch(batch, bomb, partition=0)
+        await producer.send_and_wait(bomb, b"behind", partition=0)
+        await producer.send_and_wait(good, b"good", partition=0)
+    app = BatchApp(
+        f"g{uuid.uuid4().hex[:8]}", broker=f"kafka://{broker.bootstrap_servers}",
+        datadir=str(tmp_path), broker_max_poll_records=300,
+    )  # fmt: skip
+    seen: dict[str, list[Any]] = {bomb: [], good: []}
+
+    @app.agent(app.topic(bomb, good))
+    async def read(batches: StreamT[Batch]) -> None:
+        async for batch in batches:
+            seen[batch.tp.topic] += batch.records
+
+    async with asyncio.timeout(60):
+        await app.start()
+        while sum(map(len, seen.values())) < 6:
+            await asyncio.sleep(0.05)
+    await app.stop()
+    assert [record.offset for record in seen[bomb]] == list(range(5))
+    for record in seen[bomb][:4]:
+        ((name, text),) = record.headers
+        assert name == UNDECODABLE_CONTENT
+        assert b"expands to more than 33,554,432 bytes" in text
+    assert [record.value for record in (seen[bomb][4], seen[good][0])] == [b"behind", b"good"]
 
 
 @pytest.mark.usefixtures("latency_ms")

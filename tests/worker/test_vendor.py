@@ -18,6 +18,7 @@ import faust
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, PartitionRecords
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from faust.tables.manager import TableManager
@@ -29,6 +30,7 @@ from faust.transport.drivers import aiokafka as driver
 import ringfaust
 from ringfaust.worker import vendor
 from ringfaust.worker.consumer_thread import BatchThread
+from ringfaust.worker.decompression import BATCH_BYTES
 from ringfaust.worker.transport import BatchApp
 from tests.worker import stubs
 
@@ -213,6 +215,42 @@ async def test_the_frames_of_a_failed_fetch_show_what_was_read() -> None:
     assert (found.tp, found.first_offset, found.next_offset) == (TP, 4, 10)
     assert [record.offset for record in found.fetched[other]] == list(range(10))
     assert [record.offset for record in found.fetched[TP]] == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decompression of this process has the limit, until the test is over."""
+    for module in vendor.READERS_OF_BATCHES:
+        for name in vendor.EXPANDERS:
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, getattr(module, name))
+    vendor.limit_decompression()
+
+
+def compressed(kind: int, value: bytes) -> bytes:
+    """A batch of two records. `kind`: 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+    builder = DefaultRecordBatchBuilder(2, kind, 0, -1, -1, 0, 1 << 30)
+    for offset in range(2):
+        builder.append(offset, 1, None, value, [])
+    return bytes(builder.build())
+
+
+@pytest.mark.usefixtures("limited")
+@pytest.mark.parametrize("kind", [1, 2, 3, 4])
+async def test_the_client_expands_batches_with_our_functions(kind: int) -> None:
+    """If not: a batch of 400 kB may take a gigabyte of memory."""
+    small = list(DefaultRecordBatch(compressed(kind, b"x" * 9_000)))
+    assert [len(record.value or b"") for record in small] == [9_000] * 2
+    records = MemoryRecords(compressed(kind, bytes(BATCH_BYTES // 2 + 1)))
+    unpacked = PartitionRecords(TP, records, [], 0, None, None, False, 0)
+    position = SimpleNamespace(paused=False, position=0, consumed_to=lambda offset: None)
+    assignment = SimpleNamespace(active=True, state_value=lambda tp: position)
+    result = FetchResult(TP, assignment=assignment, partition_records=unpacked, backoff=0)
+    with pytest.raises(vendor.FETCH_ERRORS) as failed:
+        await fetch((TP, result))
+    found = vendor.failed_fetch(failed.value)
+    assert (found.tp, found.first_offset, found.next_offset) == (TP, 0, 2)
+    assert found.fetched == {TP: []}
 
 
 def test_other_frames_raise_the_error_itself() -> None:

@@ -1,0 +1,108 @@
+"""Expands compressed batches of records, up to a limit (R116).
+
+The Kafka client expands a whole batch at once, whatever its size: 400 kB of gzip can be 400 MB. With
+these functions in its place a batch that expands to more is refused, and never takes more memory.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cramjam
+
+BATCH_BYTES = 32 * 1024 * 1024
+"""Most bytes of a batch of records after decompression."""
+
+_GZIP = 31
+"""`wbits` of zlib for data with the header of gzip."""
+_XERIAL = b"\x82SNAPPY\0"
+"""Begins Snappy data in blocks, as Java writes it."""
+_XERIAL_HEAD, _XERIAL_SIZE = 16, 4
+
+Buffer = bytes | bytearray | memoryview
+
+
+class CannotExpand(Exception):
+    """A batch of records expands to more than `BATCH_BYTES`, or its compressed data is damaged."""
+
+
+def _check(size: int) -> None:
+    if size > BATCH_BYTES:
+        raise CannotExpand(f"it expands to more than {BATCH_BYTES:,} bytes")
+
+
+def expand_gzip(payload: Buffer) -> bytes:
+    """Expand gzip data: one member or several.
+
+    Raises:
+        CannotExpand: it is too large or damaged.
+    """
+    parts: list[bytes] = []
+    size, rest = 0, bytes(payload)
+    while rest:
+        member = zlib.decompressobj(_GZIP)
+        try:
+            parts.append(member.decompress(rest, BATCH_BYTES - size + 1))
+        except zlib.error as error:
+            raise CannotExpand(f"it is damaged: {error}") from None
+        size += len(parts[-1])
+        _check(size)
+        if not member.eof:
+            raise CannotExpand("it is damaged: the end is missing")
+        rest = member.unused_data.lstrip(b"\0")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def expand_snappy(payload: Buffer) -> bytes:
+    """Expand Snappy data: raw, or in the blocks that Java writes.
+
+    Raises:
+        CannotExpand: it is too large or damaged.
+    """
+    parts: list[bytes] = []
+    size = 0
+    try:
+        for block in _snappy_blocks(bytes(payload)):
+            size += cramjam.snappy.decompress_raw_len(block)
+            _check(size)
+            parts.append(bytes(cramjam.snappy.decompress_raw(block)))
+    except cramjam.DecompressionError as error:
+        raise CannotExpand(f"it is damaged: {error}") from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _snappy_blocks(raw: bytes) -> Iterator[bytes]:
+    if not raw.startswith(_XERIAL):
+        yield raw
+        return
+    at = _XERIAL_HEAD
+    while at < len(raw):
+        size = int.from_bytes(raw[at : at + _XERIAL_SIZE], "big")
+        at += _XERIAL_SIZE
+        yield raw[at : at + size]
+        at += size
+
+
+def _expander(decompress_into: Callable[[Any, Any], int]) -> Callable[[Buffer], bytes]:
+    def expand(payload: Buffer) -> bytes:
+        """Expand the data.
+
+        Raises:
+            CannotExpand: it is too large or damaged.
+        """
+        # The pages of the buffer that are not used take no memory.
+        out = bytearray(BATCH_BYTES)
+        try:
+            size = decompress_into(payload, out)
+        except cramjam.DecompressionError as error:
+            text = f"it expands to more than {BATCH_BYTES:,} bytes, or is damaged ({error})"
+            raise CannotExpand(text) from None
+        return bytes(memoryview(out)[:size])
+
+    return expand
+
+
+expand_lz4 = _expander(cramjam.lz4.decompress_into)
+expand_zstd = _expander(cramjam.zstd.decompress_into)
