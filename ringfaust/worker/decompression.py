@@ -1,7 +1,7 @@
 """Expands compressed batches of records, up to a limit (R116).
 
-The Kafka client expands a whole batch at once, whatever its size: 400 kB of gzip can be 400 MB. With
-these functions in its place a batch that expands to more is refused, and never takes more memory.
+The Kafka client expands a whole batch at once, whatever its size: 400 kB of gzip can be 400 MB.
+These functions refuse a batch that expands to more than the limit, before it takes more memory.
 """
 
 from __future__ import annotations
