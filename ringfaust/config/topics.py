@@ -264,12 +264,14 @@ def _wrong_partitions(topic: WantedTopic, there: int) -> str:
         return (
             f"Topic {topic.name} has {_count(there)}, but a topic that is read without the hop "
             f"needs exactly {topic.partitions} (`partitions` in worker.yaml), because each record "
-            "must be in the partition of its queue. Set hop: always on its route."
+            "must be in the partition of its queue. Set hop: always on its route; this moves queues "
+            "to other partitions, so empty them first (docs/operations.md, Changing routes)."
         )
     return (
         f"Topic {topic.name} has {_count(there)}, but `partitions` in worker.yaml is "
         f"{topic.partitions}. Each partition's output goes to the partition with the same number, "
-        f"so the two must be equal. Set partitions to {there}, or choose another `application`."
+        f"so the two must be equal. Set partitions to {there}, or choose another `application`. "
+        "Another number moves queues to other partitions, so empty them first."
     )
 
 

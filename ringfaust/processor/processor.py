@@ -6,14 +6,14 @@ one transaction, and then applies the same writes to its own store (architecture
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ringfaust.core import effects as e
-from ringfaust.core.commands import Attach, Heartbeat, Start, Subscribe, Sweep
+from ringfaust.core.commands import Attach, DeleteQueue, Heartbeat, Start, Subscribe, Sweep
 from ringfaust.core.engine import Engine, Step
-from ringfaust.core.model import Heard, Refusal
+from ringfaust.core.model import Counts, Heard, Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import ProtocolError
 from ringfaust.processor.row_store import encode_writes, without_bodies
@@ -25,9 +25,12 @@ from ringfaust.protocol.listing import list_queue
 from ringfaust.protocol.records import InRecord, OutRecord, Role
 from ringfaust.protocol.routes import Route, queue_namer, read_send
 from ringfaust.protocol.stored_rows import (
+    FEEDS_KEY,
     INPUTS_KEY,
     POSITIONS_KEY,
+    Feeds,
     InputState,
+    write_feeds,
     write_inputs,
     write_positions,
 )
@@ -52,6 +55,8 @@ _REPARTITION_BYTES = 4_000
 """What repartitioning may add to a record: the headers for its queue, source and time."""
 _REPLY_BYTES = 1_000_000
 """Largest reply to `list`."""
+
+_QUEUES_AT_ONCE = 1_000
 
 TICK, START = "tick", "start"
 """The `by` of events that a tick or a start caused, in place of a record's position."""
@@ -130,6 +135,8 @@ class Processor(Generic[Buffer]):
         self.inputs: Mapping[str, InputState] = {}
         """By topic: what else is known about it. See `load_inputs` and `go_to`."""
         self._stored_inputs: Mapping[str, InputState] = {}
+        self._feeds: Feeds | None = None
+        """What is to be stored about the routes; None if it is stored."""
         self.paused_topics: dict[str, str] = {}
         """Paused topics, with the queue that the next record of each waits for. The queue's pulling
         is paused (R90), or the queue is full (R60 block). Records of a paused topic are skipped. To
@@ -198,10 +205,26 @@ class Processor(Generic[Buffer]):
         self.inputs = inputs
         self._stored_inputs = inputs
 
+    def queues(self) -> Iterator[tuple[str, int]]:
+        """Yield each stored queue and the number of its messages."""
+        after: str | None = None
+        while rows := self.state.queue_rows.scan(after, _QUEUES_AT_ONCE):
+            for name, row in rows:
+                yield name, Counts(*row.counts).messages
+            after = rows[-1][0]
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue that does not belong into this partition any more (R113)."""
+        self._emit(self._engine.step(DeleteQueue(name), self.state.now_ms), START)
+
+    def fed_by(self, feeds: Feeds) -> None:
+        """Store what feeds the queues from now on."""
+        self._feeds = feeds
+
     @property
     def inputs_changed(self) -> bool:
-        """Whether `writes` has something to store about the input topics."""
-        return self.inputs != self._stored_inputs
+        """Whether `writes` has something to store about the input topics and routes."""
+        return self.inputs != self._stored_inputs or self._feeds is not None
 
     def go_to(
         self, positions: Mapping[str, int], ids: Mapping[str, str], gaps: Sequence[Gap]
@@ -368,7 +391,10 @@ class Processor(Generic[Buffer]):
         has_non_persistent = any(queue.non_persistent for queue in self.state.changed_queues)
         writes = encode_writes(self.state.writes())
         writes.append((POSITIONS_KEY, write_positions(self.positions)))
-        if self.inputs_changed:
+        if self._feeds is not None:
+            writes.append((FEEDS_KEY, write_feeds(self._feeds)))
+            self._feeds = None
+        if self.inputs != self._stored_inputs:
             self._stored_inputs = self.inputs
             writes.append((INPUTS_KEY, write_inputs(self.inputs)))
         return Writes(writes, without_bodies(writes) if has_non_persistent else writes)

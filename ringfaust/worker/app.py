@@ -22,6 +22,7 @@ from ringfaust.kafka.transactions import RecordBatches, TransactionalProducer
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, KeyValue
 from ringfaust.protocol.records import Role
+from ringfaust.protocol.stored_rows import Feed, Feeds
 from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.changelog import changelog_consumer
 from ringfaust.worker.clock import SystemClock
@@ -73,7 +74,7 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
         max_record_bytes=worker.max_record_bytes,
         log_is_clock=worker.clock == "log",
     )
-    context = _context(worker, topics, processor_config, queues.catalog(), app)
+    context = _context(worker, topics, processor_config, queues, app)
     assignment = Assignment(context, repartitioned)
     app.listener = assignment
 
@@ -90,7 +91,7 @@ def _context(
     worker: WorkerConfig,
     topics: Mapping[str, str],
     processor_config: ProcessorConfig,
-    catalog: Catalog,
+    queues: QueuesConfig,
     app: BatchApp,
 ) -> WorkerContext:
     """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
@@ -116,6 +117,7 @@ def _context(
         data_dir=worker.data_dir,
         cache_bytes=block_cache_bytes // worker.partitions,
         tick_ms=worker.tick_ms,
+        feeds=_feeds(worker, queues),
         stops_at_gaps=worker.on_gap == "stop",
         tombstone_ms=declarations()[Role.CHANGELOG].tombstone_retention_ms or 0,
         processor_config=processor_config,
@@ -129,7 +131,7 @@ def _context(
             worker.application, number, topics, client, transactional_id
         ),
         open_changelog=lambda: changelog_consumer(client),
-        new_processor=new_processors(processor_config, catalog),
+        new_processor=new_processors(processor_config, queues.catalog()),
         new_commit_slot=BackgroundCommit,
         group_offsets=committed,
         read_bounds=lambda tps: read_bounds(client, tps),
@@ -138,6 +140,17 @@ def _context(
         reader=lambda: app.reader,
         crash=lambda error: app.add_future(app.crash(error)),
     )
+
+
+def _feeds(worker: WorkerConfig, queues: QueuesConfig) -> Feeds:
+    """What feeds the queues, in an order that does not depend on the file."""
+    direct, repartitioned = queues.split_routes(worker.partitions)
+    feeds = [
+        Feed(route.topic, route.queue.replace("{topic}", route.topic), is_repartitioned)
+        for routes, is_repartitioned in ((direct, False), (repartitioned, True))
+        for route in routes
+    ]
+    return Feeds(worker.partitions, tuple(sorted(feeds)))
 
 
 def new_processors(config: ProcessorConfig, catalog: Catalog) -> NewProcessor:

@@ -12,6 +12,7 @@ from faust.types import TP
 from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import KeyValue
+from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.worker.interfaces import (
     ChangelogConsumer,
     CommitSlot,
@@ -53,6 +54,8 @@ class WorkerContext:
     cache_bytes: int
     """Bound of the decoded state of one partition."""
     tick_ms: int
+    feeds: Feeds
+    """What feeds the queues (R113)."""
     stops_at_gaps: bool
     """Whether missing records stop the worker (R112)."""
     tombstone_ms: int

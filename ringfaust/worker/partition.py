@@ -11,6 +11,7 @@ The next batch is decided during 2 and 3. If 2 fails, the changelog brings the s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 from faust.types import TP
@@ -20,18 +21,23 @@ from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Processor
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.stored_rows import (
+    FEEDS_KEY,
     INPUTS_KEY,
     POSITIONS_KEY,
+    read_feeds,
     read_inputs,
     read_positions,
 )
 from ringfaust.worker.changelog import open_store
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.hearing import Hearing
+from ringfaust.worker.homes import Homes, MovedQueue, refuse_moved
 from ringfaust.worker.input_positions import log_gaps, start_positions
 from ringfaust.worker.interfaces import Bounds, CommittedOffset, PartitionStore
 from ringfaust.worker.pausing import InputPauses
 from ringfaust.worker.task import PendingCommit, Task
+
+log = logging.getLogger(__name__)
 
 _CAUGHT_UP_CHECK_S = 0.2
 """How often a partition that was just assigned checks, when idle, whether it has read its log."""
@@ -112,6 +118,7 @@ class PartitionWork:
             store, positions, new_batches
         )
         self._processor.load_inputs(read_inputs(store.get(INPUTS_KEY)))
+        self._feeds = read_feeds(store.get(FEEDS_KEY))
         self._pauses = InputPauses(self._number, self._processor, self._context.reader)
         self._hearing = Hearing()  # what was read and not committed is read again
         self._processor.start()
@@ -122,9 +129,32 @@ class PartitionWork:
         Raises:
             StateLost: state or input is missing.
             GapFound: records are missing, and the worker stops then.
+            QueuesMoved: queues with messages would move to other partitions.
         """
+        self._check_homes()
         self.check_inputs(bounds, committed)
         self._ends = {topic: bound.end for topic, bound in bounds.items()}
+
+    def _check_homes(self) -> None:
+        """Refuse routes that would move a queue with messages; delete empty ones that moved (R113).
+
+        A client attaches where a queue has had messages, so an empty one must not stay behind.
+        """
+        before, now = self._feeds, self._context.feeds
+        if before == now:
+            return
+        homes, processor = Homes(before, now), self._processor
+        moved = []
+        if homes.has_changed:
+            for name, messages in processor.queues():
+                is_elsewhere, home = homes.elsewhere(name, self._number)
+                if is_elsewhere:
+                    moved.append(MovedQueue(name, messages, home))
+        refuse_moved(self._number, [queue for queue in moved if queue.messages])
+        for queue in moved:
+            log.info("partition %d: deletes %r: it is empty and moved", self._number, queue.name)
+            processor.delete_queue(queue.name)
+        processor.fed_by(now)
 
     def check_inputs(
         self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]

@@ -11,6 +11,7 @@ from ringfaust.processor.processor import ProcessorConfig
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import Route
+from ringfaust.protocol.stored_rows import Feed, Feeds
 
 PARTITIONS = 2
 TOPICS = {str(role): str(role) for role in Role if role is not Role.PRODUCER}
@@ -57,6 +58,10 @@ class Plan(NamedTuple):
 
     def catalog(self) -> Catalog:
         return Catalog(self.queues, {}, self.addresses)
+
+    def feeds(self) -> Feeds:
+        routes = [Feed(topic, "{key}", False) for topic in ("keyed", "timed")]
+        return Feeds(PARTITIONS, (Feed("far", "{header:ringfaust-queue}", True), *routes))
 
     def processor_config(self) -> ProcessorConfig:
         return ProcessorConfig(

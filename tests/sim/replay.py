@@ -8,7 +8,7 @@ from typing import Any
 from ringfaust.core.state import State
 from ringfaust.processor.processor import Processor
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
-from ringfaust.protocol.stored_rows import INPUTS_KEY, POSITIONS_KEY
+from ringfaust.protocol.stored_rows import FEEDS_KEY, INPUTS_KEY, POSITIONS_KEY
 from tests.sim.broker import Broker
 from tests.sim.plan import Plan
 from tests.sim.queue_book import demand
@@ -83,6 +83,7 @@ def _changelog(broker: Broker, number: int) -> dict[bytes, bytes]:
 def _compare_rows(found: dict[bytes, bytes], wanted: dict[bytes, bytes]) -> None:
     for rows in (found, wanted):
         rows.pop(INPUTS_KEY, None)
+        rows.pop(FEEDS_KEY, None)
         rows.pop(POSITIONS_KEY, None)  # positions also move past records that wait for their queue
     for key in sorted({*found, *wanted}):
         demand(

@@ -309,6 +309,7 @@ class Worker:
             "data_dir": Path("/", name),
             "cache_bytes": plan.cache_bytes,
             "tick_ms": 0,
+            "feeds": plan.feeds(),
             "stops_at_gaps": False,
             "tombstone_ms": TOMBSTONE_MS,
             "processor_config": plan.processor_config(),

@@ -13,13 +13,18 @@ from ringfaust.protocol.stored_rows.messages import (
     write_record,
 )
 from ringfaust.protocol.stored_rows.values import (
+    FEEDS_KEY,
     INPUTS_KEY,
     POSITIONS_KEY,
+    Feed,
+    Feeds,
     InputState,
+    read_feeds,
     read_inputs,
     read_positions,
     read_value,
     without_body,
+    write_feeds,
     write_inputs,
     write_positions,
     write_value,
@@ -32,10 +37,14 @@ from ringfaust.protocol.stored_rows.version import (
 )
 
 __all__ = [
+    "FEEDS_KEY",
+    "Feed",
+    "Feeds",
     "INPUTS_KEY",
     "POSITIONS_KEY",
     "InputState",
     "body_start",
+    "read_feeds",
     "read_inputs",
     "read_json",
     "read_message",
@@ -46,6 +55,7 @@ __all__ = [
     "table_prefix",
     "versioned",
     "without_body",
+    "write_feeds",
     "write_inputs",
     "write_json",
     "write_key",

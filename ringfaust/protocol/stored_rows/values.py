@@ -155,6 +155,44 @@ def read_inputs(raw: bytes | None) -> dict[str, InputState]:
     return {topic: InputState(*fields) for topic, fields in found.items()}
 
 
+FEEDS_KEY = b"\0feeds"
+"""Key of the row that holds what fed the queues of the partition (R113)."""
+
+
+class Feed(NamedTuple):
+    """A route: the records of a topic go to a queue."""
+
+    topic: str
+    queue: str
+    """The template, with `{topic}` filled in."""
+    is_repartitioned: bool
+
+
+class Feeds(NamedTuple):
+    """What feeds the queues of an application."""
+
+    partitions: int
+    routes: tuple[Feed, ...]
+    """Sorted."""
+
+
+def write_feeds(feeds: Feeds) -> bytes:
+    """Encode what feeds the queues."""
+    return write_json(feeds)
+
+
+def read_feeds(raw: bytes | None) -> Feeds | None:
+    """Decode what fed the queues; None if it was never stored.
+
+    Raises:
+        UnknownRowVersion: a newer ringfaust wrote it.
+    """
+    if raw is None:
+        return None
+    partitions, routes = read_json(raw, "feeds")
+    return Feeds(partitions, tuple(Feed(*route) for route in routes))
+
+
 def _write_consumer(consumer: Consumer) -> bytes:
     return write_json(
         [
