@@ -264,8 +264,8 @@ def _wrong_partitions(topic: WantedTopic, there: int) -> str:
         return (
             f"Topic {topic.name} has {_count(there)}, but a topic that is read without the hop "
             f"needs exactly {topic.partitions} (`partitions` in worker.yaml), because each record "
-            "must be in the partition of its queue. Set hop: always on its route; this moves queues "
-            "to other partitions, so empty them first (docs/operations.md, Changing routes)."
+            "must be in the partition of its queue. Set hop: always on its route. This moves "
+            "queues to other partitions, so empty them first."
         )
     return (
         f"Topic {topic.name} has {_count(there)}, but `partitions` in worker.yaml is "

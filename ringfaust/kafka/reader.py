@@ -97,6 +97,23 @@ async def read_whole(
         await consumer.stop()
 
 
+async def first_offsets(
+    client: Mapping[str, Any], topics: Collection[str]
+) -> dict[tuple[str, int], int]:
+    """By topic and partition, the first offset that exists, where that is not 0.
+
+    Raises:
+        CannotRead: a topic is missing.
+    """
+    consumer = AIOKafkaConsumer(*topics, **client, auto_offset_reset="earliest")
+    try:
+        await _start(consumer, topics, client["bootstrap_servers"])
+        begins = await consumer.beginning_offsets(sorted(consumer.assignment()))
+        return {(tp.topic, tp.partition): begin for tp, begin in begins.items() if begin}
+    finally:
+        await consumer.stop()
+
+
 async def _start(consumer: AIOKafkaConsumer, topics: Collection[str], servers: str) -> None:
     try:
         await consumer.start()

@@ -14,6 +14,7 @@ from ringfaust.core.state import State
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol import headers as h
+from ringfaust.protocol.gaps import Gap, GapCause
 from ringfaust.protocol.records import Headers, Role
 from ringfaust.protocol.routes import Route
 from ringfaust.testing.accounts.proof import Proof
@@ -89,13 +90,28 @@ class History:
             for key, value, headers in records:
                 self.put(role, key, value, tuple(headers))
 
+    def recreate(self) -> None:
+        """The input topic is deleted and created again."""
+        gap = Gap("in", 0, len(self.topics["in"]), None, GapCause.RECREATED)
+        self.topics["in"] = []
+        self._processor.go_to({"in": 0}, {"in": "new"}, [gap])
+        self._write()
+
+    def skip(self, gap: Gap) -> None:
+        """Records are deleted before they are read."""
+        assert gap.last is not None
+        for _ in range(gap.first, gap.last + 1):
+            self.put("in", b"a", b"deleted", ())
+        self._processor.go_to({"in": gap.last + 1}, {"in": "id"}, [gap])
+        self._write()
+
     def held(self) -> dict[str, dict[str, Any]]:
         found = {}
         for key in ("a", "b", "c"):
             found[f"q.{key}"] = self.ask("list", f"q.{key}")["answer"]
         return found
 
-    def proof(self, held: dict[str, dict[str, Any]] | None = None, **options: str) -> Proof:
+    def proof(self, held: dict[str, dict[str, Any]] | None = None, **options: Any) -> Proof:
         reconciler = Reconciler(["in"], **options)
         for topic, take in {
             "in": reconciler.take_input,
@@ -319,3 +335,32 @@ def test_only_the_first_few_records_are_named() -> None:
     assert history.proof().problems() == [
         "9 records without an outcome: in/0/0, in/0/1, in/0/2, in/0/3, in/0/4, …"
     ]
+
+
+def test_gaps_are_named_and_a_recreated_topic_is_told_from_its_predecessor() -> None:
+    """R112: the positions of the old topic come again, and are not taken for repeats."""
+    history = History()
+    for value in (b"1", b"2", b"3"):
+        history.send("a", value)
+    history.recreate()
+    for value in (b"4", b"5"):
+        history.send("a", value)
+    proof = history.proof()
+    assert proof.problems() == []
+    assert proof.balanced
+    assert proof.gaps == ["in/0/3-"]
+    assert (proof.inputs, proof.accounts["q.a"].added) == (2, 5)
+
+
+def test_deleted_records_that_have_outcomes_are_not_unexplained() -> None:
+    """R112: the worker processed 0 and 1; 2 was deleted before it was read."""
+    history = History()
+    for value in (b"1", b"2"):
+        history.send("a", value)
+    history.skip(Gap("in", 0, 2, 2, GapCause.DELETED))
+    history.send("a", b"4")
+    del history.topics["in"][:3]
+    proof = history.proof(begins={("in", 0): 3})
+    assert proof.problems() == []
+    assert proof.gaps == ["in/0/2-2"]
+    assert "in/0/0" in history.proof().unexplained

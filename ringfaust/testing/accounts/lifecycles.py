@@ -15,7 +15,7 @@ _PREFIX_CHARS = len(h.PREFIX)
 class QueueLifecycles:
     """The messages that one queue holds according to its events."""
 
-    __slots__ = ("delivering", "open", "scheduled")
+    __slots__ = ("delivering", "last_sequence", "open", "scheduled")
 
     def __init__(self) -> None:
         self.open: dict[int, tuple[str, str]] = {}
@@ -24,12 +24,29 @@ class QueueLifecycles:
         """Delivery number by sequence."""
         self.scheduled: set[int] = set()
         """Sequences of the scheduled messages."""
+        self.last_sequence = 0
 
     def state(self, sequence: int) -> str:
         """Return the state of a message that the queue holds: one of `STATES`."""
         if sequence in self.delivering:
             return "delivering"
         return "scheduled" if sequence in self.scheduled else "ready"
+
+
+class FormerMessages:
+    """Messages from topics that were deleted and created again: their positions were used twice."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, list[tuple[int, str]]] = {}
+
+    def add(self, queue: str, last_sequence: int, prefix: str) -> None:
+        """Note that the queue's messages up to a sequence are former if their source begins so."""
+        self._until.setdefault(queue, []).append((last_sequence, prefix))
+
+    def has(self, queue: str, sequence: int, source: str) -> bool:
+        """Whether the message came from such a topic."""
+        former = self._until.get(queue, ())
+        return any(0 < sequence <= last and source.startswith(prefix) for last, prefix in former)
 
 
 class AddressCopies:
@@ -51,6 +68,11 @@ class AddressCopies:
         """Note the outcome of a copy. The topics may report it before they report the `add`."""
         self.explain(source)
         self._open[source][queue] -= 1
+
+    def forget(self, prefix: str) -> None:
+        """Forget the records whose source has this prefix."""
+        for source in [each for each in self._open if each.startswith(prefix)]:
+            del self._open[source]
 
     def __contains__(self, source: str) -> bool:
         """Whether the record was sent to an address and processed."""

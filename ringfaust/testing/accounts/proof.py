@@ -63,6 +63,10 @@ class Proof:
     """Positions whose key, value or headers differ between input and output."""
     unexplained: list[str] = field(default_factory=list)
     """Positions that an output names and the input topics do not have."""
+    gaps: list[str] = field(default_factory=list)
+    """Offsets that the worker reported as gone before they were processed (R112), as
+    `topic/partition/first-last`; without `last` if nobody knows where the log ended. They are not
+    in the input topics any more, so they do not count as missing."""
     faults: list[str] = field(default_factory=list)
     """Everything else that is wrong, a sentence each."""
 

@@ -7,14 +7,15 @@ output topics, and `reconciler` finds the one outcome of each record.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterator, Mapping
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from ringfaust.config import WorkerConfig
-from ringfaust.kafka.reader import CannotRead, read_whole
-from ringfaust.protocol.records import Role
+from ringfaust.kafka.reader import CannotRead, first_offsets, read_whole
+from ringfaust.protocol.records import InRecord, Role
 from ringfaust.testing.accounts.proof import Proof, QueueAccount
 from ringfaust.testing.accounts.reconciler import Reconciler
 
@@ -47,7 +48,10 @@ async def prove(
         CannotRead: a topic is missing, or its first records are deleted.
     """
     client = worker.client_options()
-    reconciler = Reconciler(input_topics, evicted_payload)
+    begins = await first_offsets(client, input_topics)
+    if begins:
+        await _refuse_unreported(client, worker, begins)
+    reconciler = Reconciler(input_topics, evicted_payload, begins)
     steps = {
         Role.PRODUCER: (input_topics, reconciler.take_input),
         Role.HOP: ([worker.topic(Role.HOP)], reconciler.take_repartitioned),
@@ -58,8 +62,35 @@ async def prove(
     }
     with _rare_gc():
         for role, (topics, take) in steps.items():
-            await read_whole(client, topics, take, partial(progress, role))
+            from_first = role is not Role.PRODUCER or not begins
+            progressed = partial(progress, role)
+            await read_whole(client, topics, take, progressed, from_first=from_first)
         return reconciler.proof(held)
+
+
+async def _refuse_unreported(
+    client: Mapping[str, Any], worker: WorkerConfig, begins: Mapping[tuple[str, int], int]
+) -> None:
+    """Refuse input topics whose first records are deleted, unless a worker has reported a gap.
+
+    Raises:
+        CannotRead: nothing accounts for the deleted records.
+    """
+    reported: set[tuple[str, int, int]] = set()
+
+    def take(records: Sequence[InRecord]) -> None:
+        for record in records:
+            for text in (record.value or b"").split(b"\n"):
+                if b'"event":"gap"' in text and (line := json.loads(text))["last"] is not None:
+                    reported.add((line["topic"], line["partition"], line["last"] + 1))
+
+    await read_whole(client, [worker.topic(Role.EVENTS)], take)
+    for (topic, partition), begin in begins.items():
+        if (topic, partition, begin) not in reported:
+            raise CannotRead(
+                f"topic {topic}, partition {partition}, begins at offset {begin}: retention "
+                "removed its first records, so the accounts cannot be proved"
+            )
 
 
 @contextmanager

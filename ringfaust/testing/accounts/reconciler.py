@@ -19,6 +19,7 @@ from ringfaust.protocol.records import InRecord
 from ringfaust.testing.accounts.lifecycles import (
     STATES,
     AddressCopies,
+    FormerMessages,
     OpenXids,
     QueueLifecycles,
     describe,
@@ -42,10 +43,20 @@ class Reconciler:
         input_topics: the producers' topics.
         evicted_payload: the queues' setting of this name; evicted records are compared only if it
             is `full`.
+        begins: by topic and partition, the first offset that exists, where that is not 0. Earlier
+            records have outcomes but cannot be compared.
     """
 
-    def __init__(self, input_topics: Collection[str], evicted_payload: str = "full") -> None:
+    def __init__(
+        self,
+        input_topics: Collection[str],
+        evicted_payload: str = "full",
+        begins: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
         self._inputs = frozenset(input_topics)
+        self._begins = dict(begins or {})
+        self._gaps: list[str] = []
+        self._former = FormerMessages()
         self._compare_evicted = evicted_payload == "full"
         self._digests: dict[str, int] = {}
         self._repartitioned: dict[str, str] = {}
@@ -81,6 +92,7 @@ class Reconciler:
             "deleted": self._on_deleted,
             "refused": self._on_refused,
             "unreadable": self._on_undecodable,
+            "gap": self._on_gap,
         }
 
     # --- records ---------------------------------------------------------------------------------
@@ -106,6 +118,8 @@ class Reconciler:
             queue, source = ours[h.QUEUE].decode(), ours[h.SOURCE].decode()
             found.append((queue, int(ours[h.SEQUENCE])))
             self._account(queue).evicted += 1
+            if self._former.has(queue, int(ours[h.SEQUENCE]), source):
+                continue
             self._record_outcome(source, "evicted", queue)
             if self._compare_evicted:
                 self._compare(source, record)
@@ -126,6 +140,8 @@ class Reconciler:
             outcome = ("expired" if reason == "expired" else "dead") if sequence else "refused"
             account = self._account(queue)
             setattr(account, outcome, getattr(account, outcome) + 1)
+            if self._former.has(queue, sequence, source):
+                continue
             if sequence:
                 self._record_outcome(source, outcome, queue)
             else:
@@ -146,8 +162,10 @@ class Reconciler:
         for record in records:
             ours = dict(record.headers)
             queue, number = ours[h.QUEUE].decode(), int(ours[h.DELIVERY])
-            found.append((queue, int(ours[h.SEQUENCE]), number, ours[h.CONSUMER].decode()))
-            self._compare(ours[h.SOURCE].decode(), record)
+            sequence, source = int(ours[h.SEQUENCE]), ours[h.SOURCE].decode()
+            found.append((queue, sequence, number, ours[h.CONSUMER].decode()))
+            if not self._former.has(queue, sequence, source):
+                self._compare(source, record)
 
     def take_events(self, records: Sequence[InRecord]) -> None:
         """Take records of the events topic."""
@@ -173,9 +191,10 @@ class Reconciler:
         if sequence in lifecycle.open:
             self._fault(f"{describe(queue, sequence)} was added twice", queue)
         lifecycle.open[sequence] = (line["id"], source)
+        lifecycle.last_sequence = sequence
         if line["event"] == "scheduled":
             lifecycle.scheduled.add(sequence)
-        if source not in self._digests:
+        if not self._is_known(source):
             self._unexplained[source] = None
         elif address_of(queue):
             self._copies.add(source, queue)
@@ -285,6 +304,35 @@ class Reconciler:
         source = line["by"]
         self._expected.setdefault(undecodable_list(source), []).append(("", source))
 
+    def _on_gap(self, line: Line) -> None:
+        """Note what is gone. A recreated topic uses the positions of its predecessor again."""
+        last = "" if line["last"] is None else line["last"]
+        self._gaps.append(f"{line['topic']}/{line['partition']}/{line['first']}-{last}")
+        if line["cause"] == "recreated":
+            self._forget_predecessor(f"{line['topic']}/{line['partition']}/")
+
+    def _forget_predecessor(self, prefix: str) -> None:
+        """The messages so far whose source has this prefix came from a topic that is gone."""
+        for queue, lifecycle in self._lifecycles.items():
+            self._former.add(queue, lifecycle.last_sequence, prefix)
+            for sequence, (message_id, source) in lifecycle.open.items():
+                if source.startswith(prefix):
+                    lifecycle.open[sequence] = (message_id, "")
+        for known in (self._queue_of, self._outcomes, self._unexplained):
+            for source in [each for each in known if each.startswith(prefix)]:
+                del known[source]
+        self._copies.forget(prefix)
+
+    def _is_known(self, source: str) -> bool:
+        """Whether the input topics have the record, or had it before it was deleted."""
+        return source in self._digests or self._is_gone(source)
+
+    def _is_gone(self, source: str) -> bool:
+        if not self._begins or source.count("/") < 2:
+            return False
+        topic, partition, offset = source.rsplit("/", 2)
+        return int(offset) < self._begins.get((topic, int(partition)), 0)
+
     def _check_state(self, line: Line, *states: str) -> tuple[QueueLifecycles, int]:
         """Return the queue's lifecycles; a fault unless it holds the message in such a state."""
         queue, sequence = line["queue"], line["sequence"]
@@ -328,7 +376,7 @@ class Reconciler:
 
     def _explain(self, source: str) -> None:
         """Note that a record sent to an address was processed."""
-        if source in self._digests:
+        if self._is_known(source):
             self._copies.explain(source)
         else:
             self._unexplained[source] = None
@@ -342,7 +390,7 @@ class Reconciler:
 
     def _record_outcome(self, source: str, outcome: str, queue: str) -> None:
         """Note the outcome of a record."""
-        if source not in self._digests:
+        if not self._is_known(source):
             if source:
                 self._unexplained[source] = None
         elif address_of(queue):
@@ -357,7 +405,8 @@ class Reconciler:
     def _compare(self, source: str, record: InRecord) -> None:
         digest = self._digests.get(source)
         if digest is None:
-            self._unexplained[source] = None
+            if not self._is_gone(source):
+                self._unexplained[source] = None
         elif digest != hash((record.key, record.value, producer_headers(record))):
             self._altered[source] = None
 
@@ -402,6 +451,7 @@ class Reconciler:
             duplicated=list(self._duplicated),
             altered=list(self._altered),
             unexplained=list(self._unexplained),
+            gaps=self._gaps,
             faults=self._faults,
         )
 
