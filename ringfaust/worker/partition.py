@@ -171,6 +171,8 @@ class PartitionWork:
         log_gaps(starts.gaps, stop=self._context.stops_at_gaps)
         ids = {topic: bound.topic_id for topic, bound in bounds.items()}
         processor.go_to(starts.positions, ids, starts.gaps)
+        if self._ends is not None:  # those of a recreated topic are never reached
+            self._ends = {topic: bound.end for topic, bound in bounds.items()}
 
     def topic_ids(self) -> Mapping[str, str]:
         """The ids of the input topics, as far as they are known."""
