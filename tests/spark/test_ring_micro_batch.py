@@ -16,7 +16,7 @@ from ringfaust.processor.processor import ProcessorConfig
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.routes import Route
 from ringfaust.spark.columns import IN_COLUMNS, read_records, write_frames
-from ringfaust.spark.ring.micro_batch import JobStart, MicroBatch, OperatorConfig
+from ringfaust.spark.ring.micro_batch import JobStart, MicroBatch, OperatorConfig, needed_starts
 from ringfaust.spark.ring.pages import PagedMap
 from tests.spark.test_columns import headers_of
 from tests.spark.test_ring_pages import MemoryPages
@@ -258,3 +258,28 @@ def test_records_for_a_paused_queue_wait_in_the_state() -> None:
 
 def _rows(pages: MemoryPages) -> list[tuple[bytes, bytes]]:
     return list(PagedMap(pages).items_from(b""))
+
+
+def test_the_plan_of_a_batch_is_kept_until_it_is_committed() -> None:
+    """Five starts were kept: after six crashes within a batch, its plan was forgotten."""
+    starts: list[JobStart] = []
+    for number in range(50):  # run 7 plans batch 7; all later ones crash within that batch
+        starts = needed_starts(starts, unfinished=min(number, 7))
+        first_batch = number if number <= 7 else 8
+        starts.append(
+            JobStart(started_ms=number * 10, ends={"control": {0: number}}, first_batch=first_batch)
+        )
+        assert len(starts) <= 6
+        operator_config = config(starts=starts)
+        if number >= 7:
+            assert operator_config.first_batch(7) == 7
+            assert operator_config.ends(0, 75) == {"control": 7}
+            assert operator_config.first_batch(8) == (8 if number > 7 else 7)
+
+
+def test_a_start_is_forgotten_once_its_batches_are_committed() -> None:
+    starts: list[JobStart] = []
+    for number in range(50):
+        starts = needed_starts(starts, unfinished=number)
+        starts.append(JobStart(started_ms=number, ends={}, first_batch=number))
+    assert [start.first_batch for start in starts] == [44, 45, 46, 47, 48, 49]

@@ -20,12 +20,11 @@ from pyspark.sql import SparkSession
 
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.files import HadoopFolder
-from ringfaust.spark.ring.micro_batch import JobStart
+from ringfaust.spark.ring.micro_batch import JobStart, needed_starts
 from ringfaust.spark.ring.offsets import record_ends
 
 _STARTS = "ringfaust/starts.json"
 _IDENTITY = "ringfaust/job.json"
-_STARTS_KEPT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +84,7 @@ def record_start(
         topics: control, and the producers' topics that need no repartitioning.
 
     Returns:
-        This start and the latest earlier ones, oldest first.
+        This start and the earlier ones that are still needed, oldest first.
     """
     folder = HadoopFolder(spark, checkpoint)
     known = [_from_json(start) for start in json.loads(folder.read_text(_STARTS) or "[]")]
@@ -93,7 +92,8 @@ def record_start(
     ends = asyncio.run(record_ends(client, topics))
     first_batch = max(folder.numbers("offsets"), default=-1) + 1
     start = JobStart(started_ms=now_ms, ends=ends, first_batch=first_batch)
-    starts = [*known[1 - _STARTS_KEPT :], start]
+    unfinished = max(folder.numbers("commits"), default=-1) + 1
+    starts = [*needed_starts(known, unfinished), start]
     folder.write_text(_STARTS, json.dumps([asdict(start) for start in starts]))
     return starts
 

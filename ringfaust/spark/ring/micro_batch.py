@@ -47,6 +47,22 @@ class JobStart:
     """Number of the first batch that no earlier run has planned. Earlier batches are repeated."""
 
 
+_STARTS_KEPT = 4
+"""Latest starts that are kept, needed or not: they help to understand a checkpoint."""
+
+
+def needed_starts(starts: Sequence[JobStart], unfinished: int) -> list[JobStart]:
+    """The starts that a batch may still ask for, oldest first.
+
+    Args:
+        starts: all that are known, oldest first.
+        unfinished: the first batch that is not committed. The run that planned it is needed
+            however often the job has started since: those starts planned nothing.
+    """
+    planners = [start for start in starts[:-_STARTS_KEPT] if start.first_batch <= unfinished]
+    return [*planners[-1:], *starts[-_STARTS_KEPT:]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorConfig:
     """What all partitions of a job share."""
