@@ -44,6 +44,7 @@ class Catalog:
             BadSetting: a setting is unknown or its value is invalid.
         """
         self._queues = _ordered(queues)
+        self._named = frozenset(queues)
         self._settings = _ordered(settings)
         self._addresses = _ordered(addresses or {})
         for fields in (*queues.values(), *settings.values()):
@@ -60,6 +61,10 @@ class Catalog:
             return subscription in self.subscriptions(address)
         is_address = any(True for _ in _matching(self._addresses, name))
         return not is_address and any(True for _ in _matching(self._queues, name))
+
+    def names(self, name: str) -> bool:
+        """Return whether the configuration declares this very queue, and not by a pattern alone."""
+        return name in self._named
 
     def spec(self, name: str, own: Fields) -> QueueSpec:
         """Return the settings of a queue. `own` was set at runtime and wins.

@@ -72,6 +72,16 @@ class State:
                 queue = self.create(name, {})
         return queue
 
+    def exists(self, name: str) -> bool:
+        """Whether the queue is stored, or will be with this batch, or is declared by its name.
+
+        A queue that only a pattern declares is decoded when it is asked for, but exists from its
+        first change.
+        """
+        queue = self.queues.get(name)
+        is_changed = queue is not None and queue in self.changed_queues
+        return is_changed or self.catalog.names(name) or self.queue_rows.get(name) is not None
+
     def create(self, name: str, settings: dict[str, object]) -> Queue:
         """Create a queue with settings of its own.
 

@@ -11,6 +11,7 @@ from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import AckMode, Refusal
+from ringfaust.core.table import Kind
 from ringfaust.errors import BrokenAccounts
 from tests.model.harness import PAYLOAD, BytesStore, DictStore, Partition
 
@@ -414,3 +415,45 @@ def test_an_expired_message_names_its_last_holder() -> None:
     (effect,) = rig.engine.step(c.Sweep(), 10).all_effects
     assert isinstance(effect, e.Expired)
     assert effect.consumer == "k1"
+
+
+# --- queues that never existed (R90, R103) --------------------------------------------------------
+
+NEVER_USED = "departures.AA"
+ABOUT_CONTENTS = [
+    c.Purge(NEVER_USED), c.Resume(NEVER_USED, "dispatch"), c.DeleteQueue(NEVER_USED),
+    c.Remove(NEVER_USED, "m"), c.Move(NEVER_USED, "m", "q"), c.CancelScheduled(NEVER_USED, "m"),
+    c.DeliverNow(NEVER_USED, "m"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", [{}, {"window": 3}], ids=["plain", "window"])
+@pytest.mark.parametrize("command", ABOUT_CONTENTS, ids=lambda command: type(command).__name__)
+def test_an_operator_cannot_act_on_what_a_queue_has_that_never_existed(
+    command: c.Command, settings: dict[str, object]
+) -> None:
+    it = Partition(DictStore(), {"departures.*": settings, "q": {}})
+    assert refusals(it.step(command, 1).all_effects) == [Refusal.UNKNOWN_QUEUE]
+    it.commit()
+    assert (Kind.QUEUE, "", 0, NEVER_USED) not in it.store.rows, "it is not created either"
+
+
+@pytest.mark.parametrize("commits", [False, True])
+@pytest.mark.parametrize(
+    "first",
+    [
+        send(NEVER_USED, "m"), c.Attach(NEVER_USED, "k", 1), c.Pause(NEVER_USED, "dispatch"),
+        c.Configure(NEVER_USED, {"ring_size": 3}),
+    ],
+    ids=lambda command: type(command).__name__,
+)  # fmt: skip
+def test_a_queue_of_a_pattern_exists_from_its_first_use(first: c.Command, commits: bool) -> None:
+    it = Partition(DictStore(), {"departures.*": {}})
+    it.step(first, 1)
+    if commits:
+        it.commit()
+    assert refusals(it.step(c.Purge(NEVER_USED), 2).all_effects) == []
+
+
+def test_a_queue_that_is_declared_by_its_name_exists() -> None:
+    assert refusals(partition().step(c.Purge("q"), 1).all_effects) == []

@@ -109,6 +109,8 @@ MUTANTS = [
            "    queue.groups.put(message.group, Group(row.owner, row.messages + 1))\n",
            "        pass\n"
            "    queue.groups.put(message.group, row._replace(messages=row.messages + 1))\n"),
+    Mutant("purge of nothing", "R103: a queue that was never used is unknown",
+           "core/handlers/operator.py", "and state.catalog.declares(name) and not", "and False and not"),
     Mutant("owner takes all", "R14, R15: the owner's selector counts", QUEUE,
            "return owner if owner.takes(message) else None",
            "return owner if owner.is_open() else None"),

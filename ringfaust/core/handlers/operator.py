@@ -5,8 +5,9 @@ from __future__ import annotations
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
+from ringfaust.core.address import address_of
 from ringfaust.core.handlers.consumers import Consumers
-from ringfaust.core.model import EvictReason, Message
+from ringfaust.core.model import EvictReason, Message, Refusal
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, bad
 from ringfaust.core.transitions import Transitions, queues, send_of
@@ -71,7 +72,7 @@ class Operator:
 
     def delete_queue(self, delete: c.DeleteQueue) -> None:
         """Delete a queue on request (R90)."""
-        queue = self._transitions.queue(delete.queue)
+        queue = self._existing(delete.queue)
         if any(delivery.xid for _, delivery in queue.deliveries):
             text = "a distributed transaction has settled deliveries of it; decide that first"
             raise bad(queue.name, text)
@@ -103,6 +104,7 @@ class Operator:
     def resume(self, resume: c.Resume) -> None:
         """Resume pulling or dispatch (R90)."""
         # It is resumed at that moment, before anything expires.
+        self._existing(resume.queue)
         self._transitions.run(self._pausable(resume), self._resume, resume.what, is_first=True)
 
     def _resume(self, queue: Queue, what: str) -> None:
@@ -117,8 +119,16 @@ class Operator:
 
     def purge(self, purge: c.Purge) -> None:
         """Evict the ready messages, lowest position first (R90)."""
-        queue = self._transitions.queue(purge.queue)
+        queue = self._existing(purge.queue)
         self._transitions.run(queue, self._transitions.evict_all)
+
+    def _existing(self, name: str) -> Queue:
+        """The queue, to act on what it has. A queue that never existed has nothing (R90, R103)."""
+        state = self._state
+        if not address_of(name) and state.catalog.declares(name) and not state.exists(name):
+            text = f"queue {name!r} was never used; only a pattern declares it"
+            raise CommandRefused(Refusal.UNKNOWN_QUEUE, name, text)
+        return self._transitions.queue(name)
 
     # --- single messages -------------------------------------------------------------------------
 
@@ -145,14 +155,14 @@ class Operator:
 
     def cancel_scheduled(self, cancel: c.CancelScheduled) -> None:
         """Remove a scheduled message (R34)."""
-        queue = self._transitions.queue(cancel.queue)
+        queue = self._existing(cancel.queue)
         message = self._scheduled(queue, cancel.message)
         self._state.use(queue)
         self._transitions.remove(queue, message)
 
     def deliver_now(self, deliver: c.DeliverNow) -> None:
         """Make a scheduled message due now (R31, R34)."""
-        queue = self._transitions.queue(deliver.queue)
+        queue = self._existing(deliver.queue)
         message = self._scheduled(queue, deliver.message)
         run, change = self._transitions.run, self._transitions.deliver_now
         run(queue, change, message, dispatches=False)  # `come_due` has dispatched
@@ -165,7 +175,7 @@ class Operator:
 
     def _waiting(self, queue_name: str, message_id: str) -> tuple[Queue, Message]:
         """A ready message with that id, else a scheduled one."""
-        queue = self._transitions.queue(queue_name)
+        queue = self._existing(queue_name)
         for message in queue.in_order():
             if message.id == message_id:
                 return queue, message
