@@ -48,7 +48,7 @@ ENTERING, DELIVERING = "core/transitions/entering.py", "core/transitions/deliver
 RETURNING, LEAVING = "core/transitions/returning.py", "core/transitions/leaving.py"
 DELIVERIES, ROSTER = "core/transitions/deliveries.py", "core/transitions/roster.py"
 POLICY, ENGINE = "core/policy/default.py", "core/engine.py"
-GROUPS = "core/transitions/groups.py"
+GROUPS, OPERATOR = "core/transitions/groups.py", "core/handlers/operator.py"
 _OVERFLOW = "                self.evict(queue, queue.victim(), EvictReason.OVERFLOW, message.id)\n"
 
 MUTANTS = [
@@ -110,7 +110,7 @@ MUTANTS = [
            "        pass\n"
            "    queue.groups.put(message.group, row._replace(messages=row.messages + 1))\n"),
     Mutant("purge of nothing", "R103: a queue that was never used is unknown",
-           "core/handlers/operator.py", "and state.catalog.declares(name) and not", "and False and not"),
+           OPERATOR, "and state.catalog.declares(name) and not", "and False and not"),
     Mutant("owner takes all", "R14, R15: the owner's selector counts", QUEUE,
            "return owner if owner.takes(message) else None",
            "return owner if owner.is_open() else None"),
