@@ -129,6 +129,9 @@ def config_check(folder: ConfigFolder = None) -> None:
     path = where / "worker.yaml"
     state = "is valid" if path.exists() else "does not exist, so every setting has its default"
     typer.echo(f"{path} {state}: application {worker_config.application}")
+    from ringfaust.config.agreement import fingerprint
+
+    typer.echo(f"fingerprint, equal on all workers: {fingerprint(worker_config, queues)}")
     for route in queues.routes:
         how = "through the hop" if route.needs_hop(worker_config.partitions) else "directly"
         typer.echo(f"  {route.topic} -> {route.queue}, {how}")

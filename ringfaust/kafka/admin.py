@@ -85,6 +85,21 @@ class ExistingTopic(NamedTuple):
     """In-sync replicas of the partition that has the fewest now."""
 
 
+class GroupMember(NamedTuple):
+    """A member of a consumer group."""
+
+    client_id: str
+    host: str
+
+
+class GroupDescription(NamedTuple):
+    """A consumer group as the brokers describe it."""
+
+    protocol: str
+    """The name of the assignment protocol that its members share; empty during a rebalance."""
+    members: Sequence[GroupMember]
+
+
 class NewTopic(NamedTuple):
     """A topic to create."""
 
@@ -158,6 +173,27 @@ class Admin:
             else:
                 return None
             await asyncio.sleep(_RETRY_S)
+
+    async def group(self, name: str) -> GroupDescription:
+        """Describe a consumer group. One that does not exist has no members.
+
+        Raises:
+            KafkaError: a request failed; `open_admin` translates it.
+        """
+        deadline_s = time.monotonic() + COORDINATOR_TIMEOUT_S
+        while True:
+            try:
+                (answer,) = await self._client.describe_consumer_groups([name])
+                ((code, _, _, _, protocol, members, *_),) = answer.groups
+                if code:
+                    raise for_code(code)(f"group {name}")
+            except COORDINATOR_NOT_READY:
+                if time.monotonic() > deadline_s:
+                    raise
+                await asyncio.sleep(_RETRY_S)
+            else:
+                found = [GroupMember(client, host.lstrip("/")) for _, client, host, *_ in members]
+                return GroupDescription(protocol, found)
 
     async def create(self, topics: Sequence[NewTopic]) -> list[str]:
         """Create topics and wait until the brokers list them all.

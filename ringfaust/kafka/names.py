@@ -22,12 +22,22 @@ __all__ = [
     "slice_transactional_id",
     "topic_name",
     "worker_group",
+    "worker_protocol",
 ]
 
 
 def worker_group(application: str) -> str:
     """Return the consumer group of an application's workers."""
     return application
+
+
+def worker_protocol(fingerprint: str) -> str:
+    """Return the name of the workers' assignment protocol, which members of a group must share.
+
+    It contains the fingerprint of their settings, so that brokers refuse a worker with others
+    (R113).
+    """
+    return f"ringfaust-{fingerprint}"
 
 
 def partition_transactional_id(application: str, partition: int) -> str:

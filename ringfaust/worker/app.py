@@ -12,10 +12,11 @@ from faust.types import TP, StreamT
 from rocksdict import Cache
 
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.agreement import fingerprint
 from ringfaust.config.topics import WrongTopics, check_topics, declarations
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
-from ringfaust.kafka.names import worker_group
+from ringfaust.kafka.names import worker_group, worker_protocol
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.kafka.transactions import RecordBatches, TransactionalProducer
@@ -29,6 +30,7 @@ from ringfaust.worker.clock import SystemClock
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.context import NewProcessor, WorkerContext
 from ringfaust.worker.data_dir import locked_data_dir
+from ringfaust.worker.group import check_group
 from ringfaust.worker.input_positions import read_bounds
 from ringfaust.worker.interfaces import CommittedOffset
 from ringfaust.worker.log_ends import LogEnds
@@ -53,6 +55,7 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
     """The Faust app of one worker."""
     app = BatchApp(
         worker.application,
+        protocol=worker_protocol(fingerprint(worker, queues)),
         broker=[f"kafka://{server}" for server in worker.bootstrap_servers.split(",")],
         broker_max_poll_records=worker.batch_records,
         broker_credentials=_credentials(worker),
@@ -185,12 +188,14 @@ def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
         BadDataDir: the data directory cannot be created or written.
         DataDirInUse: another worker uses the data directory.
         WrongTopics: the worker cannot use the topics that the brokers have.
+        DifferentSettings: workers with other settings are running (R113).
         BrokerUnreachable: no broker answers.
     """
     with locked_data_dir(worker.data_dir):
         problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
         if problems:
             raise WrongTopics(problems)
+        asyncio.run(check_group(worker, fingerprint(worker, queues)))
         _run_faust(worker, queues)
 
 

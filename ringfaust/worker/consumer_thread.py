@@ -13,12 +13,19 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import IllegalStateError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    IllegalStateError,
+    InconsistentGroupProtocolError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from ringfaust.protocol.headers import UNDECODABLE_CONTENT
 from ringfaust.worker.decompression import CannotExpand
+from ringfaust.worker.group import may_not_join, other_settings_joined
 from ringfaust.worker.vendor import (
     FETCH_ERRORS,
     FaustConsumerThread,
@@ -31,6 +38,9 @@ T = TypeVar("T")
 #: How long the broker may hold a fetch that finds nothing. A client has one fetch in flight per
 #: broker, so this is also how long a busy partition can wait behind an idle one.
 FETCH_MAX_WAIT_MS = 20
+
+#: How often the thread checks whether the group has refused the worker.
+_GROUP_CHECK_S = 0.5
 
 #: How long a fetch waits here before the consumer checks whether it should stop.
 FETCH_TIMEOUT_MS = 1000
@@ -85,7 +95,7 @@ class BatchThread(FaustConsumerThread):
         self._failed: deque[TP] = deque()
         self.background: Background | None = None
         """Runs beside the Kafka client."""
-        self._beside: asyncio.Task[None] | None = None
+        self._beside: set[asyncio.Task[None]] = set()
 
     async def on_start(self) -> None:
         """Connect."""
@@ -97,14 +107,20 @@ class BatchThread(FaustConsumerThread):
         # the idle ones.
         self.set_prefetch_backoff(FETCH_MAX_WAIT_MS / 1000)
         if self.background is not None:
-            self._beside = asyncio.ensure_future(self.background(self._being_read))
-            self._beside.add_done_callback(self._on_background_end)
+            self._run_beside(self.background(self._being_read))
+        self._run_beside(self._watch_group())
+
+    def _run_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(self._on_background_end)
+        self._beside.add(task)
 
     async def on_thread_stop(self) -> None:
         """Leave the group and disconnect."""
-        if self._beside is not None:
-            self._beside.cancel()
-            await asyncio.wait({self._beside})
+        for task in self._beside:
+            task.cancel()
+        if self._beside:
+            await asyncio.wait(self._beside)
         # If the broker is away, the stopping client raises the cancellation of its own fetch, and
         # Faust would wait a minute for the thread.
         with suppress(asyncio.CancelledError):
@@ -117,6 +133,16 @@ class BatchThread(FaustConsumerThread):
         """Stop the worker on an error that nobody expects."""
         if not ended.cancelled() and (error := ended.exception()) is not None:
             asyncio.run_coroutine_threadsafe(self.app.crash(error), self.parent_loop)
+
+    async def _watch_group(self) -> None:
+        """Raise an error if the brokers do not let the worker join the group."""
+        while True:
+            await asyncio.sleep(_GROUP_CHECK_S)
+            error = self.group_error
+            if isinstance(error, InconsistentGroupProtocolError):
+                raise other_settings_joined(self.app.conf.id)
+            if isinstance(error, GroupAuthorizationFailedError):
+                raise may_not_join(self.app.conf.id)
 
     def generation(self, tp: TP) -> int | None:
         """The generation in which `tp` is read; None while it is not read. Any thread."""

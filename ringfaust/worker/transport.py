@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 import faust
 from aiokafka.errors import ConsumerStoppedError, IllegalStateError
+from faust.assignor.partition_assignor import PartitionAssignor
 from faust.exceptions import Skip
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, AppT, EventT, Message, StreamT, TopicT
@@ -269,20 +270,36 @@ class _Undecoded(faust.Schema):
         return decode
 
 
+class Assignor(PartitionAssignor):
+    """Faust's assignor under another name, which all members of the group must share (R113)."""
+
+    @property
+    def name(self) -> str:
+        """The name of the assignment protocol."""
+        return cast(BatchApp, self.app).protocol
+
+
 class BatchApp(FaustApp):
     """A Faust app whose agents iterate over `Batch`es.
 
     Takes Faust's settings, with the defaults in `DEFAULTS`. Set `listener` before the app starts.
+    The brokers admit to the group only members with the same `protocol`.
     Faust's tables, acks and `exactly_once` cannot be used.
     """
 
     def __init__(
-        self, id: str, *, listener: RebalanceListener | None = None, **options: Any
+        self,
+        id: str,
+        *,
+        listener: RebalanceListener | None = None,
+        protocol: str = "ringfaust",
+        **options: Any,
     ) -> None:
         self.listener: RebalanceListener = listener or NoListener()
         self.background: Background | None = None
         """Runs in the thread of the Kafka client as long as that does."""
-        super().__init__(id, **{**DEFAULTS, **options})
+        self.protocol = protocol
+        super().__init__(id, **{**DEFAULTS, "PartitionAssignor": Assignor, **options})
 
     @property
     def reader(self) -> BatchConsumer:

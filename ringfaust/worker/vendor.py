@@ -25,6 +25,8 @@ aiokafka 0.14:
 - `AIOKafkaConsumer._client`: its `send` is wrapped, to see the errors in answers to fetches.
 - `gzip_decode`, `snappy_decode`, `lz4_decode` and `zstd_decode` in the modules that read batches:
   replaced for the whole process, to limit the size of an expanded batch.
+- `AIOKafkaConsumer._coordinator`, `GroupCoordinator._pending_exception`: why the group refuses the
+  client. The client raises it only in a fetch, and without partitions nobody fetches.
 - Local variables of `Fetcher.fetched_records`, `FetchResult.getall` and
   `PartitionRecords._unpack_records`: what `getmany` had read when it met a header that it cannot
   decode, or a batch that it cannot expand.
@@ -93,6 +95,12 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
             faust.exceptions.ConsumerNotStarted: the thread has not started yet.
         """
         return self._ensure_consumer()
+
+    @property
+    def group_error(self) -> Exception | None:
+        """The error with which the group refused the client, until somebody fetches."""
+        error: Exception | None = self.kafka_consumer._coordinator._pending_exception  # noqa: SLF001
+        return error
 
     def set_prefetch_backoff(self, seconds: float) -> None:
         """Set how long unrequested records keep the client from fetching from their broker."""
