@@ -217,6 +217,15 @@ MUTANTS = [
            "        if self._store is not None:\n"
            "            self._store.apply(writes.store, self._store.applied[0], wall_ms)\n"
            "        end = await self._producer.commit(outputs, writes.changelog, offsets)\n"),
+    Mutant("one protocol for all settings", "R113: workers with other settings are refused",
+           "kafka/names.py",
+           "    return f\"ringfaust-{fingerprint}\"\n", "    return \"ringfaust\"\n"),
+    Mutant("queues are not compared", "R113: workers with other queue settings are refused",
+           "config/agreement.py", "        \"queues\": queues.queues,\n", ""),
+    Mutant("a scan ends silently", "R102: what cannot be read is not left out",
+           "worker/store.py", "            cursor.status()\n", "            pass\n"),
+    Mutant("a manifest without its end is used", "R102: a store without some changes is not used",
+           "worker/store.py", "        if noted > found:\n", "        if False:\n"),
     Mutant("leases never end", "R12: what is not settled in time returns", ENGINE,
            "done += self._consumers.end_silent(queue, consumer, heard, budget - done)",
            "consumer.name > \"@x\" and self._consumers.end_silent(queue, consumer, heard, 1)"),

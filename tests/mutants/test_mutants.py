@@ -44,6 +44,8 @@ def test_names_differ() -> None:
         ("refund no credit", "scenarios"),
         ("store before the commit", "simulator"),
         ("repeats take effect", "simulator"),
+        ("one protocol for all settings", "starts"),
+        ("a scan ends silently", "starts"),
     ],
 )
 def test_the_mutant_is_found(name: str, hunter: str) -> None:

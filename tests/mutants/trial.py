@@ -5,12 +5,15 @@ Prints a line for each hunter: its name, and what it found, or nothing.
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -52,7 +55,21 @@ def simulator() -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"seed {number}", partial(run.play, *run.history(number))
 
 
-HUNTERS = {hunter.__name__: hunter for hunter in (scenarios, model, simulator)}
+def starts() -> Iterator[tuple[str, Callable[[], object]]]:
+    """What a worker checks when it starts, which the others cannot see: its folder, its group."""
+    for name in ("test_group", "test_store"):
+        yield name, partial(_run_tests, Path("tests/worker", f"{name}.py"))
+
+
+def _run_tests(path: Path) -> None:
+    with redirect_stdout(io.StringIO()) as output:
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
+        status = pytest.main([*options, str(path)])
+    lines = [line for line in output.getvalue().splitlines() if line.startswith(("FAILED", "ERR"))]
+    assert status == 0, " ".join(lines)
+
+
+HUNTERS = {hunter.__name__: hunter for hunter in (scenarios, model, simulator, starts)}
 
 
 def _hunt(hunter: Callable[[], Iterator[tuple[str, Callable[[], object]]]]) -> str:

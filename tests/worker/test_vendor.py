@@ -19,6 +19,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, PartitionRecords
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.consumer.group_coordinator import CoordinatorGroupRebalance, GroupCoordinator
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from faust.tables.manager import TableManager
@@ -164,6 +165,15 @@ def test_the_type_stubs_declare_what_faust_and_mode_have(module: str) -> None:
 
 
 # --- aiokafka ------------------------------------------------------------------------------------
+
+
+def test_a_refusal_of_the_group_is_kept_until_somebody_fetches() -> None:
+    """If not: `group_error` misses it, and a worker that may not join waits silently."""
+    assert "self._coordinator = GroupCoordinator(" in source(AIOKafkaConsumer.start)
+    assert "self._pending_exception = exc" in source(GroupCoordinator._push_error_to_user)
+    assert "Errors.InconsistentGroupProtocolError" in source(
+        CoordinatorGroupRebalance.perform_group_join
+    )
 
 
 def test_the_fetcher_waits_for_unrequested_records_as_long_as_prefetch_backoff() -> None:
