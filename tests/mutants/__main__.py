@@ -1,8 +1,8 @@
 """`make mutants`: each fault put into a copy of the engine must be found.
 
-By scenarios (on the memory host), by the naive model, by the simulator, each with few examples, or by
-the tests of what a worker checks at its start. Exit status 1 if a mutant survives all of them or its snippet is no longer in the source, 2 if the
-hunters find fault with the source as it is.
+By scenarios (on the memory host), by the naive model, by the simulator, each with few examples, or
+by the tests of what a worker checks at its start. Exit status 1 if a mutant survives all of them or
+its snippet is no longer in the source, 2 if the hunters find fault with the source as it is.
 """
 
 from __future__ import annotations

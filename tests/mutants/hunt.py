@@ -15,7 +15,14 @@ from tests.mutants.mutants import Mutant
 from tests.mutants.trial import HUNTERS
 
 ROOT = Path(__file__).parents[2]
-_COPIED = ("ringfaust", "tests/model", "tests/scenarios", "tests/sim", "tests/mutants", "tests/worker")
+_COPIED = (
+    "ringfaust",
+    "tests/model",
+    "tests/scenarios",
+    "tests/sim",
+    "tests/mutants",
+    "tests/worker",
+)
 _PATIENCE_S = 900
 
 
