@@ -6,10 +6,11 @@ transaction, nothing of an aborted one. Transaction markers use up offsets too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from aiokafka.errors import ProducerFenced
+from aiokafka.errors import InvalidTxnState, ProducerFenced
 
 from ringfaust.protocol.records import Headers, OutRecord
 
@@ -43,6 +44,7 @@ class Transaction:
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     note: str = ""
     """Committed with the offsets."""
+    on_commit: list[Callable[[], None]] = field(default_factory=list)
 
 
 class Log:
@@ -117,6 +119,8 @@ class Broker:
         """By topic: how often it was created again."""
         self._epochs: dict[str, int] = {}
         self._open: dict[str, Transaction] = {}
+        self._late: list[tuple[str, int]] = []
+        """Requests to commit that are still on their way: transactional id and epoch."""
 
     def log(self, topic: str, partition: int) -> Log:
         return self._logs.setdefault((topic, partition), Log())
@@ -146,6 +150,8 @@ class Broker:
         """Append records. `broker_time`: the topic has LogAppendTime."""
         log = self.log(*tp)
         if transaction is not None:
+            if transaction.state != "open":
+                raise InvalidTxnState
             transaction.logs[tp] = None
         for key, value, headers in records:
             at = self.now_ms if broker_time or timestamp is None else timestamp
@@ -160,6 +166,8 @@ class Broker:
         if commit:
             self.offsets.update(transaction.offsets)
             self.notes.update(dict.fromkeys(transaction.offsets, transaction.note))
+            for told in transaction.on_commit:
+                told()
 
     # --- transactional producers ----------------------------------------------------------------
 
@@ -172,13 +180,24 @@ class Broker:
 
     def begin(self, transactional_id: str, epoch: int) -> Transaction:
         self.fence(transactional_id, epoch)
-        assert transactional_id not in self._open
-        transaction = self._open[transactional_id] = Transaction()
-        return transaction
+        return self._open.setdefault(transactional_id, Transaction())
 
     def commit(self, transactional_id: str, epoch: int) -> None:
+        """End the open transaction. Does nothing if there is none, as Kafka does."""
         self.fence(transactional_id, epoch)
-        self.end(self._open.pop(transactional_id), commit=True)
+        if (transaction := self._open.pop(transactional_id, None)) is not None:
+            self.end(transaction, commit=True)
+
+    def delay_commit(self, transactional_id: str, epoch: int) -> None:
+        """A request to commit arrives later; its sender does not hear of it."""
+        self._late.append((transactional_id, epoch))
+
+    def deliver_late(self) -> None:
+        """The delayed requests arrive (R117). Those of an old epoch have no effect."""
+        late, self._late = self._late, []
+        for transactional_id, epoch in late:
+            with suppress(ProducerFenced):
+                self.commit(transactional_id, epoch)
 
     def fence(self, transactional_id: str, epoch: int) -> None:
         if self._epochs[transactional_id] != epoch:

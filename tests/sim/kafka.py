@@ -6,10 +6,12 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.errors import IllegalStateError
+from aiokafka.errors import IllegalStateError, KafkaConnectionError
+from aiokafka.protocol.transaction import EndTxnRequest
 from faust.types import TP
 
 from ringfaust.kafka.topic_ids import TopicIds
+from ringfaust.kafka import vendor
 from ringfaust.processor.processor import Outputs, Processor
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.worker.consumer_thread import Batch, Progress
@@ -103,11 +105,27 @@ class VirtualProducer:
         end = broker.log(*changelog).next_offset() if writes else 0
         transaction.offsets = {(topic, number): at for topic, at in offsets.items()}
         transaction.note = note
-        await Pause()
-        broker.commit(self._id, self._epoch)
-        self._committed.extend(journal)
+        transaction.on_commit.append(lambda: self._committed.extend(journal))
+        await self._end()
         await Pause()
         return end
+
+    async def _end(self) -> None:
+        """Commit. The request may be lost on the way, or come late.
+
+        Then the Kafka client sends it again, unless the worker keeps it from doing so (R117).
+        """
+        try:
+            await Pause()
+        except LateCommit:
+            self._broker.delay_commit(self._id, self._epoch)
+            if EndTxnRequest in vendor.NOT_REPEATED:
+                raise
+        self._broker.commit(self._id, self._epoch)
+
+
+class LateCommit(KafkaConnectionError):
+    """The connection broke while a request was on its way. If it is a commit, it arrives later."""
 
 
 class VirtualConsumer:

@@ -242,7 +242,11 @@ class Script:
         return ("cycle", self._unit())
 
     def _commit(self) -> Step:
-        return ("commit", self._unit(), self._rng.randint(1, 3), self._rng.random() < 0.2)
+        fails = self._rng.choices(("", "now", "late"), (75, 15, 10))[0]
+        return ("commit", self._unit(), self._rng.randint(1, 3), fails)
+
+    def _late(self) -> Step:
+        return ("late", *self._work()[1:3])
 
     def _crash(self) -> Step:
         return ("crash", self._rng.randrange(WORKERS), self._rng.choice(DISKS))
@@ -279,7 +283,7 @@ class Script:
 
 _WEIGHTS = {
     "send": 22, "burst": 4, "open_or_close": 3, "attach": 8, "consume": 6, "settle": 14,
-    "operate": 9, "nonsense": 0.5, "work": 24, "fetch": 4, "cycle": 4, "commit": 5, "crash": 1.5,
-    "assign": 2.5, "zombie": 1.5, "advance": 6, "skew": 0.7, "hold": 0.7, "outage": 0.5,
-    "stall": 1, "compact": 0.7,
+    "operate": 9, "nonsense": 0.5, "work": 24, "fetch": 4, "cycle": 4, "commit": 5, "late": 4,
+    "crash": 1.5, "assign": 2.5, "zombie": 1.5, "advance": 6, "skew": 0.7, "hold": 0.7,
+    "outage": 0.5, "stall": 1, "compact": 0.7,
 }  # fmt: skip

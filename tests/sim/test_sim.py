@@ -53,9 +53,22 @@ def lines_of(world: World, event: str) -> list[str]:
 def test_a_crash_between_transaction_and_store_loses_and_repeats_nothing() -> None:
     for stages in range(4):
         for disk in DISKS[1:]:
-            crash = [("commit", 0, stages, False), ("crash", 0, disk)]
+            crash = [("commit", 0, stages, ""), ("crash", 0, disk)]
             world = play(PLAN, [*SENDS, (*WORK[:3], 0), *crash, WORK])
             assert [len(lines_of(world, event)) for event in ("added", "evicted")] == [4, 2]
+
+
+def test_a_late_commit_has_no_effect_on_the_next_transaction() -> None:
+    """R117: it comes while the next batch is half written."""
+    world = play(PLAN, [*SENDS, ("late", 0, [("keyed", 2)]), WORK])
+    assert [len(lines_of(world, event)) for event in ("added", "evicted")] == [4, 2]
+
+
+def test_a_commit_that_is_sent_twice_breaks_the_books(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R117: what a late commit does if the Kafka client has sent another one."""
+    monkeypatch.setattr("ringfaust.kafka.vendor.NOT_REPEATED", ())
+    with pytest.raises(Wrong):
+        play(PLAN, [*SENDS, ("late", 0, [("keyed", 2)]), WORK])
 
 
 def test_a_zombie_is_fenced() -> None:

@@ -30,6 +30,7 @@ from tests.sim.broker import Broker
 from tests.sim.disk import Disk, VirtualStore
 from tests.sim.kafka import (
     Journal,
+    LateCommit,
     Reader,
     VirtualConsumer,
     VirtualProducer,
@@ -393,15 +394,15 @@ class Worker:
         if batch is not None:
             driver.offer(batch)
 
-    def drive_commit(self, unit: Unit, pauses: int, *, fails: bool = False) -> None:
-        """The commit in flight advances by some pauses; `fails`: then it fails."""
+    def drive_commit(self, unit: Unit, pauses: int, *, fails: str = "") -> None:
+        """The commit in flight advances by some pauses; `fails`: then it fails, or comes late."""
         driver = self.drivers.get(unit)
         if driver is None:
             return
         for _ in range(pauses):
             driver.drive_commit()
         if fails:
-            driver.drive_commit(KafkaConnectionError())
+            driver.drive_commit(LateCommit() if fails == "late" else KafkaConnectionError())
 
 
 def _never(*_: object) -> Any:

@@ -191,9 +191,16 @@ class World:
         unit = self._units[index]
         self._worker(unit).cycle(unit)
 
-    def _do_commit(self, index: int, stages: int, fails: bool) -> None:
+    def _do_commit(self, index: int, stages: int, fails: str) -> None:
         unit = self._units[index]
         self._worker(unit).drive_commit(unit, stages, fails=fails)
+
+    def _do_late(self, index: int, fetches: Sequence[tuple[str, int]]) -> None:
+        """A commit reaches the broker while the next batch is half written (R117)."""
+        self._do_work(index, fetches, 0)
+        self._do_commit(index, 2, "late")
+        self._do_work(index, fetches, 1)
+        self.broker.deliver_late()
 
     def _zombies(self) -> list[tuple[Worker, Unit]]:
         return [
@@ -258,6 +265,7 @@ class World:
         """Let everything in flight finish, then compare the books, twice."""
         for name in list(self._open):
             self._do_close(name, False)
+        self.broker.deliver_late()
         bookkeeper = Bookkeeper(self.broker, self.plan)
         for when in ("now", "later"):
             self._finish_all_work()
