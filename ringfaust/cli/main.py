@@ -160,6 +160,9 @@ def redrive(
         int | None,
         typer.Option(min=0, help="The partition of the queue, if it cannot be determined."),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also send messages that were sent again before.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be sent. Send nothing.")
     ] = False,
@@ -167,6 +170,8 @@ def redrive(
     bootstrap_servers: Servers = None,
 ) -> None:
     """Send dead or evicted messages again.
+
+    A message that was sent before is left out, also after a redrive that was killed.
 
     If several records have the same id, the last one is sent. Exit status 1 if a message named
     by --id cannot be sent.
@@ -185,6 +190,7 @@ def redrive(
         selector=selector,
         queue=queue,
         partition=partition,
+        again=again,
     )
     raise typer.Exit(run(worker_config, queues_config, request, dry_run=dry_run))
 

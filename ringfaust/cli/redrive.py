@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from aiokafka.errors import KafkaError
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.redrive import redrive_context
-from ringfaust.kafka.redrive import CannotRedrive, RedrivePlan, RedriveRequest, find, send
+from ringfaust.kafka.redrive import CannotRedrive, RedrivePlan, RedriveRequest, find
+from ringfaust.kafka.redrive_send import send
 
 _SHOWN_MESSAGES = 20
 """The most messages that a dry run lists."""
@@ -27,7 +27,8 @@ def run(
         0, or 1 if a message that was named cannot be redriven.
 
     Raises:
-        CannotRedrive: the request is impossible, or the brokers did not accept the messages.
+        CannotRedrive: the request is impossible.
+        RedriveStopped: the brokers failed.
         BadSelector: the selector is not valid.
         CannotRead: the topic does not exist.
     """
@@ -38,14 +39,15 @@ def run(
     plan = asyncio.run(find(context, request))
     if dry_run:
         _print_plan(out, plan)
-    elif plan.messages:
-        try:
-            asyncio.run(send(context, plan.messages))
-        except KafkaError as error:
-            raise CannotRedrive("--to", f"the brokers did not accept them: {error!r}") from error
-    count = "1 message" if len(plan.messages) == 1 else f"{len(plan.messages):,} messages"
+        sent = len(plan.messages)
+    else:
+        sent = 0
+        if plan.messages:
+            sent = asyncio.run(send(context, plan.messages, again=request.again))
     done = "would be sent" if dry_run else "sent"
-    out.print(f"{count} {done} again to queue {escape(request.to)}")
+    out.print(f"{_messages(sent)} {done} again to queue {escape(request.to)}")
+    if plan.already_sent:
+        out.print(f"{_messages(plan.already_sent)} sent before; --again sends them once more")
     for message_id, reason in plan.refused:
         out.print(f"[red]refused[/] {escape(message_id)}: bad_command: {escape(reason)}")
     return 1 if plan.refused else 0
@@ -65,6 +67,10 @@ def read_time(text: str) -> int:
         advice = "write it like 2026-01-31T17:05:00Z, or as ms since 1970"
         raise CannotRedrive("--since", f"{text!r} is not a time; {advice}") from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"
 
 
 def _print_plan(out: Console, plan: RedrivePlan) -> None:

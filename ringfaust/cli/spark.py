@@ -264,6 +264,9 @@ def redrive(  # noqa: PLR0917 - typer passes them by name
     max_redrives: Annotated[
         int, typer.Option(min=1, help="Skip messages that have been redriven this often.")
     ] = 5,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also send messages that this job sent before.")
+    ] = False,
     dry_run: DryRun = False,
     master: Master = None,
 ) -> None:
@@ -281,6 +284,7 @@ def redrive(  # noqa: PLR0917 - typer passes them by name
         name=name,
         rate=rate,
         max_redrives=max_redrives,
+        again=again,
     )
     run(*files, request, dry_run=dry_run, master=master)
 

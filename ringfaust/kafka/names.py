@@ -17,6 +17,7 @@ __all__ = [
     "lake_redrive_group",
     "partition_transactional_id",
     "redrive_transactional_id",
+    "redriven_group",
     "repartition_transactional_id",
     "session_transactional_id",
     "slice_transactional_id",
@@ -56,6 +57,14 @@ def repartition_transactional_id(application: str, topic: str, partition: int) -
 def redrive_transactional_id(application: str) -> str:
     """Return the id of the producer behind `ringfaust redrive`."""
     return f"{application}-redrive"
+
+
+def redriven_group(application: str, page: int) -> str:
+    """Return the consumer group that says which records of a page `ringfaust redrive` has sent.
+
+    It contains a slash, which no application or job name may, so it belongs to nothing else.
+    """
+    return f"{application}-redriven/{page}"
 
 
 def session_transactional_id(application: str, partition: int) -> str:

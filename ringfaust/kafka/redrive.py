@@ -6,11 +6,9 @@ the new record looks like.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
-
-from aiokafka import AIOKafkaProducer
 
 from ringfaust.core.address import address_of
 from ringfaust.core.catalog import Catalog
@@ -18,8 +16,9 @@ from ringfaust.core.model import Message
 from ringfaust.core.selector import Selector, compile_selector
 from ringfaust.errors import RingfaustError, suggestion
 from ringfaust.kafka.admin import Brokers
-from ringfaust.kafka.names import redrive_transactional_id, topic_name
+from ringfaust.kafka.names import topic_name
 from ringfaust.kafka.reader import read_whole
+from ringfaust.kafka.redriven import PAGE_RECORDS, RedrivenPage
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers, InRecord, Payload, Role
 from ringfaust.protocol.redrive import (
@@ -74,6 +73,8 @@ class RedriveRequest:
     """The queue they were in, or a pattern. The name of an address matches all of its queues."""
     partition: int | None = None
     """The partition of `to`. None: determine it from the route."""
+    again: bool = False
+    """Also send messages that a redrive has sent before."""
 
 
 class DeadMessage(NamedTuple):
@@ -97,6 +98,18 @@ class RedriveMessage(NamedTuple):
     """None: the producer chooses it by the record's key."""
     headers: Headers
 
+    @property
+    def position(self) -> tuple[int, int]:
+        """Partition and offset of the dead or evicted record."""
+        return self.dead.record.partition, self.dead.record.offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the record."""
+        record = self.dead.record
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(record.key or b"") + len(record.value or b"") + headers
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedrivePlan:
@@ -105,6 +118,8 @@ class RedrivePlan:
     messages: list[RedriveMessage] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     """Message ids with the reason for each; R103: `bad_command`."""
+    already_sent: int = 0
+    """Number of matching messages that were sent before, and are left out."""
 
 
 async def find(context: RedriveContext, request: RedriveRequest) -> RedrivePlan:
@@ -114,6 +129,7 @@ async def find(context: RedriveContext, request: RedriveRequest) -> RedrivePlan:
         CannotRedrive: no route leads to the queue.
         BadSelector: the selector is not valid.
         CannotRead: the topic does not exist.
+        UnknownRedriven: it is not known which messages were sent before.
     """
     matcher = _Matcher(request)
     topic = topic_name(context.brokers.application, request.role)
@@ -130,35 +146,38 @@ async def find(context: RedriveContext, request: RedriveRequest) -> RedrivePlan:
     if request.reason or request.since_ms or request.selector or request.queue:
         reason += " and matches the other options"
     plan.refused.extend((each, reason) for each in request.ids if each not in known)
-    return plan
+    if request.again:
+        return plan
+    left = [
+        message
+        for page, messages in await read_pages(context, plan.messages)
+        for message in messages
+        if not page.has(*message.position)
+    ]
+    left.sort(key=lambda message: message.dead.time_ms)
+    return replace(plan, messages=left, already_sent=len(plan.messages) - len(left))
 
 
-async def send(context: RedriveContext, messages: Sequence[RedriveMessage]) -> None:
-    """Send the messages in one transaction.
+async def read_pages(
+    context: RedriveContext, messages: Iterable[RedriveMessage]
+) -> list[tuple[RedrivenPage, list[RedriveMessage]]]:
+    """Read which records of the messages' pages were sent again. Pages are in order.
 
     Raises:
-        KafkaError: the brokers did not accept them; none was sent.
+        UnknownRedriven: a later version wrote it.
+        KafkaError: the brokers do not answer.
     """
-    producer = AIOKafkaProducer(
-        **context.brokers.client_options,
-        transactional_id=redrive_transactional_id(context.brokers.application),
-        acks="all",
-        max_request_size=2 * context.max_record_bytes,
-    )
-    await producer.start()
-    try:
-        async with producer.transaction():
-            for each in messages:
-                record = each.dead.record
-                await producer.send(
-                    each.topic,
-                    record.value,
-                    key=record.key,
-                    partition=each.partition,
-                    headers=list(each.headers),
-                )
-    finally:
-        await producer.stop()
+    by_page: dict[tuple[str, int], list[RedriveMessage]] = {}
+    for each in messages:
+        page = each.dead.record.offset // PAGE_RECORDS
+        by_page.setdefault((each.dead.record.topic, page), []).append(each)
+    found = []
+    for (topic, number), within in sorted(by_page.items()):
+        page_of = RedrivenPage(context.brokers.application, topic, number)
+        partitions = {each.dead.record.partition for each in within}
+        await page_of.read(context.brokers.client_options, partitions)
+        found.append((page_of, within))
+    return found
 
 
 # --- which messages -------------------------------------------------------------------------------

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaConnectionError
 
+from ringfaust.config.redrive import redrive_context
+from ringfaust.kafka import redrive_send
+from ringfaust.kafka.redrive import RedriveRequest, find
+from ringfaust.kafka.redrive_send import RedriveStopped, send
+from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import application, balanced, client_of
 from tests.chaos.harness import Application
@@ -66,7 +73,9 @@ async def test_an_evicted_message_comes_back_unchanged(app: Application) -> None
         # A second redrive exceeds max_redrives, so the queue refuses it.
         assert redrive(app, "--from", "dead", "--to", "q", "--reason", "rejected").returncode == 0
         assert (await client.reply_to("A"))["reason"] == "bad_command"
-        assert redrive(app, "--from", "dead", "--to", "other", "--id", "A").returncode == 0
+        to_other = ("--from", "dead", "--to", "other", "--id", "A")
+        assert "1 message sent before; --again" in redrive(app, *to_other).stdout
+        assert redrive(app, *to_other, "--again").returncode == 0
         await client.until_ready("other", "A")
         await balanced(app, client, "q", "other")
 
@@ -82,6 +91,7 @@ async def test_options_select_the_messages(app: Application) -> None:
         await client.until_ready("other", "m1", "m2")
         assert "0 messages" in redrive(app, *chosen, "--queue", "no.*").stdout
         assert "0 messages" in redrive(app, *chosen, "--since", "2999-01-01T00:00:00Z").stdout
+        chosen = (*chosen, "--again")
         assert "2 messages" in redrive(app, *chosen, "--dry-run", "--since", "2000-01-01").stdout
 
 
@@ -102,3 +112,79 @@ async def test_a_message_that_cannot_be_redriven_is_reported(app: Application) -
         done = redrive(app, "--from", "dead", *wrong)
         assert (done.returncode, done.stdout) == (2, "")
         assert told in done.stderr
+
+
+async def evicted(app: Application, count: int) -> None:
+    """Evict messages m0, m1 … from queue q."""
+    app.new_worker()
+    async with client_of(app) as client:
+        await client.send(app.inputs[0], [f"m{number}" for number in range(count + 2)], "q")
+        await client.until_ready("q", f"m{count}", f"m{count + 1}")
+    app.end()
+
+
+async def redriven(app: Application) -> tuple[list[str], int]:
+    """The ids of the redriven messages in their topic, and the number of transactions of those."""
+    tp = TopicPartition(app.inputs[0], 0)
+    found, offsets = [], []
+    async with AIOKafkaConsumer(
+        bootstrap_servers=app.servers, isolation_level="read_committed"
+    ) as consumer:
+        consumer.assign([tp])
+        end = (await consumer.end_offsets([tp]))[tp]
+        consumer.seek(tp, 0)
+        while await consumer.position(tp) < end:
+            for record in (await consumer.getmany(tp, timeout_ms=200)).get(tp, ()):
+                headers = dict(record.headers)
+                if "ringfaust-redrives" in headers:
+                    found.append(headers["ringfaust-id"].decode())
+                    offsets.append(record.offset)
+    # A transaction ends with a marker, which takes an offset.
+    parts = 1 + sum(after - before > 1 for before, after in zip(offsets, offsets[1:], strict=False))
+    return found, parts
+
+
+async def test_a_second_redrive_sends_only_what_was_not_sent(app: Application) -> None:
+    await evicted(app, 4)
+    everything = ("--from", "evicted", "--to", "q", "--reason", "overflow")
+    assert redrive(app, "--from", "evicted", "--to", "q", "--id", "m2").returncode == 0
+    assert redrive(app, *everything).stdout == (
+        "3 messages sent again to queue q\n1 message sent before; --again sends them once more\n"
+    )
+    again = redrive(app, *everything)
+    assert (again.returncode, again.stdout) == (
+        0,
+        "0 messages sent again to queue q\n4 messages sent before; --again sends them once more\n",
+    )
+    assert (await redriven(app))[0] == ["m2", "m0", "m1", "m3"]
+    assert redrive(app, *everything, "--again").stdout == "4 messages sent again to queue q\n"
+    assert (await redriven(app))[0] == ["m2", "m0", "m1", "m3", "m0", "m1", "m2", "m3"]
+    assert "0 messages" in redrive(app, *everything).stdout
+
+
+async def test_a_redrive_that_stops_halfway_sends_the_rest_later(
+    app: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R114: many transactions, so that none exceeds the brokers' timeout of 60 s."""
+    await evicted(app, 10)
+    monkeypatch.setattr(redrive_send, "TRANSACTION_RECORDS", 2)
+    context = redrive_context(app.worker_config, app.queues_config)
+    request = RedriveRequest(role=Role.EVICTED, to="q", reason="overflow")
+    plan = await find(context, request)
+    offsets_of, left = redrive_send.RedrivenPage.offsets, iter(range(3))
+
+    def fail_late(page: redrive_send.RedrivenPage) -> object:
+        """The third transaction has sent its messages, and is never committed."""
+        if next(left) == 2:
+            raise KafkaConnectionError("closed")
+        return offsets_of(page)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redrive_send.RedrivenPage, "offsets", fail_late)
+        with pytest.raises(RedriveStopped, match="after 4 messages were sent"):
+            await send(context, plan.messages)
+    assert await send(context, plan.messages) == 6
+    ids, transactions = await redriven(app)
+    assert ids == [f"m{number}" for number in range(10)]
+    assert transactions >= 5
+    assert (await find(context, request)).already_sent == 10

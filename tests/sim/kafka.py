@@ -10,8 +10,8 @@ from aiokafka.errors import IllegalStateError, KafkaConnectionError
 from aiokafka.protocol.transaction import EndTxnRequest
 from faust.types import TP
 
-from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.kafka import vendor
+from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.processor.processor import Outputs, Processor
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.worker.consumer_thread import Batch, Progress
@@ -124,7 +124,7 @@ class VirtualProducer:
         self._broker.commit(self._id, self._epoch)
 
 
-class LateCommit(KafkaConnectionError):
+class LateCommit(KafkaConnectionError):  # type: ignore[misc]  # aiokafka has no types
     """The connection broke while a request was on its way. If it is a commit, it arrives later."""
 
 

@@ -125,6 +125,12 @@ def test_a_dry_run_sends_nothing_and_a_second_run_only_messages_that_died_since(
     assert bench.run(name="again") == 4
 
 
+def test_a_job_starts_from_the_beginning_only_if_asked(bench: Bench) -> None:
+    bench.add({"offset": 5}, {"offset": 8})
+    assert (bench.run(), bench.run(again=True), bench.run()) == (2, 2, 0)
+    assert bench.ids(bench.orders) == ["m5", "m5", "m8", "m8"]
+
+
 def test_a_name_belongs_to_one_condition(bench: Bench) -> None:
     bench.add({"offset": 5}, {"offset": 6, "reason": "expired"})
     bench.run(name="mine")

@@ -7,9 +7,13 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
+
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import slice_transactional_id
 from ringfaust.kafka.offsets import group_offsets
+from ringfaust.kafka.vendor import send_once
 from ringfaust.spark.backfill.errors import CannotBackfill, OtherJob
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -65,6 +69,27 @@ async def read_progress(
         for committed in begun.values():
             _check_fingerprint(job, committed.metadata)
     return {part: committed.offset for (_, part), committed in begun.items()}
+
+
+async def reset_progress(worker: WorkerConfig, job: Job, slices: Collection[int]) -> None:
+    """Forget what the job has done, so that it starts from the beginning. Fences its writers.
+
+    Raises:
+        KafkaError: the brokers failed; run it again.
+    """
+    for part in slices:
+        producer = AIOKafkaProducer(
+            **worker.client_options(), transactional_id=job.transactional_id(part), acks="all"
+        )
+        send_once(producer)
+        await producer.start()
+        try:
+            async with producer.transaction():
+                at = TopicPartition(job.progress_topic, part)
+                start = {at: OffsetAndMetadata(0, job.metadata)}
+                await producer.send_offsets_to_transaction(start, job.group)
+        finally:
+            await producer.stop()
 
 
 def _check_fingerprint(job: Job, metadata: str) -> None:

@@ -20,7 +20,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.errors import BadRows
 from ringfaust.spark.backfill.profile import profile_rows
-from ringfaust.spark.backfill.progress import Job, job_name, read_progress
+from ringfaust.spark.backfill.progress import Job, job_name, read_progress, reset_progress
 from ringfaust.spark.backfill.run import WriteResult, write_job
 from ringfaust.spark.backfill.show import print_result
 from ringfaust.spark.backfill.target import Target, read_targets
@@ -90,6 +90,8 @@ def redrive(
             )
         written, seconds = 0, 0.0
         if profile.records:
+            if request.again:
+                asyncio.run(reset_progress(worker, prepared.job, profile.last))
             tasks = min(len(profile.last), spark.sparkContext.defaultParallelism)
             task = WriteTask(
                 worker=worker,
@@ -144,7 +146,7 @@ class _PreparedMessages:
         progress = (
             asyncio.run(read_progress(worker, self.job, slices, verify=True)) if slices else {}
         )
-        done = is_done(progress)
+        done = is_done({} if request.again else progress)
         over_limit = F.col("redrives") >= request.max_redrives
         counts = messages.select(F.count_if(done), F.count_if(~done & over_limit)).collect()[0]
         left = messages.where(~done & ~over_limit)

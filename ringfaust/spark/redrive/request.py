@@ -39,6 +39,8 @@ class LakeRedriveRequest:
     rate: float | None = None
     """Records per second, over all tasks; None: unlimited."""
     max_redrives: int = MAX_REDRIVES
+    again: bool = False
+    """Start from the beginning: also send messages that this job has sent before."""
 
     @property
     def fingerprint(self) -> str:
