@@ -244,7 +244,7 @@ class World:
         self.broker.is_reachable = True
         self.broker.reachable_since_ms = self.broker.now_ms
         for unit, number in sorted(self._owners.items()):
-            self._workers[number].drive_commit(unit, 0, fails=True)
+            self._workers[number].drive_commit(unit, 0, fails="now")
         if self._keeps:
             self._say_of_keeper("heartbeat")
 
