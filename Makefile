@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-quick test-all check rules schema demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants clean
+.PHONY: help setup lint test test-quick test-all check rules schema demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ oracle: $(READY) ## compare random histories with a real ActiveMQ Artemis: make 
 
 mutants: $(READY) ## put faults into the engine; the tests must detect each of them
 	@$(BIN)/python -m tests.mutants
+
+model: $(READY) ## check the model of the commit, as it is and with a fault that it must find (needs npm)
+	@$(BIN)/python -m tests.commit_model
 
 clean: ## remove .venv and everything built
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

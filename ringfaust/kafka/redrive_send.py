@@ -1,4 +1,4 @@
-"""Send the messages of a redrive again, in transactions of bounded size (R43, R114).
+"""Send the messages of a redrive again, in transactions of bounded size (R43).
 
 Each transaction contains some messages and the fact that they were sent. So a redrive that is
 killed continues where it stopped when it is run again, and nothing is sent twice.

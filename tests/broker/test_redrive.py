@@ -165,7 +165,7 @@ async def test_a_second_redrive_sends_only_what_was_not_sent(app: Application) -
 async def test_a_redrive_that_stops_halfway_sends_the_rest_later(
     app: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R114: many transactions, so that none exceeds the brokers' timeout of 60 s."""
+    """Many transactions, so that none exceeds the brokers' timeout of 60 s."""
     await evicted(app, 10)
     monkeypatch.setattr(redrive_send, "TRANSACTION_RECORDS", 2)
     context = redrive_context(app.worker_config, app.queues_config)

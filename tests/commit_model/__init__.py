@@ -1,0 +1,1 @@
+"""Runs the model of the commit, docs/model/commit.qnt."""
