@@ -84,7 +84,7 @@ def check_faulty(quint: Path) -> bool:
         print(f"with the fault: NOT FOUND in {RUNS['faulty']:,} random runs\n{said}")
         return False
     print("with the fault (a commit is sent again with the same epoch): found")
-    print(f"  broken: {'; '.join(broken)}. The shortest run that was seen ends like this:")
+    print(f"  broken: {'; '.join(broken)}. One such run ends like this:")
     states = said.split("[State ")[1:]
     for state in states[-3:]:
         print("  [State " + state.split("[violation]")[0].strip().replace("\n", "\n  "))
@@ -93,7 +93,7 @@ def check_faulty(quint: Path) -> bool:
 
 def simulate(quint: Path, module: str) -> str:
     """What Quint prints about a module of the model."""
-    verbosity = "3" if module == "faulty" else "1"
+    verbosity = "2" if module == "faulty" else "1"
     command = [
         str(quint), "run", str(HERE / "commit.qnt"), "--backend=typescript", f"--main={module}",
         f"--seed={SEED}", f"--max-samples={RUNS[module]}", f"--max-steps={STEPS}",
