@@ -69,7 +69,7 @@ def check_fixed(quint: Path) -> bool:
     reached = int((re.search(rf"{WITNESS} was witnessed in (\d+)", said) or ["", "0"])[1])
     holds = "No violation found" in said and reached > 0
     runs = RUNS["fixed"]
-    print(f"as it is: {runs:,} random runs of up to {STEPS} steps, {reached:,} processed every input")
+    print(f"as it is: {runs:,} random runs of up to {STEPS} steps; {reached:,} read all inputs")
     print(f"  {'; '.join(INVARIANTS)}: {'hold' if holds else 'BROKEN'}")
     if not holds:
         print(said)
