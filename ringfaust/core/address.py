@@ -64,11 +64,10 @@ class Address:
         self.spec = spec
         self.policy = POLICIES[spec.compat]
 
-    def retained_messages(self) -> Iterator[Message]:
-        """What it retains for new queues, oldest first; with Artemis by priority, then age."""
+    def retained_after(self, key: int | None) -> Iterator[tuple[int, Message]]:
+        """What it retains behind a key, oldest first; with Artemis by priority, then age."""
         if self.spec.retroactive_count:
-            for _, message in self.retained:
-                yield message
+            yield from self.retained.walk(key)
 
     def row(self) -> AddressRow:
         """The row to store."""

@@ -13,15 +13,27 @@ from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.address import address_of
-from ringfaust.core.handlers.addresses import Addresses
-from ringfaust.core.handlers.consumers import Consumers
-from ringfaust.core.handlers.operator import Operator
-from ringfaust.core.handlers.transactions import Transactions
-from ringfaust.core.model import Heard, Refusal, time_of
+from ringfaust.core.handlers.addresses import ATTACH, COPY, Addresses
+from ringfaust.core.handlers.consumers import ACK, LEASES, LEAVE, RETURN, Consumers
+from ringfaust.core.handlers.operator import (
+    CANCEL,
+    DELETE,
+    DELIVER_NOW,
+    FIT,
+    MOVE,
+    PURGE,
+    REMOVE,
+    Operator,
+)
+from ringfaust.core.handlers.transactions import COMMIT, UNDO, Transactions
+from ringfaust.core.model import Heard, Refusal, Stage, time_of
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, Idle
 from ringfaust.core.state import State
-from ringfaust.core.transitions import Transitions, queues
+from ringfaust.core.transitions import DISPATCH, LIMITS, Transitions, queues
+
+SWEEP = "sweep"
+"""A stage of a command (R114)."""
 
 
 class Step(NamedTuple):
@@ -41,9 +53,10 @@ class Step(NamedTuple):
 class Engine:
     """Executes commands on the state of one partition."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, step_transitions: int = limits.STEP_TRANSITIONS) -> None:
+        """`step_transitions`: messages that a command may touch in one transaction (R114)."""
         self.state = state
-        self._transitions = transitions = Transitions(state, self._find)
+        self._transitions = transitions = Transitions(state, self._find, step_transitions)
         self._consumers = consumers = Consumers(transitions)
         operator = Operator(transitions, consumers)
         self._operator = operator
@@ -79,25 +92,88 @@ class Engine:
             c.DeliverNow: operator.deliver_now,
             c.Sweep: self._sweep,
         }
+        transitions.functions |= {
+            DISPATCH: transitions.dispatch_stage,
+            LIMITS: transitions.limits_stage,
+            LEAVE: consumers.leave_stage,
+            LEASES: consumers.leases_stage,
+            ACK: consumers.ack_stage,
+            RETURN: consumers.return_stage,
+            FIT: operator.fit_stage,
+            PURGE: operator.purge_stage,
+            REMOVE: operator.find_stage,
+            MOVE: operator.find_stage,
+            CANCEL: operator.find_stage,
+            DELIVER_NOW: operator.find_stage,
+            DELETE: addresses.delete_stage,
+            COPY: addresses.copy_stage,
+            ATTACH: addresses.attach_stage,
+            COMMIT: transactions.commit_stage,
+            UNDO: transactions.undo_stage,
+            SWEEP: self._sweep_stage,
+        }
 
     def step(self, command: c.Command, now_ms: int) -> Step:
         """Execute one command at the given time; a time before the last one counts as that (R102).
 
         A refusal is part of the result and never raised (R103).
         """
+        effects, refusal = self.begin(command, now_ms)
+        while self.is_unfinished:
+            more, refusal = self.go_on()
+            effects += more
+        return Step(effects, refusal)
+
+    def begin(self, command: c.Command, now_ms: int, context: tuple[str, ...] = ()) -> Step:
+        """As `step`, but only as much of the command as fits into one transaction (R114).
+
+        If that is not all, the command `is_unfinished`: commit, and `go_on` with it before any
+        other command. `context`: what the host wants to know then, even after a restart.
+        """
+        assert self.state.unfinished is None, "another command continues first"
         effects = self._transitions.begin_step(now_ms)
         refusal = None
+        name = getattr(command, "queue", "")
         try:
             self._handlers[type(command)](command)
         except CommandRefused as no:
-            self._transitions.undo_step()
-            name = getattr(command, "queue", "")
-            refusal = e.Refused(name, no.reason, no.about, no.text)
+            refusal = self._refuse(no, name)
         except Idle:
             self._transitions.undo_step()
         if self._consumers.to_auto_delete:
             self._addresses.auto_delete()
+        if self._transitions.stages:
+            self._transitions.end_step(name, context)
         return Step(effects, refusal)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a command continues in the next transaction."""
+        return self.state.unfinished is not None
+
+    @property
+    def spent_bytes(self) -> int:
+        """Bytes of the messages that the last step changed or looked at, apart from a send's."""
+        return self._transitions.most_bytes - self._transitions.left_bytes
+
+    def go_on(self) -> Step:
+        """Continue the unfinished command, as if it had never been cut (R114)."""
+        unfinished = self.state.unfinished
+        assert unfinished is not None
+        effects = self._transitions.continue_step(unfinished)
+        refusal = None
+        try:
+            self._transitions.perform_all(unfinished.stages)
+        except CommandRefused as no:
+            refusal = self._refuse(no, unfinished.queue)
+        if self._consumers.to_auto_delete:
+            self._addresses.auto_delete()
+        self._transitions.end_step(unfinished.queue, unfinished.context)
+        return Step(effects, refusal)
+
+    def _refuse(self, no: CommandRefused, queue: str) -> e.Refused:
+        self._transitions.undo_step()
+        return e.Refused(queue, no.reason, no.about, no.text)
 
     def advance(self, now_ms: int) -> None:
         """Move the time of an idle partition forward."""
@@ -178,28 +254,58 @@ class Engine:
 
     def _sweep(self, sweep: c.Sweep) -> None:
         """Do what is due, queue by queue, the earliest first (R12, R13, R32, R50, R110)."""
-        budget = limits.SWEEP_AT_ONCE
-        wakes, now = self.state.wakes, self._transitions.now
-        first = wakes.first_key()
-        if first is None or first[0] > now:
+        if self._next_due() is None:
             raise Idle
+        now = self._transitions.now
         heard_ms = now if sweep.heard_ms is None else min(sweep.heard_ms, now)
-        heard = Heard(sweep.heard_since_ms, heard_ms)
-        while budget > 0 and (key := wakes.first_key()) is not None and key[0] <= now:
-            queue = self._transitions.queue(key[1])
-            self.state.use(queue)
-            queues.clear_wake(self.state, queue)
-            budget -= 1 + self._sweep_queue(queue, budget, heard)
-            self._plan_next_wake(queue)
+        args = (limits.SWEEP_AT_ONCE, sweep.heard_since_ms, heard_ms)
+        self._transitions.perform(Stage(SWEEP, "", args))
 
-    def _sweep_queue(self, queue: Queue, budget: int, heard: Heard) -> int:
-        """Sweep one queue; returns how many transitions that took.
+    def _sweep_stage(self, stage: Stage) -> None:
+        """Do as much of that as fits into this transaction (R114).
 
-        Not through the funnel: what expires and what comes due shares the budget.
+        The stage names the queue that it has begun with, and how many transitions may follow.
         """
+        name, (budget, *times) = stage.queue, stage.args
+        heard = Heard(*times)
+        while name or budget > 0:
+            if name:
+                queue = self._transitions.queue(name)
+                self.state.use(queue)
+            elif (due := self._next_due()) is not None:
+                queue = due
+                budget -= 1 + self._let_time_act(queue, budget)
+            else:
+                return
+            budget -= self._end_silent(queue, heard, budget)
+            if self._transitions.stages:
+                self._transitions.stages.append(Stage(SWEEP, queue.name, (budget, *times)))
+                return
+            self._plan_next_wake(queue)
+            name = ""
+
+    def _next_due(self) -> Queue | None:
+        key = self.state.wakes.first_key()
+        if key is None or key[0] > self._transitions.now:
+            return None
+        return self._transitions.queue(key[1])
+
+    def _let_time_act(self, queue: Queue, budget: int) -> int:
+        """Expire messages and make others due; returns how many transitions that took.
+
+        Not through the funnel: both share the budget.
+        """
+        self.state.use(queue)
+        queues.clear_wake(self.state, queue)
         done = self._transitions.expire(queue, budget)
-        done += self._transitions.come_due_until(queue, budget - done)
+        return done + self._transitions.come_due_until(queue, budget - done)
+
+    def _end_silent(self, queue: Queue, heard: Heard, budget: int) -> int:
+        """End what silence ends, until the transaction is full; how many (R12, R13)."""
+        done = 0
         for consumer in list(queue.consumers.values()):
+            if self._transitions.stages:
+                break
             done += self._consumers.end_silent(queue, consumer, heard, budget - done)
         return done
 

@@ -39,6 +39,13 @@ SWEEP_AT_ONCE = 10_000
 UNHEARD_RECHECK_MS = 1_000
 """When a sweep looks again at a consumer that seems silent and may only not have been heard."""
 
+STEP_TRANSITIONS = 5_000
+"""Messages that a command changes or looks at in one transaction (R114). The rest of it follows in
+the next one."""
+
+STEP_BYTES = 16 * 1024 * 1024
+"""Bytes of these messages. A step exceeds it by one message at most."""
+
 REFILL = 1_000
 """Rows read at a time when the decoded window is empty and the store holds more."""
 

@@ -139,6 +139,37 @@ class Delivery(NamedTuple):
     is_orphan: bool = False
     """Its consumer has left; it waits for the decision of the transaction (R81)."""
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its message."""
+        return self.message.size_bytes
+
+
+class Stage(NamedTuple):
+    """A part of a command that is still to be done (R114)."""
+
+    kind: str
+    """Which part: the engine has a function for each."""
+    queue: str
+    """Empty: it concerns the partition."""
+    args: tuple[Any, ...] = ()
+    """What else the part needs, such as where it goes on: plain JSON values."""
+
+
+class Unfinished(NamedTuple):
+    """A command that did not fit into one transaction (R114)."""
+
+    stages: tuple[Stage, ...]
+    """What is left, in order."""
+    queue: str
+    """The queue that the command names; a refusal names it, too."""
+    before_ms: int
+    """The time before the command, to go back to if it is refused in the end."""
+    is_split: bool
+    """Something was done before the command, under the number of its step."""
+    context: tuple[str, ...] = ()
+    """What the host needs to know when the command is finished."""
+
 
 class Group(NamedTuple):
     """A message group of one queue (R14, R116)."""
@@ -192,6 +223,9 @@ class Consumer:
     """0: only `credit` counts."""
     held: dict[str, list[int]] = field(default_factory=dict)
     """Numbers of its deliveries by message id, oldest first. Not stored: the deliveries are."""
+    positions: dict[int, int] = field(default_factory=dict)
+    """Positions of its deliveries by number, without those settled in undecided transactions: in
+    this order they return (R21, R22). Not stored either."""
     in_flight: int = 0
     held_bytes: int = 0
     compiled: Selector | None = field(init=False, compare=False)
@@ -202,6 +236,8 @@ class Consumer:
     def hold(self, delivery: Delivery) -> None:
         """Count a delivery among those it holds: when it is opened, or read from the store."""
         self.held.setdefault(delivery.message.id, []).append(delivery.number)
+        if not delivery.xid:
+            self.positions[delivery.number] = delivery.message.position
         self.in_flight += 1
         self.held_bytes += delivery.message.size_bytes
 

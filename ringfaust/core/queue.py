@@ -18,6 +18,9 @@ from ringfaust.core.settlement_history import SettlementHistory
 from ringfaust.core.table import Kind, Ordered, Rows, WriteSet
 from ringfaust.errors import BrokenAccounts
 
+Place = tuple[int, int]
+"""Where a ready message stands: (level, position)."""
+
 SCHEDULED = -1
 """In an expiry row, instead of a priority level: the message is scheduled."""
 
@@ -76,7 +79,9 @@ class Queue:
             write_set, Kind.SCHEDULED, name, fresh=not counts.scheduled, weighs=True
         )
         self.expiry = Ordered(write_set, Kind.EXPIRY, name, fresh=not self.expiring)
-        self.deliveries = Ordered(write_set, Kind.DELIVERY, name, fresh=not counts.delivering)
+        self.deliveries = Ordered(
+            write_set, Kind.DELIVERY, name, fresh=not counts.delivering, weighs=True
+        )
         attached = row.attached if row else 0
         self.consumer_rows = Ordered(write_set, Kind.CONSUMER, name, fresh=not attached)
         self.groups = Rows(write_set, Kind.GROUP, name)
@@ -123,7 +128,7 @@ class Queue:
         self.consumers_by_priority = by_priority(self.consumers.values())
         if not self.counts.delivering:
             return
-        for _, delivery in self.deliveries:
+        for _, delivery in self.deliveries.walk():
             if delivery.is_orphan:
                 self.orphans += 1
             else:
@@ -189,7 +194,20 @@ class Queue:
 
     def held_by(self, consumer: Consumer) -> list[Delivery]:
         """A consumer's unsettled deliveries, oldest first."""
-        return [delivery for delivery in self.all_held_by(consumer) if not delivery.xid]
+        return [self.deliveries.get(number) for number in sorted(consumer.positions)]  # type: ignore[misc]
+
+    def returning(self, consumers: Iterable[Consumer], last: int | None) -> list[int]:
+        """Numbers of their unsettled deliveries in the order they return: newest first (R22).
+
+        `last`: without those that were handed over after it; None: all.
+        """
+        held = [
+            item
+            for consumer in consumers
+            for item in consumer.positions.items()
+            if last is None or item[0] <= last
+        ]
+        return [number for number, _ in sorted(held, key=lambda item: (-item[1], item[0]))]
 
     def all_held_by(self, consumer: Consumer) -> list[Delivery]:
         """A consumer's deliveries, also those settled in undecided transactions (R81)."""
@@ -211,12 +229,22 @@ class Queue:
         """The ready messages of the message's priority."""
         return self.level(limits.PRIORITIES - 1 - message.priority)
 
+    def table_of(self, level: int) -> Ordered:
+        """The ready messages of a level, or the scheduled ones for `SCHEDULED`."""
+        return self.scheduled if level == SCHEDULED else self.level(level)
+
     def in_order(self) -> Iterator[Message]:
         """The ready messages in delivery order (R14). They may be taken out meanwhile."""
+        return (message for _, message in self.in_order_after(None))
+
+    def in_order_after(self, place: Place | None) -> Iterator[tuple[Place, Message]]:
+        """The ready messages behind a place in the delivery order, each with its place."""
+        first, after = place or (0, None)
         for number, count in enumerate(self.level_counts):
-            if count:
-                for _, message in self.level(number):
-                    yield message
+            if count and number >= first:
+                rows = self.level(number).walk(after if number == first else None)
+                for position, message in rows:
+                    yield (number, position), message
 
     def lowest(self) -> Message:
         """The ready message with the lowest position, of whatever priority (R3 oldest)."""
@@ -250,7 +278,7 @@ class Queue:
         """The ready and scheduled messages whose bodies a crash has taken (R82)."""
         if not self.non_persistent:
             return []
-        waiting = (message for _, message in self.scheduled)
+        waiting = (message for _, message in self.scheduled.walk())
         return [m for m in (*self.in_order(), *waiting) if m.is_bodyless]
 
     # --- limits ----------------------------------------------------------------------------------
@@ -292,8 +320,7 @@ class Queue:
         if row is None or time_of(row[0]) > now_ms:
             return None
         level, key = row[1]
-        table = self.scheduled if level == SCHEDULED else self.level(level)
-        return table.get(key), level == SCHEDULED  # type: ignore[return-value]
+        return self.table_of(level).get(key), level == SCHEDULED  # type: ignore[return-value]
 
     # --- storing ---------------------------------------------------------------------------------
 
@@ -348,7 +375,7 @@ class Queue:
 
     def trim(self, cache_bytes: int) -> None:
         """Shorten the windows to about `cache_bytes`; the front of each stays decoded."""
-        for table in (*self.levels.values(), self.scheduled):
+        for table in (self.deliveries, *self.levels.values(), self.scheduled):
             excess = self.write_set.cached_bytes - cache_bytes
             if excess > 0:
                 table.shed(excess)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ringfaust.core import limits
 from ringfaust.core.address import Address, AddressRow, address_of
 from ringfaust.core.catalog import Catalog
+from ringfaust.core.model import Unfinished
 from ringfaust.core.queue import Queue, QueueRow
 from ringfaust.core.table import Kind, Ordered, Row, Rows, Store, WriteSet
 
@@ -44,6 +45,10 @@ class State:
         """When each queue is swept next."""
         self.clock_rows = Rows(self.write_set, Kind.CLOCK, "")
         self.queue_rows = Rows(self.write_set, Kind.QUEUE, "")
+        self._unfinished_rows = Rows(self.write_set, Kind.UNFINISHED, "")
+        self.unfinished: Unfinished | None = self._unfinished_rows.get(0)
+        """The command that continues in the next transaction, before any other (R114)."""
+        self._stored_unfinished = self.unfinished
         self._deleted: dict[str, Queue] = {}
         """Deleted queues that the store still has; a new one must not see their rows."""
         self._deleted_in_flight: dict[str, Queue] = {}
@@ -156,6 +161,12 @@ class State:
             BrokenAccounts: a queue's counts do not add up (R100).
         """
         writes = self.write_set
+        if self.unfinished != self._stored_unfinished:
+            self._stored_unfinished = self.unfinished
+            if self.unfinished is None:
+                self._unfinished_rows.delete(0)
+            else:
+                self._unfinished_rows.put(0, self.unfinished)
         if not self.changed_queues and not self._changed_addresses and not writes.dirty:
             return
         self.clock_rows.put(0, self.clock())
@@ -174,6 +185,7 @@ class State:
 
     def committed(self, cache_bytes: int) -> None:
         """Note that the writes are in the store, and free memory above `cache_bytes`."""
+        self.write_set.cache_bytes = cache_bytes
         for table in self.write_set.in_flight:
             table.committed()
         self.write_set.in_flight = []

@@ -65,6 +65,8 @@ class Kind(IntEnum):
     """Operations of a transaction: part = its number, key = number of the operation."""
     IDLE_GROUP = 18
     """Message groups that have an owner but no message, in the order in which they lost it."""
+    UNFINISHED = 19
+    """At most one row: what is left of a command that did not fit into one transaction (R114)."""
 
 
 class Store(Protocol):
@@ -80,7 +82,7 @@ class Store(Protocol):
 class WriteSet:
     """What the tables of a partition share: the store, and which tables the batch changed."""
 
-    __slots__ = ("cached_bytes", "dirty", "in_flight", "refill", "store")
+    __slots__ = ("cache_bytes", "cached_bytes", "dirty", "in_flight", "refill", "store")
 
     def __init__(self, store: Store, refill: int = limits.REFILL) -> None:
         """`refill`: rows read from the store at a time."""
@@ -89,6 +91,8 @@ class WriteSet:
         self.dirty: list[Rows] = []
         self.in_flight: list[Rows] = []
         self.cached_bytes = 0
+        self.cache_bytes = limits.STEP_BYTES
+        """How much `Ordered.walk` may decode and keep; the host sets it with each commit."""
 
 
 class Rows:
@@ -249,6 +253,35 @@ class Ordered(Rows):
                 index = bisect_right(self._keys, key, self._head)
             key = self._keys[index] if index < len(self._keys) else None
 
+    def walk(self, after: Key | None = None) -> Iterator[tuple[Key, Any]]:
+        """Iterate over the rows with keys > `after`, in order, however many there are (R114).
+
+        Beyond the window, and once the decoded rows fill the cache, it keeps one chunk at a time.
+        Meanwhile the current row may be deleted, and rows may be put before it.
+        """
+        cache = self.write_set
+        while (key := self._next_decoded(after)) is not None:
+            yield key, self._values[key]
+            after = key
+        if self._whole:
+            return
+        if self._edge is not None and (after is None or after < self._edge):
+            after = self._edge
+        while rows := self.scan(after, cache.refill):
+            if after == self._edge and cache.cached_bytes < cache.cache_bytes // 2:
+                self._keep(rows)
+            yield from rows
+            after = rows[-1][0]
+
+    def _next_decoded(self, after: Key | None) -> Key | None:
+        """The lowest key > `after` in the window, which is filled first if it is empty."""
+        if after is None:
+            return self.first_key()
+        if self._head == len(self._keys) and not self._refill():
+            return None
+        index = bisect_right(self._keys, after, self._head)
+        return self._keys[index] if index < len(self._keys) else None
+
     # --- writing ---------------------------------------------------------------------------------
 
     def put_new(self, key: Key, value: Any) -> None:
@@ -348,11 +381,13 @@ class Ordered(Rows):
 
     def _extend(self) -> None:
         """Read up to `refill` more rows into the window."""
-        refill = self.write_set.refill
-        rows = self.scan(self._edge, refill)
+        self._keep(self.scan(self._edge, self.write_set.refill))
+
+    def _keep(self, rows: list[tuple[Key, Any]]) -> None:
+        """Add the rows that follow the edge to the window."""
         for key, value in rows:
             self._insert(key, value)
-        if len(rows) < refill:
+        if len(rows) < self.write_set.refill:
             self._whole = True
         else:
             self._edge = rows[-1][0]

@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ringfaust.core import effects as e
-from ringfaust.core.commands import Attach, DeleteQueue, Heartbeat, Start, Subscribe, Sweep
+from ringfaust.core import limits
+from ringfaust.core.commands import (
+    Attach,
+    Command,
+    DeleteQueue,
+    Heartbeat,
+    Start,
+    Subscribe,
+    Sweep,
+)
 from ringfaust.core.engine import Engine, Step
+from ringfaust.core.handlers.addresses import subscription_queue
 from ringfaust.core.model import Counts, Heard, Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import ProtocolError
@@ -85,6 +95,8 @@ class ProcessorConfig:
     spread: frozenset[str] = frozenset()
     """Topics whose records come from several partitions, so no single position applies. The host
     must pass each of their records only once."""
+    step_transitions: int = limits.STEP_TRANSITIONS
+    """Messages that a command touches in one transaction (R114). Tests make it small."""
 
 
 class _Outbox(Generic[Buffer]):
@@ -143,11 +155,17 @@ class Processor(Generic[Buffer]):
         resume it once the queue `accepts_sends`, the host seeks to the topic's position and removes
         the topic here."""
         self._config = shared
-        self._engine = Engine(state)
+        self._engine = Engine(state, shared.step_transitions)
         repartition = Route(shared.repartition_topic, f"{{header:{QUEUE}}}")
         self._queue_of = {
             route.topic: queue_namer(route.queue) for route in (*shared.routes, repartition)
         }
+        self.is_cut = False
+        """Whether the host commits between the parts of a large command (R114): then it calls
+        `go_on` while the processor `is_unfinished`. If not, each command is finished at once."""
+        self._starts_next = False
+        self._room = limits.STEP_BYTES
+        """How many more bytes of messages the commands of this batch may touch."""
         self._new_buffer = new_buffer
         self._out = _Outbox(new_buffer)
         self._lines: list[str] = []
@@ -160,7 +178,8 @@ class Processor(Generic[Buffer]):
         A record for a queue that does not accept sends now pauses its topic.
 
         Args:
-            records: input records; those of one topic are in offset order.
+            records: input records; those of one topic are in offset order. If the processor
+                `is_cut`, an iterator: records that do not fit into the batch stay in it (R114).
             wall_ms: the host's clock. Time never goes back.
 
         Returns:
@@ -194,11 +213,17 @@ class Processor(Generic[Buffer]):
                     skipped.append(record)
             except ProtocolError as error:
                 self._undecodable(record, error, now_ms)
+            if self.is_full:
+                break
         return skipped
 
     def start(self) -> None:
         """Do what a host must do first after it has opened the partition (R81, R82)."""
-        self._emit(self._engine.step(Start(), self.state.now_ms), START)
+        if self.is_unfinished and self.is_cut:
+            self._starts_next = True
+            return
+        self._finish()
+        self._execute(Start(), self.state.now_ms, START)
 
     def load_inputs(self, inputs: Mapping[str, InputState]) -> None:
         """Set what is stored about the input topics."""
@@ -215,6 +240,7 @@ class Processor(Generic[Buffer]):
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue that does not belong into this partition any more (R113)."""
+        self._finish()
         self._emit(self._engine.step(DeleteQueue(name), self.state.now_ms), START)
 
     def fed_by(self, feeds: Feeds) -> None:
@@ -255,7 +281,30 @@ class Processor(Generic[Buffer]):
             heard: when consumers could be heard (R110); None: always, until now.
         """
         sweep = Sweep() if heard is None else Sweep(heard.until_ms, heard.since_ms)
-        self._emit(self._engine.step(sweep, wall_ms), TICK)
+        self._execute(sweep, wall_ms, TICK)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a command continues in the next transaction, before anything else (R114)."""
+        return self.state.unfinished is not None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what the batch has done fills a transaction (R114)."""
+        return self.is_cut and (self.state.unfinished is not None or self._room <= 0)
+
+    def go_on(self) -> None:
+        """Continue the unfinished command, as much of it as fits into one transaction (R114)."""
+        unfinished = self.state.unfinished
+        assert unfinished is not None
+        self._report(self._engine.go_on(), unfinished.context)
+        if self._starts_next and not self.is_unfinished:
+            self._starts_next = False
+            self.start()
+
+    def _finish(self) -> None:
+        while self.is_unfinished:
+            self.go_on()
 
     def accepts_sends(self, queue: str) -> bool:
         """Whether the queue accepts sends (R60, R90). An unknown queue does: it refuses them."""
@@ -275,7 +324,10 @@ class Processor(Generic[Buffer]):
             if record.topic in self.positions:
                 self.positions[record.topic] = record.offset
             return False
-        self._emit(self._engine.step(send, now_ms), source, send.id)
+        step = self._engine.begin(send, now_ms, (source, send.id, "", "", ""))
+        self._emit(step, source, send.id)
+        if self.state.unfinished is not None and not self.is_cut:
+            self._finish()
         return True
 
     def _control(self, record: InRecord, now_ms: int) -> int:
@@ -293,29 +345,39 @@ class Processor(Generic[Buffer]):
         if isinstance(asked, control.TickRecord) and not self._config.log_is_clock:
             text = "this worker uses the wall clock and ticks on its own"
             step = Step([], e.Refused("", Refusal.BAD_COMMAND, "tick", text))
+            self._report(step, (by, "", asked.type, asked.reply, ""))
         else:
             if isinstance(asked, control.TickRecord):
                 now_ms = max(asked.now_ms, now_ms)
                 self._engine.advance(now_ms)
-            step = self._engine.step(asked.command(), now_ms)
-        self._emit(step, by)
-        if step.refusal is None:
-            tail = events.event_tail(self.state.now_ms, by)
-            self._lines.append(events.done_line(self.state.step, asked.type, tail))
-        if asked.reply:
-            answer = self._answer(asked, step)
-            self._out.replies.append(output.reply_record(asked.reply, step.refusal, answer))
+            self._execute(asked.command(), now_ms, by, asked.type, asked.reply)
         return now_ms
 
-    def _answer(self, asked: control.ControlRecord, step: Step) -> dict[str, int] | None:
+    def _execute(
+        self, command: Command, now_ms: int, by: str, asked: str = "", reply: str = ""
+    ) -> None:
+        context = (by, "", asked, reply, _joined_queue(command) if reply else "")
+        self._report(self._engine.begin(command, now_ms, context), context)
+        if not self.is_cut:
+            self._finish()
+
+    def _report(self, step: Step, context: tuple[str, ...]) -> None:
+        """Write the records of one step, and at its end the answer to its command."""
+        by, sent, asked, reply, joined = context
+        self._room -= self._engine.spent_bytes
+        self._emit(step, by, sent)
+        if self.is_unfinished:
+            return
+        if asked and step.refusal is None:
+            tail = events.event_tail(self.state.now_ms, by)
+            self._lines.append(events.done_line(self.state.step, asked, tail))
+        if reply:
+            answer = self._answer(joined) if step.refusal is None else None
+            self._out.replies.append(output.reply_record(reply, step.refusal, answer))
+
+    def _answer(self, joined: str) -> dict[str, int] | None:
         """What a consumer must know to stay attached: how long it may be silent (R13)."""
-        name = ""
-        if isinstance(command := asked.command(), Heartbeat):
-            name = command.queue
-        elif isinstance(command, Attach | Subscribe):
-            attached = (each for each in step.effects if type(each) is e.Attached)
-            name = next((each.queue for each in attached if each.consumer == command.consumer), "")
-        queue = self.state.queue(name) if name and step.refusal is None else None
+        queue = self.state.queue(joined) if joined else None
         return None if queue is None else {"consumer_timeout_ms": queue.spec.consumer_timeout}
 
     def _answer_list(self, asked: control.ListRecord) -> None:
@@ -376,6 +438,7 @@ class Processor(Generic[Buffer]):
 
     def outputs(self) -> Outputs[Buffer]:
         """Return the records to write, each topic's in order, and start a new batch."""
+        self._room = limits.STEP_BYTES
         lines, self._lines = self._lines, []
         for text in events.record_texts(lines):
             self._out.events.append((None, text.encode(), []))
@@ -398,3 +461,10 @@ class Processor(Generic[Buffer]):
             self._stored_inputs = self.inputs
             writes.append((INPUTS_KEY, write_inputs(self.inputs)))
         return Writes(writes, without_bodies(writes) if has_non_persistent else writes)
+
+
+def _joined_queue(command: Command) -> str:
+    """The queue that a consumer attaches to or stays attached to; empty: another command."""
+    if isinstance(command, Attach | Heartbeat):
+        return command.queue
+    return subscription_queue(command) if isinstance(command, Subscribe) else ""

@@ -12,7 +12,7 @@ The next batch is decided during 2 and 3. If 2 fails, the changelog brings the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from faust.types import TP
 
@@ -121,6 +121,7 @@ class PartitionWork:
         self._feeds = read_feeds(store.get(FEEDS_KEY))
         self._pauses = InputPauses(self._number, self._processor, self._context.reader)
         self._hearing = Hearing()  # what was read and not committed is read again
+        self._processor.is_cut = True
         self._processor.start()
 
     def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
@@ -181,8 +182,15 @@ class PartitionWork:
 
     # --- cycles ----------------------------------------------------------------------------------
 
+    @property
+    def is_full(self) -> bool:
+        """Whether what the cycle has decided fills its transaction (R114)."""
+        return self._processor.is_full
+
     def poll_timeout_s(self) -> float | None:
         """How long to wait for records before the next cycle; None: until some arrive."""
+        if self._processor.is_unfinished:
+            return 0.0
         if self._ends is not None:
             return _CAUGHT_UP_CHECK_S
         if self._context.processor_config.log_is_clock:
@@ -195,8 +203,14 @@ class PartitionWork:
         return max(due_s, self._next_tick_s - clock.monotonic_s(), 0.0)
 
     def begin_cycle(self, wall_ms: int) -> None:
-        """Tick if it is time, but not before the old log has been read (architecture 4)."""
+        """Tick if it is time, but not before the old log has been read (architecture 4).
+
+        A command that did not fit into the last transaction continues before that (R114).
+        """
         self._before = dict(self._processor.positions)
+        if self._processor.is_unfinished:
+            self._processor.go_on()
+            return
         if self._ends is not None or self._context.processor_config.log_is_clock:
             return
         wake_ms = self._processor.state.next_wake_ms()
@@ -205,8 +219,8 @@ class PartitionWork:
             self._next_tick_s = now_s + self._context.tick_ms / 1000
             self._processor.tick(wall_ms, self._hearing.heard)
 
-    def decide(self, records: list[InRecord], wall_ms: int) -> None:
-        """Process some records in memory."""
+    def decide(self, records: Iterator[InRecord], wall_ms: int) -> None:
+        """Process records in memory; what does not fit into this cycle stays in the iterator."""
         self._processor.take(records, wall_ms)
 
     def skip_to(self, offsets: Mapping[TP, int]) -> None:

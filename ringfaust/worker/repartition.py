@@ -7,7 +7,7 @@ transaction of the forwarded records and the position after them, which is the g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from faust.types import TP
 
@@ -135,7 +135,10 @@ class RepartitionWork:
     def begin_cycle(self, wall_ms: int) -> None:
         """Nothing is due by time."""
 
-    def decide(self, records: list[InRecord], wall_ms: int) -> None:
+    is_full = False
+    """Each record is forwarded on its own."""
+
+    def decide(self, records: Iterator[InRecord], wall_ms: int) -> None:
         """Forward some records, in memory."""
         self._repartitioner.take(records, wall_ms)
 

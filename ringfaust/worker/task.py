@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol
 
 from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
@@ -122,8 +123,12 @@ class Work(Protocol):
     def begin_cycle(self, wall_ms: int) -> None:
         """Do what is due before the records of a cycle."""
 
-    def decide(self, records: list[InRecord], wall_ms: int) -> None:
-        """Process some records in memory."""
+    @property
+    def is_full(self) -> bool:
+        """Whether what the cycle has decided fills its transaction (R114)."""
+
+    def decide(self, records: Iterator[InRecord], wall_ms: int) -> None:
+        """Process records in memory; what does not fit into this cycle stays in the iterator."""
 
     def skip_to(self, offsets: Mapping[TP, int]) -> None:
         """Called after `decide`: the consumer has read up to these offsets."""
@@ -232,6 +237,8 @@ class Task:
         self._store: PartitionStore | None = None
         self._producer: TaskProducer | None = None
         self._runner: asyncio.Task[None] | None = None
+        self._left: list[InRecord] = []
+        """Records that did not fit into the last cycle (R114)."""
         self._cycle_lock = asyncio.Lock()
         self._suspicion = ""
 
@@ -313,9 +320,14 @@ class Task:
         while True:
             # Not by wait_for: in Python 3.11 it loses a cancellation that comes with the event.
             with suppress(TimeoutError):
-                async with self._clock.timeout(self.work.poll_timeout_s()):
+                async with self._clock.timeout(0 if self._left else self.work.poll_timeout_s()):
                     await self.buffer.arrived.wait()
             await self.run_cycle()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the last cycle has left something for the next (R114)."""
+        return bool(self._left) or self.work.is_full
 
     async def run_cycle(self) -> None:
         """Run one cycle. If a commit has failed, reopen the partition instead."""
@@ -332,19 +344,38 @@ class Task:
         if self._suspicion:
             await self._commits.wait()
             raise InputChanged(self._suspicion)
-        records, wall_ms = self.buffer.take(), self._clock.wall_ms()
+        wall_ms = self._clock.wall_ms()
         self.work.begin_cycle(wall_ms)
-        size = self._settings.slice_records
-        for start in range(0, len(records), size):
-            self.work.decide(records[start : start + size], wall_ms)
-            for _ in range(self._settings.yields_per_slice):
-                await asyncio.sleep(0)
-        self.work.skip_to(self.buffer.taken_to)
+        if self.work.is_full:
+            await self._let_others_run()
+        await self._decide(wall_ms)
         await self._commits.wait()
         pending = self.work.take_commit(wall_ms)
         if pending is not None:
             self._commits.submit(self._commit(pending), self.buffer.arrived.set)
-        await self.work.end_cycle()
+        if not self._left:  # a pause or a resume goes back in the log, so no record may be left
+            await self.work.end_cycle()
+
+    async def _decide(self, wall_ms: int) -> None:
+        """Decide as many records as fit into the cycle; the others are left for the next (R114)."""
+        if self.work.is_full:
+            return
+        records = iter(self._left or self.buffer.take())
+        self._left = []
+        while not self.work.is_full and (
+            some := list(islice(records, self._settings.slice_records))
+        ):
+            remaining = iter(some)
+            self.work.decide(remaining, wall_ms)
+            records = chain(remaining, records)
+            await self._let_others_run()
+        self._left = list(records)
+        if not self._left:
+            self.work.skip_to(self.buffer.taken_to)
+
+    async def _let_others_run(self) -> None:
+        for _ in range(self._settings.yields_per_slice):
+            await asyncio.sleep(0)
 
     async def _commit(self, pending: PendingCommit) -> None:
         """Commit one batch, then apply it to the store."""
@@ -377,6 +408,7 @@ class Task:
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
                 log.warning("%s: cannot reopen (%r); retrying in %.1f s", name, again, wait_s)
         self.buffer.clear()
+        self._left = []
         reader = self._reader()
         positions = self.work.positions
         with suppress(IllegalStateError):  # reassigned meanwhile: the new assignment seeks

@@ -75,7 +75,11 @@ class DictStore:
         self.replay([(row, self.get(row)) for row in self.rows])
 
 
-_STORED = [f.name for f in fields(Consumer) if f.name not in ("held", "in_flight", "held_bytes")]
+_STORED = [
+    f.name
+    for f in fields(Consumer)
+    if f.name not in ("held", "positions", "in_flight", "held_bytes")
+]
 _STORED.remove("compiled")
 
 
@@ -119,8 +123,13 @@ class Partition:
         refill: int = limits.REFILL,
         addresses: dict[str, Any] | None = None,
         settings: dict[str, Any] | None = None,
+        step_transitions: int = limits.STEP_TRANSITIONS,
+        crashes_in_steps: bool = False,
     ) -> None:
         self.store = store
+        self.step_transitions = step_transitions
+        self.crashes_in_steps = crashes_in_steps
+        self.cuts = 0
         self.catalog = Catalog(queues, settings or {}, addresses or {})
         self.cache_bytes = cache_bytes
         self.refill = refill
@@ -130,10 +139,19 @@ class Partition:
         """Begin with what is durable; all else is lost."""
         self.in_flight: list[tuple[Row, Any | None]] | None = None
         self.state = State(self.store, self.catalog, refill=self.refill)
-        self.engine = Engine(self.state)
+        self.engine = Engine(self.state, self.step_transitions)
 
     def step(self, command: Command, now_ms: int) -> Step:
-        return self.engine.step(command, now_ms)
+        """The whole command, in as many transactions as it needs (R114)."""
+        effects, refusal = self.engine.begin(command, now_ms)
+        while self.engine.is_unfinished:
+            self.cuts += 1
+            if self.crashes_in_steps:
+                self.commit()
+                self.start()
+            more, refusal = self.engine.go_on()
+            effects += more
+        return Step(effects, refusal)
 
     def commit(self) -> list[tuple[Row, Any | None]]:
         """Make all durable that was done."""

@@ -46,6 +46,8 @@ class SideBySide(RuleBasedStateMachine):
         each_step_commits=st.booleans(),
         refill=st.sampled_from([1, 2, 3]),
         cache_bytes=st.sampled_from([0, 2_500, 1 << 30]),
+        step_transitions=st.sampled_from([1, 2, 3, 1_000, 1_000]),
+        crashes_in_steps=st.booleans(),
         attaches=st.lists(s.PLAIN_ATTACH, min_size=1, max_size=3),
     )
     def begin(
@@ -57,6 +59,8 @@ class SideBySide(RuleBasedStateMachine):
         each_step_commits: bool,
         refill: int,
         cache_bytes: int,
+        step_transitions: int,
+        crashes_in_steps: bool,
         attaches: list[c.Attach],
     ) -> None:
         for each in addresses.values():
@@ -67,8 +71,9 @@ class SideBySide(RuleBasedStateMachine):
         like: dict[str, Any] = {name: {"compat": self.compat} for name in (*s.QUEUES, "r")}
         declared = {"addresses": addresses, "settings": {**like, "p": {**of_p, **like["r"]}}}
         self.partition = Partition(
-            self.store_type(), queues, cache_bytes, refill=refill, **declared
-        )
+            self.store_type(), queues, cache_bytes, refill=refill,
+            step_transitions=step_transitions, crashes_in_steps=crashes_in_steps, **declared,
+        )  # fmt: skip
         self.model = Model(queues, **declared)
         self.untouched = Model(queues, **declared)
         self.each_step_commits = each_step_commits

@@ -17,6 +17,8 @@ from ringfaust.core.model import (
     Group,
     Message,
     Operation,
+    Stage,
+    Unfinished,
     XidRow,
     plain_position,
     timed_key,
@@ -217,6 +219,14 @@ GOLDEN = [
         Operation("prices", M, 1),
         b"\x11\x00\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x02",
         b"\x81\x00\x00\x00\x00\x00\x00\x00\x01\x00\x06prices" + MESSAGE,
+    ),
+    Golden(
+        (Kind.UNFINISHED, "", 0, 0),
+        Unfinished(
+            (Stage("remove", "q", ("id", -1, None, "")),), "q", 5, False, ("control/0/1", "me")
+        ),
+        b"\x13",
+        b'\x81[[["remove","q",["id",-1,null,""]]],"q",5,false,["control/0/1","me"]]',
     ),
 ]
 by_row = pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden.row[0].name)

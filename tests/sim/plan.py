@@ -47,6 +47,8 @@ class Plan(NamedTuple):
     batch_records: int = 100
     slice_records: int = 100
     refill: int = 1_000
+    step_transitions: int = 5_000
+    """How much of a command fits into one transaction (R114)."""
     far_partitions: int = 1
     has_non_persistent: bool = False
     """Some messages are non-persistent: a crash may lose them, an uninterrupted run does not."""
@@ -70,6 +72,7 @@ class Plan(NamedTuple):
             routes=[Route("keyed", "{key}"), Route("timed", "{key}")],
             max_record_bytes=10_000,
             log_is_clock=False,
+            step_transitions=self.step_transitions,
         )
 
 
@@ -91,6 +94,7 @@ def random_plan(rng: random.Random) -> Plan:
         batch_records=rng.choice([1, 3, 100]),
         slice_records=rng.choice([1, 2, 100]),
         refill=rng.choice([1, 2, 3, 1_000]),
+        step_transitions=rng.choice([1, 2, 5_000]),
         far_partitions=rng.choice([1, 3]),
         has_non_persistent=not as_artemis and rng.random() < 0.2,
         has_keeper=rng.random() < 0.3,

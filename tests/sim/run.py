@@ -13,6 +13,9 @@ from tests.sim.plan import Plan, random_plan
 from tests.sim.script import STEPS, Script, Step
 from tests.sim.world import World
 
+_KEPT = ("has_non_persistent", "as_artemis", "step_transitions")
+"""Of a plan, what a shorter history needs as well."""
+
 
 class History(NamedTuple):
     """Everything that a run depends on."""
@@ -89,7 +92,7 @@ def _fewer(given: History, fails: Callable[[History], object]) -> list[Step]:
 
 def _plainer(plan: Plan) -> Iterator[Callable[[Plan], Plan]]:
     """Ways to remove one thing from a plan."""
-    what = {"has_non_persistent": plan.has_non_persistent, "as_artemis": plan.as_artemis}
+    what = {name: getattr(plan, name) for name in _KEPT}
     yield lambda now: Plan(now.queues, now.addresses, **what)
     yield lambda now: now._replace(addresses={})
     for queue, settings in plan.queues.items():

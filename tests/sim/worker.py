@@ -7,7 +7,7 @@ each `Pause` until it is driven on, fails, or is lost in a crash.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,10 +123,10 @@ class JournalProcessor(Processor[Any]):
         journal.pending = []
 
     def take(self, records: Iterable[InRecord], wall_ms: int) -> list[InRecord]:
-        records = list(records)
-        left = super().take(records, wall_ms)
+        read: list[InRecord] = []
+        left = super().take(_noting(records, read), wall_ms)
         skipped = {id(record) for record in left}
-        taken = [record for record in records if id(record) not in skipped]
+        taken = [record for record in read if id(record) not in skipped]
         self._done.append(("take", taken, wall_ms))
         return left
 
@@ -143,6 +143,13 @@ class JournalProcessor(Processor[Any]):
     def writes(self) -> Writes:
         self._journal.pending, self._done = self._done, []
         return super().writes()
+
+
+def _noting(records: Iterable[InRecord], read: list[InRecord]) -> Iterator[InRecord]:
+    """The records, each noted as it is read."""
+    for record in records:
+        read.append(record)
+        yield record
 
 
 class SteppedCommit:
@@ -231,7 +238,8 @@ class TaskDriver:
         """Whether it has taken all that has arrived, and ticks."""
         work = self._task.work
         is_waiting = isinstance(work, PartitionWork) and not work.is_caught_up
-        return not (self._task.buffer.arrived.is_set() or is_waiting or self.is_fenced)
+        has_work = self._task.buffer.arrived.is_set() or self._task.has_left
+        return not (has_work or is_waiting or self.is_fenced)
 
     def cycle(self) -> None:
         """Run one cycle. A fenced task has waited until now, and no rebalance came."""

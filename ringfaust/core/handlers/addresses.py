@@ -9,12 +9,15 @@ from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core.address import Address, address_of, queue_name
 from ringfaust.core.handlers.consumers import Consumers, check
-from ringfaust.core.handlers.operator import Operator
-from ringfaust.core.model import Refusal
+from ringfaust.core.handlers.operator import DELETE, Operator
+from ringfaust.core.model import AckMode, Refusal, Stage
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, bad
 from ringfaust.core.transitions import Transitions, addresses, queues, send_of, unsent
 from ringfaust.errors import BadSetting
+
+COPY, ATTACH = "copy", "attach"
+"""Stages of commands (R114)."""
 
 
 class Addresses:
@@ -74,6 +77,7 @@ class Addresses:
             queues.mark_checked(queue)
             self._consumers.fit_window(queue)
             self._join(address, queue)
+            self._copy(address, queue, None)  # the command that found it follows at once
         return address
 
     def _known(self, name: str) -> Address:
@@ -83,15 +87,37 @@ class Addresses:
         return address
 
     def _join(self, address: Address, queue: Queue) -> None:
-        """Make a queue a member of the address, and send it what the address retains (R71)."""
+        """Make a queue a member of the address (R70)."""
         self._state.use_address(address)
         self._state.use(queue)
         addresses.join(address, queue.name)
+
+    def _copy(self, address: Address, queue: Queue, stage: Stage | None) -> None:
+        """Send a queue what its address retains (R71).
+
+        `stage`: stop when this transaction is full, and leave the rest to it (R114). None: copy
+        all at once.
+        """
         now = self._transitions.now
-        for message in queue.policy.copy_order(address.retained_messages()):
+        after = stage.args[0] if stage is not None and stage.args else None
+        for key, message in queue.policy.copy_order(address.retained_after(after)):
+            is_full = self._transitions.stages or not self._transitions.has_room
+            if stage is not None and is_full and not queue.policy.sorts_copies:
+                self._transitions.stages.append(stage._replace(args=(after,)))
+                return
+            self._transitions.spend(message.size_bytes)
+            after = key
             is_expired = 0 < message.expires_at_ms <= now
             if not is_expired and (queue.selector is None or queue.selector.matches(message)):
                 self._transitions.enter(queue, send_of(message, queue.name, now))
+
+    def copy_stage(self, stage: Stage) -> None:
+        """Copy as much as fits into this transaction (R114)."""
+        queue = self._transitions.queue(stage.queue)
+        self._state.use(queue)
+        address = self._state.address(address_of(queue.name))
+        assert address is not None
+        self._copy(address, queue, stage)
 
     # --- queues of an address --------------------------------------------------------------------
 
@@ -108,20 +134,32 @@ class Addresses:
             raise bad(create.queue, "a queue of an address is named address::name")
         if address.spec.routing == "anycast" and address.members:
             raise bad(create.queue, f"an anycast address has one queue, {address.members[0]!r}")
-        self._join(address, self._operator.create_queue(create))
+        queue = self._operator.create_queue(create)
+        self._join(address, queue)
+        self._transitions.perform(Stage(COPY, queue.name))
 
     def delete_queue(self, delete: c.DeleteQueue) -> None:
         """Delete a queue, and take it out of its address (R90)."""
         self._operator.delete_queue(delete)
-        self._leave(delete.queue)
+
+    def delete_stage(self, stage: Stage) -> None:
+        """Delete the queue as far as that fits into this transaction (R114)."""
+        queue = self._transitions.queue(stage.queue)
+        if self._operator.delete(queue):
+            self._leave(queue.name)
+        else:
+            self._transitions.stages.append(stage)
 
     def auto_delete(self) -> None:
         """Delete the non-durable queues whose last consumer has left (R70)."""
         queues, self._consumers.to_auto_delete = self._consumers.to_auto_delete, []
         for queue in dict.fromkeys(queues):
-            if self._state.queues.get(queue.name) is queue:
-                self._operator.delete(queue)
-                self._leave(queue.name)
+            stage = Stage(DELETE, queue.name)
+            is_there = self._state.queues.get(queue.name) is queue
+            if is_there and stage not in self._transitions.stages:
+                self._state.use(queue)
+                self._transitions.expire(queue)
+                self._transitions.perform(stage)
 
     def _leave(self, name: str) -> None:
         address = self._state.address(address_of(name))
@@ -135,7 +173,7 @@ class Addresses:
         address = self._known(subscribe.address)
         if address.spec.routing == "anycast":
             raise bad(address.name, "this is an anycast address; attach to its queue")
-        name = queue_name(address.name, _subscription_name(subscribe))
+        name = subscription_queue(subscribe)
         queue = self._transitions.queue(name) if name in address.members else None
         if queue is None:
             settings = {
@@ -154,12 +192,17 @@ class Addresses:
                 f"this subscription has the selector {queue.spec.selector!r}; delete "
                 "its queue first to subscribe with another",
             )
-        self._consumers.attach(
-            c.Attach(
-                name, subscribe.consumer, subscribe.credit, subscribe.priority,
-                subscribe.ack_mode, subscribe.session, "", subscribe.credit_bytes,
-            )
+        attach = (
+            subscribe.consumer, subscribe.credit, subscribe.priority, subscribe.ack_mode,
+            subscribe.session, "", subscribe.credit_bytes,
         )  # fmt: skip
+        self._transitions.perform(Stage(ATTACH, name, attach))
+
+    def attach_stage(self, stage: Stage) -> None:
+        """Attach the consumer once its queue has its copies (R71)."""
+        name, credit, priority, ack_mode, *rest = stage.args
+        attach = c.Attach(stage.queue, name, credit, priority, AckMode(ack_mode), *rest)
+        self._consumers.attach(attach)
 
     # --- settings --------------------------------------------------------------------------------
 
@@ -187,7 +230,9 @@ def _looping(queue: Queue, send: c.Send) -> CommandRefused | None:
     return None
 
 
-def _subscription_name(subscribe: c.Subscribe) -> str:
-    if not subscribe.subscription:
-        return subscribe.consumer
-    return ".".join(filter(None, (subscribe.client, subscribe.subscription)))
+def subscription_queue(subscribe: c.Subscribe) -> str:
+    """The queue of a subscription (R70)."""
+    name = subscribe.consumer
+    if subscribe.subscription:
+        name = ".".join(filter(None, (subscribe.client, subscribe.subscription)))
+    return queue_name(subscribe.address, name)

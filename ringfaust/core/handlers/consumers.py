@@ -11,12 +11,15 @@ from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.address import address_of
-from ringfaust.core.model import WINDOW, AckMode, Consumer, Delivery, Heard, Refusal
+from ringfaust.core.model import WINDOW, AckMode, Consumer, Delivery, Heard, Refusal, Stage
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, bad
 from ringfaust.core.selector import compile_selector
 from ringfaust.core.transitions import Transitions, deliveries, roster
 from ringfaust.errors import BadSelector
+
+LEAVE, LEASES, ACK, RETURN = "leave", "leases", "ack", "return"
+"""Stages of commands (R114)."""
 
 
 class Consumers:
@@ -97,20 +100,34 @@ class Consumers:
 
     def detach(self, detach: c.Detach) -> None:
         """Detach a consumer cleanly (R20)."""
-        self.part(*self._find_person(detach), timeout=False)
+        queue, consumer = self._find_person(detach)
+        self._state.use(queue)
+        self._transitions.expire(queue)
+        self._transitions.perform(Stage(LEAVE, queue.name, (consumer.name, False)))
 
-    def part(self, queue: Queue, consumer: Consumer, *, timeout: bool) -> None:
-        """Detach a consumer: what it held returns, and backups take over (R11, R13, R20)."""
-        self._transitions.run(queue, self._leave, consumer, timeout)
-        self.check_auto_delete(queue)
+    def leave(self, queue: Queue, consumer: Consumer, *, timeout: bool) -> bool:
+        """Detach a consumer: what it held returns, and backups take over (R11, R13, R20).
 
-    def _leave(self, queue: Queue, consumer: Consumer, timeout: bool) -> None:
-        held = queue.held_by(consumer)
-        self._transitions.requeue(queue, held, delayed=False, clean=not timeout)
+        Returns:
+            False if the transaction is full before that (R114); call it again in the next one.
+        """
+        self._state.use(queue)
+        if not self._transitions.requeue_held(queue, [consumer], delayed=False, clean=not timeout):
+            return False
         deliveries.orphan_deliveries(queue, consumer)
         roster.remove_consumer(self._state, queue, consumer)
         self._transitions.out.append(e.Detached(queue.name, consumer.name, timeout))
         self.promote(queue)
+        self._transitions.dispatch(queue)
+        self.check_auto_delete(queue)
+        return True
+
+    def leave_stage(self, stage: Stage) -> None:
+        """Detach the consumer that `args` names, as far as that fits into this transaction."""
+        queue = self._transitions.queue(stage.queue)
+        name, timeout = stage.args
+        if not self.leave(queue, queue.consumers[name], timeout=timeout):
+            self._transitions.stages.append(stage)
 
     def check_auto_delete(self, queue: Queue) -> None:
         """Have a non-durable queue deleted at the end of this step if nobody uses it (R70)."""
@@ -127,18 +144,23 @@ class Consumers:
                 active += 1
                 self._report_attached(queue, consumer)
 
-    def fit_window(self, queue: Queue) -> None:
-        """Attach, resize or detach the consumer of a managed window, as the setting says (R12)."""
+    def fit_window(self, queue: Queue) -> bool:
+        """Attach, resize or detach the consumer of a managed window, as the setting says (R12).
+
+        Returns:
+            False if some of a detach is left (R114).
+        """
         size = queue.spec.window
         consumer = queue.consumers.get(WINDOW)
         if consumer is not None:
             if size:
                 roster.set_credit(queue, consumer, size)
             else:
-                self.part(queue, consumer, timeout=False)
+                return self.leave(queue, consumer, timeout=False)
         elif size:
             order, now = roster.next_order(queue), self._transitions.now
             self._join(queue, Consumer(WINDOW, order, size, 0, AckMode.INDIVIDUAL, "", True, now))
+        return True
 
     # --- silence ---------------------------------------------------------------------------------
 
@@ -148,8 +170,11 @@ class Consumers:
         It does so only if the consumer was heard until then; see `end_silent` (R110).
         """
         if consumer.name == WINDOW:
-            leased = queue.held_by(consumer) if queue.spec.window_lease else ()
-            return leased[0].handed_ms + queue.spec.window_lease if leased else 0
+            lease_ms, number = queue.spec.window_lease, min(consumer.positions, default=0)
+            if not (lease_ms and number):
+                return 0
+            first: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
+            return first.handed_ms + lease_ms
         timeout_ms = queue.spec.consumer_timeout
         return consumer.seen_ms + timeout_ms if timeout_ms else 0
 
@@ -169,16 +194,23 @@ class Consumers:
             timeout_ms = queue.spec.consumer_timeout
             if not timeout_ms or not heard.covers(consumer.seen_ms, timeout_ms):
                 return 0
-            self.part(queue, consumer, timeout=True)
+            self._state.use(queue)
+            self._transitions.expire(queue)
+            self._transitions.perform(Stage(LEAVE, queue.name, (consumer.name, True)))
             return 1
         lease_ms = queue.spec.window_lease
         if not lease_ms:
             return 0
-        held = queue.held_by(consumer)
-        overdue = [each for each in held if heard.covers(each.handed_ms, lease_ms)][: max(most, 1)]
-        if overdue:
-            self._transitions.run(queue, self._end_leases, overdue)
-        return len(overdue)
+        done = last = 0
+        for number in sorted(consumer.positions)[: max(most, 1)]:
+            held: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
+            if heard.covers(held.handed_ms, lease_ms):
+                done, last = done + 1, number
+        if done:
+            self._state.use(queue)
+            self._transitions.expire(queue)
+            self._transitions.perform(Stage(LEASES, queue.name, (last,)))
+        return done
 
     def watch_leases(self, queue: Queue) -> None:
         """Plan the end of leases in a state that was written before there were any (R12)."""
@@ -189,8 +221,16 @@ class Consumers:
             self._state.use(queue)
             self._transitions.wake_by(queue, deadline)
 
-    def _end_leases(self, queue: Queue, overdue: list[Delivery]) -> None:
-        self._transitions.requeue(queue, overdue, delayed=False)
+    def leases_stage(self, stage: Stage) -> None:
+        """End the leases up to that delivery, as many as fit into this transaction (R12, R114)."""
+        queue = self._transitions.queue(stage.queue)
+        self._state.use(queue)
+        (last,) = stage.args
+        window = [queue.consumers[WINDOW]]
+        if self._transitions.requeue_held(queue, window, delayed=False, last=last):
+            self._transitions.dispatch(queue)
+        else:
+            self._transitions.stages.append(stage)
 
     # --- settling --------------------------------------------------------------------------------
 
@@ -200,7 +240,7 @@ class Consumers:
         consumer = queue.consumers[delivery.consumer]
         if consumer.ack_mode is AckMode.CLIENT:
             self._transitions.expire(queue)
-            self._ack_all(self.covered(queue, delivery))
+            self._ack_all(queue, delivery)
             return
         # A consumer that had room was offered all it wants; but with Artemis the head may expire.
         dispatches = not consumer.is_open() or queue.policy.expires_when_met
@@ -211,23 +251,44 @@ class Consumers:
         consumer = queue.consumers[delivery.consumer]
         if consumer.ack_mode is not AckMode.CLIENT:
             return [(queue, delivery)]
-        found = [
-            (other_queue, held)
-            for other_queue, other in self._companions(queue, consumer)
-            for held in other_queue.held_by(other)
-            if held.number <= delivery.number
-        ]
-        return sorted(found, key=lambda pair: pair[1].number)
+        numbers = self._covered_numbers(queue, consumer, delivery.number)
+        return [(other, other.deliveries.get(number)) for number, other in numbers]  # type: ignore[misc]
 
-    def _ack_all(self, covered: list[tuple[Queue, Delivery]]) -> None:
+    def _covered_numbers(
+        self, queue: Queue, consumer: Consumer, last: int
+    ) -> list[tuple[int, Queue]]:
+        found = [
+            (number, other_queue)
+            for other_queue, other in self._companions(queue, consumer)
+            for number in other.positions
+            if number <= last
+        ]
+        return sorted(found, key=_number)
+
+    def _ack_all(self, queue: Queue, last: Delivery) -> None:
         """Settle deliveries of several queues: each stage of the funnel for all of them."""
-        touched = dict.fromkeys(queue for queue, _ in covered)
-        for queue in touched:
-            self._transitions.expire(queue)
-        for queue, held in covered:
-            self._transitions.acked(queue, held)
-        for queue in touched:
-            self._transitions.dispatch(queue)
+        consumer = queue.consumers[last.consumer]
+        covered = self._covered_numbers(queue, consumer, last.number)
+        touched = dict.fromkeys(other_queue for _, other_queue in covered)
+        for other_queue in touched:
+            self._transitions.expire(other_queue)
+        args = (consumer.name, last.number, [other_queue.name for other_queue in touched])
+        self._transitions.perform(Stage(ACK, queue.name, args))
+
+    def ack_stage(self, stage: Stage) -> None:
+        """Settle as many of them as fit into this transaction (R114)."""
+        name, last, touched = stage.args
+        queue = self._transitions.queue(stage.queue)
+        for number, other_queue in self._covered_numbers(queue, queue.consumers[name], last):
+            if not self._transitions.has_room:
+                self._transitions.stages.append(stage)
+                return
+            delivery: Delivery = other_queue.deliveries.get(number)  # type: ignore[assignment]
+            self._transitions.spend(delivery.size_bytes)
+            self._state.use(other_queue)
+            self._transitions.acked(other_queue, delivery)
+        for other_name in touched:
+            self._transitions.dispatch(self._transitions.queue(other_name))
 
     def release(self, release: c.Release) -> None:
         """Return one delivery: a returning set of one (R23)."""
@@ -271,7 +332,18 @@ class Consumers:
         """Return all that a consumer holds; it stays attached (R20)."""
         queue, consumer = self._find(recover)
         self._alive(queue, consumer)
-        self._transitions.run(queue, self._requeue, queue.held_by(consumer), ())
+        self._transitions.expire(queue)
+        self._transitions.perform(Stage(RETURN, queue.name, (consumer.name,)))
+
+    def return_stage(self, stage: Stage) -> None:
+        """Return as much of what these consumers hold as fits into this transaction (R114)."""
+        queue = self._transitions.queue(stage.queue)
+        self._state.use(queue)
+        consumers = [queue.consumers[name] for name in stage.args]
+        if self._transitions.requeue_held(queue, consumers, delayed=True):
+            self._transitions.dispatch(queue)
+        else:
+            self._transitions.stages.append(stage)
 
     def _requeue(self, queue: Queue, held: Iterable[Delivery], acked: Iterable[int]) -> None:
         self._transitions.requeue(queue, held, delayed=True, acked=frozenset(acked))
@@ -289,13 +361,18 @@ class Consumers:
         for queue in queues:
             for consumer in sorted((queue.consumers[n] for n in by_queue[queue.name]), key=_order):
                 self._alive(queue, consumer)
-                held.update((each.number, (queue, each)) for each in queue.held_by(consumer))
+                if queue.policy.ends_set_first:
+                    held.update((each.number, (queue, each)) for each in queue.held_by(consumer))
         acked = _acked(held, rollback.acked)
         first = [held[number] for number in acked]
         rest = [each for number, each in held.items() if number not in acked]
         for queue in queues:
-            returning = [delivery for where, delivery in first + rest if where is queue]
-            self._transitions.run(queue, self._requeue, returning, acked)
+            if queue.policy.ends_set_first:  # C2, C9: also the order of the acks matters
+                returning = [delivery for where, delivery in first + rest if where is queue]
+                self._transitions.run(queue, self._requeue, returning, acked)
+            else:
+                self._transitions.expire(queue)
+                self._transitions.perform(Stage(RETURN, queue.name, tuple(by_queue[queue.name])))
 
     def _companions(self, queue: Queue, consumer: Consumer) -> Iterable[tuple[Queue, Consumer]]:
         """The consumers of a consumer's session; without a session only itself."""
@@ -325,6 +402,10 @@ class Consumers:
 
 def _order(consumer: Consumer) -> int:
     return consumer.order
+
+
+def _number(pair: tuple[int, Queue]) -> int:
+    return pair[0]
 
 
 def _acked(held: dict[int, tuple[Queue, Delivery]], acks: Iterable[c.Ack]) -> dict[int, None]:

@@ -7,11 +7,22 @@ from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.address import address_of
 from ringfaust.core.handlers.consumers import Consumers
-from ringfaust.core.model import EvictReason, Message, Refusal
-from ringfaust.core.queue import Queue
+from ringfaust.core.model import EvictReason, Message, Refusal, Stage
+from ringfaust.core.queue import SCHEDULED, Queue
 from ringfaust.core.refusal import CommandRefused, bad
 from ringfaust.core.transitions import Transitions, queues, send_of
 from ringfaust.errors import BadSetting
+
+FIT, DELETE, PURGE = "fit", "delete", "purge"
+REMOVE, MOVE, CANCEL, DELIVER_NOW = "remove", "move", "cancel_scheduled", "deliver_now"
+"""Stages of commands (R114)."""
+
+_NOT_FOUND = {
+    REMOVE: "no ready or scheduled message has that id",
+    MOVE: "no ready or scheduled message has that id",
+    CANCEL: "no scheduled message has that id",
+    DELIVER_NOW: "no scheduled message has that id",
+}
 
 
 class Operator:
@@ -55,17 +66,30 @@ class Operator:
 
     def fit(self, queue: Queue) -> None:
         """Do what changed settings demand at once (R5, R11, R12, R13)."""
-        self._transitions.run(queue, self._fit, dispatches=False)
+        self._state.use(queue)
+        self._transitions.expire(queue)
+        self._transitions.perform(Stage(FIT, queue.name))
+
+    def fit_stage(self, stage: Stage) -> None:
+        """Do as much of that as fits into this transaction (R114)."""
+        queue = self._transitions.queue(stage.queue)
+        self._state.use(queue)
+        if not (self._shrink(queue) and self._consumers.fit_window(queue)):
+            self._transitions.stages.append(stage)
+            return
+        self._consumers.promote(queue)
+        self._plan_timeouts(queue)
         if queue.has_open_consumer():  # else Artemis does not look at an expired head
             self._transitions.dispatch(queue)
 
-    def _fit(self, queue: Queue) -> None:
+    def _shrink(self, queue: Queue) -> bool:
+        """Trim the ring if it is eager to (R5). False if some of that is left (R114)."""
         spec = queue.spec
-        if spec.shrink == "eager" and spec.ring_size >= 0:
-            while queue.counts.ready > spec.ring_size:
-                self._transitions.evict(queue, queue.lowest(), EvictReason.SHRINK, "")
-        self._consumers.fit_window(queue)
-        self._consumers.promote(queue)
+        if spec.shrink != "eager" or spec.ring_size < 0:
+            return True
+        return self._transitions.evict_down_to(queue, spec.ring_size, EvictReason.SHRINK)
+
+    def _plan_timeouts(self, queue: Queue) -> None:
         for consumer in queue.consumers.values():
             if deadline := self._consumers.deadline(queue, consumer):
                 self._transitions.wake_by(queue, deadline)
@@ -76,23 +100,38 @@ class Operator:
         if any(delivery.xid for _, delivery in queue.deliveries):
             text = "a distributed transaction has settled deliveries of it; decide that first"
             raise bad(queue.name, text)
-        self.delete(queue)
+        self._state.use(queue)
+        self._transitions.expire(queue)
+        self._transitions.perform(Stage(DELETE, queue.name))
 
-    def delete(self, queue: Queue) -> None:
-        """Detach all consumers, evict or remove all messages, then delete the queue (R70, R90)."""
+    def delete(self, queue: Queue) -> bool:
+        """Detach all consumers, evict or remove all messages, then delete the queue (R70, R90).
+
+        Returns:
+            False if the transaction is full before that (R114).
+        """
+        self._state.use(queue)
         queues.pause(queue, "dispatch")
-        self._transitions.run(queue, self._empty)
+        if not self._empty(queue):
+            return False
         queues.clear_wake(self._state, queue)
         queue.check()
         self._transitions.out.append(e.Deleted(queue.name, queue.counts.as_dict()))
         queues.delete(self._state, queue)
+        return True
 
-    def _empty(self, queue: Queue) -> None:
+    def _empty(self, queue: Queue) -> bool:
         for consumer in list(queue.consumers.values()):
-            self._consumers.part(queue, consumer, timeout=False)
-        self._transitions.evict_all(queue)
+            if not self._consumers.leave(queue, consumer, timeout=False):
+                return False
+        if not self._transitions.evict_down_to(queue, 0, EvictReason.PURGE):
+            return False
         while (row := queue.scheduled.first()) is not None:
+            if not self._transitions.has_room:
+                return False
+            self._transitions.spend(row[1].size_bytes)
             self._transitions.remove(queue, row[1])
+        return True
 
     def pause(self, pause: c.Pause) -> None:
         """Pause pulling or dispatch (R90). Nothing can be dispatched after it: no funnel."""
@@ -120,7 +159,16 @@ class Operator:
     def purge(self, purge: c.Purge) -> None:
         """Evict the ready messages, lowest position first (R90)."""
         queue = self._existing(purge.queue)
-        self._transitions.run(queue, self._transitions.evict_all)
+        self._state.use(queue)
+        self._transitions.expire(queue)
+        self._transitions.perform(Stage(PURGE, queue.name))
+
+    def purge_stage(self, stage: Stage) -> None:
+        """Evict as many as fit into this transaction (R114)."""
+        queue = self._transitions.queue(stage.queue)
+        self._state.use(queue)
+        if not self._transitions.evict_down_to(queue, 0, EvictReason.PURGE):
+            self._transitions.stages.append(stage)
 
     def _existing(self, name: str) -> Queue:
         """The queue, to act on what it has. A queue that never existed has nothing (R90, R103)."""
@@ -137,14 +185,60 @@ class Operator:
 
     def remove(self, remove: c.Remove) -> None:
         """Remove a ready or scheduled message (R90)."""
-        queue, message = self._waiting(remove.queue, remove.message)
-        self._state.use(queue)
-        self._transitions.remove(queue, message)
+        self._find(REMOVE, remove.queue, remove.message)
 
     def move(self, move: c.Move) -> None:
         """Move a ready or scheduled message: it is sent to the other queue now, as new (R90)."""
-        target, now = self._transitions.queue(move.to), self._transitions.now
-        queue, message = self._waiting(move.queue, move.message)
+        self._transitions.queue(move.to)
+        self._find(MOVE, move.queue, move.message, move.to)
+
+    def cancel_scheduled(self, cancel: c.CancelScheduled) -> None:
+        """Remove a scheduled message (R34)."""
+        self._find(CANCEL, cancel.queue, cancel.message)
+
+    def deliver_now(self, deliver: c.DeliverNow) -> None:
+        """Make a scheduled message due now (R31, R34)."""
+        self._find(DELIVER_NOW, deliver.queue, deliver.message)
+
+    def _find(self, kind: str, queue_name: str, message_id: str, to: str = "") -> None:
+        """Look for the message: among the ready ones, unless it must be scheduled."""
+        queue = self._existing(queue_name)
+        level = SCHEDULED if kind in (CANCEL, DELIVER_NOW) else 0
+        self._transitions.perform(Stage(kind, queue.name, (message_id, level, None, to)))
+
+    def find_stage(self, stage: Stage) -> None:
+        """Look at as many messages as fit into this transaction, and act on the one (R114)."""
+        message_id, level, after, to = stage.args
+        queue = self._transitions.queue(stage.queue)
+        while True:
+            for key, message in queue.table_of(level).walk(after):
+                if not self._transitions.has_room:
+                    args = (message_id, level, after, to)
+                    self._transitions.stages.append(stage._replace(args=args))
+                    return
+                self._transitions.spend(message.size_bytes)
+                after = key
+                if message.id == message_id:
+                    self._found(stage.kind, queue, message, to)
+                    return
+            if level == SCHEDULED:
+                raise bad(
+                    message_id, _NOT_FOUND.get(stage.kind, "no scheduled message has that id")
+                )
+            level, after = level + 1 if level + 1 < limits.PRIORITIES else SCHEDULED, None
+
+    def _found(self, kind: str, queue: Queue, message: Message, to: str) -> None:
+        if kind == DELIVER_NOW:
+            run, change = self._transitions.run, self._transitions.deliver_now
+            run(queue, change, message, dispatches=False)  # `come_due` has dispatched
+        elif kind == MOVE:
+            self._move(queue, message, self._transitions.queue(to))
+        else:
+            self._state.use(queue)
+            self._transitions.remove(queue, message)
+
+    def _move(self, queue: Queue, message: Message, target: Queue) -> None:
+        now = self._transitions.now
         due_ms = message.due_ms if message.due_ms > now else 0
         send = send_of(message, target.name, now, due_ms)
         if refusal := self._transitions.refusal(target, send):
@@ -152,34 +246,3 @@ class Operator:
         self._state.use(queue)
         self._transitions.move_out(queue, message, target)
         self._transitions.enter(target, send)
-
-    def cancel_scheduled(self, cancel: c.CancelScheduled) -> None:
-        """Remove a scheduled message (R34)."""
-        queue = self._existing(cancel.queue)
-        message = self._scheduled(queue, cancel.message)
-        self._state.use(queue)
-        self._transitions.remove(queue, message)
-
-    def deliver_now(self, deliver: c.DeliverNow) -> None:
-        """Make a scheduled message due now (R31, R34)."""
-        queue = self._existing(deliver.queue)
-        message = self._scheduled(queue, deliver.message)
-        run, change = self._transitions.run, self._transitions.deliver_now
-        run(queue, change, message, dispatches=False)  # `come_due` has dispatched
-
-    def _scheduled(self, queue: Queue, message_id: str) -> Message:
-        for _, message in queue.scheduled:
-            if message.id == message_id:
-                return message  # type: ignore[no-any-return]
-        raise bad(message_id, "no scheduled message has that id")
-
-    def _waiting(self, queue_name: str, message_id: str) -> tuple[Queue, Message]:
-        """A ready message with that id, else a scheduled one."""
-        queue = self._existing(queue_name)
-        for message in queue.in_order():
-            if message.id == message_id:
-                return queue, message
-        try:
-            return queue, self._scheduled(queue, message_id)
-        except CommandRefused:
-            raise bad(message_id, "no ready or scheduled message has that id") from None

@@ -12,10 +12,13 @@ from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.handlers.addresses import Addresses
 from ringfaust.core.handlers.consumers import Consumers
-from ringfaust.core.model import Delivery, Message, Operation, XidRow
+from ringfaust.core.model import Delivery, Message, Operation, Stage, XidRow
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, Idle, bad
 from ringfaust.core.transitions import Transitions, deliveries, send_of, unsent, xids
+
+COMMIT, UNDO = "commit", "undo"
+"""Stages of commands (R114)."""
 
 
 class Transactions:
@@ -53,18 +56,29 @@ class Transactions:
         number, row = self._find(commit.xid)
         if not row.prepared:
             raise bad(row.name, "it is not prepared; prepare it first, or roll it back")
-        for operation in xids.close(self._state, number):
+        self._transitions.perform(Stage(COMMIT, "", (number, row.name)))
+
+    def commit_stage(self, stage: Stage) -> None:
+        """Apply as many operations as fit into this transaction (R114)."""
+        number, name = stage.args
+        while (operation := xids.take_operation(self._state, number)) is not None:
             if operation.message is not None:
+                self._transitions.spend(operation.message.size_bytes)
                 self._apply_send(operation.queue, operation.message, operation.number)
             else:
-                self._apply_ack(operation, row.name)
+                self._transitions.spend(0)
+                self._apply_ack(operation, name)
                 self._addresses.auto_delete()
-        self._transitions.out.append(e.Decided("", row.name, True))
+            if self._transitions.stages or not self._transitions.has_room:
+                self._transitions.stages.append(stage)
+                return
+        xids.remove(self._state, number)
+        self._transitions.out.append(e.Decided("", name, True))
 
     def rollback(self, rollback: c.RollbackXid) -> None:
         """Forget the sends, and return what was settled, per queue as one set (R81)."""
         number, row = self._find(rollback.xid)
-        self._undo(number, row)
+        self._transitions.perform(Stage(UNDO, "", (number, row.name)))
 
     def start(self, _: c.Start) -> None:
         """Roll back what was not prepared when the host stopped, in order of begin (R81)."""
@@ -72,7 +86,7 @@ class Transactions:
         if not undecided:
             raise Idle
         for number, row in undecided:
-            self._undo(number, row)
+            self._transitions.perform(Stage(UNDO, "", (number, row.name)))
 
     # --- operations ------------------------------------------------------------------------------
 
@@ -127,16 +141,19 @@ class Transactions:
         self._transitions.run(queue, self._transitions.acked, delivery)
         self._consumers.check_auto_delete(queue)
 
-    def _undo(self, number: int, row: XidRow) -> None:
+    def undo_stage(self, stage: Stage) -> None:
+        """Roll a transaction back, in one step: `limits.XID_OPERATIONS` bounds it."""
+        number, xid = stage.args
         by_queue: dict[str, list[int]] = {}
-        for operation in xids.close(self._state, number):
+        while (operation := xids.take_operation(self._state, number)) is not None:
             if operation.message is None:
                 by_queue.setdefault(operation.queue, []).append(operation.number)
+        xids.remove(self._state, number)
         for name, numbers in by_queue.items():
             queue = self._transitions.queue(name)
             self._transitions.run(queue, self._return, numbers)
             self._consumers.check_auto_delete(queue)
-        self._transitions.out.append(e.Decided("", row.name, False))
+        self._transitions.out.append(e.Decided("", xid, False))
 
     def _return(self, queue: Queue, numbers: list[int]) -> None:
         returning: list[Delivery] = [queue.deliveries.get(each) for each in numbers]  # type: ignore[misc]

@@ -25,6 +25,7 @@ class ArtemisPolicy(DefaultPolicy):
     expires_when_met = True
     tests_due_batch = True
     ends_set_first = True
+    sorts_copies = True
     restarts_round_robin = True
 
     # --- sends and time --------------------------------------------------------------------------
@@ -90,9 +91,9 @@ class ArtemisPolicy(DefaultPolicy):
         """One in, at most one out; new settings drop nothing (C11)."""
         return min(max(excess, 0), 1) if is_send else 0
 
-    def copy_order(self, retained: Iterable[Message]) -> Iterable[Message]:
+    def copy_order(self, retained: Iterable[tuple[int, Message]]) -> Iterable[tuple[int, Message]]:
         """By priority, then by age (C11)."""
-        return sorted(retained, key=lambda message: message.priority, reverse=True)
+        return sorted(retained, key=lambda row: row[1].priority, reverse=True)
 
 
 def _head_position(message: Message, level: Ordered) -> int:

@@ -17,6 +17,8 @@ class DefaultPolicy:
     """Messages with one due time are tested together, before any dispatch (C4)."""
     ends_set_first = False
     """All deliveries of a returning set end before the first is placed (C2)."""
+    sorts_copies = False
+    """`copy_order` is not the order of the keys (C11)."""
     restarts_round_robin = False
     """Round robin starts again whenever a consumer joins or leaves (C12)."""
 
@@ -77,6 +79,6 @@ class DefaultPolicy:
         """How many retained messages to drop, at a send or when the settings change."""
         return max(excess, 0)
 
-    def copy_order(self, retained: Iterable[Message]) -> Iterable[Message]:
-        """The order in which a new queue gets the retained messages (R71)."""
+    def copy_order(self, retained: Iterable[tuple[int, Message]]) -> Iterable[tuple[int, Message]]:
+        """The order in which a new queue gets the retained messages, given by key (R71)."""
         return retained

@@ -29,7 +29,8 @@ and decides nothing: `placement` (ready and scheduled), `deliveries`, `roster` (
 (settings, pauses, wakes), `groups`, `history`, `addresses`, `xids`.
 """
 
-from ringfaust.core.transitions.entering import Transitions
+from ringfaust.core.transitions.delivering import DISPATCH
+from ringfaust.core.transitions.entering import LIMITS, Transitions
 from ringfaust.core.transitions.sends import send_of, unsent
 
-__all__ = ["Transitions", "send_of", "unsent"]
+__all__ = ["DISPATCH", "LIMITS", "Transitions", "send_of", "unsent"]

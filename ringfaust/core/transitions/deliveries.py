@@ -23,6 +23,7 @@ def end_delivery(queue: Queue, delivery: Delivery) -> None:
         numbers.remove(delivery.number)
         if not numbers:
             del consumer.held[delivery.message.id]
+        consumer.positions.pop(delivery.number, None)
         consumer.in_flight -= 1
         consumer.held_bytes -= delivery.message.size_bytes
     queue.deliveries.delete(delivery.number)
@@ -32,6 +33,7 @@ def end_delivery(queue: Queue, delivery: Delivery) -> None:
 def settle_in_xid(queue: Queue, delivery: Delivery, xid: str) -> None:
     """Mark a delivery as settled in an undecided distributed transaction (R81)."""
     queue.deliveries.put(delivery.number, delivery._replace(xid=xid))
+    queue.consumers[delivery.consumer].positions.pop(delivery.number, None)
 
 
 def orphan_deliveries(queue: Queue, consumer: Consumer) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from ringfaust.core import effects as e
 from ringfaust.core import limits
-from ringfaust.core.model import WINDOW, AckMode, Consumer, DeadReason, Delivery, Message
-from ringfaust.core.queue import Queue
+from ringfaust.core.model import WINDOW, AckMode, Consumer, DeadReason, Delivery, Message, Stage
+from ringfaust.core.queue import Place, Queue
 from ringfaust.core.transitions import groups, history
 from ringfaust.core.transitions.deliveries import (
     end_delivery,
@@ -18,6 +18,9 @@ from ringfaust.core.transitions.deliveries import (
 )
 from ringfaust.core.transitions.leaving import Leaving
 from ringfaust.core.transitions.placement import unplace, unweigh
+
+DISPATCH = "dispatch"
+"""The stage of a command that hands out what is ready."""
 
 
 class Delivering(Leaving):
@@ -67,8 +70,18 @@ class Delivering(Leaving):
         """Deliver what can go, in order; a message that cannot go blocks no other (R14)."""
         if "dispatch" in queue.paused or not queue.counts.ready:
             return
+        if queue.has_open_consumer() or (queue.expiring and queue.policy.expires_when_met):
+            self.perform(Stage(DISPATCH, queue.name))
+
+    def dispatch_stage(self, stage: Stage) -> None:
+        """Dispatch as much as fits into this transaction, behind the place in `args` (R114)."""
+        queue = self.queue(stage.queue)
+        self.state.use(queue)
         if queue.has_open_consumer():
-            self._deliver_in_order(queue)
+            place = self._deliver_in_order(queue, stage.args or None)
+            if place is not None:
+                self.stages.append(stage._replace(args=place))
+                return
         if queue.expiring and queue.policy.expires_when_met:
             self._meet_expired(queue)
 
@@ -88,8 +101,13 @@ class Delivering(Leaving):
         if queue.policy.expires_when_met:
             skip_consumer(queue)
 
-    def _deliver_in_order(self, queue: Queue) -> None:
-        for message in queue.in_order():
+    def _deliver_in_order(self, queue: Queue, after: Any) -> Place | None:
+        """Deliver in order, behind the place `after`. Return where this transaction is full."""
+        for place, message in queue.in_order_after(after):
+            if not self.has_room:
+                return after  # type: ignore[no-any-return]
+            self.spend(message.size_bytes)
+            after = place
             if 0 < message.expires_at_ms <= self.now:  # more than one sweep expires (R50), or C1
                 self._met(queue, message)
                 continue
@@ -97,7 +115,8 @@ class Delivering(Leaving):
             if consumer is not None:
                 self._deliver(queue, message, consumer)
                 if not queue.has_open_consumer():
-                    return
+                    break
+        return None
 
     def _deliver(self, queue: Queue, message: Message, consumer: Consumer) -> None:
         """Deliver one ready message to one consumer (R10, R11, R14, R24)."""

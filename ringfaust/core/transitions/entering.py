@@ -10,12 +10,16 @@ from ringfaust.core.model import (
     EvictReason,
     Message,
     Refusal,
+    Stage,
     plain_position,
 )
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.placement import place, schedule, unplace, unschedule, weigh
 from ringfaust.core.transitions.returning import Returning
 from ringfaust.core.transitions.sends import unsent
+
+LIMITS = "limits"
+"""The stage of a send that brings its queue within the limits."""
 
 
 class Transitions(Returning):
@@ -132,15 +136,25 @@ class Transitions(Returning):
         when_full = queue.spec.when_full
         if when_full == "block":
             return  # an operator or a transaction has added it although the queue is full
-        while queue.exceeds(queue.counts.messages, queue.size_bytes):
-            if when_full == "drop_newest":
-                self._drop_newest(queue, message)
+        if not queue.exceeds(queue.counts.messages, queue.size_bytes):
+            return
+        if when_full == "drop_newest":
+            self._drop_newest(queue, message)
+        else:
+            self.perform(Stage(LIMITS, queue.name, (message.id,)))
+
+    def limits_stage(self, stage: Stage) -> None:
+        """Evict as much of what is beyond the limits as fits into this transaction (R114)."""
+        queue = self.queue(stage.queue)
+        self.state.use(queue)
+        is_lowest = queue.spec.when_full == "drop_lowest_priority"
+        while queue.counts.ready and queue.exceeds(queue.counts.messages, queue.size_bytes):
+            if not self.has_room:
+                self.stages.append(stage)
                 return
-            if not queue.counts.ready:
-                return
-            is_lowest = when_full == "drop_lowest_priority"
             victim = queue.oldest_of_lowest_priority() if is_lowest else queue.lowest()
-            self.evict(queue, victim, EvictReason.LIMIT, message.id)
+            self.spend(victim.size_bytes)
+            self.evict(queue, victim, EvictReason.LIMIT, stage.args[0])
 
     def _drop_newest(self, queue: Queue, message: Message) -> None:
         """Evict what was just sent, unless a consumer has it already (R4)."""
@@ -159,7 +173,7 @@ class Transitions(Returning):
     def come_due_until(self, queue: Queue, most: int) -> int:
         """Make due messages ready, until about `most` were; how many (R32)."""
         done = 0
-        while done < most:
+        while done < most and not self.stages:  # with Artemis each batch is dispatched first (C4)
             due = queue.due_together(self.now)
             if not due:
                 break

@@ -42,10 +42,19 @@ class Leaving(StepInProgress):
             )
         )  # fmt: skip
 
-    def evict_all(self, queue: Queue) -> None:
-        """Evict every ready message, lowest position first (R90)."""
-        while queue.counts.ready:
-            self.evict(queue, queue.lowest(), EvictReason.PURGE, "")
+    def evict_down_to(self, queue: Queue, ready: int, reason: EvictReason) -> bool:
+        """Evict ready messages, lowest position first, until so many are left (R5, R90).
+
+        Returns:
+            False if the transaction is full before that (R114).
+        """
+        while queue.counts.ready > ready:
+            if not self.has_room:
+                return False
+            message = queue.lowest()
+            self.spend(message.size_bytes)
+            self.evict(queue, message, reason, "")
+        return True
 
     def expire(self, queue: Queue, most: int = limits.SWEEP_AT_ONCE) -> int:
         """Expire up to `most` messages, by (time, sequence) (R32, R50). Returns how many left."""

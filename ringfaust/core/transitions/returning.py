@@ -7,7 +7,7 @@ from zlib import crc32
 
 from ringfaust.core import effects as e
 from ringfaust.core import limits
-from ringfaust.core.model import DeadReason, Delivery, EvictReason, Message
+from ringfaust.core.model import Consumer, DeadReason, Delivery, EvictReason, Message
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.delivering import Delivering
 from ringfaust.core.transitions.placement import place, schedule
@@ -53,6 +53,40 @@ class Returning(Delivering):
         for rank, delivery in reversed(list(enumerate(staying, 1))):  # C2
             wait_ms = self._wait_ms(queue, delivery, delayed, delay_ms)
             self._return(queue, delivery, wait_ms, tested=not alone, rank=rank)  # C3, C8
+
+    def requeue_held(
+        self,
+        queue: Queue,
+        consumers: Iterable[Consumer],
+        *,
+        delayed: bool,
+        clean: bool = False,
+        last: int | None = None,
+    ) -> bool:
+        """Return what consumers hold, as one set: as much of it as fits into this transaction.
+
+        Args:
+            queue: where it returns to.
+            consumers: who holds it.
+            delayed: as for `requeue`, and so is `clean`.
+            clean: see there.
+            last: the last delivery to return; None: all.
+
+        Returns:
+            False if some of it is left (R114).
+        """
+        numbers = queue.returning(consumers, last)
+        if queue.policy.ends_set_first:  # C2: the whole set ends before the first is placed
+            held = [queue.deliveries.get(number) for number in sorted(numbers)]
+            self.requeue(queue, held, delayed=delayed, clean=clean)  # type: ignore[arg-type]
+            return True
+        for number in numbers:
+            if not self.has_room:
+                return False
+            delivery: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
+            self.spend(delivery.size_bytes)
+            self.requeue(queue, [delivery], delayed=delayed, clean=clean)
+        return True
 
     def _ended(self, queue: Queue, held: Delivery, *, was_tried: bool) -> Delivery | None:
         """End a delivery; None if its message leaves the queue with it (R40, R82)."""

@@ -25,11 +25,16 @@ def add_operation(state: State, number: int, row: XidRow, operation: Operation) 
     return row
 
 
-def close(state: State, number: int) -> list[Operation]:
-    """Remove a transaction; its operations, in order."""
+def take_operation(state: State, number: int) -> Operation | None:
+    """Remove the first operation of a transaction, and return it; None if there is none."""
     table = state.operations(number)
-    rows = list(table)
-    for key, _ in rows:
-        table.delete(key)
+    row = table.first()
+    if row is None:
+        return None
+    table.delete(row[0])
+    return row[1]  # type: ignore[no-any-return]
+
+
+def remove(state: State, number: int) -> None:
+    """Remove a transaction without operations."""
     state.xids.delete(number)
-    return [operation for _, operation in rows]

@@ -32,7 +32,7 @@ def table_prefix(kind: int, queue: str, part: Any) -> bytes:
     return prefix
 
 
-_WHOLE = frozenset((Kind.CLOCK, Kind.QUEUE, Kind.WAKE, Kind.ADDRESS, Kind.XID))
+_WHOLE = frozenset((Kind.CLOCK, Kind.QUEUE, Kind.WAKE, Kind.ADDRESS, Kind.XID, Kind.UNFINISHED))
 """Tables of the whole partition: the key follows the kind at once."""
 
 
@@ -76,6 +76,7 @@ _TAIL: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.XID: (_U64.pack, _read_u64),
     Kind.OPERATION: (_U64.pack, _read_u64),
     Kind.IDLE_GROUP: (_U64.pack, _read_u64),
+    Kind.UNFINISHED: (lambda key: b"", lambda raw: 0),
 }
 
 

@@ -7,7 +7,16 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from ringfaust.core.address import AddressRow
-from ringfaust.core.model import AckMode, Consumer, Delivery, Group, Operation, XidRow
+from ringfaust.core.model import (
+    AckMode,
+    Consumer,
+    Delivery,
+    Group,
+    Operation,
+    Stage,
+    Unfinished,
+    XidRow,
+)
 from ringfaust.core.queue import QueueRow
 from ringfaust.core.settlement_history import Past
 from ringfaust.core.state import Clock
@@ -230,6 +239,12 @@ def _as_group(row: Any) -> Group:
     return Group(row, 0) if isinstance(row, int) else Group(*row)
 
 
+def _as_unfinished(fields: Any) -> Unfinished:
+    stages, queue, before_ms, is_split, context = fields
+    parts = tuple(Stage(kind, name, tuple(args)) for kind, name, args in stages)
+    return Unfinished(parts, queue, before_ms, is_split, tuple(context))
+
+
 def _as_page(entries: Any) -> tuple[tuple[str, bool], ...]:
     return tuple((message_id, evicted) for message_id, evicted in entries)
 
@@ -285,6 +300,7 @@ _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.XID: (write_json, _json_reader(Kind.XID, lambda row: XidRow(*row))),
     Kind.OPERATION: (_write_operation, _read_operation),
     Kind.IDLE_GROUP: (_write_name, _name_reader(Kind.IDLE_GROUP)),
+    Kind.UNFINISHED: (write_json, _json_reader(Kind.UNFINISHED, _as_unfinished)),
 }
 
 

@@ -1,0 +1,113 @@
+"""R114: commands that do not fit into one transaction, next to the same commands in one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
+from ringfaust.core.model import AckMode
+from tests.model.harness import BytesStore, Partition
+from tests.model.naive_selectors import PAYLOADS
+
+CATALOG: dict[str, Any] = {
+    "queues": {"a": {}, "b": {"ring_size": 8}},
+    "addresses": {"p": {"retroactive_count": 9, "subscriptions": {"one": {}}}},
+    "settings": {"#": {"consumer_timeout": 500}},
+}
+CONSUMERS = ("k1", "k2", "k3")
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {"ring_size": 3, "shrink": "eager"}, {"ring_size": -1, "shrink": "lazy"}, {"window": 4},
+    {"window": 0}, {"max_messages": 5}, {"max_messages": -1}, {"redelivery_delay": 20},
+    {"redelivery_delay": 0}, {"max_attempts": 2}, {"max_attempts": -1}, {"ring_size": 10},
+)  # fmt: skip
+
+
+def history(rng: random.Random) -> Iterator[tuple[c.Command, int]]:
+    """Bursts of messages, and commands about many of them."""
+    now = number = 0
+    for _ in range(60):
+        now += rng.choice([0, 0, 5, 30, 300])
+        queue, name = rng.choice(["a", "a", "b", "p::one"]), rng.choice(CONSUMERS)
+        xid = rng.choice(["", "", "", "x"])
+        if rng.random() < 0.5:
+            target = rng.choice(["a", "a", "b", "p"])
+            for _ in range(rng.randint(1, 9)):
+                number += 1
+                due, ends = (now + 20 if rng.random() < share else 0 for share in (0.2, 0.1))
+                group = rng.choice(["", "", "", "g"])
+                payload = rng.choice(PAYLOADS)
+                priority = rng.choice([4, 4, 7])
+                yield (
+                    c.Send(
+                        target, f"m{number}", now, priority, due, ends, group, 9, payload, True, xid
+                    ),
+                    now,
+                )
+        message = f"m{max(1, number - rng.randint(0, 15))}"
+        modes = (AckMode.INDIVIDUAL, AckMode.CLIENT, AckMode.CLIENT, AckMode.NONE)
+        selector = rng.choice(["", "", "h = 'no'"])
+        mode, session = rng.choice(modes), rng.choice(["", "s"])
+        credit = rng.randint(1, 20)
+        commands: list[c.Command] = [
+            c.Attach(queue, name, credit, 0, mode, session, selector),
+            c.Attach(queue, name, credit, 0, mode, session, ""),
+            c.Subscribe("p", name, credit, ack_mode=mode, session=session),
+            c.Ack(queue, name, message, 0, xid), c.Ack(queue, name, message),
+            c.Release(queue, name, message), c.Detach(queue, name), c.Detach(f"p::{name}", name),
+            c.Recover(queue, name), c.Rollback("s"), c.Begin("x"), c.Prepare("x"), c.Commit("x"),
+            c.RollbackXid("x"), c.Configure(queue, rng.choice(SETTINGS)), c.DeleteQueue(queue),
+            c.Pause(queue, "dispatch"), c.Resume(queue, "dispatch"), c.Purge(queue),
+            c.Remove(queue, message), c.Move(queue, message, rng.choice(["a", "b"])),
+            c.CancelScheduled(queue, message), c.DeliverNow(queue, message), c.Sweep(), c.Sweep(),
+            c.Credit(queue, name, 5),
+        ]  # fmt: skip
+        yield rng.choice(commands), now
+
+
+def of_each_queue(effects: list[e.Effect]) -> dict[str, list[e.Effect]]:
+    """Order is promised within a queue only."""
+    found: dict[str, list[e.Effect]] = {}
+    for effect in effects:
+        found.setdefault(effect.queue, []).append(effect)
+    return found
+
+
+def play(seed: int, cuts: Counter[str]) -> None:
+    """One history, cut and uncut: the same effects and, in the end, the same bytes."""
+    rng = random.Random(seed)
+    plain = Partition(BytesStore(), **CATALOG)
+    cut = Partition(
+        BytesStore(), **CATALOG, cache_bytes=rng.choice([0, 2_500, 1 << 30]),
+        refill=rng.choice([1, 2, 1_000]), step_transitions=rng.randint(1, 4),
+        crashes_in_steps=rng.random() < 0.5,
+    )  # fmt: skip
+    for number, (command, now) in enumerate(history(rng)):
+        before = cut.cuts
+        expected, done = plain.step(command, now), cut.step(command, now)
+        cuts[type(command).__name__] += cut.cuts - before
+        about = f"seed {seed}, step {number}: {command}"
+        assert done.refusal == expected.refusal, about
+        assert of_each_queue(done.effects) == of_each_queue(expected.effects), about
+        plain.commit()
+        cut.commit()
+        rows = [dict(each.store.durable.items_from(b"")) for each in (cut, plain)]  # type: ignore[union-attr]
+        assert rows[0] == rows[1], about
+
+
+LARGE = {
+    "Send", "Attach", "Subscribe", "Ack", "Detach", "Recover", "Rollback", "Commit", "Configure",
+    "DeleteQueue", "Resume", "Purge", "Remove", "Move", "CancelScheduled", "DeliverNow", "Sweep",
+    "Credit",
+}  # fmt: skip
+
+
+def test_a_command_in_several_transactions_does_the_same_as_in_one() -> None:
+    """R114: at every cut point, with and without a crash there."""
+    cuts: Counter[str] = Counter()
+    for seed in range(150):
+        play(seed, cuts)
+    assert {name for name in LARGE if not cuts[name]} == set()
