@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.commands import Command, Start
 from ringfaust.core.engine import Engine, Step
@@ -14,9 +15,11 @@ CACHE_BYTES = 64 * 1024 * 1024
 class MemoryHost:
     """One partition in memory. Each command is committed to a changelog and a store of its own."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, step_transitions: int = limits.STEP_TRANSITIONS) -> None:
+        """`step_transitions`: messages that a command may touch in one transaction (R114)."""
         self._changelog = MemoryKeyValue()
         self._catalog = catalog
+        self._step_transitions = step_transitions
         self.crash()
 
     def crash(self) -> Step:
@@ -24,14 +27,21 @@ class MemoryHost:
         self._store = MemoryKeyValue()
         self._store.apply(self._changelog.items_from(b""))
         self.state = State(ByteStore(self._store), self._catalog)
-        self.engine = Engine(self.state)
+        self.engine = Engine(self.state, self._step_transitions)
         return self.step(Start(), self.state.now_ms)
 
     def step(self, command: Command, now_ms: int) -> Step:
-        """Execute one command and commit it."""
-        step = self.engine.step(command, now_ms)
+        """Execute one command, in as many transactions as it needs (R114)."""
+        effects, refusal = self.engine.begin(command, now_ms)
+        self._commit()
+        while self.engine.is_unfinished:
+            more, refusal = self.engine.go_on()
+            effects += more
+            self._commit()
+        return Step(effects, refusal)
+
+    def _commit(self) -> None:
         writes = encode_writes(self.state.writes())
         self._store.apply(writes)
         self._changelog.apply(without_bodies(writes))
         self.state.committed(CACHE_BYTES)
-        return step

@@ -10,6 +10,8 @@ from typing import Any
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core.model import AckMode
+from ringfaust.core.table import Kind
+from ringfaust.protocol.stored_rows import read_value
 from tests.model.harness import BytesStore, Partition
 from tests.model.naive_selectors import PAYLOADS
 
@@ -76,6 +78,14 @@ def of_each_queue(effects: list[e.Effect]) -> dict[str, list[e.Effect]]:
     return found
 
 
+def rows_of(partition: Partition) -> dict[bytes, Any]:
+    """What is durable. A step that is refused after it was split may have another number."""
+    rows: dict[bytes, Any] = dict(partition.store.durable.items_from(b""))  # type: ignore[union-attr]
+    clock = bytes((Kind.CLOCK,))
+    rows[clock] = read_value(Kind.CLOCK, rows[clock])._replace(step=0) if clock in rows else None
+    return rows
+
+
 def play(seed: int, cuts: Counter[str]) -> None:
     """One history, cut and uncut: the same effects and, in the end, the same bytes."""
     rng = random.Random(seed)
@@ -94,8 +104,7 @@ def play(seed: int, cuts: Counter[str]) -> None:
         assert of_each_queue(done.effects) == of_each_queue(expected.effects), about
         plain.commit()
         cut.commit()
-        rows = [dict(each.store.durable.items_from(b"")) for each in (cut, plain)]  # type: ignore[union-attr]
-        assert rows[0] == rows[1], about
+        assert rows_of(cut) == rows_of(plain), about
 
 
 LARGE = {

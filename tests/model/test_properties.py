@@ -67,38 +67,6 @@ def test_batches_memory_and_reads_do_not_change_effects_or_state(
 
 @STORES
 @PROFILE
-@given(
-    declared=DECLARED,
-    history=HISTORY,
-    step_transitions=st.integers(1, 5),
-    crashes_in_steps=st.booleans(),
-    refill=st.sampled_from([1, 2, 1_000]),
-    cache_bytes=st.sampled_from([0, 2_500, 1 << 30]),
-)
-def test_where_a_command_is_cut_changes_neither_effects_nor_state(
-    store_type: StoreType, declared: dict[str, Any], history: History, **cut: Any
-) -> None:
-    """R114: also with a crash at every cut; the order is that of each queue."""
-    plain = Partition(store_type(), **declared)
-    other = Partition(store_type(), **declared, **cut)
-    for command, now in history:
-        expected, done = plain.step(command, now), other.step(command, now)
-        assert done.refusal == expected.refusal
-        assert _of_each_queue(done.effects) == _of_each_queue(expected.effects)
-        plain.commit()
-        other.commit()
-        assert rows_of(other) == rows_of(plain)
-
-
-def _of_each_queue(effects: list[e.Effect]) -> dict[str, list[e.Effect]]:
-    found: dict[str, list[e.Effect]] = {}
-    for effect in effects:
-        found.setdefault(effect.queue, []).append(effect)
-    return found
-
-
-@STORES
-@PROFILE
 @given(declared=DECLARED, history=HISTORY, data=st.data())
 def test_a_crash_at_any_point_has_the_effect_of_a_start(
     store_type: StoreType, declared: dict[str, Any], history: History, data: st.DataObject

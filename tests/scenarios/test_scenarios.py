@@ -38,6 +38,12 @@ def test_a_scenario_holds_on_memory(path: Path) -> None:
     play(load(path), MemoryScenarioHost())
 
 
+@by_file
+def test_a_scenario_holds_wherever_its_commands_are_cut(path: Path) -> None:
+    """R114: a transaction for each message that a command touches."""
+    play(load(path), MemoryScenarioHost(step_transitions=1))
+
+
 def test_every_rule_has_a_file() -> None:
     assert RULES - {rule for path in FILES for rule in load(path).rules} == set()
 

@@ -30,6 +30,8 @@ class StepInProgress:
         """Time before the step, to go back to if its command is refused."""
         self.is_split = False
         """Whether `split_step` was called in this step."""
+        self.is_split_before_cut = False
+        """Whether that was in an earlier transaction: then the number of the step is in use."""
         self.out: list[e.Effect] = []
         """The effects so far."""
         self.most_transitions = most_transitions
@@ -50,7 +52,7 @@ class StepInProgress:
         self.before_ms = before_ms = state.now_ms
         state.now_ms = self.now = now_ms if now_ms > before_ms else before_ms
         state.step += 1
-        self.is_split = False
+        self.is_split = self.is_split_before_cut = False
         self.out = []
         return self.out
 
@@ -58,7 +60,7 @@ class StepInProgress:
         """Go on with a step in the next transaction, at the same time and number (R114)."""
         self.left_transitions, self.left_bytes = self.most_transitions, self.most_bytes
         self.now, self.before_ms = self.state.now_ms, unfinished.before_ms
-        self.is_split = unfinished.is_split
+        self.is_split = self.is_split_before_cut = unfinished.is_split
         self.out = []
         return self.out
 
@@ -98,7 +100,7 @@ class StepInProgress:
     def undo_step(self) -> None:
         """Take back the number and the time of a step that has changed nothing (R103)."""
         # Nothing of such a step becomes durable, so nothing of it may stay in memory either.
-        if not self.is_split:
+        if not self.is_split_before_cut:
             self.state.step -= 1
         self.state.now_ms = self.before_ms
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
+from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Message, Refusal
 from ringfaust.processor.memory import MemoryHost
@@ -19,7 +20,9 @@ class MemoryScenarioHost:
 
     capabilities: frozenset[str] = frozenset()
 
-    def __init__(self) -> None:
+    def __init__(self, step_transitions: int = limits.STEP_TRANSITIONS) -> None:
+        """`step_transitions`: messages that a command may touch in one transaction (R114)."""
+        self._step_transitions = step_transitions
         self._host = MemoryHost(Catalog({}, {}))
         self._now_ms = 0
         self._sessions = PendingSessions()
@@ -33,7 +36,8 @@ class MemoryScenarioHost:
     def start(self, scenario: g.Scenario) -> None:
         """Declare the scenario's queues, addresses and settings."""
         settings, addresses = scenario.all_settings(), scenario.all_addresses()
-        self._host = MemoryHost(Catalog(scenario.queues, settings, addresses))
+        catalog = Catalog(scenario.queues, settings, addresses)
+        self._host = MemoryHost(catalog, self._step_transitions)
 
     def do(self, command: c.Command, session: str) -> list[ObservedEffect]:
         """Execute a command now, or buffer it in an open session."""
