@@ -75,6 +75,8 @@ class PartitionWork:
         self._context = context
         self._ends: Mapping[str, int] | None = None
         """By topic: the end of the log at the assignment; None once it has been read."""
+        self._moved: set[str] = set()
+        """Topics whose position was corrected. The group's offset is not, until the next commit."""
         self._before: Mapping[str, int] = {}
         """By topic: the position at the start of the cycle."""
         self._next_tick_s = 0.0
@@ -174,6 +176,7 @@ class PartitionWork:
         processor.go_to(starts.positions, ids, starts.gaps)
         if self._ends is not None:  # those of a recreated topic are never reached
             self._ends = {topic: bound.end for topic, bound in bounds.items()}
+        self._moved.update(gap.topic for gap in starts.gaps)
 
     def topic_ids(self) -> Mapping[str, str]:
         """The ids of the input topics, as far as they are known."""
@@ -236,8 +239,9 @@ class PartitionWork:
         offsets = {
             topic: offset
             for topic, offset in processor.positions.items()
-            if self._before.get(topic) != offset
+            if self._before.get(topic) != offset or topic in self._moved
         }
+        self._moved.clear()
         outputs = processor.outputs()
         if not outputs and not offsets and not processor.inputs_changed:
             return None

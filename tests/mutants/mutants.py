@@ -260,4 +260,11 @@ MUTANTS = [
            "if found.application != mine.application:", "if False:"),
     Mutant("another cluster's state is served", "R111: state of another cluster is set aside",
            "worker/store_identity.py", "if found.cluster != mine.cluster:", "if False:"),
+    Mutant("a recreated topic looks the same", "R111: its records are not skipped as repeats",
+           "worker/input_positions.py",
+           "if known_id and topic_id and known_id != topic_id:", "if False:"),
+    Mutant("a silent gap", "R112: a gap event for what can no longer be read",
+           "processor/processor.py",
+           "            self._lines.append(gap_line(gap, known.gaps + 1, self.state.step, "
+           "self.state.now_ms))\n", ""),
 ]  # fmt: skip

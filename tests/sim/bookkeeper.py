@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from ringfaust.core.limits import UNHEARD_RECHECK_MS
-from tests.sim.broker import Broker, Record
+from tests.sim.broker import Broker, Log, Record
 from tests.sim.causes import Causes
 from tests.sim.partition_book import PartitionBook
 from tests.sim.plan import ADDRESS, KEEPER, PARTITIONS, Plan
@@ -79,6 +79,12 @@ class _Reader:
         self._done: dict[str, int] = {}
         """By topic: the last offset that had an effect."""
         self._seen: set[str] = set()
+        self._gone: set[str] = set()
+        """Positions that a gap reports."""
+        self._recreated: set[str] = set()
+        """Topics of which the events have said that they were created again."""
+        self._changing: set[str] = set()
+        """Topics of which the events say so at last."""
         self._book = PartitionBook(plan)
         self._causes = Causes(self._book)
         self._step = 0
@@ -100,7 +106,7 @@ class _Reader:
             "this record belongs elsewhere:",
             by,
         )
-        record = self._broker.log(topic, self._number).at(int(offset))
+        record = self._log(topic).at(int(offset))
         demand(record is not None, "no committed record at", by)
         assert record is not None
         return record
@@ -117,6 +123,7 @@ class _Reader:
         for record in self._new("events"):
             assert record.value is not None
             lines += map(json.loads, record.value.decode().split("\n"))
+        self._changing |= {line["topic"] for line in lines if line.get("cause") == "recreated"}
         for line in lines:
             is_silent = line["event"] == "detached" and line["timeout"]
             demand(
@@ -129,6 +136,10 @@ class _Reader:
     def _read_group(self, by: str, lines: list[Line]) -> None:
         if lines[0]["event"] == "unreadable":
             self._read_unreadable(by, lines)
+            return
+        if lines[0]["event"] == "gap":
+            for line in lines:
+                self._read_gap(line)
             return
         now_ms = lines[0]["time_ms"]
         demand(now_ms >= self._book.now_ms, "time went back:", lines[0])
@@ -159,6 +170,26 @@ class _Reader:
                     is_of_queue = line["reason"] in ("queue_full", "too_large")
                     about = line["about"] if is_of_queue else send.id
                     self._replies.append((about, line["reason"]))
+
+    def _read_gap(self, line: Line) -> None:
+        """Nothing that is missing has taken effect, and everything before it has."""
+        topic, first, last = line["topic"], line["first"], line["last"]
+        demand(first > self._done.get(topic, -1), "a gap of what was processed:", line)
+        prefix = f"{topic}/{self._number}/"
+        if line["cause"] == "recreated":
+            demand(topic not in self._recreated, topic, "was not created again twice")
+            self._recreated.add(topic)
+            self._seen = {by for by in self._seen if not by.startswith(prefix)}
+            self._gone = {by for by in self._gone if not by.startswith(prefix)}
+            self._done.pop(topic, None)
+        else:
+            demand(line["cause"] == "deleted", "no log has lost its end:", line)
+            self._gone |= {f"{prefix}{offset}" for offset in range(first, last + 1)}
+
+    def _log(self, topic: str) -> Log:
+        """The log of the topic that the events are about now."""
+        is_former = topic in self._changing and topic not in self._recreated
+        return (self._broker.former if is_former else self._broker.log)(topic, self._number)
 
     def _read_unreadable(self, by: str, lines: list[Line]) -> None:
         demand(len(lines) == 1, "reported more than once:", lines)
@@ -199,6 +230,9 @@ class _Reader:
             for record in log.read(0, _ALL)[0]:
                 by = f"{topic}/{self._number}/{record.offset}"
                 if b'"list"' in (record.value or b"") and topic == "control":
+                    continue
+                if by in self._gone:
+                    demand(by not in self._seen, by, "is missing, but took effect")
                     continue
                 demand((by in self._seen) == (record.offset < at), "read up to", at, "but", by)
             waiting = log.read(at, 1)[0]
@@ -293,16 +327,18 @@ def _send(record: Record, by: str, now_ms: int) -> Send:
     return Send(queue, source, record, said, at)
 
 
-def _source(broker: Broker, said: dict[str, str]) -> Record:
+def _source(broker: Broker, said: dict[str, str], like: Record) -> Record:
+    """The producer's record. If its topic was created again, the one with the same content."""
     topic, partition, offset = said["source"].split("/")
-    record = broker.log(topic, int(partition)).at(int(offset))
-    assert record is not None
-    return record
+    logs = (broker.log(topic, int(partition)), broker.former(topic, int(partition)))
+    found = [record for log in logs if (record := log.at(int(offset))) is not None]
+    same = (each for each in found if like.value in (each.value, None) and each.key == like.key)
+    return next(same, found[0])
 
 
 def _check_whole(broker: Broker, record: Record, message: Message) -> None:
     """The producer's key, value and headers are passed on byte for byte."""
-    source = _source(broker, _said(record))
+    source = _source(broker, _said(record), record)
     demand((record.key, record.value) == (source.key, source.value), "altered:", record, source)
     mine = [pair for pair in source.headers if not pair[0].startswith("ringfaust-")]
     theirs = [pair for pair in record.headers if not pair[0].startswith("ringfaust-")]
@@ -334,7 +370,7 @@ def _check_evicted(broker: Broker, record: Record, expected: tuple[Any, ...]) ->
     if form == "full":
         _check_whole(broker, record, message)
     else:
-        key = _source(broker, said).key if form == "reference" else None
+        key = _source(broker, said, record).key if form == "reference" else None
         demand((record.key, record.value) == (key, None), form, "but the record is", record)
 
 

@@ -40,7 +40,7 @@ class Transaction:
     """A transaction, open until it is committed or aborted."""
 
     state: str = "open"
-    logs: dict[TopicPartition, None] = field(default_factory=dict)
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     note: str = ""
     """Committed with the offsets."""
@@ -115,6 +115,7 @@ class Broker:
         self.cluster = "sim"
         """The id of the cluster."""
         self._logs: dict[TopicPartition, Log] = {}
+        self._former: dict[TopicPartition, Log] = {}
         self._ids: dict[str, int] = {}
         """By topic: how often it was created again."""
         self._epochs: dict[str, int] = {}
@@ -132,8 +133,15 @@ class Broker:
         """Delete the topic, and create another one with its name."""
         self._ids[topic] = self._ids.get(topic, 0) + 1
         for tp in [tp for tp in self._logs if tp[0] == topic]:
-            del self._logs[tp]
+            self._former[tp] = self._logs.pop(tp)
             self.offsets.pop(tp, None)  # Kafka deletes them with the topic
+
+    def former(self, topic: str, partition: int) -> Log:
+        """The log that the topic had before it was created again."""
+        return self._former.get((topic, partition), Log())
+
+    def was_recreated(self, topic: str) -> bool:
+        return topic in self._ids
 
     def all_logs(self) -> list[Log]:
         return list(self._logs.values())
@@ -152,7 +160,7 @@ class Broker:
         if transaction is not None:
             if transaction.state != "open":
                 raise InvalidTxnState
-            transaction.logs[tp] = None
+            transaction.logs[tp] = log
         for key, value, headers in records:
             at = self.now_ms if broker_time or timestamp is None else timestamp
             offset = log.next_offset()
@@ -161,8 +169,8 @@ class Broker:
 
     def end(self, transaction: Transaction, *, commit: bool) -> None:
         transaction.state = "committed" if commit else "aborted"
-        for tp in transaction.logs:
-            self._logs[tp].mark(transaction)
+        for log in transaction.logs.values():
+            log.mark(transaction)
         if commit:
             self.offsets.update(transaction.offsets)
             self.notes.update(dict.fromkeys(transaction.offsets, transaction.note))

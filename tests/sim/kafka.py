@@ -200,6 +200,8 @@ class Reader:
         self._positions: dict[TP, int] = {}
         self._fetched: dict[TP, int] = {}
         self._generations: dict[TP, int] = {}
+        self._ids: dict[TP, str] = {}
+        """The id of the topic when it was sought."""
         self._generation = 0
         self._paused: set[TP] = set()
         self._paused_until_seek: set[TP] = set()
@@ -217,6 +219,8 @@ class Reader:
         self._generation += 1
         for tp, at in positions.items():
             self._positions[tp] = at
+            self._ids[tp] = self._broker.topic_id(tp.topic)
+            self._fetched.pop(tp, None)
             self._generations[tp] = self._generation
             self._paused_until_seek.discard(tp)
 
@@ -242,8 +246,21 @@ class Reader:
         """Whether a fetch may go on in this partition now."""
         return tp in self._positions and tp not in self._paused | self._paused_until_seek
 
+    def is_unreadable(self, tp: TP) -> bool:
+        """Whether a broker would refuse a fetch: the offset is gone, or it is another topic."""
+        if tp not in self._positions:
+            return False
+        log, at = self._broker.log(*tp), self._positions[tp]
+        is_same = self._ids[tp] == self._broker.topic_id(tp.topic)
+        if is_same and log.begin <= at <= log.next_offset():
+            return False
+        self._generations.pop(tp, None)
+        return True
+
     def has_more(self, tp: TP) -> bool:
         """Whether a fetch would return records or move past markers."""
+        if self.is_unreadable(tp):
+            return True
         at = self._positions.get(tp)
         if at is None or tp in self._paused or tp in self._paused_until_seek:
             return False

@@ -30,6 +30,8 @@ def check_replay(broker: Broker, plan: Plan, number: int, journal: list[tuple[An
             demand(not left, "an uninterrupted run would skip", left)
         elif kind == "tick":
             processor.tick(*what)
+        elif kind == "go_to":
+            processor.go_to(*what)
         else:
             processor.start()
         for (role, _), records in processor.outputs().items():

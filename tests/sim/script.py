@@ -277,6 +277,13 @@ class Script:
         """A worker is busy for long: with a step of another queue, or without a processor."""
         return ("stall", self._unit(), self._rng.choice([70, 350]))
 
+    def _recreate(self) -> Step:
+        return ("recreate", self._rng.choice(("keyed", "timed")))
+
+    def _retain(self) -> Step:
+        number = self._rng.randrange(PARTITIONS)
+        return ("retain", self._rng.choice(TOPICS[1:]), number, self._rng.choice((0.2, 0.6, 1.0)))
+
     def _compact(self) -> Step:
         return ("compact", self._rng.randrange(PARTITIONS))
 
@@ -286,4 +293,5 @@ _WEIGHTS = {
     "operate": 9, "nonsense": 0.5, "work": 24, "fetch": 4, "cycle": 4, "commit": 5, "late": 4,
     "crash": 1.5, "assign": 2.5, "zombie": 1.5, "advance": 6, "skew": 0.7, "hold": 0.7,
     "outage": 0.5, "stall": 1, "compact": 0.7,
+    "recreate": 0.3, "retain": 0.5,
 }  # fmt: skip

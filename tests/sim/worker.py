@@ -130,6 +130,11 @@ class JournalProcessor(Processor[Any]):
         self._done.append(("take", taken, wall_ms))
         return left
 
+    def go_to(self, positions: Any, ids: Any, gaps: Any) -> None:
+        super().go_to(positions, ids, gaps)
+        if gaps:
+            self._done.append(("go_to", dict(positions), dict(ids), gaps))
+
     def tick(self, wall_ms: int, heard: Heard | None = None) -> None:
         unread = self._journal.old_log
         demand(not unread, "a tick before the log of the assignment was read:", unread)
@@ -233,6 +238,13 @@ class TaskDriver:
 
     def offer(self, batch: Any) -> None:
         self._task.offer(batch)
+
+    def forget_old_log(self, topic: str) -> None:
+        """The log of the assignment is gone: nothing has to wait for it."""
+        self._journal.old_log.pop(topic, None)
+
+    def check_inputs(self, tp: TP) -> None:
+        self._task.check_inputs(f"{tp} cannot be read")
 
     def is_idle(self) -> bool:
         """Whether it has taken all that has arrived, and ticks."""
@@ -398,7 +410,11 @@ class Worker:
         driver = self.drivers.get(unit)
         if driver is None or driver.is_fenced:
             return
-        batch = self.reader.fetch(TP(topic, unit.number), most, again)
+        tp = TP(topic, unit.number)
+        if self.reader.is_unreadable(tp):
+            driver.check_inputs(tp)
+            return
+        batch = self.reader.fetch(tp, most, again)
         if batch is not None:
             driver.offer(batch)
 

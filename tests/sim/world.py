@@ -256,6 +256,20 @@ class World:
     def _do_skew(self, number: int, skew_ms: int) -> None:
         self._workers[number].clock.skew_ms = skew_ms
 
+    def _do_recreate(self, topic: str) -> None:
+        if not self.broker.was_recreated(topic):
+            self.broker.recreate(topic)
+            for worker in self._workers:
+                for driver in worker.drivers.values():
+                    driver.forget_old_log(topic)
+
+    def _do_retain(self, topic: str, number: int, share: float) -> None:
+        """Delete the first records of a topic whose position is known."""
+        if not self.broker.log("changelog", number).end:
+            return  # a worker begins with what a topic has when it is first read
+        log = self.broker.log(topic, number)
+        log.begin = max(log.begin, int(log.end * share))
+
     def _do_compact(self, number: int) -> None:
         self.broker.log("changelog", number).compact(self.broker.now_ms, TOMBSTONE_MS)
 
