@@ -221,10 +221,10 @@ MUTANTS = [
            "            pass\n"),
     Mutant("store before the commit", "R101: the store never runs ahead of the changelog",
            "worker/task.py",
-           "        end = await self._producer.commit(outputs, writes.changelog, offsets)\n",
+           "        end = await self._producer.commit(outputs, writes.changelog, offsets, note)\n",
            "        if self._store is not None:\n"
            "            self._store.apply(writes.store, self._store.applied[0], wall_ms)\n"
-           "        end = await self._producer.commit(outputs, writes.changelog, offsets)\n"),
+           "        end = await self._producer.commit(outputs, writes.changelog, offsets, note)\n"),
     Mutant("one protocol for all settings", "R113: workers with other settings are refused",
            "kafka/names.py",
            "    return f\"ringfaust-{fingerprint}\"\n", "    return \"ringfaust\"\n"),

@@ -137,10 +137,10 @@ class _Reader:
         if lines[0]["event"] == "unreadable":
             self._read_unreadable(by, lines)
             return
-        if lines[0]["event"] == "gap":
-            for line in lines:
-                self._read_gap(line)
-            return
+        while lines[0]["event"] == "gap":  # the first record behind it may have its position
+            self._read_gap(lines.pop(0))
+            if not lines:
+                return
         now_ms = lines[0]["time_ms"]
         demand(now_ms >= self._book.now_ms, "time went back:", lines[0])
         demand(lines[0]["step"] >= self._step, "the step went back:", lines[0])
