@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, NoReturn, cast
 
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
+from rocksdict import BlockBasedOptions, Cache, DbClosedError, Options, Rdict, WriteBatch
 
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.stored_rows import read_json, write_json
@@ -249,6 +249,8 @@ class RocksStore:
 
     def _fail(self, error: Exception) -> NoReturn:
         """Raise an error of RocksDB as one of ours."""
+        if isinstance(error, DbClosedError):
+            raise error  # a bug of ours, and no damage
         failure = _translated(self.path, error)
         if isinstance(failure, StoreDamaged):
             self._fail_damaged(failure.reason)

@@ -229,3 +229,11 @@ def test_only_the_newest_folders_that_were_set_aside_are_kept(tmp_path: Path) ->
     (tmp_path / "partition-10.set-aside-1").mkdir()
     assert set_aside_folders(tmp_path / "partition-1") == made[-stores.SET_ASIDE_KEPT :]
     assert (tmp_path / "partition-10.set-aside-1").exists()
+
+
+def test_a_read_after_the_close_is_a_bug_and_no_damage(folder: Path) -> None:
+    store = reopened(folder)
+    store.close()
+    with pytest.raises(stores.DbClosedError):
+        store.get(b"row")
+    assert reopened(folder).applied[0] == BATCHES
