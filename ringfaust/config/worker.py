@@ -97,6 +97,8 @@ class WorkerConfig(ConfigModel):
     """Most records of one partition in one transaction."""
     clock: Literal["wall", "log"] = "wall"
     """`log`: time advances only by tick records, for tests."""
+    clock_skew_max: Annotated[int, Field(ge=100, le=86_400_000)] = 60_000
+    """How far this machine's clock may differ from the brokers', in ms (R115)."""
     tick_ms: Annotated[int, Field(ge=1, le=60_000)] = 50
     """How often the worker checks for due work."""
     on_gap: Literal["continue", "stop"] = "continue"

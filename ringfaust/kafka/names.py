@@ -54,6 +54,11 @@ def repartition_transactional_id(application: str, topic: str, partition: int) -
     return f"{application}-hop/{topic}/{partition}"
 
 
+def clock_transactional_id(application: str, process: str) -> str:
+    """Return the id with which a worker process asks for the brokers' time; it contains a slash."""
+    return f"{application}-clock/{process}"
+
+
 def redrive_transactional_id(application: str) -> str:
     """Return the id of the producer behind `ringfaust redrive`."""
     return f"{application}-redrive"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import socket
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import faust
+from aiokafka.errors import KafkaError
 from faust.types import TP, StreamT
 from rocksdict import Cache
 
@@ -16,7 +21,8 @@ from ringfaust.config.agreement import fingerprint
 from ringfaust.config.topics import WrongTopics, check_topics, declarations
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
-from ringfaust.kafka.names import worker_group, worker_protocol
+from ringfaust.kafka.broker_time import clock_skew_ms
+from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.kafka.transactions import RecordBatches, TransactionalProducer
@@ -26,7 +32,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import Feed, Feeds
 from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.changelog import changelog_consumer
-from ringfaust.worker.clock import SystemClock
+from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock, wall_ms
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.context import NewProcessor, WorkerContext
 from ringfaust.worker.data_dir import locked_data_dir
@@ -101,10 +107,16 @@ def _context(
     client = worker.client_options()
     block_cache_bytes = worker.cache_bytes // 2
     block_cache = Cache(block_cache_bytes)
-    clock = SystemClock()
+    clock: SystemClock = SystemClock()
+    if not processor_config.log_is_clock:
+        clock = checked = CheckedClock(worker.clock_skew_max, partial(_clock_skew_ms, worker))
     log_ends = LogEnds(topics[Role.CONTROL], client, clock)
     if not processor_config.log_is_clock:
-        app.background = log_ends.run
+
+        async def watch(assigned: Callable[[], frozenset[TP]]) -> None:
+            await asyncio.gather(log_ends.run(assigned), checked.watch())
+
+        app.background = watch
 
     async def committed(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
         offsets = await group_offsets(client, worker_group(worker.application), tps)
@@ -121,6 +133,7 @@ def _context(
         cache_bytes=block_cache_bytes // worker.partitions,
         tick_ms=worker.tick_ms,
         feeds=_feeds(worker, queues),
+        clock_skew_max=worker.clock_skew_max,
         stops_at_gaps=worker.on_gap == "stop",
         tombstone_ms=declarations()[Role.CHANGELOG].tombstone_retention_ms or 0,
         processor_config=processor_config,
@@ -167,6 +180,27 @@ def new_processors(config: ProcessorConfig, catalog: Catalog) -> NewProcessor:
     return new_processor
 
 
+def _check_clock(worker: WorkerConfig) -> None:
+    """Refuse to start with a clock that is wrong (R115). Where this fails, `CheckedClock` goes on.
+
+    Raises:
+        ClockSkewed: it does not agree with the brokers'.
+    """
+    with suppress(KafkaError, OSError):
+        skew_ms = asyncio.run(_clock_skew_ms(worker))
+        if abs(skew_ms) > worker.clock_skew_max:
+            raise ClockSkewed(skew_ms, worker.clock_skew_max)
+
+
+async def _clock_skew_ms(worker: WorkerConfig) -> int:
+    """By how much this machine's clock is ahead of the brokers' (R115)."""
+    transactional_id = clock_transactional_id(
+        worker.application, f"{socket.gethostname()}/{os.getpid()}"
+    )
+    topic = worker.topic(Role.HOP)
+    return await clock_skew_ms(worker.client_options(), topic, transactional_id, wall_ms)
+
+
 def _credentials(worker: WorkerConfig) -> Any:
     """The security settings as Faust's credentials; None for plain text."""
     options: Mapping[str, Any] = worker.security.client_options()
@@ -189,6 +223,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
         DataDirInUse: another worker uses the data directory.
         WrongTopics: the worker cannot use the topics that the brokers have.
         DifferentSettings: workers with other settings are running (R113).
+        ClockSkewed: the clock does not agree with the brokers'.
         BrokerUnreachable: no broker answers.
     """
     with locked_data_dir(worker.data_dir):
@@ -196,6 +231,8 @@ def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
         if problems:
             raise WrongTopics(problems)
         asyncio.run(check_group(worker, fingerprint(worker, queues)))
+        if worker.clock == "wall":
+            _check_clock(worker)
         _run_faust(worker, queues)
 
 

@@ -56,6 +56,8 @@ class WorkerContext:
     tick_ms: int
     feeds: Feeds
     """What feeds the queues (R113)."""
+    clock_skew_max: int
+    """How far the clock may differ from the brokers', in ms."""
     stops_at_gaps: bool
     """Whether missing records stop the worker (R112)."""
     tombstone_ms: int

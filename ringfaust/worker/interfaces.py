@@ -24,6 +24,10 @@ from ringfaust.worker.consumer_thread import Batch, Progress
 class WorkerClock(Protocol):
     """The only source of time for tasks."""
 
+    @property
+    def is_right(self) -> bool:
+        """Whether the clock agrees with the brokers', as far as is known (R115)."""
+
     def wall_ms(self) -> int:
         """The time in ms since 1970."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 
 from faust.types import TP
 
@@ -39,6 +40,8 @@ from ringfaust.worker.task import PendingCommit, Task
 
 log = logging.getLogger(__name__)
 
+_CLOCK_CHECK_S = 1.0
+"""How often a partition looks whether the clock agrees with the brokers' again."""
 _CAUGHT_UP_CHECK_S = 0.2
 """How often a partition that was just assigned checks, when idle, whether it has read its log."""
 
@@ -124,7 +127,20 @@ class PartitionWork:
         self._pauses = InputPauses(self._number, self._processor, self._context.reader)
         self._hearing = Hearing()  # what was read and not committed is read again
         self._processor.is_cut = True
+        self._check_time()
         self._processor.start()
+
+    def _check_time(self) -> None:
+        """Report a state whose time is ahead of the clock: it waits until then (R115)."""
+        state_ms, context = self._processor.state.now_ms, self._context
+        ahead_ms = state_ms - context.clock.wall_ms()
+        if ahead_ms > context.clock_skew_max and not context.processor_config.log_is_clock:
+            log.error(
+                "partition %d: the time of its state is %.0f s ahead of the clock. A worker whose "
+                "clock was wrong has written it. Until %s consumers do not time out, and delays "
+                "and TTLs of new messages count from that time",
+                self._number, ahead_ms / 1000, f"{datetime.fromtimestamp(state_ms // 1000, UTC)}",
+            )  # fmt: skip
 
     def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
         """Set the start positions; nothing ticks until the log that exists now has been read.
@@ -202,6 +218,8 @@ class PartitionWork:
         if wake_ms is None:
             return None
         clock = self._context.clock
+        if not clock.is_right:
+            return _CLOCK_CHECK_S
         due_s = (wake_ms - clock.wall_ms()) / 1000
         return max(due_s, self._next_tick_s - clock.monotonic_s(), 0.0)
 
@@ -215,6 +233,8 @@ class PartitionWork:
             self._processor.go_on()
             return
         if self._ends is not None or self._context.processor_config.log_is_clock:
+            return
+        if not self._context.clock.is_right:  # R115
             return
         wake_ms = self._processor.state.next_wake_ms()
         now_s = self._context.clock.monotonic_s()

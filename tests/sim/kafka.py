@@ -21,6 +21,7 @@ from ringfaust.worker.interfaces import (
     GroupOffsets,
     ReadBounds,
     ReadTopicIds,
+    WorkerClock,
 )
 from tests.sim.broker import Broker
 from tests.sim.plan import TOPICS
@@ -38,7 +39,8 @@ class Pause:
 class Journal:
     """What a partition does, from its assignment on."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: WorkerClock) -> None:
+        self.clock = clock
         self.processor: Processor[Any] | None = None
         self.pending: list[tuple[Any, ...]] = []
         """What the next commit has done, see `worker.JournalProcessor`."""

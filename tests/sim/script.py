@@ -262,7 +262,11 @@ class Script:
         return ("advance", self._rng.choice([1, 3, 10, 30, 100]))
 
     def _skew(self) -> Step:
-        return ("skew", self._rng.randrange(WORKERS), self._rng.choice([-500, -40, 0, 0, 25, 200]))
+        return (
+            "skew",
+            self._rng.randrange(WORKERS),
+            self._rng.choice([-500, -40, 0, 0, 25, 200, 700]),
+        )
 
     def _hold(self) -> Step:
         """Another client opens a transaction on the control topic; `close` ends it."""

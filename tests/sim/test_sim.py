@@ -72,6 +72,21 @@ def test_a_commit_that_is_sent_twice_breaks_the_books(monkeypatch: pytest.Monkey
         play(PLAN, [*SENDS, ("late", 0, [("keyed", 2)]), WORK])
 
 
+def test_time_acts_though_every_cycle_has_records() -> None:
+    """R110: the log of the assignment has been read, even if it has grown since."""
+    world = World(Plan({"a": {"ring_size": 2}, "b": {}}, {}))  # both in one partition
+    try:
+        world.do(("send", "keyed", "b", {"id": "short", "ttl-ms": 20}))
+        for number in range(8):
+            world.do(("send", "keyed", "a", {"id": f"m{number}"}))
+            world.do(("send", "keyed", "a", {"id": f"n{number}"}))
+            world.do(("advance", 10))
+            world.do(("work", 0, [("keyed", 2)], 3))
+        assert lines_of(world, "expired")
+    finally:
+        world.close()
+
+
 def test_a_zombie_is_fenced() -> None:
     half_done = (*WORK[:3], 2)
     world = play(PLAN, [*SENDS, half_done, ("assign", 0, 1, "zombie"), ("zombie", "commit"), WORK])

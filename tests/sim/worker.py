@@ -42,6 +42,8 @@ from tests.sim.plan import PARTITIONS, TOPICS, Plan
 from tests.sim.queue_book import demand
 
 TOMBSTONE_MS = 3_600_000
+SKEW_MAX_MS = 250
+"""How far a clock may differ from the broker's before time stops to act (R115)."""
 _FENCED_WAIT_S = 60.0
 """A task that sleeps that long is fenced: it continues at the next cycle of the script."""
 
@@ -74,6 +76,10 @@ class VirtualClock:
     def skew_ms(self, ms: int) -> None:
         self._skew_ms = ms
         self.steady_since_ms = self.wall_ms()
+
+    @property
+    def is_right(self) -> bool:
+        return abs(self._skew_ms) <= SKEW_MAX_MS
 
     def wall_ms(self) -> int:
         return self._broker.now_ms + self._skew_ms
@@ -138,6 +144,7 @@ class JournalProcessor(Processor[Any]):
     def tick(self, wall_ms: int, heard: Heard | None = None) -> None:
         unread = self._journal.old_log
         demand(not unread, "a tick before the log of the assignment was read:", unread)
+        demand(self._journal.clock.is_right, "a tick by a clock that is wrong")
         super().tick(wall_ms, heard)
         self._done.append(("tick", wall_ms, heard))
 
@@ -331,6 +338,7 @@ class Worker:
             "cache_bytes": plan.cache_bytes,
             "tick_ms": 0,
             "feeds": plan.feeds(),
+            "clock_skew_max": SKEW_MAX_MS,
             "stops_at_gaps": False,
             "tombstone_ms": TOMBSTONE_MS,
             "processor_config": plan.processor_config(),
@@ -350,7 +358,7 @@ class Worker:
         }
 
     def _new_driver(self, unit: Unit) -> TaskDriver:
-        journal, commit = Journal(), SteppedCommit()
+        journal, commit = Journal(self.clock), SteppedCommit()
 
         def new_processor(store: Any, positions: Any, new_batches: Any, /) -> JournalProcessor:
             state = State(ByteStore(store), self._plan.catalog(), refill=self._plan.refill)

@@ -245,8 +245,6 @@ class World:
         self.broker.reachable_since_ms = self.broker.now_ms
         for unit, number in sorted(self._owners.items()):
             self._workers[number].drive_commit(unit, 0, fails="now")
-        if self._keeps:
-            self._say_of_keeper("heartbeat")
 
     def _do_stall(self, index: int, wait_ms: int) -> None:
         """Time passes; then the worker goes on, before it has fetched what has come meanwhile."""
@@ -280,6 +278,9 @@ class World:
         for name in list(self._open):
             self._do_close(name, False)
         self.broker.deliver_late()
+        for number, worker in enumerate(self._workers):
+            if not worker.clock.is_right:
+                self._do_skew(number, 0)
         bookkeeper = Bookkeeper(self.broker, self.plan)
         for when in ("now", "later"):
             self._finish_all_work()
