@@ -43,7 +43,10 @@ def environment() -> dict[str, str]:
 class Worker:
     """One `ringfaust worker` process, with a data directory of its own."""
 
-    def __init__(self, app: Application, number: int) -> None:
+    def __init__(self, app: Application, number: int, shims: Path | None = None) -> None:
+        """`shims`: a folder with modules that its Python finds first."""
+        path = str(ROOT) if shims is None else f"{shims}:{ROOT}"
+        self._environment = environment() | {"PYTHONPATH": path}
         self.name = f"worker {number}"
         self.data_dir = app.folder / f"data-{number}"
         self.log = app.folder / f"worker-{number}.log"
@@ -62,7 +65,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment(),
+                env=self._environment,
                 cwd=self.log.parent,
             )
 
@@ -143,8 +146,8 @@ class Application:
             timeout=seconds,
         )
 
-    def new_worker(self) -> Worker:
-        worker = Worker(self, len(self.workers))
+    def new_worker(self, shims: Path | None = None) -> Worker:
+        worker = Worker(self, len(self.workers), shims)
         self.workers.append(worker)
         worker.start()
         return worker

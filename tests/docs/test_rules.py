@@ -16,6 +16,7 @@ TESTED_ELSEWHERE = {
     "R111": "tests/broker/test_identity.py",
     "R112": "tests/broker/test_gaps.py",
     "R113": "tests/broker/test_homes.py",
+    "R115": "tests/broker/test_clock.py",
     "R117": "tests/broker/test_late_end.py",
 }
 

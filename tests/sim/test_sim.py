@@ -87,6 +87,31 @@ def test_time_acts_though_every_cycle_has_records() -> None:
         world.close()
 
 
+def test_a_long_step_detaches_nobody() -> None:
+    """R110: the heartbeats of that time are in the log, and the worker has not read them yet."""
+    world = World(Plan({"a": {"consumer_timeout": 60}}, {}))
+    who = {"queue": "a", "consumer": "k1"}
+    try:
+        world.do(("say", 0, {"type": "attach", **who, "credit": 1}, 1))
+        for _ in range(2):  # the second one finds the log of the assignment read
+            world.do(WORK)
+        for _ in range(10):
+            world.do(("advance", 20))
+            world.do(("say", 0, {"type": "heartbeat", **who}, 1))
+        world.do(("cycle", 0))
+        for _ in range(3):
+            world.do(WORK)
+        assert lines_of(world, "done")
+        assert not lines_of(world, "detached")
+        world.do(("advance", 2_000))
+        for _ in range(3):
+            world.do(WORK)
+            world.do(("advance", 1_000))
+        assert lines_of(world, "detached")
+    finally:
+        world.close()
+
+
 def test_a_zombie_is_fenced() -> None:
     half_done = (*WORK[:3], 2)
     world = play(PLAN, [*SENDS, half_done, ("assign", 0, 1, "zombie"), ("zombie", "commit"), WORK])
