@@ -73,7 +73,7 @@ async def test_a_batch_that_expands_too_far_is_skipped(
         batch._builder = PurePythonBuilder(2, gzip, 0, -1, -1, 0, 1 << 30)
         for _ in range(4):
             batch.append(timestamp=1, key=None, value=bytes(10_000_000))
-        await producer.send_batch(batch, bomb, partition=0)
+        await (await producer.send_batch(batch, bomb, partition=0))
         await producer.send_and_wait(bomb, b"behind", partition=0)
         await producer.send_and_wait(good, b"good", partition=0)
     app = BatchApp(
