@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -70,6 +70,8 @@ class TransactionalProducer:
         topics: Mapping[str, str],
         client: Mapping[str, Any],
         transactional_id: str,
+        *,
+        timeout_ms: int = 60_000,
     ) -> None:
         """Connect to nothing yet.
 
@@ -79,6 +81,7 @@ class TransactionalProducer:
             topics: names of ringfaust's topics by role.
             client: options of any Kafka client.
             transactional_id: starting with it fences an earlier owner.
+            timeout_ms: the brokers abort a transaction that takes longer.
         """
         self._group = worker_group(application)
         self._partition = partition
@@ -86,6 +89,7 @@ class TransactionalProducer:
         self._producer = AIOKafkaProducer(
             **client,
             transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
             acks="all",
             max_batch_size=BATCH_BYTES,
             # A transaction that begins right after another finds the coordinator still busy.
@@ -167,6 +171,37 @@ class TransactionalProducer:
         written = await asyncio.gather(*sent)
         await producer.commit_transaction()
         return int(written[-1].offset + changelog.builders[-1].record_count()) if writes else 0
+
+    async def commit_rows(
+        self,
+        rows: Iterable[tuple[bytes, bytes | None]],
+        offsets: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """Commit any number of changelog rows in one transaction, without collecting them.
+
+        Args:
+            rows: the next one is taken when there is room for it.
+            offsets: called after the last row; returns by input topic the next offset to read.
+
+        Raises:
+            KafkaError: the outcome is unknown; stop this producer and start another (R117).
+        """
+        producer = self._producer
+        await producer.begin_transaction()
+        packed = self.new_batches()
+        for key, value in rows:
+            packed.append((key, value, []))
+            if len(packed.builders) > 1:
+                await asyncio.gather(*await self._send(Role.CHANGELOG, None, packed))
+                packed = self.new_batches()
+        if len(packed):
+            await asyncio.gather(*await self._send(Role.CHANGELOG, None, packed))
+        if positions := offsets():
+            await producer.send_offsets_to_transaction(
+                {TopicPartition(topic, self._partition): at for topic, at in positions.items()},
+                self._group,
+            )
+        await producer.commit_transaction()
 
     async def _send(
         self, role: Role, partition: int | None, batches: RecordBatches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Iterator
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -11,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, ProducerFenced
 from aiokafka.producer.sender import SendProduceReqHandler
 
+from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.transactions import RecordBatches, TransactionalProducer
 from ringfaust.processor.processor import Outputs
 from ringfaust.protocol.records import Role
@@ -125,3 +127,35 @@ async def test_an_error_of_the_senders_own_code_comes_out_as_it_is(
         with pytest.raises(struct.error, match="int too large"):
             await producer.commit(packed(producer, evicted=b"x"), [(b"row", b"1")], {})
     await producer.stop()
+
+
+async def test_many_rows_are_committed_without_being_collected(broker: EmbeddedBroker) -> None:
+    """A move writes all rows of a partition; of 3 MB, at most two batches are held."""
+    names = await new_topics(broker, changelog=1 << 21, evicted=1 << 20)
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    name = names["changelog"]
+    producer = TransactionalProducer(name, 0, names, client, name, timeout_ms=120_000)
+    await producer.start()
+    created = []
+    new_batches = producer.new_batches
+
+    def counted() -> RecordBatches:
+        created.append(new_batches())
+        return created[-1]
+
+    producer.new_batches = counted  # type: ignore[method-assign]
+    positions = {}
+
+    def rows() -> Iterator[tuple[bytes, bytes | None]]:
+        for number in range(300):
+            yield b"%d" % number, b"%03d" % number * 3_400
+        positions[names["evicted"]] = 7
+
+    await producer.commit_rows(rows(), lambda: positions)
+    await producer.stop()
+    assert [value[:3] for value in await read_all(broker, name)] == [
+        b"%03d" % n for n in range(300)
+    ]
+    assert max(len(each.builders) for each in created) == 2
+    (committed,) = (await group_offsets(client, name, [(names["evicted"], 0)])).values()
+    assert committed.offset == 7

@@ -8,13 +8,14 @@ changelog. The one that hands over must have stopped, with nothing in flight.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import DescribeGroupsRequest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import RingfaustError
@@ -43,10 +44,11 @@ from ringfaust.spark.ring.job import (
 from ringfaust.spark.ring.micro_batch import is_job_row, waiting_topics
 from ringfaust.spark.ring.offsets import log_ends, record_ends
 from ringfaust.spark.ring.operator import STATE_VARIABLE
-from ringfaust.spark.ring.pages import PagedMap
+from ringfaust.spark.ring.pages import rows_of
 
 _EARLIEST = -2
-_Rows = list[tuple[bytes, bytes]]
+_MOVE_TIMEOUT_MS = 900_000
+"""Kafka's default limit (`transaction.max.timeout.ms`) for the transaction of one partition."""
 
 
 class CannotMove(RingfaustError):
@@ -167,56 +169,40 @@ def move_to_worker(
             "--once` with this checkpoint, then try again"
         )
     offsets = planned_offsets(spark, checkpoint, planned)
-    states = _read_states(spark, checkpoint, shuffle_keys(spark, job.partitions, job.tasks))
     repartitioned = {route.topic for route in repartitioned_routes(worker, queues)}
-    _refuse_if_waiting(states.values(), repartitioned)
-    known: dict[int, set[bytes]] = {}
-    for row in worker_state(spark, worker).select("queue_partition", "row_key").collect():
-        known.setdefault(row.queue_partition, set()).add(bytes(row.row_key))
-    asyncio.run(_write_changelog(worker, states, known))
+    # Kept on the executors' disks: the driver holds the pages of one task at a time.
+    pages = _read_pages(spark, checkpoint).persist(StorageLevel.DISK_ONLY)
+    known = worker_state(spark, worker).select("queue_partition", "row_key")
+    known.persist(StorageLevel.DISK_ONLY)
+    try:
+        _refuse_if_waiting(pages, repartitioned)
+        written = _write_changelogs(
+            worker, pages, known, shuffle_keys(spark, job.partitions, job.tasks)
+        )
+    finally:
+        pages.unpersist()
+        known.unpersist()
     repartitioned_to = {topic: at for topic, at in offsets.items() if topic in repartitioned}
     asyncio.run(_commit_repartitioned(worker, repartitioned_to))
-    return sum(map(len, states.values()))
+    return written
 
 
-def _read_states(spark: SparkSession, checkpoint: str, keys: list[int]) -> dict[int, _Rows]:
-    """The rows of each partition, from the last committed micro-batch."""
+def _read_pages(spark: SparkSession, checkpoint: str) -> DataFrame:
+    """The pages of the last committed micro-batch: shuffle_key, number, page."""
     reader = spark.read.format("statestore").option("stateVarName", STATE_VARIABLE)
-    stored = reader.load(checkpoint).selectExpr(
+    return reader.load(checkpoint).selectExpr(
         f"key.{SHUFFLE_KEY} AS shuffle_key", "user_map_key.number", "user_map_value.page"
     )
-    pages: dict[int, dict[int, bytes]] = {}
-    for row in stored.collect():
-        pages.setdefault(row.shuffle_key, {})[row.number] = bytes(row.page)
-    return {
-        partition: list(PagedMap(_ReadOnlyPages(pages[key])).items_from(b""))
-        for partition, key in enumerate(keys)
-        if key in pages
-    }
 
 
-class _ReadOnlyPages:
-    """Pages of a checkpoint."""
-
-    def __init__(self, pages: Mapping[int, bytes]) -> None:
-        self._pages = pages
-
-    def get(self, number: int) -> bytes | None:
-        return self._pages.get(number)
-
-    def put(self, number: int, page: bytes) -> None:
-        raise AssertionError("a checkpoint is only read")
-
-    def remove(self, number: int) -> None:
-        raise AssertionError("a checkpoint is only read")
-
-
-def _refuse_if_waiting(states: Iterable[_Rows], repartitioned: set[str]) -> None:
+def _refuse_if_waiting(pages: DataFrame, repartitioned: set[str]) -> None:
     """Check that no record of a repartitioned topic waits for a paused queue.
 
     Waiting records of other topics do no harm: the worker reads them again.
     """
-    waiting = {topic for rows in states for topic in waiting_topics(dict(rows))} & repartitioned
+    waiting: set[str] = set()
+    for row in pages.toLocalIterator():
+        waiting |= waiting_topics(rows_of(row.number, bytes(row.page))) & repartitioned
     if waiting:
         raise CannotMove(
             f"records of {', '.join(sorted(waiting))} wait for a paused queue: resume it, let the "
@@ -224,25 +210,63 @@ def _refuse_if_waiting(states: Iterable[_Rows], repartitioned: set[str]) -> None
         )
 
 
-async def _write_changelog(
-    worker: WorkerConfig, states: Mapping[int, _Rows], known: Mapping[int, set[bytes]]
-) -> None:
-    """Replace the rows of each partition, in one transaction with the partition's positions."""
-    topics: dict[str, str] = {Role.CHANGELOG: worker.topic(Role.CHANGELOG)}
-    for partition, rows in states.items():
-        kept = [(key, value) for key, value in rows if not is_job_row(key)]
-        gone = known.get(partition, set()) - {key for key, _ in kept}
-        writes: list[tuple[bytes, bytes | None]] = [(key, None) for key in gone]
-        positions = read_positions(dict(kept).get(POSITIONS_KEY))
-        name = partition_transactional_id(worker.application, partition)
-        committer = TransactionalProducer(
-            worker.application, partition, topics, worker.client_options(), name
-        )
-        await committer.start()
-        try:
-            await committer.commit({}, [*writes, *kept], positions)
-        finally:
-            await committer.stop()
+def _write_changelogs(
+    worker: WorkerConfig, pages: DataFrame, known: DataFrame, keys: Sequence[int]
+) -> int:
+    """Replace the rows of each partition that the job has. Returns the number of rows."""
+    present = {row.shuffle_key for row in pages.select("shuffle_key").distinct().collect()}
+    written = 0
+    for partition, key in enumerate(keys):
+        if key in present:
+            changelog = _Changelog(
+                pages.where(F.col("shuffle_key") == key),
+                known.where(F.col("queue_partition") == partition),
+            )
+            asyncio.run(_write_changelog(worker, partition, changelog))
+            written += changelog.count
+    return written
+
+
+class _Changelog:
+    """The new rows of one partition, read while they are written."""
+
+    def __init__(self, pages: DataFrame, known: DataFrame) -> None:
+        self._pages = pages
+        self._known = known
+        self.count = 0
+        """Number of rows so far."""
+        self.positions: dict[str, int] = {}
+        """By topic, the next offset to read; known after the last row."""
+
+    def rows(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Delete all old rows, then write the new ones: the last row of a key counts."""
+        for old in self._known.toLocalIterator():
+            yield bytes(old.row_key), None
+        for page in self._pages.toLocalIterator():
+            for key, value in rows_of(page.number, bytes(page.page)).items():
+                if is_job_row(key):
+                    continue
+                if key == POSITIONS_KEY:
+                    self.positions.update(read_positions(value))
+                self.count += 1
+                yield key, value
+
+
+async def _write_changelog(worker: WorkerConfig, partition: int, changelog: _Changelog) -> None:
+    """Replace the rows of a partition, in one transaction with the partition's positions."""
+    committer = TransactionalProducer(
+        worker.application,
+        partition,
+        {Role.CHANGELOG: worker.topic(Role.CHANGELOG)},
+        worker.client_options(),
+        partition_transactional_id(worker.application, partition),
+        timeout_ms=_MOVE_TIMEOUT_MS,
+    )
+    await committer.start()
+    try:
+        await committer.commit_rows(changelog.rows(), lambda: changelog.positions)
+    finally:
+        await committer.stop()
 
 
 async def _commit_repartitioned(

@@ -8,7 +8,7 @@ it touches and writes those it changed, however much the rings hold.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
 from typing import Protocol
 
@@ -37,6 +37,11 @@ class PageStore(Protocol):
 
     def remove(self, number: int) -> None:
         """Remove an existing page."""
+
+
+def rows_of(number: int, page: bytes) -> Mapping[bytes, bytes]:
+    """The rows of one page of a map; none for its directory."""
+    return {} if number == _DIRECTORY else _read_rows(page)
 
 
 class _Page:
