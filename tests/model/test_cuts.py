@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core.model import AckMode
@@ -120,3 +122,28 @@ def test_a_command_in_several_transactions_does_the_same_as_in_one() -> None:
     for seed in range(80):
         play(seed, cuts)
     assert {name for name in LARGE if not cuts[name]} == set()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        c.Remove("a", "nothing"), c.Move("a", "nothing", "b"), c.CancelScheduled("a", "nothing"),
+        c.DeliverNow("a", "nothing"), c.Attach("a", "k", 1, selector="h = 'no'"),
+    ],
+    ids=lambda command: type(command).__name__,
+)  # fmt: skip
+def test_looking_for_a_message_keeps_no_more_rows_than_the_cache_has_room_for(
+    command: c.Command,
+) -> None:
+    """R114: not the whole ring, nor the whole schedule."""
+    cache_bytes = 40_000
+    partition = Partition(BytesStore(), **CATALOG, cache_bytes=cache_bytes, refill=10)
+    for number in range(600):
+        due = 9_000 if number % 2 else 0
+        partition.step(c.Send("a", f"m{number}", 0, 4, due, payload=PAYLOAD), 0)
+    partition.commit()
+    partition.start()
+    partition.commit()
+    partition.state.committed(cache_bytes)
+    partition.step(command, 0)
+    assert partition.state.write_set.cached_bytes <= cache_bytes
