@@ -14,7 +14,7 @@ from ringfaust.core import effects as e
 from ringfaust.core.model import AckMode
 from ringfaust.core.table import Kind
 from ringfaust.protocol.stored_rows import read_value
-from tests.model.harness import BytesStore, Partition
+from tests.model.harness import PAYLOAD, BytesStore, Partition
 from tests.model.naive_selectors import PAYLOADS
 
 CATALOG: dict[str, Any] = {
