@@ -22,6 +22,7 @@ class OneCommit:
     name = "partition 0"
     tps: frozenset[TP] = frozenset()
     positions: Mapping[str, int] = {}
+    is_full = False
 
     def __init__(self) -> None:
         self.has_work = False
