@@ -16,7 +16,7 @@ from aiokafka.errors import TopicAlreadyExistsError
 
 from ringfaust.kafka.reader import read_whole
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import Client, application, client_of, some
+from tests.broker.clients import Client, application, balanced, client_of, some
 from tests.chaos.harness import Application, until
 
 pytestmark = pytest.mark.kafka
@@ -101,6 +101,7 @@ async def test_a_recreated_topic_is_read_from_its_beginning(
         worker.start()
         assert await client.ready("q") == [*old, *new]
         assert len(await gaps(app)) == 1
+        await balanced(app, client, "q")
 
 
 async def test_a_topic_that_is_deleted_for_a_while_stops_nothing_else(app: Application) -> None:
@@ -147,6 +148,7 @@ async def test_records_deleted_while_a_queue_is_paused_are_reported(
         assert about == (topic, 0, 2, 4, "deleted")
         assert gap["gaps"] == 1
         assert "offsets 2 to 4 were deleted" in worker.log_text()
+        await balanced(app, client, "q")
 
 
 async def test_a_worker_can_stop_at_a_gap(broker: EmbeddedBroker, tmp_path: Path) -> None:
