@@ -84,7 +84,7 @@ async def test_each_subscription_gets_a_copy_that_its_consumers_share(
 async def test_a_subscription_that_timed_out_starts_again(harness: ClientHarness) -> None:
     to = {**harness.where, "address": "q.many.silent", "heartbeat_ms": 4_000}
     async with RingConsumer(**to) as consumer:
-        await harness.time_out(consumer)
+        await harness.time_out(consumer, 1)
         async with asyncio.timeout(DEADLINE_S):
             while not consumer.losses:
                 await asyncio.sleep(0.05)
