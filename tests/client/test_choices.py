@@ -81,10 +81,12 @@ async def test_each_subscription_gets_a_copy_that_its_consumers_share(
             assert ids(await take(late, 2)) == ["a", "b"]
 
 
-async def test_a_subscription_that_timed_out_starts_again(harness: ClientHarness) -> None:
-    to = {**harness.where, "address": "q.many.silent", "heartbeat_ms": 4_000}
+async def test_a_subscription_that_was_ended_starts_again(harness: ClientHarness) -> None:
+    to = {**harness.where, "address": "q.many.silent"}
     async with RingConsumer(**to) as consumer:
-        await harness.time_out(consumer, 1)
+        async with harness.connection() as connection:
+            who = {"queue": consumer.queue, "consumer": consumer.name}
+            await connection.request(consumer.partition, {"type": "detach", **who})
         async with asyncio.timeout(DEADLINE_S):
             while not consumer.losses:
                 await asyncio.sleep(0.05)
