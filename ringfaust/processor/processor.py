@@ -262,6 +262,8 @@ class Processor(Generic[Buffer]):
             ids: the ids of these topics (R111); empty where they are not known.
             gaps: what can no longer be read.
         """
+        if gaps:
+            self._finish()  # a gap is reported between two commands, never within one (R114)
         inputs = dict(self.inputs)
         self.positions.update(positions)
         for topic, topic_id in ids.items():

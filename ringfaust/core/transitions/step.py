@@ -106,6 +106,9 @@ class StepInProgress:
 
     def split_step(self) -> None:
         """Keep what follows, even if the command is refused: it is a step of its own."""
+        if self.state.unfinished is not None:  # a crash took bodies while the command was cut (R82)
+            self.is_split = self.is_split_before_cut = True
+            return
         self.state.step += 1
         self.before_ms = self.now
         self.is_split = True
