@@ -119,7 +119,7 @@ LARGE = {
 def test_a_command_in_several_transactions_does_the_same_as_in_one() -> None:
     """R114: at every cut point, with and without a crash there."""
     cuts: Counter[str] = Counter()
-    for seed in range(80):
+    for seed in range(150):
         play(seed, cuts)
     assert {name for name in LARGE if not cuts[name]} == set()
 
