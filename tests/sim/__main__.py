@@ -39,9 +39,7 @@ def main() -> int:
             print(f"again: make sim SEEDS=1 FIRST={seed}")
             return 1
     rate = steps / (time.process_time() - began)
-    print(
-        f"{asked.seeds} seeds, {steps:,} steps ({rate:,.0f} a second on one core): all books agree"
-    )
+    print(f"{asked.seeds} seeds, {steps:,} steps ({rate:,.0f} a second on one core): no faults")
     print("events:", ", ".join(f"{count:,} {event}" for event, count in sorted(events.items())))
     return 0
 

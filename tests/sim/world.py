@@ -274,7 +274,7 @@ class World:
     # --- the end ---------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Let everything in flight finish, then compare the books, twice."""
+        """Let everything in flight finish, then compare the accounts, twice."""
         for name in list(self._open):
             self._do_close(name, False)
         self.broker.deliver_late()
