@@ -77,7 +77,7 @@ class Assignment:
         wait_s = RETRY_MIN_S
         while True:
             try:
-                tasks = self._new_tasks(tps, await self._deleted_topics(tps))
+                tasks = self._new_tasks(tps, await self._absent_topics(tps))
                 positions = await self._open(tasks)
                 break
             except (TimeoutError, KafkaError, OSError) as error:
@@ -93,18 +93,21 @@ class Assignment:
         log.info("assigned: %s", "; ".join(task.work.name for task in tasks))
         return positions
 
-    async def _deleted_topics(self, tps: frozenset[TP]) -> frozenset[str]:
-        """The input topics that do not exist. They are left out until they are created again."""
+    async def _absent_topics(self, tps: frozenset[TP]) -> frozenset[str]:
+        """The input topics of which nothing is assigned.
+
+        They do not exist, or did not when the group was last rebalanced. They are left out until
+        the rebalance that brings them.
+        """
         absent = self.topics - {tp.topic for tp in tps}
         if not absent:
             return frozenset()
-        deleted = absent - (await self._context.topic_ids(absent)).topics.keys()
-        for topic in sorted(deleted):
+        for topic in sorted(absent - (await self._context.topic_ids(absent)).topics.keys()):
             log.warning(
                 "topic %s does not exist: it was deleted. It is read again once it exists; or "
                 "remove its route from queues.yaml and restart the workers", topic,
             )  # fmt: skip
-        return deleted
+        return absent
 
     async def _watch_topics(self) -> None:
         """Notice that a topic was deleted and created again, even while it is not read (R111)."""
@@ -121,12 +124,12 @@ class Assignment:
                     if known and found.get(topic, known) not in (known, ""):
                         task.check_inputs(f"{topic} was created again")
 
-    def _new_tasks(self, tps: frozenset[TP], deleted: frozenset[str]) -> list[Task]:
+    def _new_tasks(self, tps: frozenset[TP], absent: frozenset[str]) -> list[Task]:
         """The tasks that read these partitions, not open yet.
 
         Args:
             tps: what is assigned.
-            deleted: topics that do not exist.
+            absent: topics of which nothing is assigned.
         """
         topics_of: dict[int, set[str]] = {}
         tasks: list[Task] = []
@@ -137,7 +140,7 @@ class Assignment:
                 route = self._repartitioned[tp.topic]
                 tasks.append(repartition_task(route, tp.partition, self._context))
         for number, topics in sorted(topics_of.items()):
-            if missing := self._copartitioned - topics - deleted:
+            if missing := self._copartitioned - topics - absent:
                 raise NotCopartitioned(
                     f"partition {number} of {sorted(missing)} is assigned to another worker: "
                     "the topics have different numbers of partitions"

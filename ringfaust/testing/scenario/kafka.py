@@ -40,6 +40,12 @@ from ringfaust.testing.scenario.sessions import PendingSessions, rollback_of, un
 _LIST_LIMIT = 10_000
 
 
+_NEEDS_QUEUE = (
+    c.CancelScheduled, c.DeleteQueue, c.DeliverNow, c.Move, c.Purge, c.Remove, c.Resume,
+)  # fmt: skip
+"""Commands that do not create a queue of a pattern (R90)."""
+
+
 class KafkaScenarioHost:
     """Plays one file on a partition of a running worker.
 
@@ -202,7 +208,8 @@ class KafkaScenarioHost:
             raise Difference(0, f"creation of {command[0]}", [], refused)
 
     def _record(self, command: c.Command) -> ScenarioRecord:
-        self._create_if_declared(getattr(command, "queue", ""))
+        if not isinstance(command, _NEEDS_QUEUE):
+            self._create_if_declared(getattr(command, "queue", ""))
         if isinstance(command, c.Send):
             return self._produced(command)
         fields = {name: value for name, value in command._asdict().items() if value is not None}
