@@ -62,6 +62,7 @@ async def test_a_worker_with_other_settings_is_refused(app: Application) -> None
     await until(lambda: worker.log_text().count("assigned:") == 2, 60, "it runs again")
 
 
+@pytest.mark.slow  # once too slow beside another test process
 async def test_the_broker_refuses_one_of_two_that_start_at_once(app: Application) -> None:
     worker = await running(app)
     changed(app, 4)
