@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,23 +26,33 @@ BATCHES = 1_500
 """Enough, with a small memtable, that the first files are compacted and their logs deleted."""
 
 
+WRITER = """\
+import os, sys
+from pathlib import Path
+from rocksdict import Cache
+import ringfaust.worker.store as stores
+
+stores._MEMTABLE_BYTES = 64 * 1024
+store = stores.RocksStore(Path(sys.argv[1]), Cache(1 << 20))
+for number in range(int(sys.argv[2])):
+    store.apply([(b"row-%06d" % number, os.urandom(200))], number + 1, 0)
+os._exit(0)
+"""
+
+
 def write_until_killed(path: Path) -> None:
-    """Write batches in a process that ends without closing the store."""
-    if (child := os.fork()) == 0:
-        store = RocksStore(path, Cache(1 << 20))
-        for number in range(BATCHES):
-            store.apply([(b"row-%06d" % number, os.urandom(200))], number + 1, 0)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    """Write batches in a process that ends without closing the store.
+
+    Not a fork of this process: RocksDB's threads would be missing in it, and a flush would hang.
+    """
+    subprocess.run([sys.executable, "-c", WRITER, path, str(BATCHES)], check=True)
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database as a killed worker leaves it: several table files, a manifest and a log."""
     path = tmp_path_factory.mktemp("killed") / "partition-0"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stores, "_MEMTABLE_BYTES", 64 * 1024)
-        write_until_killed(path)
+    write_until_killed(path)
     return path
 
 
