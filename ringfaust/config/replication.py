@@ -40,7 +40,7 @@ def _cannot_be_written(name: str, copies: int, needed: int) -> str:
         f"Topic {name} has {_copies(copies)} of each partition, but min.insync.replicas="
         f"{needed}: nothing can be written to it with acks=all, so no worker can commit. Add "
         f"copies with kafka-reassign-partitions.sh, or lower the setting. "
-        f"{_set_min_insync(name, copies)}"
+        f"To set it: {set_command(name, 'min.insync.replicas', copies)}"
     )
 
 
@@ -56,7 +56,7 @@ def _may_lose_records(name: str, copies: int) -> str:
     return (
         f"Topic {name} has {_copies(copies)} of each partition, but min.insync.replicas=1: "
         "if one broker fails, records that it acknowledged alone can be lost. "
-        f"{_set_min_insync(name, 2)}"
+        f"To set it: {set_command(name, 'min.insync.replicas', 2)}"
     )
 
 
@@ -91,10 +91,11 @@ def no_coordinator(error: KafkaError, application: str) -> str:
     )
 
 
-def _set_min_insync(name: str, value: int) -> str:
+def set_command(topic: str, setting: str, value: object) -> str:
+    """Return the command that sets a setting of a topic, for its owner to run."""
     return (
-        f"To set it: kafka-configs.sh --alter --entity-type topics --entity-name {name} "
-        f"--add-config min.insync.replicas={value}"
+        f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+        f"--add-config {setting}={value}"
     )
 
 

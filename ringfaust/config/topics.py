@@ -14,7 +14,12 @@ from pydantic import Field, model_validator
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.documents import ConfigModel, read, refuse, shipped
-from ringfaust.config.replication import TRANSACTION_LOG, no_coordinator, replication_problems
+from ringfaust.config.replication import (
+    TRANSACTION_LOG,
+    no_coordinator,
+    replication_problems,
+    set_command,
+)
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.admin import Admin, ExistingTopic, NewTopic, open_admin
 from ringfaust.kafka.names import partition_transactional_id
@@ -318,11 +323,8 @@ def _drops_tombstones(topic: WantedTopic, there: int) -> str:
 
 
 def _remedy(topic: WantedTopic, setting: str) -> str:
-    """Return the command that corrects a setting, for the topic's owner to run."""
-    return (
-        f"To fix it: kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} "
-        f"--add-config {setting}={topic.declaration.kafka_settings()[setting]}"
-    )
+    value = topic.declaration.kafka_settings()[setting]
+    return f"To fix it: {set_command(topic.name, setting, value)}"
 
 
 def _count(partitions: int) -> str:

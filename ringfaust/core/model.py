@@ -153,7 +153,7 @@ class Stage(NamedTuple):
     queue: str
     """Empty: it concerns the partition."""
     args: tuple[Any, ...] = ()
-    """What else the part needs, such as where it goes on: plain JSON values."""
+    """What else the part needs, such as where to resume: plain JSON values."""
 
 
 class Unfinished(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from aiokafka import admin as kafka
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -23,6 +23,8 @@ from aiokafka.errors import (
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import admin_client_id
 from ringfaust.kafka.vendor import COORDINATOR_NOT_READY
+
+T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5.0
 """How long the brokers may take to answer the first request."""
@@ -110,6 +112,18 @@ class NewTopic(NamedTuple):
     settings: Mapping[str, str]
 
 
+async def _until_ready(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask a coordinator, for up to `COORDINATOR_TIMEOUT_S` while it is not ready."""
+    deadline_s = time.monotonic() + COORDINATOR_TIMEOUT_S
+    while True:
+        try:
+            return await ask()
+        except COORDINATOR_NOT_READY:
+            if time.monotonic() > deadline_s:
+                raise
+        await asyncio.sleep(_RETRY_S)
+
+
 class Admin:
     """An open connection to the brokers. Use `open_admin` to get one."""
 
@@ -161,18 +175,13 @@ class Admin:
         Raises:
             KafkaError: a request failed; `open_admin` translates it.
         """
-        deadline_s = time.monotonic() + COORDINATOR_TIMEOUT_S
-        while True:
-            try:
-                await self._client.find_coordinator(transactional_id, _TRANSACTIONS)
-            except TransactionalIdAuthorizationFailed as error:
-                return error
-            except COORDINATOR_NOT_READY as error:
-                if time.monotonic() > deadline_s:
-                    return error
-            else:
-                return None
-            await asyncio.sleep(_RETRY_S)
+        try:
+            await _until_ready(
+                lambda: self._client.find_coordinator(transactional_id, _TRANSACTIONS)
+            )
+        except (TransactionalIdAuthorizationFailed, *COORDINATOR_NOT_READY) as error:
+            return error
+        return None
 
     async def group(self, name: str) -> GroupDescription:
         """Describe a consumer group. One that does not exist has no members.
@@ -180,20 +189,15 @@ class Admin:
         Raises:
             KafkaError: a request failed; `open_admin` translates it.
         """
-        deadline_s = time.monotonic() + COORDINATOR_TIMEOUT_S
-        while True:
-            try:
-                (answer,) = await self._client.describe_consumer_groups([name])
-                ((code, _, _, _, protocol, members, *_),) = answer.groups
-                if code:
-                    raise for_code(code)(f"group {name}")
-            except COORDINATOR_NOT_READY:
-                if time.monotonic() > deadline_s:
-                    raise
-                await asyncio.sleep(_RETRY_S)
-            else:
-                found = [GroupMember(client, host.lstrip("/")) for _, client, host, *_ in members]
-                return GroupDescription(protocol, found)
+        return await _until_ready(lambda: self._describe(name))
+
+    async def _describe(self, group: str) -> GroupDescription:
+        (answer,) = await self._client.describe_consumer_groups([group])
+        ((code, _, _, _, protocol, members, *_),) = answer.groups
+        if code:
+            raise for_code(code)(f"group {group}")
+        found = [GroupMember(client, host.lstrip("/")) for _, client, host, *_ in members]
+        return GroupDescription(protocol, found)
 
     async def create(self, topics: Sequence[NewTopic]) -> list[str]:
         """Create topics and wait until the brokers list them all.

@@ -107,9 +107,8 @@ def _context(
     client = worker.client_options()
     block_cache_bytes = worker.cache_bytes // 2
     block_cache = Cache(block_cache_bytes)
-    clock: SystemClock = SystemClock()
-    if not processor_config.log_is_clock:
-        clock = checked = CheckedClock(worker.clock_skew_max, partial(_clock_skew_ms, worker))
+    checked = CheckedClock(worker.clock_skew_max, partial(_clock_skew_ms, worker))
+    clock = SystemClock() if processor_config.log_is_clock else checked
     log_ends = LogEnds(topics[Role.CONTROL], client, clock)
     if not processor_config.log_is_clock:
 
@@ -181,7 +180,9 @@ def new_processors(config: ProcessorConfig, catalog: Catalog) -> NewProcessor:
 
 
 def _check_clock(worker: WorkerConfig) -> None:
-    """Refuse to start with a clock that is wrong (R115). Where this fails, `CheckedClock` goes on.
+    """Refuse to start with a clock that is wrong (R115).
+
+    If the check itself fails, the running worker repeats it.
 
     Raises:
         ClockSkewed: it does not agree with the brokers'.

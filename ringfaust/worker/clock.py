@@ -76,7 +76,7 @@ class SystemClock:
 class CheckedClock(SystemClock):
     """A clock that is compared with the brokers'.
 
-    While the two do not agree, `wall_ms` goes on from the time when they last did.
+    While the two do not agree, `wall_ms` counts on from the time when they last did.
     """
 
     def __init__(self, skew_max_ms: int, skew_ms: Callable[[], Awaitable[int]]) -> None:

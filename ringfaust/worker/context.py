@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +25,7 @@ from ringfaust.worker.interfaces import (
     TaskProducer,
     WorkerClock,
 )
-from ringfaust.worker.task import TaskSettings
+from ringfaust.worker.task import Task, TaskSettings, Work
 
 
 class NewProcessor(Protocol):
@@ -83,3 +83,23 @@ class WorkerContext:
     """The consumer of the input topics."""
     crash: Callable[[BaseException], None]
     """Stops the worker with this error."""
+
+    def new_task(
+        self,
+        work: Work,
+        open_store: Callable[[], Awaitable[PartitionStore | None]],
+        open_producer: Callable[[], TaskProducer],
+    ) -> Task:
+        """Create the task of some work. The other arguments are those of `Task`."""
+        return Task(
+            work,
+            self.clock,
+            open_store,
+            open_producer,
+            group_offsets=self.group_offsets,
+            read_bounds=self.read_bounds,
+            reader=self.reader,
+            commits=self.new_commit_slot(),
+            crash=self.crash,
+            settings=self.task_settings,
+        )

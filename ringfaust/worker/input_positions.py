@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class GapFound(RingfaustError):
     """Records are missing, and the worker was told to stop then (`on_gap: stop`, R112).
 
-    What to do: restore the records; or set `on_gap: continue` to go on without them.
+    What to do: restore the records; or set `on_gap: continue` to continue without them.
     """
 
 
@@ -73,7 +73,7 @@ def log_gaps(gaps: Iterable[Gap], *, stop: bool) -> None:
         if stop:
             raise GapFound(
                 f"{gap}, and were not processed. Nothing was changed (on_gap: stop). Restore the "
-                "records; or set on_gap: continue in worker.yaml to go on without them"
+                "records; or set on_gap: continue in worker.yaml to continue without them"
             )
         log.warning("%s, and were not processed", gap)
 
@@ -106,7 +106,7 @@ def start_positions(
             # Since then the topic was repartitioned, which moved only the group's offset.
             position, known_id = group.offset, group.topic_id
         if known_id and topic_id and known_id != topic_id:
-            # Its offsets count anew, and the group's offset is of the old one, too.
+            # Its offsets start at 0 again, and the group's offset also belongs to the old topic.
             first = position or 0
             gaps.append(Gap(topic, number, first, None, GapCause.RECREATED))
             position = 0

@@ -2,7 +2,7 @@
 
 A consumer that reads committed records does not see what is behind an open transaction, and its end
 of the log is the last stable offset. So the ends are asked for by a client of their own, in the
-consumer's thread: it goes on while a partition computes a long step.
+consumer's thread, which a long step of a partition does not block.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class LogEnds:
         asked_ms = self._clock.wall_ms()
         found = await client.end_offsets([TopicPartition(*tp) for tp in tps]) if tps else {}
         ends = {TP(where.topic, where.partition): offset for where, offset in found.items()}
-        # A partition that was revoked begins anew: meanwhile nobody has asked about it here.
+        # A partition that was revoked starts over: nobody has asked about it since.
         self._ends = {
             tp: continue_from(self._ends.get(tp), asked_ms, offset) for tp, offset in ends.items()
         }

@@ -55,17 +55,10 @@ def partition_task(number: int, input_topics: frozenset[str], context: WorkerCon
         return await open_store(path, changelog, context)
 
     transactional_id = partition_transactional_id(context.application, number)
-    return Task(
+    return context.new_task(
         PartitionWork(number, input_topics, context),
-        context.clock,
         open_this_store,
         lambda: context.open_producer(number, transactional_id),
-        group_offsets=context.group_offsets,
-        read_bounds=context.read_bounds,
-        reader=context.reader,
-        commits=context.new_commit_slot(),
-        crash=context.crash,
-        settings=context.task_settings,
     )
 
 

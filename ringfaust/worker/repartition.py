@@ -35,17 +35,10 @@ def repartition_task(route: Route, number: int, context: WorkerContext) -> Task:
     async def no_store() -> PartitionStore | None:
         return None
 
-    return Task(
+    return context.new_task(
         RepartitionWork(route, number, context),
-        context.clock,
         no_store,
         lambda: context.open_producer(number, transactional_id),
-        group_offsets=context.group_offsets,
-        read_bounds=context.read_bounds,
-        reader=context.reader,
-        commits=context.new_commit_slot(),
-        crash=context.crash,
-        settings=context.task_settings,
     )
 
 

@@ -16,7 +16,6 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol
 
 from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
@@ -348,7 +347,8 @@ class Task:
         self.work.begin_cycle(wall_ms)
         if self.work.is_full:
             await self._let_others_run()
-        await self._decide(wall_ms)
+        else:
+            await self._decide(wall_ms)
         await self._commits.wait()
         pending = self.work.take_commit(wall_ms)
         if pending is not None:
@@ -358,18 +358,16 @@ class Task:
 
     async def _decide(self, wall_ms: int) -> None:
         """Decide as many records as fit into the cycle; the others are left for the next (R114)."""
-        if self.work.is_full:
-            return
-        records = iter(self._left or self.buffer.take())
+        records = self._left or self.buffer.take()
         self._left = []
-        while not self.work.is_full and (
-            some := list(islice(records, self._settings.slice_records))
-        ):
-            remaining = iter(some)
-            self.work.decide(remaining, wall_ms)
-            records = chain(remaining, records)
+        size = self._settings.slice_records
+        for start in range(0, len(records), size):
+            some = iter(records[start : start + size])
+            self.work.decide(some, wall_ms)
             await self._let_others_run()
-        self._left = list(records)
+            if self.work.is_full:
+                self._left = [*some, *records[start + size :]]
+                break
         if not self._left:
             self.work.skip_to(self.buffer.taken_to)
 

@@ -86,7 +86,7 @@ async def test_an_open_transaction_of_another_client_detaches_nobody(app: Applic
         await attach_both(app, client)
         await other.begin_transaction()
         await other.send_and_wait(app.topic("control"), b"{}", partition=0)
-        # What is due by time alone goes on, and shows that the timeout has passed.
+        # Messages still expire, which shows that the timeout has passed.
         await client.send(
             app.inputs[0], ["late"], "clock", ringfaust_ttl_ms=str(int(LONGER_S * 1000))
         )

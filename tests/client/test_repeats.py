@@ -1,4 +1,4 @@
-"""A record that repeats a delivery is dropped, whoever repeated it (R118)."""
+"""The client drops a record that repeats a delivery, no matter what repeated it (R118)."""
 
 from __future__ import annotations
 

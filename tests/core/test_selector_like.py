@@ -87,7 +87,7 @@ def test_a_long_piece_with_wildcards_looks_at_each_character_once() -> None:
     ["%" + "a" * 4_000 + "b%", "%" + "a" * 2_000 + "b" + "a" * 2_000 + "%", "%" + "a_" * 15 + "b%"],
 )
 def test_like_on_a_header_of_850_kb_does_not_stall_the_worker(pattern: str) -> None:
-    """Each took up to 7 s when every piece was tried anew at each character."""
+    """Each took up to 7 s when every piece was tried again at each character."""
     assert not like(pattern)("a" * 850_000)
 
 

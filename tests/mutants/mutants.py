@@ -183,7 +183,7 @@ MUTANTS = [
     Mutant("rest forgotten", "R114: what is left of a command follows",
            "core/transitions/step.py",
            "state, stages = self.state, tuple(self.stages)\n", "state, stages = self.state, ()\n"),
-    Mutant("dispatch from the tail", "R114: a dispatch goes on where it was cut", QUEUE,
+    Mutant("dispatch from the tail", "R114: a dispatch resumes where it was cut", QUEUE,
            "if count and number >= first:", "if count and number > first:"),
     Mutant("half a return", "R114: nothing follows before the whole set has returned", CONSUMERS,
            "        if self._transitions.requeue_held(queue, consumers, delayed=True):\n",
