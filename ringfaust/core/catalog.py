@@ -109,9 +109,11 @@ def _without_subscriptions(fields: Fields) -> Fields:
 
 
 def _matching(table: _Table, name: str) -> Iterator[Mapping[str, Any]]:
-    """Return the entries of all patterns that match, the most specific last."""
+    """Yield the entries of all patterns that match, the most specific last."""
     words = name.split(".")
-    return (fields for pattern, fields in table if _matches(pattern, words))
+    for pattern, fields in table:
+        if _matches(pattern, words):
+            yield fields
 
 
 def _ordered(table: Mapping[str, Mapping[str, Any]]) -> _Table:

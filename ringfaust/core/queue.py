@@ -164,7 +164,8 @@ class Queue:
         """The names of all stored groups. They may be deleted meanwhile."""
         after = None
         while rows := self.groups.scan(after, self.write_set.refill):
-            yield from (group for group, _ in rows)
+            for group, _ in rows:
+                yield group
             after = rows[-1][0]
 
     def has_open_consumer(self) -> bool:
@@ -235,7 +236,8 @@ class Queue:
 
     def in_order(self) -> Iterator[Message]:
         """The ready messages in delivery order (R14). They may be taken out meanwhile."""
-        return (message for _, message in self.in_order_after(None))
+        for _, message in self.in_order_after(None):
+            yield message
 
     def in_order_after(self, place: Place | None) -> Iterator[tuple[Place, Message]]:
         """The ready messages behind a place in the delivery order, each with its place."""
@@ -278,7 +280,7 @@ class Queue:
         """The ready and scheduled messages whose bodies a crash has taken (R82)."""
         if not self.non_persistent:
             return []
-        waiting = (message for _, message in self.scheduled.walk())
+        waiting = [message for _, message in self.scheduled.walk()]
         return [m for m in (*self.in_order(), *waiting) if m.is_bodyless]
 
     # --- limits ----------------------------------------------------------------------------------

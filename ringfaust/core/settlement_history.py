@@ -92,7 +92,8 @@ class SettlementHistory:
         """The names of all consumers in it. They may be deleted meanwhile."""
         after = None
         while rows := self.past.scan(after, self._write_set.refill):
-            yield from (name for name, _ in rows)
+            for name, _ in rows:
+                yield name
             after = rows[-1][0]
 
     def save(self) -> None:

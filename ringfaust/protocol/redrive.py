@@ -85,7 +85,7 @@ def queue_header_for(topic: str, template: str, record: InRecord, queue: str) ->
     try:
         if parts is None:
             return "" if queue_namer(template)(read) == queue else None
-        before, after = (queue_namer(part)(read) for part in parts)
+        before, after = [queue_namer(part)(read) for part in parts]
     except ProtocolError:
         return None
     fits = queue.startswith(before) and queue.endswith(after)

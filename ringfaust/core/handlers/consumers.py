@@ -269,7 +269,7 @@ class Consumers:
         """Settle deliveries of several queues: each stage of the funnel for all of them."""
         consumer = queue.consumers[last.consumer]
         covered = self._covered_numbers(queue, consumer, last.number)
-        touched = dict.fromkeys(other_queue for _, other_queue in covered)
+        touched = dict.fromkeys([other_queue for _, other_queue in covered])
         for other_queue in touched:
             self._transitions.expire(other_queue)
         args = (consumer.name, last.number, [other_queue.name for other_queue in touched])
@@ -322,7 +322,8 @@ class Consumers:
                     self._alive(queue, consumer)
                     return queue, delivery
         reason = queue.history.classify(settle.consumer, settle.message)
-        if numbers and settle.delivery in (0, *numbers) or _is_orphaned(queue, settle):
+        is_held = settle.delivery in numbers if settle.delivery else bool(numbers)
+        if is_held or _is_orphaned(queue, settle):
             reason = Refusal.STALE_DELIVERY  # settled in an undecided transaction
         raise CommandRefused(reason, settle.message, _NO_DELIVERY[reason])
 
@@ -420,7 +421,7 @@ def _acked(held: dict[int, tuple[Queue, Delivery]], acks: Iterable[c.Ack]) -> di
         meant = numbers.get((ack.queue, ack.consumer, ack.message), [])
         meant = [each for each in meant if each not in found and ack.delivery in (0, each)]
         if meant and held[meant[0]][0].consumers[ack.consumer].ack_mode is AckMode.CLIENT:
-            found |= dict.fromkeys(each for each in sorted(held) if each <= meant[0])
+            found |= dict.fromkeys([each for each in sorted(held) if each <= meant[0]])
         else:
             found |= dict.fromkeys(meant[:1])
     return found

@@ -40,8 +40,8 @@ class ArtemisPolicy(DefaultPolicy):
 
     def due_order(self, due: list[Message]) -> list[Message]:
         """Newest first, so that the latest survive; redelivered ones count as sent before (C4)."""
-        returned = sorted((each for each in due if each.position), key=lambda each: each.position)
-        return [*returned, *(each for each in due if not each.position)][::-1]
+        returned = sorted([each for each in due if each.position], key=lambda each: each.position)
+        return [*returned, *[each for each in due if not each.position]][::-1]
 
     def due_position(self, message: Message, level: Ordered) -> int:
         """Before all that are ready in its priority (C5)."""

@@ -56,5 +56,5 @@ def skip_consumer(queue: Queue) -> None:
     """Move the cursor past the consumer that met an expired message (C1, C12)."""
     priority, consumers = queue.consumers_by_priority[0]
     last, _ = queue.cursors.get(priority, (0, 0))
-    following = (consumer for consumer in consumers if consumer.order > last)
-    queue.cursors[priority] = (next(following, consumers[0]).order, queue.spec.batch)
+    following = next((each for each in consumers if each.order > last), consumers[0])
+    queue.cursors[priority] = (following.order, queue.spec.batch)

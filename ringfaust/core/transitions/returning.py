@@ -50,7 +50,8 @@ class Returning(Delivering):
                 continue
             wait_ms = self._wait_ms(queue, delivery, delayed, delay_ms)
             self._return(queue, delivery, wait_ms, tested=not wait_ms)
-        for rank, delivery in reversed(list(enumerate(staying, 1))):  # C2
+        ranked = list(enumerate(staying, 1))
+        for rank, delivery in ranked[::-1]:  # C2
             wait_ms = self._wait_ms(queue, delivery, delayed, delay_ms)
             self._return(queue, delivery, wait_ms, tested=not alone, rank=rank)  # C3, C8
 
