@@ -66,6 +66,14 @@ class Catalog:
         """Return whether the configuration declares this very queue, and not by a pattern alone."""
         return name in self._named
 
+    def declared_names(self) -> Iterator[str]:
+        """The queues that the configuration declares by name, and not by a pattern alone."""
+        yield from (name for name in self._named if not {"*", "#"} & set(name.split(".")))
+        for words, fields in self._addresses:
+            if not {"*", "#"} & set(words):
+                for name in fields.get(SUBSCRIPTIONS, {}):
+                    yield SEPARATOR.join((".".join(words), name))
+
     def spec(self, name: str, own: Fields) -> QueueSpec:
         """Return the settings of a queue. `own` was set at runtime and wins.
 
@@ -112,7 +120,7 @@ def _matching(table: _Table, name: str) -> Iterator[Mapping[str, Any]]:
     """Yield the entries of all patterns that match, the most specific last."""
     words = name.split(".")
     for pattern, fields in table:
-        if _matches(pattern, words):
+        if matches(pattern, words):
             yield fields
 
 
@@ -127,9 +135,10 @@ def _specificity(pattern: Sequence[str]) -> list[int]:
     return [_RANK.get(word, _LITERAL) for word in pattern] + [_NOTHING]
 
 
-def _matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
+def matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
+    """Tell whether a name matches a pattern; both are split into words."""
     if not pattern:
         return not words
     if pattern[0] == "#":
-        return any(_matches(pattern[1:], words[i:]) for i in range(len(words) + 1))
-    return bool(words) and pattern[0] in ("*", words[0]) and _matches(pattern[1:], words[1:])
+        return any(matches(pattern[1:], words[i:]) for i in range(len(words) + 1))
+    return bool(words) and pattern[0] in ("*", words[0]) and matches(pattern[1:], words[1:])

@@ -26,12 +26,12 @@ from ringfaust.core.handlers.addresses import subscription_queue
 from ringfaust.core.model import Counts, Heard, Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import ProtocolError
+from ringfaust.processor.queries import answer_query
 from ringfaust.processor.row_store import encode_writes, without_bodies
 from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
-from ringfaust.protocol.listing import list_queue
 from ringfaust.protocol.records import InRecord, OutRecord, Role
 from ringfaust.protocol.routes import Route, queue_namer, read_send
 from ringfaust.protocol.stored_rows import (
@@ -63,8 +63,6 @@ Outputs = dict[tuple[Role, int | None], Buffer]
 
 _REPARTITION_BYTES = 4_000
 """What repartitioning may add to a record: the headers for its queue, source and time."""
-_REPLY_BYTES = 1_000_000
-"""Largest reply to `list`."""
 
 _QUEUES_AT_ONCE = 1_000
 
@@ -341,8 +339,8 @@ class Processor(Generic[Buffer]):
             self._out.replies.append(output.reply_record(error.reply, no))
             raise
         by = f"{record.topic}/{record.partition}/{record.offset}"
-        if isinstance(asked, control.ListRecord):
-            self._answer_list(asked)
+        if isinstance(asked, control.QueryRecord):
+            self._out.replies.append(answer_query(asked, self.state, self.accepts_sends))
             return now_ms
         if isinstance(asked, control.TickRecord) and not self._config.log_is_clock:
             text = "this worker uses the wall clock and ticks on its own"
@@ -381,21 +379,6 @@ class Processor(Generic[Buffer]):
         """What a consumer must know to stay attached: how long it may be silent (R13)."""
         queue = self.state.queue(joined) if joined else None
         return None if queue is None else {"consumer_timeout_ms": queue.spec.consumer_timeout}
-
-    def _answer_list(self, asked: control.ListRecord) -> None:
-        queue = self.state.queue(asked.queue)
-        if queue is None:
-            text = f"no queue {asked.queue!r} in this partition"
-            no = e.Refused(asked.queue, Refusal.UNKNOWN_QUEUE, asked.queue, text)
-            self._out.replies.append(output.reply_record(asked.reply, no))
-        else:
-            limit = asked.limit
-            pulled = {"pulled": self.accepts_sends(asked.queue)}
-            reply = output.reply_record(asked.reply, None, list_queue(queue, limit) | pulled)
-            while len(reply[1] or b"") > _REPLY_BYTES:  # the counts show that there is more
-                limit //= 2
-                reply = output.reply_record(asked.reply, None, list_queue(queue, limit) | pulled)
-            self._out.replies.append(reply)
 
     # --- out -------------------------------------------------------------------------------------
 

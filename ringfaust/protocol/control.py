@@ -8,7 +8,7 @@ are refused. A command with `reply` is answered on the replies topic, with `repl
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
@@ -122,12 +122,52 @@ class TickRecord(ControlRecord):
         return c.Sweep(self.heard_ms)
 
 
-class ListRecord(ControlRecord):
-    """Asks for the contents of a queue. The reply is the answer; nothing changes (R34)."""
+class QueryRecord(ControlRecord):
+    """A question. The reply is the answer; nothing changes, and no event is written (R34)."""
+
+
+_Limit = Annotated[int, Field(ge=0, le=10_000, strict=True)]
+
+
+class ListRecord(QueryRecord):
+    """Asks what a queue holds: ids by state, counts, settings, pauses, consumers."""
 
     type: Literal["list"]
     queue: Name
-    limit: Annotated[int, Field(ge=0, le=10_000, strict=True)] = 1_000
+    limit: _Limit = 1_000
+
+
+class ListQueuesRecord(QueryRecord):
+    """Asks for the queues of the partition whose names match a pattern, in order of their names."""
+
+    type: Literal["list_queues"]
+    pattern: Name = "#"
+    after: MaybeName = ""
+    """Only names behind this one: the `next` of the previous answer."""
+    limit: _Limit = 1_000
+
+
+class BrowseRecord(QueryRecord):
+    """Asks for the messages of a queue with their bodies, page by page."""
+
+    type: Literal["browse"]
+    queue: Name
+    state: Literal["ready", "delivering", "scheduled"] = "ready"
+    message: Annotated[str, Field(max_length=limits.ID_CHARS)] = ""
+    """Only messages with this id; empty: all."""
+    selector: str = ""
+    """Only messages that match; empty: all."""
+    after: Annotated[str, Field(max_length=80, pattern=r"^([0-9]+(/[0-9]+)?)?$")] = ""
+    """Only messages behind this place: the `next` of the previous answer."""
+    limit: _Limit = 100
+    body_bytes: Annotated[int, Field(ge=0, le=100_000, strict=True)] = 1_000
+    """How much of each body to return, at most."""
+
+
+class ListXidsRecord(QueryRecord):
+    """Asks for the undecided distributed transactions of the partition."""
+
+    type: Literal["list_xids"]
 
 
 class _RollbackRecord(ControlRecord):
@@ -167,10 +207,19 @@ def _derive(command: type[c.Command]) -> type[ControlRecord]:
     return model
 
 
+def type_of(model: type[ControlRecord]) -> str:
+    """The `type` of a model's records."""
+    kind: str = get_args(model.model_fields["type"].annotation)[0]
+    return kind
+
+
+QUERIES: Sequence[type[QueryRecord]] = (ListRecord, ListQueuesRecord, BrowseRecord, ListXidsRecord)
+
+
 def _derive_all() -> dict[str, type[ControlRecord]]:
     commands = [each for each in get_args(c.Command) if each not in _NOT_ON_THE_WIRE]
-    models: list[type[ControlRecord]] = [*map(_derive, commands), TickRecord, ListRecord]
-    return {get_args(model.model_fields["type"].annotation)[0]: model for model in models}
+    models: list[type[ControlRecord]] = [*map(_derive, commands), TickRecord, *QUERIES]
+    return {type_of(model): model for model in models}
 
 
 MODELS: Mapping[str, type[ControlRecord]] = _derive_all()

@@ -33,6 +33,7 @@ from ringfaust.protocol import outputs as output
 from ringfaust.protocol.gaps import Gap, GapCause, gap_line
 from ringfaust.protocol.records import Payload, Role
 from ringfaust.protocol.routes import PROPERTIES_BYTES
+from tests.processor.test_queries import Partition
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 EXAMPLES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
@@ -193,7 +194,7 @@ def test_events_are_those_of_the_code() -> None:
 
 def test_replies_are_as_shown() -> None:
     shown = [json.loads(text) for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)]
-    done, attached, refused, sent, listed = shown
+    done, attached, refused, sent, listed, queues, browsed, xids = shown
     assert json.loads(output.reply_record("me", None)[1] or b"") == done
     assert attached["answer"] == {"consumer_timeout_ms": QueueSpec().consumer_timeout}
     no = e.Refused("q", Refusal(refused["reason"]), refused["about"], refused["text"])
@@ -202,7 +203,21 @@ def test_replies_are_as_shown() -> None:
     key, value, _ = output.refused_send_record(sent["about"], no, sent["by"])
     assert (key, json.loads(value or b"")) == (sent["about"].encode(), sent)
     assert listed["answer"]["counts"].keys() == Counts().as_dict().keys()
-    assert listed["answer"].keys() == {"ready", "delivering", "scheduled", "counts", "pulled"}
+    partition = Partition()
+    partition.send("orders", "order-17")
+    partition.ask("attach", queue="orders", consumer="billing-1", credit=1)
+    listing = partition.answer("list", queue="orders")
+    assert listed["answer"].keys() == listing.keys()
+    assert listed["answer"]["settings"].items() <= {**listing["settings"], "ring_size": 100}.items()
+    assert listed["answer"]["consumers"][0].keys() == listing["consumers"][0].keys()
+    shown_queue = queues["answer"]["queues"][0]
+    assert shown_queue.keys() == partition.answer("list_queues")["queues"][0].keys()
+    partition.send("orders", "order-18")
+    message = partition.answer("browse", queue="orders")["messages"][0]
+    assert browsed["answer"]["messages"][0].keys() == message.keys()
+    partition.ask("begin", xid="transfer-7")
+    (xid,) = partition.answer("list_xids")["xids"]
+    assert xids["answer"]["xids"][0].keys() == xid.keys()
 
 
 def test_a_refused_sends_line_says_where_it_came_from() -> None:

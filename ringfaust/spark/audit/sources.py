@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol import headers as h
+from ringfaust.protocol.control import QUERIES, type_of
 from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.lake.tables import read
@@ -103,7 +104,8 @@ def read_commands(records: DataFrame) -> DataFrame:
     found = records.select(
         "topic", "partition", "offset", position().alias("source"), kind.alias("command")
     )
-    return found.filter(~F.col("command").eqNullSafe(F.lit("list")))
+    questions = [type_of(query) for query in QUERIES]
+    return found.filter(F.col("command").isNull() | ~F.col("command").isin(questions))
 
 
 def read_repartition(records: DataFrame) -> DataFrame:
