@@ -93,6 +93,15 @@ class Ack(NamedTuple):
     """The distributed transaction that decides on it (R81); empty: none."""
 
 
+class AckMany(NamedTuple):
+    """Accept several deliveries in one step; each that has ended is refused alone (R16, R103)."""
+
+    queue: str
+    consumer: str
+    deliveries: tuple[tuple[int, str], ...]
+    """Pairs of the delivery's number and the message id."""
+
+
 class Release(NamedTuple):
     """Return a delivery (R23). `delay_ms` None: the redelivery delay of the queue (R40)."""
 
@@ -252,8 +261,8 @@ class Sweep(NamedTuple):
 
 
 Command = (
-    Send | Attach | Subscribe | Credit | Heartbeat | Ack | Release | Reject | Detach | Recover
-    | Rollback | Begin | Prepare | Commit | RollbackXid | Start | CreateQueue | Configure
+    Send | Attach | Subscribe | Credit | Heartbeat | Ack | AckMany | Release | Reject | Detach
+    | Recover | Rollback | Begin | Prepare | Commit | RollbackXid | Start | CreateQueue | Configure
     | ConfigureAddress | DeleteQueue | Pause | Resume | Purge | Remove | Move | CancelScheduled
     | DeliverNow | Sweep
 )  # fmt: skip

@@ -194,6 +194,8 @@ class Refused(NamedTuple):
     """The message id or consumer name that the command was about."""
     text: str
     """What is wrong, and what would be valid."""
+    delivery: int = 0
+    """The delivery, if the command was about several and only this one was refused."""
 
 
 Effect = (

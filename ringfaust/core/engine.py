@@ -69,6 +69,7 @@ class Engine:
             c.Credit: consumers.credit,
             c.Heartbeat: consumers.heartbeat,
             c.Ack: self._ack,
+            c.AckMany: consumers.ack_many,
             c.Release: consumers.release,
             c.Reject: consumers.reject,
             c.Detach: consumers.detach,

@@ -9,6 +9,9 @@ ID_CHARS = 512
 HEADERS = 10_000
 """Most headers of a record. The count is stored in two bytes."""
 
+ACKS = 1_000
+"""Most deliveries in one ack. They are settled within one transaction."""
+
 CREDIT = 100_000
 """Most unsettled deliveries of one consumer. Those of a busy queue are held in memory."""
 

@@ -365,7 +365,7 @@ class Processor(Generic[Buffer]):
         """Write the records of one step, and at its end the answer to its command."""
         by, sent, asked, reply, joined = context
         self._room -= self._engine.spent_bytes
-        self._emit(step, by, sent)
+        self._emit(step, by, sent, reply)
         if self.is_unfinished:
             return
         if asked and step.refusal is None:
@@ -382,13 +382,16 @@ class Processor(Generic[Buffer]):
 
     # --- out -------------------------------------------------------------------------------------
 
-    def _emit(self, result: Step, by: str, sent: str = "") -> None:
+    def _emit(self, result: Step, by: str, sent: str = "", reply: str = "") -> None:
         """Write the records of one step. The sender of a refused message gets a reply (R62).
+
+        So does the consumer for each delivery that was refused among others (R103).
 
         Args:
             result: what the engine returned.
             by: what caused the step: the position of a record, `TICK` or `START`.
             sent: the message id, if a producer's record caused the step.
+            reply: the key of the replies that the command asks for; empty: none.
         """
         effects, refusal = result
         state = self.state
@@ -405,7 +408,10 @@ class Processor(Generic[Buffer]):
             elif kind is e.Dead or kind is e.Expired:
                 out.dead.append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
             elif isinstance(effect, e.Refused):
-                self._reply_to_sender(effect, by, sent)
+                if not effect.delivery:
+                    self._reply_to_sender(effect, by, sent)
+                elif reply:
+                    self._out.replies.append(output.reply_record(reply, effect))
         if refusal is not None:
             lines.append(events.WRITERS[e.Refused](refusal, step) + tail)
             if sent:

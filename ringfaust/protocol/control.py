@@ -38,6 +38,10 @@ _LIMITS: Mapping[str, Any] = {
     "credit": Annotated[int, Field(ge=0, le=limits.CREDIT, strict=True)],
     "credit_bytes": Number,
     "delay_ms": Ms | None,
+    "deliveries": Annotated[
+        tuple[tuple[Annotated[int, Field(ge=1, le=2**63 - 1, strict=True)], MessageId], ...],
+        Field(min_length=1, max_length=limits.ACKS),
+    ],
     "delivery": Number,
     "message": MessageId,
     "priority": Annotated[int, Field(ge=-(2**31), lt=2**31, strict=True)],

@@ -125,10 +125,12 @@ def undecodable_record(record: InRecord, error: ProtocolError, now_ms: int) -> O
 def reply_record(
     reply: str, refused: e.Refused | None, answer: dict[str, Any] | None = None
 ) -> OutRecord:
-    """The reply to a control command, with its `reply` as the key."""
+    """The reply to a control command, or to one delivery of it, with its `reply` as the key."""
     body: dict[str, Any] = {"v": VERSION, "ok": True}
     if refused is not None:
         body = _refusal(refused)
+        if refused.delivery:
+            body["delivery"] = refused.delivery
     if answer is not None:
         body["answer"] = answer
     value = json.dumps(body, separators=(",", ":")).encode()

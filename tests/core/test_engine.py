@@ -57,6 +57,8 @@ BAD = [
     (c.CreateQueue("q", {}), Refusal.BAD_COMMAND),
     (c.CreateQueue("", {}), Refusal.BAD_COMMAND),
     (c.CreateQueue("x" * (limits.NAME_CHARS + 1), {}), Refusal.BAD_COMMAND),
+    (c.AckMany("q", "nobody", ((1, "held"),)), Refusal.BAD_COMMAND),
+    (c.AckMany("q", "k1", ((99, "held"),)), Refusal.UNKNOWN_DELIVERY),
     (c.CreateQueue("new", {"ring_size": 0}), Refusal.BAD_COMMAND),
     (c.Configure("q", {"ring_size": 0}), Refusal.BAD_COMMAND),
     (c.Configure("q", {"ring_size": 2, "rung": 1}), Refusal.BAD_COMMAND),

@@ -194,11 +194,13 @@ def test_events_are_those_of_the_code() -> None:
 
 def test_replies_are_as_shown() -> None:
     shown = [json.loads(text) for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)]
-    done, attached, refused, sent, listed, queues, browsed, xids = shown
+    done, attached, refused, late, sent, listed, queues, browsed, xids = shown
     assert json.loads(output.reply_record("me", None)[1] or b"") == done
     assert attached["answer"] == {"consumer_timeout_ms": QueueSpec().consumer_timeout}
     no = e.Refused("q", Refusal(refused["reason"]), refused["about"], refused["text"])
     assert json.loads(output.reply_record("me", no)[1] or b"") == refused
+    no = e.Refused("q", Refusal(late["reason"]), late["about"], late["text"], late["delivery"])
+    assert json.loads(output.reply_record("me", no)[1] or b"") == late
     no = e.Refused(sent["queue"], Refusal(sent["reason"]), sent["about"], sent["text"])
     key, value, _ = output.refused_send_record(sent["about"], no, sent["by"])
     assert (key, json.loads(value or b"")) == (sent["about"].encode(), sent)

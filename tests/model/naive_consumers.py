@@ -173,6 +173,33 @@ class Consuming(Sending):
         for other in {id(q): q for q, _ in acked}.values():
             self.dispatch(other)
 
+    def on_AckMany(self, do: c.AckMany) -> None:
+        q = self.queue(do.queue)
+        found: list[tuple[Consumer, Held]] = []
+        for number, message in do.deliveries:
+            try:
+                _, k, held = self.holding(c.Ack(do.queue, do.consumer, message, number))
+                if held in [h for _, h in found]:
+                    raise Refuse("stale_delivery")
+            except Refuse as no:
+                if no.args == ("bad_command",):
+                    raise
+                self.say("refused", q, *no.args)
+            else:
+                found.append((k, held))
+        if not found:
+            self.now = self.before  # nothing has changed
+            return
+        k, last = max(found, key=lambda pair: pair[1].number)
+        if k.mode is AckMode.CLIENT:
+            self.on_Ack(c.Ack(do.queue, do.consumer, last.message.id, last.number))
+            return
+        self.expire(q)
+        for _, held in found:
+            self.end(q, held)
+            self.accept(q, held)
+        self.dispatch(q)
+
     def open_xid(self, name: str):  # type: ignore[no-untyped-def]
         raise NotImplementedError
 

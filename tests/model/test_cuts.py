@@ -56,11 +56,13 @@ def history(rng: random.Random) -> Iterator[tuple[c.Command, int]]:
         selector = rng.choice(["", "", "h = 'no'"])
         mode, session = rng.choice(modes), rng.choice(["", "s"])
         credit = rng.randint(1, 20)
+        several = tuple((each, f"m{each}") for each in range(max(1, number - 9), number + 2))
         commands: list[c.Command] = [
             c.Attach(queue, name, credit, 0, mode, session, selector),
             c.Attach(queue, name, credit, 0, mode, session, ""),
             c.Subscribe("p", name, credit, ack_mode=mode, session=session),
             c.Ack(queue, name, message, 0, xid), c.Ack(queue, name, message),
+            c.AckMany(queue, name, several),
             c.Release(queue, name, message), c.Detach(queue, name), c.Detach(f"p::{name}", name),
             c.Recover(queue, name), c.Rollback("s"), c.Begin("x"), c.Prepare("x"), c.Commit("x"),
             c.RollbackXid("x"), c.Configure(queue, rng.choice(SETTINGS)), c.DeleteQueue(queue),

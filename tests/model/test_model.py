@@ -142,6 +142,26 @@ class Rules(SideBySide):
                 self.both(kind(q.name, h.consumer, h.message.id, h.number if numbered else 0))
 
     @precondition(has_held)
+    @rule(
+        wait=s.WAIT,
+        indices=st.lists(s.INDEX, min_size=1, max_size=5),
+        late=st.lists(st.integers(0, 200), max_size=2),
+    )
+    def ack_many(self, wait: int, indices: list[int], late: list[int]) -> None:
+        """What one consumer holds, some of it twice, and some of what it had."""
+        self.now += wait
+        held = [each for index in indices if (each := self.pick_held(index))]
+        q, first = held[0]
+        pairs = [
+            (h.number, h.message.id)
+            for other, h in held
+            if (other.name, h.consumer) == (q.name, first.consumer)
+        ]
+        over = self.ended()
+        pairs += [(10**9 + index, over[index % len(over)][2]) for index in late if over]
+        self.both(c.AckMany(q.name, first.consumer, tuple(pairs)))
+
+    @precondition(has_held)
     @rule(wait=s.WAIT, index=s.INDEX, delay_ms=st.sampled_from([0, 1, 5, -1]))
     def release_with_delay(self, wait: int, index: int, delay_ms: int) -> None:
         self.now += wait

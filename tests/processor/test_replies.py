@@ -139,3 +139,70 @@ def test_the_answer_to_an_attach_states_the_timeout(bench: Bench) -> None:
     assert bench.say("subscribe", address="all", consumer="k", credit=1) == [told]
     assert "answer" not in bench.say("attach", **who, credit=1)[0]
     assert "answer" not in bench.say("credit", **who, add=1)[0]
+
+
+# --- acks of several deliveries (R16, R103) -------------------------------------------------------
+
+
+def test_a_delivery_that_has_ended_is_refused_alone(bench: Bench) -> None:
+    for each in "abc":
+        bench.send("q", each)
+    who = {"queue": "q", "consumer": "k"}
+    bench.say("attach", **who, credit=9)
+    bench.say("ack", **who, message="b", delivery=2)
+    late = {
+        "key": "me", "v": 1, "ok": False, "reason": "stale_delivery", "about": "b",
+        "text": "the delivery was settled or returned", "delivery": 2,
+    }  # fmt: skip
+    done = {"key": "me", "v": 1, "ok": True}
+    deliveries = [[3, "c"], [2, "b"], [1, "a"]]
+    assert bench.say("ack_many", **who, deliveries=deliveries) == [late, done]
+    assert [(line["event"], line.get("id")) for line in bench.lines()] == [
+        ("refused", None), ("acked", "c"), ("acked", "a"), ("done", None),
+    ]  # fmt: skip
+    (unknown, twice, again) = bench.say("ack_many", **who, deliveries=[[9, "z"], [2, "b"]])
+    assert (unknown["reason"], unknown["delivery"]) == ("unknown_delivery", 9)
+    assert (twice, again) == (late, done)
+
+
+def test_a_delivery_that_is_named_twice_is_acked_once(bench: Bench) -> None:
+    bench.send("q", "a")
+    who = {"queue": "q", "consumer": "k"}
+    bench.say("attach", **who, credit=9)
+    refused, done = bench.say("ack_many", **who, deliveries=[[1, "a"], [1, "a"]])
+    assert (refused["reason"], refused["delivery"], done["ok"]) == ("stale_delivery", 1, True)
+
+
+def test_refusals_of_deliveries_go_to_nobody_who_did_not_ask(bench: Bench) -> None:
+    """R62 is about sends: a producer must not take them for refusals of its messages."""
+    bench.say("attach", queue="q", consumer="k", credit=9)
+    ack = {"type": "ack_many", "queue": "q", "consumer": "k", "deliveries": [[1, "a"]]}
+    bench.take("control", json.dumps(ack).encode())
+    assert bench.replies() == []
+    assert [line["event"] for line in bench.lines()] == ["refused", "done"]
+
+
+def test_a_stranger_acks_nothing(bench: Bench) -> None:
+    (refused,) = bench.say("ack_many", queue="q", consumer="k", deliveries=[[1, "a"], [2, "b"]])
+    assert (refused["reason"], "delivery" in refused) == ("bad_command", False)
+
+
+def test_in_mode_client_the_last_delivery_covers_all_before_it(bench: Bench) -> None:
+    for each in "abcd":
+        bench.send("q", each)
+    who = {"queue": "q", "consumer": "k"}
+    bench.say("attach", **who, credit=9, ack_mode="client")
+    assert bench.say("ack_many", **who, deliveries=[[3, "c"], [1, "a"]])[0]["ok"]
+    (listed,) = bench.say("list", queue="q")
+    assert listed["answer"]["delivering"] == {"k": ["d"]}
+
+
+@pytest.mark.parametrize(
+    "deliveries",
+    [[], [[0, "a"]], [[1, ""]], [[1]], [["1", "a"]], [[n, "a"] for n in range(1, 1002)]],
+)
+def test_a_list_that_is_no_list_of_deliveries_is_refused(bench: Bench, deliveries: Any) -> None:
+    (refused,) = bench.say("ack_many", queue="q", consumer="k", deliveries=deliveries)
+    assert (refused["reason"], refused["text"].startswith("ack_many.deliveries")) == (
+        "bad_command", True,
+    )  # fmt: skip

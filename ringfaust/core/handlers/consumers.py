@@ -13,7 +13,7 @@ from ringfaust.core import limits
 from ringfaust.core.address import address_of
 from ringfaust.core.model import WINDOW, AckMode, Consumer, Delivery, Heard, Refusal, Stage
 from ringfaust.core.queue import Queue
-from ringfaust.core.refusal import CommandRefused, bad
+from ringfaust.core.refusal import CommandRefused, Idle, bad
 from ringfaust.core.selector import compile_selector
 from ringfaust.core.transitions import Transitions, deliveries, roster
 from ringfaust.errors import BadSelector
@@ -245,6 +245,39 @@ class Consumers:
         # A consumer that had room was offered all it wants; but with Artemis the head may expire.
         dispatches = not consumer.is_open() or queue.policy.expires_when_met
         self._transitions.run(queue, self._transitions.acked, delivery, dispatches=dispatches)
+
+    def ack_many(self, ack: c.AckMany) -> None:
+        """Settle several deliveries of a consumer as accepted; refuse those that have ended."""
+        queue = self._transitions.queue(ack.queue)
+        found: dict[int, Delivery] = {}
+        for number, message_id in ack.deliveries:
+            try:
+                _, delivery = self.find_delivery(
+                    c.Ack(queue.name, ack.consumer, message_id, number)
+                )
+                if delivery.number in found:
+                    reason = Refusal.STALE_DELIVERY
+                    raise CommandRefused(reason, message_id, _NO_DELIVERY[reason])
+            except CommandRefused as no:
+                if no.reason is Refusal.BAD_COMMAND:
+                    raise
+                refused = e.Refused(queue.name, no.reason, no.about, no.text, number)
+                self._transitions.out.append(refused)
+            else:
+                found[delivery.number] = delivery
+        if not found:
+            raise Idle
+        consumer = queue.consumers[ack.consumer]
+        if consumer.ack_mode is AckMode.CLIENT:
+            self._transitions.expire(queue)
+            self._ack_all(queue, found[max(found)])
+            return
+        dispatches = not consumer.is_open() or queue.policy.expires_when_met
+        self._transitions.run(queue, self._acked, found.values(), dispatches=dispatches)
+
+    def _acked(self, queue: Queue, accepted: Iterable[Delivery]) -> None:
+        for delivery in accepted:
+            self._transitions.acked(queue, delivery)
 
     def covered(self, queue: Queue, delivery: Delivery) -> list[tuple[Queue, Delivery]]:
         """What an ack settles: in mode `client` all delivered before in the whole session (R16)."""
