@@ -158,7 +158,7 @@ class Rules(SideBySide):
             if (other.name, h.consumer) == (q.name, first.consumer)
         ]
         over = self.ended()
-        pairs += [(10**9 + index, over[index % len(over)][2]) for index in late if over]
+        pairs += [(0, over[index % len(over)][2]) for index in late if over]
         self.both(c.AckMany(q.name, first.consumer, tuple(pairs)))
 
     @precondition(has_held)
