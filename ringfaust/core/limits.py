@@ -52,6 +52,9 @@ STEP_BYTES = 16 * 1024 * 1024
 REFILL = 1_000
 """Rows read at a time when the decoded window is empty and the store holds more."""
 
+REFILL_BYTES = 4 * 1024 * 1024
+"""Bytes of these rows. A read exceeds it by one row at most."""
+
 SEQUENCE_BITS = 56
 """Bits of a sequence number: enough for 2,000 years at a million messages per second."""
 

@@ -15,7 +15,7 @@ from ringfaust.core.policy import POLICIES
 from ringfaust.core.selector import compile_selector
 from ringfaust.core.settings import QueueSpec
 from ringfaust.core.settlement_history import SettlementHistory
-from ringfaust.core.table import Kind, Ordered, Rows, WriteSet
+from ringfaust.core.table import TIMED_ROW_BYTES, Kind, Ordered, Rows, WriteSet
 from ringfaust.errors import BrokenAccounts
 
 Place = tuple[int, int]
@@ -78,7 +78,9 @@ class Queue:
         self.scheduled = Ordered(
             write_set, Kind.SCHEDULED, name, fresh=not counts.scheduled, weighs=True
         )
-        self.expiry = Ordered(write_set, Kind.EXPIRY, name, fresh=not self.expiring)
+        self.expiry = Ordered(
+            write_set, Kind.EXPIRY, name, fresh=not self.expiring, row_bytes=TIMED_ROW_BYTES
+        )
         self.deliveries = Ordered(
             write_set, Kind.DELIVERY, name, fresh=not counts.delivering, weighs=True
         )
@@ -377,7 +379,7 @@ class Queue:
 
     def trim(self, cache_bytes: int) -> None:
         """Shorten the windows to about `cache_bytes`; the front of each stays decoded."""
-        for table in (self.deliveries, *self.levels.values(), self.scheduled):
+        for table in (self.deliveries, *self.levels.values(), self.scheduled, self.expiry):
             excess = self.write_set.cached_bytes - cache_bytes
             if excess > 0:
                 table.shed(excess)

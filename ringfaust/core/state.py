@@ -10,7 +10,7 @@ from ringfaust.core.address import Address, AddressRow, address_of
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Unfinished
 from ringfaust.core.queue import Queue, QueueRow
-from ringfaust.core.table import Kind, Ordered, Row, Rows, Store, WriteSet
+from ringfaust.core.table import TIMED_ROW_BYTES, Kind, Ordered, Row, Rows, Store, WriteSet
 
 
 class Clock(NamedTuple):
@@ -41,7 +41,7 @@ class State:
         self._address_rows = Rows(self.write_set, Kind.ADDRESS, "")
         self.xids = Ordered(self.write_set, Kind.XID, "", fresh=False)
         """Undecided distributed transactions, in order of begin (R81)."""
-        self.wakes = Ordered(self.write_set, Kind.WAKE, "", fresh=False)
+        self.wakes = Ordered(self.write_set, Kind.WAKE, "", fresh=False, row_bytes=TIMED_ROW_BYTES)
         """When each queue is swept next."""
         self.clock_rows = Rows(self.write_set, Kind.CLOCK, "")
         self.queue_rows = Rows(self.write_set, Kind.QUEUE, "")
@@ -211,6 +211,8 @@ class State:
             del self.queues[queue.name]
         for queue in self.queues.values():
             queue.trim(cache_bytes)
+        if self.write_set.cached_bytes > cache_bytes:
+            self.wakes.shed(self.write_set.cached_bytes - cache_bytes)
 
 
 QUEUES_DECODED = 20_000

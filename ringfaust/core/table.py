@@ -14,7 +14,7 @@ in the store. The next batch may start in between; it reads the changes in fligh
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -75,19 +75,33 @@ class Store(Protocol):
     def get(self, row: Row) -> Any | None:
         """Return the value of the row, or None."""
 
-    def scan(self, kind: int, queue: str, part: Any, after: Key | None, most: int) -> list[Any]:
-        """Return up to `most` (key, value) pairs of a table, in order, with keys > `after`."""
+    def scan(
+        self, kind: int, queue: str, part: Any, after: Key | None, most: int
+    ) -> Iterable[tuple[Key, Any]]:
+        """Return up to `most` (key, value) pairs of a table, in order, with keys > `after`.
+
+        Rows that nobody asks for are not decoded.
+        """
 
 
 class WriteSet:
     """What the tables of a partition share: the store, and which tables the batch changed."""
 
-    __slots__ = ("cache_bytes", "cached_bytes", "dirty", "in_flight", "refill", "store")
+    __slots__ = (
+        "cache_bytes",
+        "cached_bytes",
+        "dirty",
+        "in_flight",
+        "refill",
+        "refill_bytes",
+        "store",
+    )
 
     def __init__(self, store: Store, refill: int = limits.REFILL) -> None:
         """`refill`: rows read from the store at a time."""
         self.store = store
         self.refill = refill
+        self.refill_bytes = limits.REFILL_BYTES
         self.dirty: list[Rows] = []
         self.in_flight: list[Rows] = []
         self.cached_bytes = 0
@@ -170,21 +184,25 @@ class Rows:
     def scan(self, after: Key | None, most: int) -> list[tuple[Key, Any]]:
         """Return up to `most` rows in key order with keys > `after`, all changes included."""
         reach = most + len(self.changed) + len(self.in_flight)
-        pairs = self.write_set.store.scan(self.kind, self.queue, self.part, after, reach)
-        cut = pairs[-1][0] if len(pairs) == reach else None
-        found = dict(pairs)
+        found = dict(self.write_set.store.scan(self.kind, self.queue, self.part, after, reach))
+        cut = next(reversed(found)) if len(found) == reach else None
+        return self._merged(found, after, cut)[:most]
+
+    def _merged(
+        self, found: dict[Key, Any], after: Key | None, cut: Key | None
+    ) -> list[tuple[Key, Any]]:
+        """Rows of the store in key order, with the changes; `cut`: ignore those behind it."""
         for changes in (self.in_flight, self.changed, self.born):
             for key, value in changes.items():
                 if (after is None or key > after) and (cut is None or key <= cut):
                     found[key] = value
-        rows = [(key, found[key]) for key in sorted(found) if found[key] is not None]
-        return rows[:most]
+        return [(key, found[key]) for key in sorted(found) if found[key] is not None]
 
 
 class Ordered(Rows):
     """A table that is also read in key order, through a window of decoded rows."""
 
-    __slots__ = ("_edge", "_head", "_keys", "_values", "_whole", "weighs")
+    __slots__ = ("_edge", "_head", "_keys", "_values", "_whole", "row_bytes", "weighs")
 
     def __init__(
         self,
@@ -195,6 +213,7 @@ class Ordered(Rows):
         *,
         fresh: bool,
         weighs: bool = False,
+        row_bytes: int = 0,
     ) -> None:
         """Create the table, with an empty window.
 
@@ -205,6 +224,7 @@ class Ordered(Rows):
             part: part of the table, or 0.
             fresh: the store has no rows of this table.
             weighs: values have `size_bytes`, which count against the cache bound.
+            row_bytes: what else a row counts; `ROW_BYTES` if it weighs.
         """
         super().__init__(write_set, kind, queue, part)
         self._keys: list[Key] = []
@@ -216,6 +236,7 @@ class Ordered(Rows):
         self._edge: Key | None = None
         """If not, the last key that the window covers; None if it covers no key."""
         self.weighs = weighs
+        self.row_bytes = ROW_BYTES if weighs else row_bytes
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -267,11 +288,11 @@ class Ordered(Rows):
             return
         if self._edge is not None and (after is None or after < self._edge):
             after = self._edge
-        while rows := self.scan(after, cache.refill):
+        while (chunk := self._read(after))[0]:
             if after == self._edge and cache.cached_bytes < cache.cache_bytes // 2:
-                self._keep(rows)
-            yield from rows
-            after = rows[-1][0]
+                self._keep(*chunk)
+            yield from chunk[0]
+            after = chunk[0][-1][0]
 
     def _next_decoded(self, after: Key | None) -> Key | None:
         """The lowest key > `after` in the window, which is filled first if it is empty."""
@@ -300,7 +321,7 @@ class Ordered(Rows):
         """Put a row that may exist."""
         super().put(key, value)
         if key in self._values:
-            self._weigh(value, self._values[key])
+            self.write_set.cached_bytes += self._weight(value) - self._weight(self._values[key])
             self._values[key] = value
         elif self._whole or self._covers(key):
             self._insert(key, value)
@@ -314,8 +335,7 @@ class Ordered(Rows):
         value = self._values.pop(key, None)
         if value is None:
             return
-        if self.weighs:
-            self.write_set.cached_bytes -= value.size_bytes + ROW_BYTES
+        self.write_set.cached_bytes -= self._weight(value)
         if self._keys[self._head] == key:
             self._head += 1
             if self._head > 4096 and self._head * 2 > len(self._keys):
@@ -326,8 +346,7 @@ class Ordered(Rows):
 
     def forget(self) -> None:
         """Free the window. Its rows are read from the store again when needed."""
-        for value in self._values.values():
-            self._weigh(None, value)
+        self.write_set.cached_bytes -= sum(map(self._weight, self._values.values()))
         self._keys = []
         self._values = {}
         self._head = 0
@@ -340,7 +359,7 @@ class Ordered(Rows):
         target = self.write_set.cached_bytes - excess_bytes
         while stop > self._head + 1 and self.write_set.cached_bytes > target:
             stop -= 1
-            self._weigh(None, self._values.pop(self._keys[stop]))
+            self.write_set.cached_bytes -= self._weight(self._values.pop(self._keys[stop]))
         if stop < len(self._keys):
             self._edge = self._keys[stop - 1]
             self._keys = self._keys[self._head : stop]
@@ -362,14 +381,10 @@ class Ordered(Rows):
         else:
             insort(keys, key, self._head)
         self._values[key] = value
-        if self.weighs:
-            self.write_set.cached_bytes += value.size_bytes + ROW_BYTES
+        self.write_set.cached_bytes += self._weight(value)
 
-    def _weigh(self, new: Any | None, old: Any | None) -> None:
-        if self.weighs:
-            self.write_set.cached_bytes += (
-                new.size_bytes + ROW_BYTES if new is not None else 0
-            ) - (old.size_bytes + ROW_BYTES if old is not None else 0)
+    def _weight(self, value: Any) -> int:
+        return self.row_bytes + value.size_bytes if self.weighs else self.row_bytes
 
     def _refill(self) -> bool:
         """Fill the empty window. Return whether there is a row."""
@@ -380,14 +395,35 @@ class Ordered(Rows):
         return bool(self._keys)
 
     def _extend(self) -> None:
-        """Read up to `refill` more rows into the window."""
-        self._keep(self.scan(self._edge, self.write_set.refill))
+        """Read some more rows into the window."""
+        self._keep(*self._read(self._edge))
 
-    def _keep(self, rows: list[tuple[Key, Any]]) -> None:
-        """Add the rows that follow the edge to the window."""
+    def _read(self, after: Key | None) -> tuple[list[tuple[Key, Any]], bool]:
+        """The rows with keys > `after`, and whether these are all.
+
+        It returns up to `refill` of them, or as many as reach `refill_bytes`, and none only if
+        there are no more.
+        """
+        most, shared = self.write_set.refill, self.write_set
+        reach = most + len(self.changed) + len(self.in_flight)
+        while True:
+            found, room = {}, shared.refill_bytes
+            for key, value in shared.store.scan(self.kind, self.queue, self.part, after, reach):
+                found[key] = value
+                room -= self._weight(value)
+                if room <= 0:
+                    break
+            cut = next(reversed(found)) if room <= 0 or len(found) == reach else None
+            rows = self._merged(found, after, cut)
+            if rows or cut is None:
+                return rows[:most], cut is None and len(rows) <= most
+            after = cut
+
+    def _keep(self, rows: list[tuple[Key, Any]], is_rest: bool) -> None:
+        """Add the rows that follow the edge to the window; `is_rest`: there are no more."""
         for key, value in rows:
             self._insert(key, value)
-        if len(rows) < self.write_set.refill:
+        if is_rest:
             self._whole = True
         else:
             self._edge = rows[-1][0]
@@ -395,3 +431,5 @@ class Ordered(Rows):
 
 ROW_BYTES = 600
 """Memory of a decoded message beyond its own bytes: measured on CPython 3.11, rounded up."""
+TIMED_ROW_BYTES = 300
+"""Memory of a row that says when something is due: its key and value are small tuples."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Protocol
 
 from ringfaust.core.table import Key, Row
@@ -31,18 +32,16 @@ class ByteStore:
         raw = self._data.get(stored.write_key(row))
         return None if raw is None else stored.read_value(row[0], raw)
 
-    def scan(self, kind: int, queue: str, part: Any, after: Key | None, most: int) -> list[Any]:
-        """Return up to `most` (key, value) pairs in key order, from the first key > after."""
+    def scan(
+        self, kind: int, queue: str, part: Any, after: Key | None, most: int
+    ) -> Iterator[tuple[Key, Any]]:
+        """Yield up to `most` (key, value) pairs in key order, from the first key > after."""
         prefix = stored.table_prefix(kind, queue, part)
         start = prefix if after is None else stored.write_key((kind, queue, part, after)) + b"\0"
-        rows = []
-        for key, raw in self._data.items_from(start):
+        for key, raw in islice(self._data.items_from(start), most):
             if not key.startswith(prefix):
-                break
-            rows.append((stored.read_tail(kind, key[len(prefix) :]), stored.read_value(kind, raw)))
-            if len(rows) == most:
-                break
-        return rows
+                return
+            yield stored.read_tail(kind, key[len(prefix) :]), stored.read_value(kind, raw)
 
 
 def encode_writes(writes: Iterable[tuple[Row, Any | None]]) -> list[tuple[bytes, bytes | None]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -17,7 +18,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ringfaust.core.table import ROW_BYTES, Kind, Ordered, Row, Rows, WriteSet
+from ringfaust.core import commands as c
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.engine import Engine
+from ringfaust.core.limits import REFILL_BYTES
+from ringfaust.core.state import State
+from ringfaust.core.table import ROW_BYTES, Key, Kind, Ordered, Row, Rows, WriteSet
 from tests.model.harness import DictStore
 
 KEYS = st.integers(0, 25)
@@ -35,12 +41,15 @@ class Windows(RuleBasedStateMachine):
     """One table beside a plain dict; the table is asked in every way there is."""
 
     @initialize(
-        rows=st.dictionaries(KEYS, VALUES, max_size=12), refill=st.sampled_from([1, 2, 3, 1_000])
+        rows=st.dictionaries(KEYS, VALUES, max_size=12),
+        refill=st.sampled_from([1, 2, 3, 1_000]),
+        refill_bytes=st.sampled_from([1, 1_300, 1 << 20]),
     )
-    def begin(self, rows: dict[int, Value], refill: int) -> None:
+    def begin(self, rows: dict[int, Value], refill: int, refill_bytes: int) -> None:
         self.store = DictStore()
         self.store.apply(((Kind.RING, "q", 0, key), value) for key, value in rows.items())
         self.write_set = WriteSet(self.store, refill)
+        self.write_set.refill_bytes = refill_bytes
         self.truth = dict(rows)
         self.in_flight: dict[Row, Value | None] = {}
         self.table = Ordered(self.write_set, Kind.RING, "q", fresh=not rows, weighs=True)
@@ -140,7 +149,7 @@ class Windows(RuleBasedStateMachine):
         if not hasattr(self, "table"):
             return
         table = deepcopy(self.table)
-        store = table.write_set.store
+        store: Any = table.write_set.store
         store.apply(self.in_flight.items())
         table.committed()
         store.apply(table.writes())
@@ -173,3 +182,47 @@ def test_a_row_deleted_and_put_again_is_overwritten() -> None:
     table.put_new(1, "new")
     table.delete(1)
     assert list(table.writes()) == [((Kind.GROUP, "q", 0, 1), None)]
+
+
+class Counting:
+    """Counts the rows of a store that are decoded."""
+
+    def __init__(self, store: DictStore) -> None:
+        self.store = store
+        self.decoded = 0
+
+    def get(self, row: Row) -> Any | None:
+        return self.store.get(row)
+
+    def scan(self, kind: int, queue: str, part: Any, after: Key | None, most: int) -> Iterator[Any]:
+        for pair in self.store.scan(kind, queue, part, after, most):
+            self.decoded += 1
+            yield pair
+
+
+def test_large_rows_are_read_a_few_at_a_time() -> None:
+    """R114: a read is bounded in bytes, and not only in rows."""
+    rows = DictStore()
+    large = Value("large", REFILL_BYTES // 4)
+    rows.apply(((Kind.RING, "q", 0, number), large) for number in range(100))
+    store = Counting(rows)
+    table = Ordered(WriteSet(store), Kind.RING, "q", fresh=False, weighs=True)
+    assert table.first() == (0, large)
+    assert store.decoded <= 4
+    assert [key for key, _ in table.walk()] == [*range(100)]
+
+
+def test_rows_that_say_when_messages_expire_count_against_the_cache() -> None:
+    """R114: a ring of a million messages with a TTL has a million of them."""
+    store = DictStore()
+    state = State(store, Catalog({"q": {}}, {}))
+    engine = Engine(state)
+    for number in range(500):
+        engine.step(c.Send("q", f"m{number}", 1, expires_at_ms=9_000), 1)
+    store.apply(list(state.writes()))
+    state.committed(20_000)
+    queue = state.queue("q")
+    assert queue is not None
+    assert len(queue.expiry._values) < 100
+    engine.step(c.Sweep(), 9_000)
+    assert queue.counts.expired == 500

@@ -241,7 +241,7 @@ def view_of_store(store: Store, name: str) -> dict[str, Any] | None:
         return None
 
     def table(kind: Kind, part: Any = 0) -> list[tuple[Any, Any]]:
-        return store.scan(kind, name, part, None, ALL)
+        return list(store.scan(kind, name, part, None, ALL))
 
     consumers = [k for _, k in table(Kind.CONSUMER)]
     deliveries = [d for _, d in table(Kind.DELIVERY)]
