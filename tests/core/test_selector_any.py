@@ -93,7 +93,7 @@ DATABASE.execute("PRAGMA case_sensitive_like = ON")
 
 
 @given(CONDITIONS, PROPERTIES)
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=600, deadline=None)
 def test_sqlite_says_the_same(text: str, properties: dict[str, Any]) -> None:
     columns = ", ".join(f"? AS {name}" for name in properties)
     query = f"SELECT ({text}) FROM (SELECT {columns})"

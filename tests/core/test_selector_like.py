@@ -51,7 +51,7 @@ TEXTS = st.one_of(
 
 
 @given(PATTERNS, TEXTS)
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=1_000, deadline=None)
 def test_like_means_what_the_naive_definition_says(pattern: str, text: str) -> None:
     assert like(pattern, "!")(text) is naive(tokens_of(pattern, "!"), text)
 

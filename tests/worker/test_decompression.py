@@ -33,7 +33,7 @@ EACH = pytest.mark.parametrize(("compress", "expand"), CODECS.values(), ids=CODE
 
 @EACH
 @given(raw=st.binary(min_size=1, max_size=300))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_what_was_compressed_is_expanded(compress: Code, expand: Expand, raw: bytes) -> None:
     assert expand(compress(raw * 300)) == expand(memoryview(compress(raw * 300))) == raw * 300
 
