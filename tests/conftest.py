@@ -62,4 +62,4 @@ def _rank(path: Path) -> int:
     return _SLOW_FOLDERS.index(folder) if folder in _SLOW_FOLDERS else len(_SLOW_FOLDERS)
 
 
-_SLOW_FOLDERS = ("spark", "chaos", "broker", "client", "oracle", "fuzz", "model", "sim")
+_SLOW_FOLDERS = "scenarios spark chaos broker client oracle fuzz model sim".split()
