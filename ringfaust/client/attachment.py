@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from ringfaust.protocol.records import InRecord, Role
 
 log = logging.getLogger(__name__)
 
+_RECORDS_AT_ONCE = 500
+"""How many records are taken from the reader at once, between two turns of the event loop."""
 HEARTBEATS_PER_TIMEOUT = 3
 """How many heartbeats are sent at least while a silent consumer would time out."""
 
@@ -63,6 +66,8 @@ class Attachment:
         self._failure: Exception | None = None
         self._first_valid_offset = 0
         """Records of the dispatched topic before this offset belong to ended deliveries."""
+        self._fetched: deque[InRecord] = deque()
+        """Records of the dispatched topic that were read and not looked at yet."""
         self._seen = SeenDeliveries()
         """Of this partition."""
         self._is_location_certain = True
@@ -111,10 +116,12 @@ class Attachment:
         """
         while True:
             reader = self._reading()
-            try:
-                record = await reader.getone()
-            except ConsumerStoppedError:
-                continue  # closed, failed or moved to another partition
+            if not self._fetched:
+                try:
+                    await self._fetch(reader)
+                except ConsumerStoppedError:
+                    continue  # closed, failed or moved to another partition
+            record = self._fetched.popleft()
             headers = dict(record.headers)
             if (
                 headers.get(h.CONSUMER) == self._name
@@ -124,6 +131,14 @@ class Attachment:
             ):
                 self._is_location_certain = True
                 return record, headers
+
+    async def _fetch(self, reader: AIOKafkaConsumer) -> None:
+        """Wait for a record, and take all that have arrived with it: that costs little more."""
+        self._fetched.append(await reader.getone())
+        more = await reader.getmany(max_records=_RECORDS_AT_ONCE)
+        for records in more.values():
+            self._fetched.extend(records)
+        await asyncio.sleep(0)  # let acks and heartbeats through, however much there is to read
 
     def check(self) -> None:
         """Raise the error that ended the heartbeats, if any."""
@@ -169,6 +184,7 @@ class Attachment:
         if partition != self.partition:
             self._seen = SeenDeliveries()
         self.partition, self._first_valid_offset = partition, 0
+        self._fetched.clear()
         if before is not None:
             await stop(before)
         self._follow_timeout(await self._connection.request(partition, self._command))

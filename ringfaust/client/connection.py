@@ -137,6 +137,8 @@ class Connection:
         self._replies: AIOKafkaConsumer | None = None
         self._reading: asyncio.Task[None] | None = None
         self._pending_replies: dict[bytes, asyncio.Future[dict[str, Any]]] = {}
+        self._refused_deliveries: dict[bytes, list[dict[str, Any]]] = {}
+        """By the key of the reply: what a command about several deliveries could not settle."""
         self._requests = 0
         self._known_topics: set[str] = set()
         self._failure: Exception | None = None
@@ -324,7 +326,7 @@ class Connection:
             await self.write_command(partition, encode({**command, "reply": key}))
             return await self.await_reply(reply)
         finally:
-            self._pending_replies.pop(key.encode(), None)
+            self.drop_reply(key)
 
     def expect_reply(self) -> tuple[str, asyncio.Future[dict[str, Any]]]:
         """Return a new key for a reply, and the future that will hold the reply."""
@@ -335,6 +337,12 @@ class Connection:
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._pending_replies[key.encode()] = future
         return key, future
+
+    def drop_reply(self, key: str) -> None:
+        """Do not wait for a reply any more."""
+        self._refused_deliveries.pop(key.encode(), None)
+        if (reply := self._pending_replies.pop(key.encode(), None)) is not None:
+            reply.cancel()
 
     async def await_reply(self, future: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
         """Return the worker's reply.
@@ -358,12 +366,21 @@ class Connection:
     async def _read(self, replies: AIOKafkaConsumer) -> None:
         try:
             async for record in replies:
-                future = self._pending_replies.pop(record.key, None)
-                if future is not None and not future.done():
-                    future.set_result(json.loads(record.value))
+                if record.key in self._pending_replies:
+                    self._take_reply(record.key, json.loads(record.value))
         except Exception as error:
             self._failure = error
             self._fail_pending(error)
+
+    def _take_reply(self, key: bytes, body: dict[str, Any]) -> None:
+        """Take a reply, or the refusal of one delivery, which precedes it."""
+        if "delivery" in body:
+            self._refused_deliveries.setdefault(key, []).append(body)
+            return
+        body["refused"] = self._refused_deliveries.pop(key, [])
+        future = self._pending_replies.pop(key)
+        if not future.done():
+            future.set_result(body)
 
     def _fail_pending(self, error: Exception) -> None:
         for future in self._pending_replies.values():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, NamedTuple, Protocol, Self, Unpack
+
+from aiokafka.errors import KafkaError
 
 from ringfaust.client.attachment import Attachment
 from ringfaust.client.connection import (
@@ -27,6 +29,7 @@ from ringfaust.client.locate import QueueLocation, locate
 from ringfaust.client.message import Message
 from ringfaust.client.options import AckMode, ConsumerOptions, attach_command, subscription_queue
 from ringfaust.client.resource import AsyncResource
+from ringfaust.client.settling import QueuedAck, SettleQueue
 
 log = logging.getLogger(__name__)
 
@@ -110,8 +113,13 @@ class RingConsumer(AsyncResource):
             command,
             self.queue,
             heartbeat_interval_s,
-            on_heartbeat=self._write_dups_ok_acks,
+            on_heartbeat=self._write_acks,
             on_lost=self._on_lost,
+        )
+        self._settles = SettleQueue(
+            self._connection,
+            {"queue": self.queue, "consumer": self.name},
+            max(1, command["credit"] // 2),
         )
         self._dups_ok_batch = max(1, min(DUPS_OK_BATCH, command["credit"]))
         self._held: dict[int, Message] = {}
@@ -145,6 +153,7 @@ class RingConsumer(AsyncResource):
             if self._session is None:
                 await self._connection.open()
             await self._attachment.start(await self._find())
+            self._settles.start()
         except BaseException:
             await self._disconnect()
             raise
@@ -154,10 +163,11 @@ class RingConsumer(AsyncResource):
         self._is_closed = True
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._write_dups_ok_acks()
-        except TimeoutError:
-            log.warning("%s: %d acks were not written", self.name, len(self._dups_ok_acks))
+                await self._write_acks()
+        except (TimeoutError, KafkaError, ClientError):
+            log.warning("%s: %d acks were not written", self.name, len(self._settles))
         finally:
+            await self._settles.close()
             self._held.clear()
             await self._attachment.close()
             await self._disconnect()
@@ -201,7 +211,7 @@ class RingConsumer(AsyncResource):
             await self._last.ack()
         self._last = None
         record, headers = await self._attachment.next()
-        message = Message.read(record, headers, self)
+        message = Message(record, headers, self)
         if self.ack_mode != "none":
             self._held[message.delivery] = message
             if self.ack_mode in ("auto", "dups_ok"):
@@ -238,12 +248,72 @@ class RingConsumer(AsyncResource):
             Refused: the consumer is no longer attached.
             NoAnswer: no worker answered in time. It is unknown whether it took effect.
         """
-        await self._write_dups_ok_acks()
+        await self._write_acks()
         snapshot = await self.snapshot()
         await self._attachment.request("recover")
         self.forget(snapshot)
 
     # --- settling --------------------------------------------------------------------------------
+
+    async def flush(self) -> list[SettleRefused]:
+        """Write the queued acks, and wait until a worker has executed them.
+
+        Returns:
+            The acks that were refused since the last call, because their deliveries had ended;
+            of more than 1,000, the last.
+
+        Raises:
+            NoAnswer: no worker answered in time. It is unknown whether they took effect.
+            Closed: the consumer is not started or already closed.
+            KafkaError: the brokers did not accept the acks.
+        """
+        self._check_open()
+        self._queue_dups_ok_acks()
+        return await self._settles.flush()
+
+    def ack(self, message: Message) -> Awaitable[None] | None:
+        """Queue the ack of a message. Programs call `Message.ack` instead.
+
+        Returns:
+            None, or what to wait for, because too many acks are queued.
+
+        Raises:
+            SettleRefused: the delivery has ended.
+            Closed: the consumer is closed.
+        """
+        if self.ack_mode == "none":
+            return None  # the dispatch itself settled it (R16)
+        if self._session is not None:
+            return self.settle(message, "ack", False, xid=None)
+        self._attachment.check()
+        self._settles.check()
+        self._end(message, "ack")
+        if self.ack_mode == "dups_ok":
+            self._dups_ok_acks.append(message)
+            if len(self._dups_ok_acks) < self._dups_ok_batch:
+                return None
+            has_room = self._queue_dups_ok_acks()
+        else:
+            has_room = self._queue_ack(message)
+        return None if has_room else self._settles.wait_for_room()
+
+    def _queue_ack(self, message: Message) -> bool:
+        ack = QueuedAck(message.partition, message.delivery, message.id)
+        return self._settles.ack(ack, covers=self.ack_mode == "client")
+
+    def _queue_dups_ok_acks(self) -> bool:
+        acks, self._dups_ok_acks = self._dups_ok_acks, []
+        return all([self._queue_ack(each) for each in acks])
+
+    async def _write_acks(self) -> None:
+        """Write all acks, those of mode `dups_ok` too."""
+        self._queue_dups_ok_acks()
+        if len(self._settles):
+            await self._settles.write(-1, b"")
+
+    def _check_open(self) -> None:
+        if self.partition < 0 or self._is_closed:
+            raise Closed("the consumer is not started or already closed")
 
     async def settle(
         self, message: Message, kind: str, confirm: bool, **fields: str | int | None
@@ -272,10 +342,6 @@ class RingConsumer(AsyncResource):
         ended = self._end(message, kind)
         if self._session is not None:
             self._session.defer(self, settle)
-        elif self.ack_mode == "dups_ok" and kind == "ack" and not (confirm or fields["xid"]):
-            self._dups_ok_acks.append(message)
-            if len(self._dups_ok_acks) >= self._dups_ok_batch:
-                await self._write_dups_ok_acks()
         else:
             await self._write(settle, raw, message.partition, confirm, ended)
 
@@ -305,9 +371,9 @@ class RingConsumer(AsyncResource):
     ) -> None:
         try:
             if confirm:
-                await self._connection.request(partition, settle)
+                await self._request(settle, partition)
             else:
-                await self._connection.write_command(partition, raw)
+                await self._settles.write(partition, raw)
         except Refused as refused:
             if refused.reason == "bad_command":  # the settle was wrong; the delivery stays open
                 for each in ended:
@@ -320,26 +386,14 @@ class RingConsumer(AsyncResource):
                 each.settler.hold(each)
             raise
 
-    async def _write_dups_ok_acks(self) -> None:
-        """Write the acks collected in mode `dups_ok`."""
-        lazy, self._dups_ok_acks = self._dups_ok_acks, []
-        settles = [
-            encode({
-                "type": "ack", "queue": self.queue, "consumer": self.name, "message": each.id,
-                "delivery": each.delivery,
-            })
-            for each in lazy
-        ]  # fmt: skip
+    async def _request(self, settle: Mapping[str, Any], partition: int) -> None:
+        """Write a settle behind those that are queued, and wait until a worker has executed it."""
+        key, reply = self._connection.expect_reply()
         try:
-            await asyncio.gather(
-                *(
-                    self._connection.write_command(each.partition, raw)
-                    for each, raw in zip(lazy, settles, strict=True)
-                )
-            )
-        except BaseException:  # repeat them with the next ones; a repeated ack does no harm
-            self._dups_ok_acks[:0] = lazy
-            raise
+            await self._settles.write(partition, encode({**settle, "reply": key}))
+            await self._connection.await_reply(reply)
+        finally:
+            self._connection.drop_reply(key)
 
     # --- held deliveries -------------------------------------------------------------------------
 
@@ -362,3 +416,4 @@ class RingConsumer(AsyncResource):
         self.losses += 1
         self._held.clear()
         self._dups_ok_acks.clear()
+        self._settles.drop_acks()

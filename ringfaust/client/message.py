@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
 
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers, InRecord
@@ -14,41 +13,103 @@ Scalar = str | int | float | bool | None
 """The value of a property."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Received:
-    """A received message. The methods of `Message` settle it."""
+    """A received message. The methods of `Message` settle it.
 
-    id: str
-    """The message id: the producer's, or the topic/partition/offset of its record."""
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    """The producer's own headers as pairs, without those of ringfaust."""
-    properties: Mapping[str, Scalar]
-    """The properties that selectors test, beside the headers (R15)."""
-    queue: str
-    partition: int
-    """The partition of the application's topics in which the queue lives."""
-    sequence: int
-    """The message's number in its queue, counting up by one with each send."""
-    priority: int
-    """0 to 9; 9 is delivered first (R14)."""
-    group: str
-    """The message group (R14); empty if there is none."""
-    enqueued_ms: int
-    """When it was sent, in milliseconds since 1970."""
-    expires_at_ms: int | None
-    """When it expires, in milliseconds since 1970; None if never (R50)."""
-    source: str
-    """topic/partition/offset of the producer's record."""
-    delivery: int
-    """The number of this delivery."""
-    attempt: int
-    """How many deliveries count as attempts, including this one (R40)."""
-    handovers: int
-    """How many deliveries there were, including this one (R24)."""
-    redelivered: bool
-    """True if it was delivered before, to this consumer or another (R24)."""
+    Most headers are read when somebody asks for them: few programs need all.
+    """
+
+    __slots__ = ("_named", "_record", "delivery", "id", "key", "partition", "value")
+
+    def __init__(self, record: InRecord, named: Mapping[str, bytes]) -> None:
+        """Read a message from a record of the dispatched topic.
+
+        Args:
+            record: the record.
+            named: all of its headers by name.
+        """
+        self._record = record
+        self._named = named
+        self.id = named[h.ID].decode()
+        """The message id: the producer's, or the topic/partition/offset of its record."""
+        self.key = record.key
+        self.value = record.value
+        self.partition = record.partition
+        """The partition of the application's topics in which the queue lives."""
+        self.delivery = int(named[h.DELIVERY])
+        """The number of this delivery."""
+
+    def json(self) -> Any:
+        """Return the value as JSON.
+
+        Raises:
+            ValueError: there is no value, or it is not JSON.
+        """
+        if self.value is None:
+            raise ValueError(f"{self!r} has no value")
+        return json.loads(self.value)
+
+    @property
+    def headers(self) -> Headers:
+        """The producer's own headers as pairs, without those of ringfaust."""
+        return tuple(pair for pair in self._record.headers if not pair[0].startswith(h.PREFIX))
+
+    @property
+    def properties(self) -> Mapping[str, Scalar]:
+        """The properties that selectors test, beside the headers (R15)."""
+        raw = self._named.get(h.PROPERTIES)
+        return dict(json.loads(raw)) if raw else {}
+
+    @property
+    def queue(self) -> str:
+        """The queue's name."""
+        return self._named[h.QUEUE].decode()
+
+    @property
+    def sequence(self) -> int:
+        """The message's number in its queue, counting up by one with each send."""
+        return int(self._named[h.SEQUENCE])
+
+    @property
+    def priority(self) -> int:
+        """0 to 9; 9 is delivered first (R14)."""
+        return int(self._named[h.PRIORITY])
+
+    @property
+    def group(self) -> str:
+        """The message group (R14); empty if there is none."""
+        return self._named.get(h.GROUP, b"").decode()
+
+    @property
+    def enqueued_ms(self) -> int:
+        """When it was sent, in milliseconds since 1970."""
+        return int(self._named[h.ENQUEUED_MS])
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """When it expires, in milliseconds since 1970; None if never (R50)."""
+        raw = self._named.get(h.EXPIRES_AT_MS)
+        return int(raw) if raw else None
+
+    @property
+    def source(self) -> str:
+        """topic/partition/offset of the producer's record."""
+        return self._named[h.SOURCE].decode()
+
+    @property
+    def attempt(self) -> int:
+        """How many deliveries count as attempts, including this one (R40)."""
+        return int(self._named[h.ATTEMPT])
+
+    @property
+    def handovers(self) -> int:
+        """How many deliveries there were, including this one (R24)."""
+        return int(self._named[h.HANDOVERS])
+
+    @property
+    def redelivered(self) -> bool:
+        """True if it was delivered before, to this consumer or another (R24)."""
+        return h.REDELIVERED in self._named
 
     def __repr__(self) -> str:
         """Show id, queue and delivery, but never the value."""
@@ -64,16 +125,21 @@ class Settler(Protocol):
     ) -> None:
         """Settle the message; see `RingConsumer.settle`."""
 
+    def ack(self, message: Message) -> Awaitable[None] | None:
+        """Queue the ack of the message; see `RingConsumer.ack`."""
+
     def hold(self, message: Message) -> None:
         """Hold the message again because its settle could not be written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Message(Received):
     """A received message and the methods that settle it.
 
-    A settle returns when the brokers have stored it or, with `confirm`, when a worker has executed
-    it. In a session it takes effect at the commit, and `confirm` is ignored.
+    An ack is queued and written with others a few milliseconds later. If the program dies before
+    that, the message is delivered again. `RingConsumer.flush` returns the refusals of queued acks.
+    A release or reject returns when the brokers have stored it. With `confirm` a settle returns
+    when a worker has executed it. All take effect in the order of the calls. In a session a settle
+    takes effect at the commit, and `confirm` is ignored.
 
     Every settle raises:
         SettleRefused: the delivery has ended: it was settled or returned.
@@ -82,7 +148,18 @@ class Message(Received):
         KafkaError: the brokers did not accept the command.
     """
 
-    settler: Settler = field(compare=False)
+    __slots__ = ("settler",)
+
+    def __init__(self, record: InRecord, named: Mapping[str, bytes], settler: Settler) -> None:
+        """Read a message from a record of the dispatched topic.
+
+        Args:
+            record: the record.
+            named: all of its headers by name.
+            settler: the consumer that settles the message.
+        """
+        super().__init__(record, named)
+        self.settler = settler
 
     async def ack(self, *, confirm: bool = False, xid: str = "") -> None:
         """Ack the message. In mode `client`, also ack all that were received before it (R16).
@@ -91,7 +168,10 @@ class Message(Received):
             confirm: wait until a worker has executed it.
             xid: the distributed transaction to which the ack belongs (R81); see `TwoPhase`.
         """
-        await self.settler.settle(self, "ack", confirm, xid=xid or None)
+        if confirm or xid:
+            await self.settler.settle(self, "ack", confirm, xid=xid or None)
+        elif (waits := self.settler.ack(self)) is not None:
+            await waits
 
     async def release(self, *, delay_ms: int | None = None, confirm: bool = False) -> None:
         """Return the message to its queue (R23).
@@ -110,38 +190,3 @@ class Message(Received):
             confirm: wait until a worker has executed it.
         """
         await self.settler.settle(self, "reject", confirm, text=text)
-
-    @classmethod
-    def read(cls, record: InRecord, headers: Mapping[str, bytes], settler: Settler) -> Self:
-        """Read a message from a record of the dispatched topic.
-
-        Args:
-            record: the record.
-            headers: all of its headers by name.
-            settler: the consumer that settles the message.
-        """
-        expires_at = headers.get(h.EXPIRES_AT_MS)
-        return cls(
-            id=headers[h.ID].decode(),
-            key=record.key,
-            value=record.value,
-            headers=tuple(pair for pair in record.headers if not pair[0].startswith(h.PREFIX)),
-            properties=_properties(headers.get(h.PROPERTIES)),
-            queue=headers[h.QUEUE].decode(),
-            partition=record.partition,
-            sequence=int(headers[h.SEQUENCE]),
-            priority=int(headers[h.PRIORITY]),
-            group=headers.get(h.GROUP, b"").decode(),
-            enqueued_ms=int(headers[h.ENQUEUED_MS]),
-            expires_at_ms=int(expires_at) if expires_at else None,
-            source=headers[h.SOURCE].decode(),
-            delivery=int(headers[h.DELIVERY]),
-            attempt=int(headers[h.ATTEMPT]),
-            handovers=int(headers[h.HANDOVERS]),
-            redelivered=h.REDELIVERED in headers,
-            settler=settler,
-        )
-
-
-def _properties(raw: bytes | None) -> dict[str, Any]:
-    return dict(json.loads(raw)) if raw else {}

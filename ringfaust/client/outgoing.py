@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypedDict, Unpack
 
@@ -17,6 +17,21 @@ from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers
 from ringfaust.protocol.routes import read_send
+
+Value = str | bytes | Mapping[str, Any] | list[Any] | None
+"""What a program may send. Text is UTF-8 encoded, mappings and lists become JSON."""
+
+
+def write_json(value: object) -> bytes:
+    """Serialize a value as JSON.
+
+    Raises:
+        BadArgument: JSON has no form for it.
+    """
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError) as error:
+        raise BadArgument(f"value: {error}; pass text, bytes, or what JSON can express") from None
 
 
 class SendOptions(TypedDict, total=False):
@@ -80,8 +95,16 @@ class OutgoingMessage:
     """The time of creation on the monotonic clock, which changes of the wall clock do not move."""
 
     @classmethod
-    def of(cls, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]) -> Self:
+    def of(
+        cls,
+        topic: str,
+        value: Value,
+        serializer: Callable[[Any], bytes] = write_json,
+        **options: Unpack[SendOptions],
+    ) -> Self:
         """Build a message from the arguments of `send`.
+
+        `serializer` turns a value into bytes that is neither text nor bytes.
 
         Raises:
             BadArgument: a worker would not accept the message.
@@ -89,6 +112,8 @@ class OutgoingMessage:
         """
         refuse_unknown(options, SendOptions)
         key = options.get("key")
+        if not (value is None or isinstance(value, str | bytes)):
+            value = serializer(value)
         if value is None and key is None:
             raise BadArgument("a message needs a value, or at least a key")
         sent = cls(

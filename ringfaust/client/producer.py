@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Unpack
+from typing import Any, Unpack
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import ConsumerStoppedError
 
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown, stop
 from ringfaust.client.errors import ClientError, Refused
-from ringfaust.client.outgoing import OutgoingMessage, SendOptions
+from ringfaust.client.outgoing import OutgoingMessage, SendOptions, Value, write_json
 from ringfaust.client.resource import AsyncResource
 from ringfaust.client.transactions import TransactionalWriter
 from ringfaust.protocol.names import client_transactional_id
@@ -25,6 +25,8 @@ _REMEMBERED = 100_000
 class ProducerOptions(ConnectOptions, total=False):
     """Options of a producer."""
 
+    serializer: Callable[[Any], bytes]
+    """Turns values into bytes that are neither text nor bytes; default JSON."""
     watch_refusals: bool
     """Read the replies topic, which `refusals` needs (R62); default False."""
 
@@ -48,6 +50,7 @@ class RingProducer(AsyncResource):
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         refuse_unknown(options, ProducerOptions)
         self._connection = Connection(options)
+        self._serializer = options.get("serializer", write_json)
         self._watches = options.get("watch_refusals", False)
         self._replies: AIOKafkaConsumer | None = None
         self._sent: dict[str, None] = {}
@@ -80,16 +83,15 @@ class RingProducer(AsyncResource):
             await stop(self._replies)
         await self._connection.close()
 
-    async def send(
-        self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]
-    ) -> str:
+    async def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
         """Send a message. Returns when the brokers have stored it.
 
         In a transaction it returns at once, and the message is written with the others at the end.
 
         Args:
             topic: a topic that a route of `queues.yaml` reads.
-            value: the message; text is UTF-8 encoded. None sends a key without a value.
+            value: the message; text is UTF-8 encoded, and a mapping or a list becomes JSON unless
+                the producer has another `serializer`. None sends a key without a value.
             options: see `SendOptions`.
 
         Returns:
@@ -101,7 +103,7 @@ class RingProducer(AsyncResource):
             Closed: the producer is not started or already closed.
             KafkaError: the brokers did not accept the record.
         """
-        sent = OutgoingMessage.of(topic, value, **options)
+        sent = OutgoingMessage.of(topic, value, self._serializer, **options)
         await self._connection.check_topic(topic, options.get("partition"))
         if self._watches or self._open is not None:
             sent = sent.with_id(self._new_id())

@@ -18,7 +18,7 @@ from ringfaust.client.connection import (
 from ringfaust.client.consumer import RingConsumer
 from ringfaust.client.errors import OutcomeUnknown, Refused, SettleRefused
 from ringfaust.client.options import AttachOptions
-from ringfaust.client.outgoing import OutgoingMessage, SendOptions
+from ringfaust.client.outgoing import OutgoingMessage, SendOptions, Value
 from ringfaust.client.resource import AsyncResource
 from ringfaust.client.transactions import TransactionalWriter
 from ringfaust.protocol.names import client_transactional_id
@@ -130,9 +130,7 @@ class Session(AsyncResource):
         self._consumers.append(consumer)
         return consumer
 
-    async def send(
-        self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]
-    ) -> str:
+    async def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
         """Send a message at the commit; its delay and ttl count from now. See `RingProducer.send`.
 
         Returns:

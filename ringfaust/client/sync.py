@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
 from threading import Thread
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -21,7 +20,7 @@ from ringfaust.client.errors import Closed, Refused, SettleRefused
 from ringfaust.client.message import Message as AsyncMessage
 from ringfaust.client.message import Received
 from ringfaust.client.options import AttachOptions, ConsumerOptions
-from ringfaust.client.outgoing import SendOptions
+from ringfaust.client.outgoing import SendOptions, Value
 from ringfaust.client.producer import ProducerOptions
 from ringfaust.client.producer import RingProducer as AsyncProducer
 from ringfaust.client.session import Session as AsyncSession
@@ -125,14 +124,23 @@ class _SyncResource:
             self._loop.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Message(Received):
     """A received message; see `ringfaust.client.Message`."""
 
-    inner: AsyncMessage = field(compare=False)
-    """The asyncio client's message."""
-    run: Callable[[Coroutine[Any, Any, None]], None] = field(compare=False)
-    """Runs a coroutine in the consumer's thread."""
+    __slots__ = ("inner", "run")
+
+    def __init__(
+        self, inner: AsyncMessage, run: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> None:
+        """Wrap a message.
+
+        Args:
+            inner: the asyncio client's message.
+            run: runs a coroutine in the consumer's thread.
+        """
+        super().__init__(inner._record, inner._named)  # noqa: SLF001
+        self.inner = inner
+        self.run = run
 
     def ack(self, *, confirm: bool = False, xid: str = "") -> None:
         """Ack the message (R16).
@@ -209,8 +217,7 @@ class RingConsumer(_SyncResource):
         found = self._loop.run(wait())
         if found is None:
             return None
-        said = {each.name: getattr(found, each.name) for each in fields(Received)}
-        return Message(**said, inner=found, run=self._loop.run)
+        return Message(found, self._loop.run)
 
     def __iter__(self) -> Iterator[Message]:
         """Yield messages; waits for each without a limit."""
@@ -220,6 +227,14 @@ class RingConsumer(_SyncResource):
     def add_credit(self, add: int) -> None:
         """Grant more credit: `add` more unsettled messages may be held from now on (R10)."""
         self._loop.run(self._inner.add_credit(add))
+
+    def flush(self) -> list[SettleRefused]:
+        """Write the queued acks, and wait until a worker has executed them.
+
+        Returns:
+            The acks that were refused since the last call, because their deliveries had ended.
+        """
+        return self._loop.run(self._inner.flush())
 
     def recover(self) -> None:
         """Return all unsettled deliveries and stay attached (R20)."""
@@ -239,7 +254,7 @@ class RingProducer(_SyncResource):
         super().__init__()
         self._inner: AsyncProducer = AsyncProducer(**options)
 
-    def send(self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]) -> str:
+    def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
         """Send a message. Returns its id when the brokers have stored it."""
         return self._loop.run(self._inner.send(topic, value, **options))
 
@@ -287,7 +302,7 @@ class Session(_SyncResource):
         """Attach a consumer that belongs to the session and is closed with it."""
         return _SessionConsumer(self._loop.run(self._inner.consumer(queue, **options)), self._loop)
 
-    def send(self, topic: str, value: str | bytes | None, **options: Unpack[SendOptions]) -> str:
+    def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
         """Send a message at the commit, and return its id."""
         return self._loop.run(self._inner.send(topic, value, **options))
 
