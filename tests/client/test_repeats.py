@@ -31,6 +31,10 @@ class Reader:
     async def getone(self) -> Any:
         return self._records.pop(0)
 
+    async def getmany(self, **_: object) -> dict[str, list[Any]]:
+        records, self._records = self._records, []
+        return {"dispatched": records}
+
     async def stop(self) -> None:
         """Nothing is open."""
 
