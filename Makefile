@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-quick test-all check rules schema demo demo-spark bench-quick bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants model clean
+.PHONY: help setup lint test test-quick test-all check rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,8 +59,17 @@ demo: $(READY) ## replay flights through rings on a real broker and account for 
 demo-spark: $(READY) ## run the flights by worker and by Spark job, with lake, audit and report, and compare
 	@$(BIN)/ringfaust spark demo
 
-bench-quick: $(READY) ## measure the throughput of one worker against a program that only copies
-	@$(BIN)/python -m bench.quick
+ROUNDS ?= 5
+SCALE ?= 1
+
+bench: $(READY) ## measure beside Artemis and others: make bench ONLY=evict,cycle ROUNDS=5 SCALE=1
+	@$(BIN)/python -m bench --only '$(ONLY)' --rounds $(ROUNDS) --scale $(SCALE)
+
+bench-quick: $(READY) ## measure evict and cycle beside Artemis and a copy (3 minutes)
+	@$(BIN)/python -m bench --quick
+
+bench-publish: $(READY) ## put results into docs/performance.md: make bench-publish RESULTS="bench/results/…"
+	@$(BIN)/python -m bench.publish $(RESULTS)
 
 bench-lake: $(READY) ## measure the lake's bronze and silver tables against a plain copy to Delta
 	@$(BIN)/python -m bench.lake

@@ -1,0 +1,124 @@
+"""Child processes: started here, measured by /proc, and stopped by their process id."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[1]
+STOP_S = 30.0
+DEADLINE_S = 900.0
+"""How long a load may take before the benchmark gives up."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Failed(Exception):
+    """A process ended too early, or a load did not end in time."""
+
+
+class Process:
+    """A child process that writes its log to a file. Its `with` block ends it."""
+
+    def __init__(
+        self, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.log = log
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def cpu_s(self) -> float:
+        """Seconds of user and system time that it has used so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def check(self) -> None:
+        """Raise `Failed` if it has ended."""
+        code = self._process.poll()
+        if code is not None:
+            raise Failed(f"a process ended with {code}; its log:\n{self.tail()}")
+
+    def wait(self, seconds: float = DEADLINE_S) -> None:
+        """Wait until it has ended well."""
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"a process still runs after {seconds:.0f} s:\n{self.tail()}") from None
+        if code != 0:
+            raise Failed(f"a process ended with {code}; its log:\n{self.tail()}")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that does not help."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-3_000:]
+
+
+def program(name: str, log: Path, **options: object) -> Process:
+    """Start one of `bench.programs`, which reads its options as JSON."""
+    return Process([sys.executable, "-m", f"bench.programs.{name}", json.dumps(options)], log)
+
+
+def until(
+    true: Callable[[], bool], what: str, watched: Sequence[Process], every_s: float = 0.05
+) -> None:
+    """Wait for a condition while the watched processes run.
+
+    Raises:
+        Failed: one of them ended, or the condition is not true within `DEADLINE_S`.
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    while not true():
+        for process in watched:
+            process.check()
+        if time.monotonic() > deadline:
+            raise Failed(f"not within {DEADLINE_S:.0f} s: {what}")
+        time.sleep(every_s)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """What a program has written at its end."""
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result

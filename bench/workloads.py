@@ -1,0 +1,74 @@
+"""The workloads of `make bench`, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.model import Load
+
+ACK_MODES = ("individual", "dups_ok", "client", "none")
+CREDITS = (10, 100, 1_000)
+RATES = (100, 1_000, 10_000)
+QUICK = ("evict", "cycle")
+
+
+def workloads(scale: float) -> dict[str, list[Load]]:
+    """Return the loads of each workload. `scale` multiplies the numbers of messages."""
+
+    def count(messages: int) -> int:
+        return max(int(messages * scale), 2_000)
+
+    return {
+        "evict": [Load("evict", "", "evict", count(300_000))],
+        "cycle": list(_cycles(count(100_000))),
+        "latency": [
+            Load("latency", f"{rate:,}/s", "latency", max(int(rate * 15 * scale), 100),
+                 ring=-1, rate=rate)
+            for rate in RATES
+        ],
+        "hold": [
+            Load("hold", f"{consumers} consumers, 2 ms each", "hold", count(200_000),
+                 consumers=consumers, credit=100, work_ms=2)
+            for consumers in (1, 4)
+        ],
+        "rings": [
+            Load("rings", f"{rings:,} rings by key", "evict", count(20 * rings) if rings > 1
+                 else count(300_000), ring=10 if rings > 1 else 1_000, rings=rings)
+            for rings in (1, max(int(10_000 * scale), 10), max(int(100_000 * scale), 100))
+        ],
+        "bodies": [Load("bodies", "10 kB", "evict", count(50_000), body_bytes=10_000)],
+        "scheduled": [Load("scheduled", "due at once", "scheduled", count(100_000), ring=-1)],
+        "selectors": [
+            Load("selectors", "one of four matches", "cycle", count(50_000), ring=-1,
+                 selector="color = 'red'")
+        ],
+        "priorities": [Load("priorities", "ten levels", "cycle", count(50_000), ring=-1,
+                            priorities=10)],
+        "workers": [
+            Load("workers", f"{workers} workers", "evict", count(300_000), rings=16,
+                 workers=workers, ringfaust_only=True)
+            for workers in (1, 2)
+        ],
+        "backlog": [
+            Load("backlog", "5 million", "evict", count(5_000_000), ringfaust_only=True)
+        ],
+        "restart": [
+            Load("restart", "1 million held", "restart", count(1_000_000), ring=count(1_000_000),
+                 ringfaust_only=True)
+        ],
+    }  # fmt: skip
+
+
+def _cycles(messages: int) -> Iterator[Load]:
+    """Every credit in the default mode, then every other mode with the largest credit.
+
+    Only ringfaust has these ack modes. What other peers do is measured once, with the first load.
+    """
+    for credit in reversed(CREDITS):
+        # One at a time, the smallest credits take the longest.
+        share = messages if credit >= 1_000 else messages // 5
+        yield Load("cycle", f"individual, credit {credit:,}", "cycle", share, ring=-1,
+                   credit=credit, ringfaust_only=credit < max(CREDITS))  # fmt: skip
+    for mode in ACK_MODES[1:]:
+        yield Load("cycle", f"{mode}, credit 1,000", "cycle", messages, ring=-1, ack_mode=mode,
+                   ringfaust_only=True)  # fmt: skip
