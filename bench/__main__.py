@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -21,6 +23,7 @@ from bench.peers.artemis import Artemis
 from bench.peers.copy import Copy
 from bench.peers.faust_idiom import FaustIdiom
 from bench.peers.ringfaust import Ringfaust
+from bench.peers.share_group import ShareGroup
 from bench.processes import ROOT
 from bench.results import Line, Results
 from bench.workloads import QUICK, workloads
@@ -49,6 +52,7 @@ def peers(kafka: Kafka) -> list[Peer]:
         Artemis(fsync=True),
         Copy(kafka),
         FaustIdiom(kafka),
+        ShareGroup(),
     ]
 
 
@@ -101,6 +105,8 @@ def main(
     quick: Annotated[bool, typer.Option(help="Evict and cycle, one small round each.")] = False,
 ) -> None:
     """Measure ringfaust beside its peers."""
+    # As with Ctrl-C, everything that was started is stopped.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     out = Console()
     names: Sequence[str] = ()
     loads = chosen(only, scale)

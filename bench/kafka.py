@@ -15,6 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from bench.model import Load
 from bench.processes import DEADLINE_S, Failed, Process, program
+from ringfaust.java.jars import KAFKA, Bundle
 from ringfaust.testing.broker import EmbeddedBroker
 
 COLORS = 4
@@ -37,10 +38,10 @@ class Growth(NamedTuple):
 
 
 class Kafka:
-    """The shared broker, a folder for logs and state, and the filled input topics."""
+    """A Kafka broker, a folder for logs and state, and the filled input topics."""
 
-    def __init__(self) -> None:
-        self._broker = EmbeddedBroker(properties=_PROPERTIES)
+    def __init__(self, bundle: Bundle = KAFKA) -> None:
+        self._broker = EmbeddedBroker(properties=_PROPERTIES, bundle=bundle)
         self._folder = tempfile.TemporaryDirectory(prefix="ringfaust-bench-")
         self.folder = Path(self._folder.name)
         self._filled: dict[tuple[object, ...], str] = {}

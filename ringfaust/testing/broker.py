@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Self
 
 from ringfaust.errors import RingfaustError
-from ringfaust.java.jars import KAFKA, fetch
+from ringfaust.java.jars import KAFKA, Bundle, fetch
 from ringfaust.java.runtime import Java, find_java
 
 __all__ = ["BrokerFailed", "EmbeddedBroker", "fetch"]
@@ -125,6 +125,7 @@ class EmbeddedBroker:
         partitions_default: number of partitions of a topic that is created without a number.
         log_path: the broker's log file; None for `broker.log` in the data folder.
         properties: more of the broker's settings, which win over those of this class.
+        bundle: the broker's jars, for another version of Kafka.
     """
 
     def __init__(
@@ -134,7 +135,10 @@ class EmbeddedBroker:
         partitions_default: int = 1,
         log_path: Path | None = None,
         properties: Mapping[str, str] | None = None,
+        *,
+        bundle: Bundle = KAFKA,
     ) -> None:
+        self._bundle = bundle
         self._properties = dict(properties or {})
         self._given_dir = data_dir
         self._given_log = log_path
@@ -185,7 +189,7 @@ class EmbeddedBroker:
         if self._broker:
             raise RuntimeError(f"the embedded broker is already running, as process {self.pid}")
         java = find_java()
-        jars = fetch(KAFKA)
+        jars = fetch(self._bundle)
         if self._given_dir is None and self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="ringfaust-kafka-")
         data_dir = self._data_dir()
