@@ -32,9 +32,8 @@ def workloads(scale: float) -> dict[str, list[Load]]:
             for consumers in (1, 4)
         ],
         "rings": [
-            Load("rings", f"{rings:,} rings by key", "evict", count(20 * rings) if rings > 1
-                 else count(300_000), ring=10 if rings > 1 else 1_000, rings=rings)
-            for rings in (1, max(int(10_000 * scale), 10), max(int(100_000 * scale), 100))
+            Load("rings", "one ring", "evict", count(300_000)),
+            *(_rings(max(int(rings * scale), 10)) for rings in (10_000, 100_000)),
         ],
         "bodies": [Load("bodies", "10 kB", "evict", count(50_000), body_bytes=10_000)],
         "scheduled": [Load("scheduled", "due at once", "scheduled", count(100_000), ring=-1)],
@@ -57,6 +56,11 @@ def workloads(scale: float) -> dict[str, list[Load]]:
                  ringfaust_only=True)
         ],
     }  # fmt: skip
+
+
+def _rings(rings: int) -> Load:
+    """Messages that fill every ring by key, and half as many again, which evict."""
+    return Load("rings", f"{rings:,} rings by key", "evict", 15 * rings, ring=10, rings=rings)
 
 
 def _cycles(messages: int) -> Iterator[Load]:
