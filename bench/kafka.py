@@ -74,17 +74,24 @@ class Kafka:
         """Create a topic."""
 
         async def create(admin: AIOKafkaAdminClient) -> None:
-            await admin.create_topics([NewTopic(topic, partitions, 1)])
+            settings = {
+                "message.timestamp.type": "LogAppendTime"
+            }  # as topics/producer.yaml recommends
+            await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)])
 
         self._administer(create)
 
-    def drop(self, prefix: str) -> None:
-        """Delete all topics whose names begin like this."""
+    def drop(self, name: str) -> None:
+        """Delete a topic, or all topics of an application."""
 
         async def drop(admin: AIOKafkaAdminClient) -> None:
-            names = [name for name in await admin.list_topics() if name.startswith(prefix)]
-            if names:
-                await admin.delete_topics(names)
+            own = [
+                topic
+                for topic in await admin.list_topics()
+                if topic == name or topic.startswith((f"{name}.", f"{name}-"))
+            ]
+            if own:
+                await admin.delete_topics(own)
 
         self._administer(drop)
 
