@@ -154,17 +154,18 @@ class Kafka:
         tps = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
         watcher = AIOKafkaConsumer(bootstrap_servers=self.servers)
         await watcher.start()
-        first: tuple[float, int, float] | None = None
+        # If everything comes at once, there is no warm-up: it is timed from here.
+        since, is_warm = (time.monotonic(), 0, _cpu_s(by)), False
         deadline = time.monotonic() + DEADLINE_S
         try:
             while time.monotonic() < deadline:
                 end = sum((await watcher.end_offsets(tps)).values())
                 now = time.monotonic()
-                if first is None and end >= count * WARM:
-                    first = (now, end, _cpu_s(by))
-                elif first is not None and end >= count:
-                    seconds, messages = now - first[0], end - first[1]
-                    return Growth(messages / seconds, (_cpu_s(by) - first[2]) / messages * 1e6)
+                if end >= count:
+                    seconds, messages = now - since[0], end - since[1]
+                    return Growth(messages / seconds, (_cpu_s(by) - since[2]) / messages * 1e6)
+                if not is_warm and end >= count * WARM:
+                    since, is_warm = (now, end, _cpu_s(by)), True
                 for process in by:
                     process.check()
                 await asyncio.sleep(_POLL_S)
