@@ -30,7 +30,7 @@ class FaustIdiom(OnKafka):
         folder = kafka.folder / name
         folder.mkdir()
         options = {
-            "name": name,
+            "application": name,
             "servers": kafka.servers,
             "topic": kafka.filled(load),
             "target": target,

@@ -14,7 +14,7 @@ import faust
 def queue_app(options: dict[str, Any]) -> faust.App:
     """An app that keeps the newest messages of a topic and sends on those that it drops."""
     app = faust.App(
-        options["name"],
+        options["application"],
         broker=f"kafka://{options['servers']}",
         store="memory://",
         datadir=options["data_dir"],
