@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ringfaust.core.address import SEPARATOR
@@ -47,6 +47,8 @@ class Catalog:
         self._named = frozenset(queues)
         self._settings = _ordered(settings)
         self._addresses = _ordered(addresses or {})
+        self._specs: dict[tuple[int, ...], QueueSpec] = {}
+        """By the entries that match a queue: many queues match the same few patterns."""
         for fields in (*queues.values(), *settings.values()):
             QueueSpec().with_fields(fields)
         for address in (addresses or {}).values():
@@ -59,8 +61,14 @@ class Catalog:
         address, separator, subscription = name.partition(SEPARATOR)
         if separator:
             return subscription in self.subscriptions(address)
-        is_address = any(True for _ in _matching(self._addresses, name))
+        is_address = self._addresses and any(True for _ in _matching(self._addresses, name))
         return not is_address and any(True for _ in _matching(self._queues, name))
+
+    def declares_address(self, name: str) -> bool:
+        """Return whether the configuration declares an address of that name."""
+        if SEPARATOR in name or not self._addresses:  # a queue of an address is none
+            return False
+        return any(True for _ in _matching(self._addresses, name))
 
     def names(self, name: str) -> bool:
         """Return whether the configuration declares this very queue, and not by a pattern alone."""
@@ -80,14 +88,17 @@ class Catalog:
         Raises:
             BadSetting: a setting in `own` is invalid.
         """
-        address, _, subscription = name.partition(SEPARATOR)
-        fields: dict[str, object] = {}
-        for given in _matching(self._settings, address):
-            fields.update(given)
-        for given in _matching(self._queues, name):
-            fields.update(given)
-        fields.update(self.subscriptions(address).get(subscription, {}))
-        return QueueSpec().with_fields({**fields, **own})
+        address, separator, subscription = name.partition(SEPARATOR)
+        given = [*_matching(self._settings, address), *_matching(self._queues, name)]
+        if separator:
+            given.append(self.subscriptions(address).get(subscription, {}))
+        if separator or own:
+            return _spec([*given, own])
+        entries = tuple(map(id, given))  # they live as long as the catalog
+        spec = self._specs.get(entries)
+        if spec is None:
+            spec = self._specs[entries] = _spec(given)
+        return spec
 
     def address(self, name: str, own: Fields) -> AddressSpec | None:
         """Return the settings of an address, or None if it is not declared.
@@ -95,13 +106,12 @@ class Catalog:
         Raises:
             BadSetting: a setting in `own` is invalid.
         """
-        if SEPARATOR in name:  # a queue of an address, even if a pattern would match
+        if not self.declares_address(name):
             return None
-        found = list(_matching(self._addresses, name))
         fields: dict[str, object] = {}
-        for given in found:
+        for given in _matching(self._addresses, name):
             fields.update(_without_subscriptions(given))
-        return AddressSpec().with_fields({**fields, **own}) if found else None
+        return AddressSpec().with_fields({**fields, **own})
 
     def subscriptions(self, address: str) -> dict[str, Fields]:
         """Return the settings of the queues declared with an address, by subscription name."""
@@ -110,6 +120,14 @@ class Catalog:
             for name, fields in given.get(SUBSCRIPTIONS, {}).items():
                 declared[name] = {**declared.get(name, {}), **fields}
         return declared
+
+
+def _spec(given: Iterable[Fields]) -> QueueSpec:
+    """The settings with these fields; the last to name one wins."""
+    fields: dict[str, object] = {}
+    for some in given:
+        fields.update(some)
+    return QueueSpec().with_fields(fields)
 
 
 def _without_subscriptions(fields: Fields) -> Fields:

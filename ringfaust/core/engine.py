@@ -220,7 +220,8 @@ class Engine:
     def _find(self, name: str) -> Queue:
         """Load a queue for `Transitions.queue`, and check it on its first use."""
         # Not whenever a queue is decoded: how long it stays decoded must change nothing (R102).
-        address = self.state.address(address_of(name))
+        of = address_of(name)
+        address = self.state.address(of) if of else None
         if address is not None and name not in address.members:
             self._addresses.find(address.name)
         queue = self.state.queue(name)
@@ -236,7 +237,7 @@ class Engine:
     def _check_after_decoding(self, queue: Queue) -> None:
         """Apply a new configuration (R90), and drop what a crash has taken (R82)."""
         applied = queues.mark_checked(queue)
-        now = queue.spec.set_fields()
+        now = queue.set_fields
         bodyless = queue.bodyless()
         if now == applied and not bodyless:
             return

@@ -125,6 +125,18 @@ class Message(NamedTuple):
     is_bodyless: bool = False
     """A crash has taken its body; it was not persistent (R82)."""
 
+    def held_by(self, consumer: str) -> Message:
+        """The message as it is delivered to a consumer (R24, R40, R42)."""
+        holders: tuple[str, ...] = (consumer,)
+        if self.holders:
+            others = tuple([name for name in self.holders if name != consumer])
+            holders = (*others[1 - limits.HOLDERS :], consumer)
+        return Message(  # a third of the time of `_replace`
+            self.id, self.sequence, self.position, self.priority, self.enqueued_ms,
+            self.expires_at_ms, self.due_ms, self.group, self.attempts + 1, self.handovers + 1,
+            holders, self.size_bytes, self.payload, self.persistent, self.is_bodyless,
+        )  # fmt: skip
+
 
 class Delivery(NamedTuple):
     """One message handed to one consumer, not settled yet."""
@@ -251,7 +263,9 @@ class Consumer:
 
     def takes(self, message: Message) -> bool:
         """Tell whether it can be handed this message now."""
-        return self.is_open() and (self.compiled is None or self.compiled.matches(message))
+        if self.compiled is None:
+            return self.is_open()
+        return self.is_open() and self.compiled.matches(message)
 
 
 @dataclass(slots=True)
@@ -282,6 +296,13 @@ class Counts:
         return (
             self.acked + self.evicted + self.expired + self.dead
             + self.removed + self.moved_out + self.lost
+        )  # fmt: skip
+
+    def stored(self) -> tuple[int, ...]:
+        """All counts in the order of the fields, as a row has them."""
+        return (
+            self.ready, self.delivering, self.scheduled, self.added, self.acked, self.evicted,
+            self.expired, self.dead, self.refused, self.removed, self.moved_out, self.lost,
         )  # fmt: skip
 
     def as_dict(self) -> dict[str, int]:

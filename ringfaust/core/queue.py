@@ -6,7 +6,7 @@ modules of `transitions` change a queue; what may happen to a message is decided
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ringfaust.core import limits
@@ -30,7 +30,7 @@ class QueueRow(NamedTuple):
 
     settings: dict[str, object]
     """Settings made at runtime; the others come from the configuration."""
-    applied: dict[str, object]
+    applied: Mapping[str, object]
     """All settings in effect when the row was stored, where they differ from the defaults."""
     counts: tuple[int, ...]
     level_counts: tuple[int, ...]
@@ -65,6 +65,15 @@ def by_priority(consumers: Iterable[Consumer]) -> list[tuple[int, list[Consumer]
 class Queue:
     """A decoded queue. Its attributes are read everywhere, and changed by `transitions` alone."""
 
+    __slots__ = (  # so many attributes would take 2 kB more in a dict
+        "_attached", "_consumer_rows", "_deliveries", "_expiry", "_groups", "_idle_groups",
+        "_scheduled", "applied", "consumers", "consumers_by_priority", "counted_from", "counts",
+        "cursors", "expiring", "history", "idle", "is_limited", "last_idle", "last_level",
+        "level_counts", "levels", "name", "non_persistent", "orders", "orphans", "paused",
+        "policy", "selector", "sequence", "set_fields", "settings", "size_bytes", "spec",
+        "wake_ms", "write_set",
+    )  # fmt: skip
+
     def __init__(
         self, write_set: WriteSet, name: str, spec: QueueSpec, row: QueueRow | None
     ) -> None:
@@ -73,30 +82,24 @@ class Queue:
         self.name = name
         self.levels: dict[int, Ordered] = {}
         """The opened tables of ready messages; see `level`."""
+        self._scheduled: Ordered | None = None
+        self._expiry: Ordered | None = None
+        self._deliveries: Ordered | None = None
+        self._consumer_rows: Ordered | None = None
+        self._groups: Rows | None = None
+        self._idle_groups: Ordered | None = None
         self._decode(spec, row)
-        counts = self.counts
-        self.scheduled = Ordered(
-            write_set, Kind.SCHEDULED, name, fresh=not counts.scheduled, weighs=True
-        )
-        self.expiry = Ordered(
-            write_set, Kind.EXPIRY, name, fresh=not self.expiring, row_bytes=TIMED_ROW_BYTES
-        )
-        self.deliveries = Ordered(
-            write_set, Kind.DELIVERY, name, fresh=not counts.delivering, weighs=True
-        )
-        attached = row.attached if row else 0
-        self.consumer_rows = Ordered(write_set, Kind.CONSUMER, name, fresh=not attached)
-        self.groups = Rows(write_set, Kind.GROUP, name)
-        self.idle_groups = Ordered(write_set, Kind.IDLE_GROUP, name, fresh=not self.idle)
         self.history = SettlementHistory(write_set, name, row.departures if row else (0, 0))
-        self.used_step = 0
-        """The last step that used it. Queues that were used longest ago are forgotten first."""
+        self._attached = row.attached if row else 0
+        """How many rows of consumers the store had when the queue was decoded."""
         self._decode_consumers()
 
     def _decode(self, spec: QueueSpec, row: QueueRow | None) -> None:
         self.use_spec(spec)
         # Of a new queue only a managed window is left to set up (R12).
-        self.applied: dict[str, object] | None = row.applied if row else {} if spec.window else None
+        self.applied: Mapping[str, object] | None = (
+            row.applied if row else {} if spec.window else None
+        )
         """Its settings when it was stored; None once the engine has compared them with today's."""
         row = row or _new_row()
         self.settings = row.settings
@@ -126,7 +129,9 @@ class Queue:
         """The level that got the last ready message."""
 
     def _decode_consumers(self) -> None:
-        self.consumers: dict[str, Consumer] = {c.name: c for _, c in self.consumer_rows}
+        self.consumers: dict[str, Consumer] = {}
+        if self._attached:
+            self.consumers = {c.name: c for _, c in self.consumer_rows}
         self.consumers_by_priority = by_priority(self.consumers.values())
         if not self.counts.delivering:
             return
@@ -139,6 +144,8 @@ class Queue:
     def use_spec(self, spec: QueueSpec) -> None:
         """Use these settings; what every message needs of them is worked out once, here."""
         self.spec = spec
+        self.set_fields = spec.set_fields()
+        """The settings that differ from the defaults."""
         self.policy = POLICIES[spec.compat]
         self.is_limited = max(spec.max_messages, spec.max_bytes, spec.max_message_bytes) >= 0
         self.selector = compile_selector(spec.selector) if spec.selector else None
@@ -149,6 +156,67 @@ class Queue:
         self._decode(spec, None)
         self.consumers, self.consumers_by_priority = {}, []
         self.history.departures = (0, 0)
+
+    # --- tables ----------------------------------------------------------------------------------
+
+    # Of a hundred thousand queues most need none of these: each is opened when it is first used.
+    # A table that is opened when its count is zero has no rows: one that had is open already.
+
+    @property
+    def scheduled(self) -> Ordered:
+        """Scheduled messages, by (due time, sequence)."""
+        table = self._scheduled
+        if table is None:
+            table = self._open(Kind.SCHEDULED, self.counts.scheduled, weighs=True)
+            self._scheduled = table
+        return table
+
+    @property
+    def expiry(self) -> Ordered:
+        """When ready and scheduled messages expire, by (time, sequence)."""
+        table = self._expiry
+        if table is None:
+            table = self._open(Kind.EXPIRY, self.expiring, row_bytes=TIMED_ROW_BYTES)
+            self._expiry = table
+        return table
+
+    @property
+    def deliveries(self) -> Ordered:
+        """Unsettled deliveries, by number."""
+        table = self._deliveries
+        if table is None:
+            table = self._open(Kind.DELIVERY, self.counts.delivering, weighs=True)
+            self._deliveries = table
+        return table
+
+    @property
+    def consumer_rows(self) -> Ordered:
+        """Attached consumers, by attach order."""
+        table = self._consumer_rows
+        if table is None:
+            table = self._consumer_rows = self._open(Kind.CONSUMER, self._attached)
+        return table
+
+    @property
+    def groups(self) -> Rows:
+        """Message groups, by name."""
+        table = self._groups
+        if table is None:
+            table = self._groups = Rows(self.write_set, Kind.GROUP, self.name)
+        return table
+
+    @property
+    def idle_groups(self) -> Ordered:
+        """Message groups without a message, in the order in which they lost it."""
+        table = self._idle_groups
+        if table is None:
+            table = self._idle_groups = self._open(Kind.IDLE_GROUP, self.idle)
+        return table
+
+    def _open(self, kind: Kind, rows: int, *, weighs: bool = False, row_bytes: int = 0) -> Ordered:
+        return Ordered(
+            self.write_set, kind, self.name, fresh=not rows, weighs=weighs, row_bytes=row_bytes
+        )
 
     # --- consumers -------------------------------------------------------------------------------
 
@@ -172,7 +240,10 @@ class Queue:
 
     def has_open_consumer(self) -> bool:
         """Tell whether any consumer could be handed a message."""
-        return any(consumer.is_open() for consumer in self.consumers.values())
+        for consumer in self.consumers.values():  # noqa: SIM110 - `any` takes three times as long
+            if consumer.is_open():
+                return True
+        return False
 
     def taker(self, message: Message) -> Consumer | None:
         """The consumer that gets this message now, or None (R11, R14, R15)."""
@@ -335,11 +406,10 @@ class Queue:
             BrokenAccounts: they do not add up (R100).
         """
         self.check()
-        counts = self.counts
         return QueueRow(
             settings=self.settings,
-            applied=self.spec.set_fields(),
-            counts=tuple(getattr(counts, name) for name in counts.__slots__),
+            applied=self.set_fields,
+            counts=self.counts.stored(),
             level_counts=tuple(self.level_counts),
             sequence=self.sequence,
             orders=self.orders,
@@ -361,25 +431,30 @@ class Queue:
             BrokenAccounts: they do not (R100).
         """
         counts = self.counts
-        in_flight = sum(c.in_flight for c in self.consumers.values())
-        promises = {
-            "added = held + gone": counts.added == counts.messages + counts.gone,
-            "ready = sum of the priority levels": counts.ready == sum(self.level_counts),
-            "delivering = sum over consumers": counts.delivering == in_flight + self.orphans,
-            "no count is negative": min(counts.ready, counts.delivering, counts.scheduled) >= 0,
-        }
-        for promise, holds in promises.items():
-            if not holds:
-                raise BrokenAccounts(self.name, promise, f"{counts.as_dict()}, {in_flight=}")
+        in_flight = self.orphans
+        for consumer in self.consumers.values():
+            in_flight += consumer.in_flight
+        broken = ""
+        if counts.added != counts.messages + counts.gone:
+            broken = "added = held + gone"
+        elif counts.ready != sum(self.level_counts):
+            broken = "ready = sum of the priority levels"
+        elif counts.delivering != in_flight:
+            broken = "delivering = sum over consumers and orphans"
+        elif counts.ready < 0 or counts.delivering < 0 or counts.scheduled < 0:
+            broken = "no count is negative"
+        if broken:
+            raise BrokenAccounts(self.name, broken, f"{counts.as_dict()}, {in_flight=}")
 
     def forget(self) -> None:
         """Free the memory of the decoded messages. Only when no change is pending."""
-        for table in (*self.levels.values(), self.scheduled, self.expiry, self.deliveries):
-            table.forget()
+        for table in (*self.levels.values(), self._scheduled, self._expiry, self._deliveries):
+            if table is not None:
+                table.forget()
 
     def trim(self, cache_bytes: int) -> None:
         """Shorten the windows to about `cache_bytes`; the front of each stays decoded."""
-        for table in (self.deliveries, *self.levels.values(), self.scheduled, self.expiry):
+        for table in (self._deliveries, *self.levels.values(), self._scheduled, self._expiry):
             excess = self.write_set.cached_bytes - cache_bytes
-            if excess > 0:
+            if table is not None and excess > 0:
                 table.shed(excess)

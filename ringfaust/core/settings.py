@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from ringfaust.core import limits
@@ -128,11 +129,9 @@ class QueueSpec:
     window_lease: int = 300_000
     """A delivery of the window that is not settled for so long returns; 0: never (R12)."""
 
-    def set_fields(self) -> dict[str, object]:
+    def set_fields(self) -> Mapping[str, object]:
         """The fields that differ from the defaults."""
-        return {
-            f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default
-        }
+        return _set_fields(self)
 
     def with_fields(self, given: Mapping[str, object]) -> QueueSpec:
         """Return a copy with some fields changed.
@@ -147,6 +146,16 @@ class QueueSpec:
         if spec.ring_size < -1 or spec.ring_size == 0:
             raise BadSetting("ring_size", spec.ring_size, f"must be {_RING_SIZE}")
         return spec
+
+
+_SPECS_KNOWN = 1_000
+"""Many queues share the few settings that the configuration gives to patterns."""
+
+
+@lru_cache(_SPECS_KNOWN)
+def _set_fields(spec: QueueSpec) -> Mapping[str, object]:
+    found = ((f.name, getattr(spec, f.name), f.default) for f in fields(spec))
+    return {name: value for name, value, default in found if value != default}
 
 
 FIELD_NAMES = tuple(f.name for f in fields(QueueSpec))

@@ -57,16 +57,32 @@ class ConsumerHistory:
 class SettlementHistory:
     """The ended deliveries of one queue; `transitions.history` changes it."""
 
-    __slots__ = ("_by_consumer", "_queue", "_write_set", "departed", "departures", "past")
+    __slots__ = ("_by_consumer", "_departed", "_past", "_queue", "_write_set", "departures")
 
     def __init__(self, write_set: WriteSet, queue: str, departures: tuple[int, int]) -> None:
         self._write_set = write_set
         self._queue = queue
         self._by_consumer: dict[str, ConsumerHistory] = {}
-        self.past = Rows(write_set, Kind.PAST, queue)
-        self.departed = Rows(write_set, Kind.DEPARTED, queue)
+        self._past: Rows | None = None
+        self._departed: Rows | None = None
         self.departures = departures
         """The last detach that was forgotten, and the last one."""
+
+    @property
+    def past(self) -> Rows:
+        """Consumers that have ever attached, by name."""
+        table = self._past
+        if table is None:
+            table = self._past = Rows(self._write_set, Kind.PAST, self._queue)
+        return table
+
+    @property
+    def departed(self) -> Rows:
+        """Names of detached consumers, by the number of the detach."""
+        table = self._departed
+        if table is None:
+            table = self._departed = Rows(self._write_set, Kind.DEPARTED, self._queue)
+        return table
 
     def of(self, consumer: str) -> ConsumerHistory:
         """The history of one consumer, decoded."""
@@ -98,6 +114,8 @@ class SettlementHistory:
 
     def save(self) -> None:
         """Store what has changed."""
+        if not self._by_consumer:
+            return
         for consumer, known in self._by_consumer.items():
             if known.past is not None and self.past.get(consumer) != known.past:
                 self.past.put(consumer, known.past)

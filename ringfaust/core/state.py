@@ -32,7 +32,7 @@ class State:
         self.write_set = WriteSet(store, refill)
         self.catalog = catalog
         self.queues: dict[str, Queue] = {}
-        """Decoded queues, by name."""
+        """Decoded queues, by name; those that were changed longest ago come first."""
         self.changed_queues: dict[Queue, None] = {}
         """Queues that the batch may have changed, in the order of their first change."""
         self.addresses: dict[str, Address] = {}
@@ -113,6 +113,8 @@ class State:
         """The address of that name, or None if the catalog does not declare it."""
         address = self.addresses.get(name)
         if address is None:
+            if not self.catalog.declares_address(name):  # most names: saves reading the store
+                return None
             row: AddressRow | None = self._address_rows.get(name)
             spec = self.catalog.address(name, row.settings if row else {})
             if spec is None:
@@ -145,7 +147,6 @@ class State:
 
     def use(self, queue: Queue) -> None:
         """Have the queue stored with this batch; call it before changing the queue."""
-        queue.used_step = self.step
         self.changed_queues[queue] = None
 
     def use_address(self, address: Address) -> None:
@@ -174,6 +175,7 @@ class State:
             row = queue.row()
             queue.history.save()
             self.queue_rows.put(queue.name, row)
+            self.queues[queue.name] = self.queues.pop(queue.name)
         self.changed_queues.clear()
         for address in self._changed_addresses:
             self._address_rows.put(address.name, address.row())
@@ -196,14 +198,13 @@ class State:
             self._shrink(cache_bytes // 2)
 
     def _shrink(self, cache_bytes: int) -> None:
-        """Forget the queues that were used longest ago, then shorten the windows of the others.
+        """Forget the queues that were changed longest ago, then shorten the windows of the others.
 
         Queues that the next batch has already changed stay: their changes are in their tables.
         """
         for name in [a.name for a in self.addresses.values() if a not in self._changed_addresses]:
             self.addresses.pop(name).forget()
-        idle = [queue for queue in self.queues.values() if queue not in self.changed_queues]
-        for queue in sorted(idle, key=lambda queue: queue.used_step):
+        for queue in [q for q in self.queues.values() if q not in self.changed_queues]:
             fits = self.write_set.cached_bytes <= cache_bytes
             if fits and len(self.queues) <= QUEUES_DECODED // 2:
                 return

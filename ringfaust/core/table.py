@@ -202,7 +202,7 @@ class Rows:
 class Ordered(Rows):
     """A table that is also read in key order, through a window of decoded rows."""
 
-    __slots__ = ("_edge", "_head", "_keys", "_values", "_whole", "row_bytes", "weighs")
+    __slots__ = ("_edge", "_head", "_keys", "_reach", "_values", "_whole", "row_bytes", "weighs")
 
     def __init__(
         self,
@@ -235,6 +235,8 @@ class Ordered(Rows):
         """Whether the window holds all rows."""
         self._edge: Key | None = None
         """If not, the last key that the window covers; None if it covers no key."""
+        self._reach = FIRST_REFILL
+        """How many rows the next read from the store asks for."""
         self.weighs = weighs
         self.row_bytes = ROW_BYTES if weighs else row_bytes
 
@@ -288,7 +290,7 @@ class Ordered(Rows):
             return
         if self._edge is not None and (after is None or after < self._edge):
             after = self._edge
-        while (chunk := self._read(after))[0]:
+        while (chunk := self._read(after, cache.refill))[0]:
             if after == self._edge and cache.cached_bytes < cache.cache_bytes // 2:
                 self._keep(*chunk)
             yield from chunk[0]
@@ -395,16 +397,18 @@ class Ordered(Rows):
         return bool(self._keys)
 
     def _extend(self) -> None:
-        """Read some more rows into the window."""
-        self._keep(*self._read(self._edge))
+        """Read more rows into the window: each time more, up to `refill`."""
+        most = min(self._reach, self.write_set.refill)
+        self._reach = 4 * most
+        self._keep(*self._read(self._edge, most))
 
-    def _read(self, after: Key | None) -> tuple[list[tuple[Key, Any]], bool]:
+    def _read(self, after: Key | None, most: int) -> tuple[list[tuple[Key, Any]], bool]:
         """The rows with keys > `after`, and whether these are all.
 
-        It returns up to `refill` of them, or as many as reach `refill_bytes`, and none only if
+        It returns up to `most` of them, or as many as reach `refill_bytes`, and none only if
         there are no more.
         """
-        most, shared = self.write_set.refill, self.write_set
+        shared = self.write_set
         reach = most + len(self.changed) + len(self.in_flight)
         while True:
             found, room = {}, shared.refill_bytes
@@ -428,6 +432,9 @@ class Ordered(Rows):
         else:
             self._edge = rows[-1][0]
 
+
+FIRST_REFILL = 4
+"""Rows read when a table is first read: of many small rings, most need only their oldest."""
 
 ROW_BYTES = 600
 """Memory of a decoded message beyond its own bytes: measured on CPython 3.11, rounded up."""

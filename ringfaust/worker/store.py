@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, NoReturn, cast
 
-from rocksdict import BlockBasedOptions, Cache, DbClosedError, Options, Rdict, WriteBatch
+from rocksdict import BlockBasedOptions, Cache, DbClosedError, Options, Rdict, RdictIter, WriteBatch
 
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.stored_rows import read_json, write_json
@@ -128,6 +128,9 @@ class RocksStore:
             StoreUnusable: the disk is full or the folder not writable, for example.
         """
         self.path = path
+        self._cursor: RdictIter | None = None
+        """A cursor that is free to be used again. It shows the rows of the last `apply`."""
+        self._times_applied = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         manifest = _manifest(path)
         if (note := path / _DAMAGE_NOTE).exists():
@@ -168,15 +171,20 @@ class RocksStore:
             StoreDamaged: the next item cannot be read.
         """
         # Not `Rdict.items`: it ends silently at a block that cannot be read.
-        cursor = self._db.iter()
-        cursor.seek(key)
-        while cursor.valid():
-            yield cursor.key(), cursor.value()
-            cursor.next()
+        cursor, self._cursor = self._cursor or self._db.iter(), None
+        applied = self._times_applied
         try:
+            cursor.seek(key)
+            while cursor.valid():
+                yield cursor.key(), cursor.value()
+                cursor.next()
             cursor.status()
         except Exception as error:
             self._fail(error)
+        finally:
+            # A new cursor costs more than most reads. But it sees only what was there before.
+            if applied == self._times_applied:
+                self._cursor = cursor
 
     @property
     def applied(self) -> tuple[int, int]:
@@ -213,10 +221,15 @@ class RocksStore:
             self._db.write(batch)
         except Exception as error:
             self._fail(error)
+        finally:
+            self._times_applied += 1
+            self._cursor = None
 
     def close(self) -> None:
         """Close it. An error is only logged: RocksDB repeats here what it reported before."""
         try:
+            self._times_applied += 1
+            self._cursor = None
             if row := self._db.get(_APPLIED_KEY):
                 self.apply([], *read_json(row, "applied")[:2])  # notes the size of the manifest
             self._db.close()

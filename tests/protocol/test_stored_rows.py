@@ -40,7 +40,7 @@ BODYLESS = NON_PERSISTENT._replace(payload=Payload(None, None, (), "in/0/7"), is
 BARE = WHOLE._replace(payload=Payload(None, b"", (), ""), holders=(), group="")
 CONSUMER = Consumer("me", 1, 5, -1, AckMode.CLIENT, "s", True, 9, "a = 1", 77)
 QUEUE = QueueRow(
-    {"ring_size": 3}, {}, (1,), (1,) * 10, 1, 1, ((1, 2, 3),), ("pulling",), 5, 6, 7, (8, 9)
+    {"ring_size": 3}, {}, (1,) * 12, (1,) * 10, 1, 1, ((1, 2, 3),), ("pulling",), 5, 6, 7, (8, 9)
 )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ringfaust.core import effects as e
-from ringfaust.core import limits
 from ringfaust.core.model import WINDOW, AckMode, Consumer, DeadReason, Delivery, Message, Stage
 from ringfaust.core.queue import Place, Queue
 from ringfaust.core.transitions import groups, history
@@ -71,16 +70,22 @@ class Delivering(Leaving):
         if "dispatch" in queue.paused or not queue.counts.ready:
             return
         if queue.has_open_consumer() or (queue.expiring and queue.policy.expires_when_met):
-            self.perform(Stage(DISPATCH, queue.name))
+            if self.stages or not self.has_room:
+                self.stages.append(Stage(DISPATCH, queue.name))
+            else:
+                self._dispatch(queue, None)
 
     def dispatch_stage(self, stage: Stage) -> None:
         """Dispatch as much as fits into this transaction, behind the place in `args` (R114)."""
         queue = self.queue(stage.queue)
         self.state.use(queue)
+        self._dispatch(queue, stage.args or None)
+
+    def _dispatch(self, queue: Queue, after: Any) -> None:
         if queue.has_open_consumer():
-            place = self._deliver_in_order(queue, stage.args or None)
+            place = self._deliver_in_order(queue, after)
             if place is not None:
-                self.stages.append(stage._replace(args=place))
+                self.stages.append(Stage(DISPATCH, queue.name, place))
                 return
         if queue.expiring and queue.policy.expires_when_met:
             self._meet_expired(queue)
@@ -124,11 +129,7 @@ class Delivering(Leaving):
         if message.group and queue.owner(message.group) is None:
             groups.set_owner(queue, message.group, consumer)
         move_cursor(queue, consumer)
-        holders = tuple(name for name in message.holders if name != consumer.name)
-        holders = (*holders[1 - limits.HOLDERS :], consumer.name)
-        message = message._replace(
-            attempts=message.attempts + 1, handovers=message.handovers + 1, holders=holders
-        )
+        message = message.held_by(consumer.name)
         self.state.deliveries = number = self.state.deliveries + 1
         delivery = Delivery(number, consumer.name, message, self.now)
         self.out.append(e.Dispatched(queue.name, delivery))

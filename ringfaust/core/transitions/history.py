@@ -40,7 +40,7 @@ def remember(history: SettlementHistory, consumer: str, message_id: str) -> None
     """A delivery of that message to that consumer has ended."""
     known = history.of(consumer)
     past = known.past or Past(0, 0)
-    known.past = past._replace(ended=past.ended + 1)
+    known.past = Past(past.ended + 1, past.departure)
     page = past.ended // PAGE
     if page not in known.pages:
         known.pages[page] = {}

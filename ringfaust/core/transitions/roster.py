@@ -42,8 +42,9 @@ def _roster_changed(queue: Queue) -> None:
 
 def save_sign_of_life(queue: Queue, consumer: Consumer, now_ms: int) -> None:
     """Record that a consumer is alive (R13)."""
-    consumer.seen_ms = now_ms
-    queue.consumer_rows.put(consumer.order, consumer)
+    if consumer.seen_ms != now_ms:
+        consumer.seen_ms = now_ms
+        queue.consumer_rows.put(consumer.order, consumer)
 
 
 def set_credit(queue: Queue, consumer: Consumer, credit: int) -> None:

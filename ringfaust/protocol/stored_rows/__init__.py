@@ -2,7 +2,8 @@
 
 RocksDB and the changelog hold the same bytes, except that the changelog omits the bodies of
 non-persistent messages (R82). `keys` writes the keys, `values` the values by kind of row,
-`messages` the layout of a message, and `version` the byte that begins every value.
+`messages` and `queue_rows` the layouts of a message and of a queue, and `version` the byte that
+begins every value.
 """
 
 from ringfaust.protocol.stored_rows.keys import read_tail, table_prefix, write_key

@@ -1,4 +1,4 @@
-"""Values of stored rows, by kind: messages in a fixed layout, the rest in JSON."""
+"""Values of stored rows, by kind: messages and queues in layouts of their own, the rest in JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ringfaust.core.model import (
     Unfinished,
     XidRow,
 )
-from ringfaust.core.queue import QueueRow
 from ringfaust.core.settlement_history import Past
 from ringfaust.core.state import Clock
 from ringfaust.core.table import Kind
@@ -26,6 +25,7 @@ from ringfaust.protocol.stored_rows.messages import (
     without_message_body,
     write_message,
 )
+from ringfaust.protocol.stored_rows.queue_rows import read_queue, write_queue
 from ringfaust.protocol.stored_rows.version import (
     VERSION_BYTE,
     body_start,
@@ -217,18 +217,6 @@ def _as_consumer(row: Any) -> Consumer:
     return Consumer(name, order, credit, priority, AckMode(ack_mode), *rest)
 
 
-def _as_queue(fields: Any) -> QueueRow:
-    row = QueueRow(*fields)
-    return row._replace(
-        counts=tuple(row.counts),
-        level_counts=tuple(row.level_counts),
-        cursors=tuple((level, order, run) for level, order, run in row.cursors),
-        paused=tuple(row.paused),
-        departures=(row.departures[0], row.departures[1]),
-        groups=tuple(row.groups),
-    )
-
-
 def _as_address(fields: Any) -> AddressRow:
     row = AddressRow(*fields)
     return row._replace(members=tuple(row.members))
@@ -283,7 +271,7 @@ def _name_reader(kind: Kind) -> Callable[[bytes], str]:
 
 _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.CLOCK: (write_json, _json_reader(Kind.CLOCK, lambda row: Clock(*row))),
-    Kind.QUEUE: (write_json, _json_reader(Kind.QUEUE, _as_queue)),
+    Kind.QUEUE: (write_queue, read_queue),
     Kind.CONSUMER: (_write_consumer, _json_reader(Kind.CONSUMER, _as_consumer)),
     Kind.RING: (write_message, read_message),
     Kind.DELIVERY: (_write_delivery, _read_delivery),

@@ -38,7 +38,8 @@ VERSION_BYTE = _UNVERSIONED + _VERSION
 """First byte of a row of version 1."""
 _VERSION_BYTES = bytes((VERSION_BYTE,))
 
-_to_json = json.JSONEncoder(separators=(",", ":")).encode
+to_json = json.JSONEncoder(separators=(",", ":")).encode
+"""A value as JSON."""
 
 
 def versioned(body: bytes) -> bytes:
@@ -46,12 +47,13 @@ def versioned(body: bytes) -> bytes:
     return _VERSION_BYTES + body
 
 
-def body_start(raw: bytes, row: str) -> int:
-    """Where the body of a stored row begins: 1, or 0 for a row without a version byte.
+def body_start(raw: bytes, row: str, newest: int = _VERSION) -> int:
+    """Where the body of a row of version 1 begins: 1, or 0 for a row without a version byte.
 
     Args:
         raw: the stored value.
         row: the kind of row, for the error.
+        newest: the newest version that is known of this kind.
 
     Raises:
         UnknownRowVersion: a newer ringfaust wrote the row.
@@ -60,13 +62,13 @@ def body_start(raw: bytes, row: str) -> int:
     if first == VERSION_BYTE:
         return 1
     if VERSION_BYTE < first <= _LAST:
-        raise UnknownRowVersion(row, first - _UNVERSIONED, _VERSION)
+        raise UnknownRowVersion(row, first - _UNVERSIONED, newest)
     return 0
 
 
 def write_json(value: Any) -> bytes:
     """A row of version 1 whose body is JSON."""
-    return _VERSION_BYTES + _to_json(value).encode()
+    return _VERSION_BYTES + to_json(value).encode()
 
 
 def read_json(raw: bytes, row: str) -> Any:

@@ -1,0 +1,106 @@
+"""The stored layout of a queue's row.
+
+Version 1 is JSON. Version 2 has a bit for each number, then the numbers that are not zero, the
+round-robin cursors, and the settings and pauses in JSON: most numbers are zero, and thousands of
+queues share the same settings.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from struct import Struct, pack, unpack_from
+from typing import Any
+
+from ringfaust.core.limits import PRIORITIES
+from ringfaust.core.model import Counts
+from ringfaust.core.queue import QueueRow
+from ringfaust.protocol.stored_rows.version import body_start, to_json
+
+VERSION = 2
+_VERSION_BYTE = 0x80 + VERSION
+_KNOWN = 4_096
+"""Texts and sets of bits that are cached: few differ."""
+
+_BITS = 64
+_LEVELS_AT, _COUNTS_AT = 20, 30
+"""Which bits stand for the priority levels and the counts. The other numbers come before them."""
+_COUNTS = len(Counts().stored())
+_BOOLS = Struct(f"{_BITS}?")
+_TO_DIGITS = bytes.maketrans(b"\0\1", b"01")
+_CURSOR = Struct(">iQQ")
+_Items = tuple[tuple[str, object], ...]
+
+
+def write_queue(row: QueueRow) -> bytes:
+    """Encode what is stored of a queue."""
+    cursors = row.cursors
+    numbers = (
+        row.sequence, row.orders, row.wake_ms, row.expiring, row.attached, *row.departures,
+        row.size_bytes, row.non_persistent, *(row.groups or (0, 0, 0)), len(cursors),
+        0, 0, 0, 0, 0, 0, 0,  # room for more, below _LEVELS_AT
+        *row.level_counts, *row.counts,
+    )  # fmt: skip
+    numbers += (0,) * (_BITS - len(numbers))
+    bits = int(_BOOLS.pack(*numbers).translate(_TO_DIGITS), 2)
+    known = [number for number in numbers if number]
+    raw = pack(f">BQ{len(known)}Q", _VERSION_BYTE, bits, *known)
+    if cursors:
+        raw += b"".join([_CURSOR.pack(*cursor) for cursor in cursors])
+    return raw + _texts(tuple(row.settings.items()), tuple(row.applied.items()), row.paused)
+
+
+@lru_cache(_KNOWN)
+def _texts(settings: _Items, applied: _Items, paused: tuple[str, ...]) -> bytes:
+    return to_json([dict(settings), dict(applied), paused]).encode()
+
+
+def read_queue(raw: bytes) -> QueueRow:
+    """Decode what is stored of a queue, of any version.
+
+    Raises:
+        UnknownRowVersion: a newer ringfaust wrote it.
+    """
+    if not raw or raw[0] != _VERSION_BYTE:
+        return _as_queue(json.loads(raw[body_start(raw, "QUEUE", VERSION) :]))
+    places = _places(int.from_bytes(raw[1:9], "big"))
+    numbers = [0] * _BITS
+    for place, number in zip(places, unpack_from(f">{len(places)}Q", raw, 9), strict=True):
+        numbers[place] = number
+    at = 9 + 8 * len(places)
+    cursors: list[tuple[int, int, int]] = []
+    for _ in range(numbers[12]):
+        cursors.append(_CURSOR.unpack_from(raw, at))
+        at += _CURSOR.size
+    settings, applied, paused = _read_texts(raw[at:])
+    return QueueRow(
+        settings, applied, tuple(numbers[_COUNTS_AT : _COUNTS_AT + _COUNTS]),
+        tuple(numbers[_LEVELS_AT : _LEVELS_AT + PRIORITIES]), numbers[0], numbers[1],
+        tuple(cursors), paused, numbers[2], numbers[3], numbers[4], (numbers[5], numbers[6]),
+        numbers[7], numbers[8], tuple(numbers[9:12]) if numbers[9] else (),
+    )  # fmt: skip
+
+
+@lru_cache(_KNOWN)
+def _places(bits: int) -> tuple[int, ...]:
+    """Which numbers are not zero. The first number has the highest bit."""
+    return tuple(place for place in range(_BITS) if bits >> _BITS - 1 - place & 1)
+
+
+@lru_cache(_KNOWN)
+def _read_texts(raw: bytes) -> tuple[dict[str, object], dict[str, object], tuple[str, ...]]:
+    """Settings, applied settings and pauses. Nobody changes them: a queue gets new ones."""
+    settings, applied, paused = json.loads(raw)
+    return settings, applied, tuple(paused)
+
+
+def _as_queue(fields: Any) -> QueueRow:
+    row = QueueRow(*fields)
+    return row._replace(
+        counts=tuple(row.counts),
+        level_counts=tuple(row.level_counts),
+        cursors=tuple((level, order, run) for level, order, run in row.cursors),
+        paused=tuple(row.paused),
+        departures=(row.departures[0], row.departures[1]),
+        groups=tuple(row.groups),
+    )
