@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from faust.types import TP
 
 from ringfaust.errors import RingfaustError
@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 
 _WATCH_S = 5.0
 """How often the ids of the input topics are compared with those that the tasks know."""
+
+_REJOIN_AFTER_S = 4.0
+"""A topic that has been missing since an assignment for longer than about this was deleted, and the
+client has missed that."""
 
 
 class NotCopartitioned(RingfaustError):
@@ -81,6 +85,8 @@ class Assignment:
                 positions = await self._open(tasks)
                 break
             except (TimeoutError, KafkaError, OSError) as error:
+                if isinstance(error, UnknownTopicOrPartitionError) and wait_s > _REJOIN_AFTER_S:
+                    self._context.reader().rejoin()
                 log.warning(
                     "cannot open the assigned partitions (%r); retrying in %.1f s", error, wait_s
                 )
@@ -110,7 +116,12 @@ class Assignment:
         return absent
 
     async def _watch_topics(self) -> None:
-        """Notice that a topic was deleted and created again, even while it is not read (R111)."""
+        """Notice what has become of the input topics, even while nobody reads them (R111).
+
+        The Kafka client notices topics that are deleted and created, too, and joins the group
+        again; but it forgets that if it notices while the group is being rebalanced.
+        """
+        changed: set[str] = set()
         while True:
             await asyncio.sleep(_WATCH_S)
             tasks = {*self._tasks.values()}
@@ -123,6 +134,14 @@ class Assignment:
                 for topic, known in task.work.topic_ids().items():
                     if known and found.get(topic, known) not in (known, ""):
                         task.check_inputs(f"{topic} was created again")
+            read = {tp.topic for tp in self._tasks}
+            before, changed = changed, {*(read - found.keys())}
+            if tasks:  # partitions of a repartitioned topic may all belong to other workers
+                changed |= (self._copartitioned & found.keys()) - read
+            if missed := sorted(before & changed):
+                log.info("joining the group again: %s was deleted or created", ", ".join(missed))
+                self._context.reader().rejoin()
+                changed.clear()
 
     def _new_tasks(self, tps: frozenset[TP], absent: frozenset[str]) -> list[Task]:
         """The tasks that read these partitions, not open yet.

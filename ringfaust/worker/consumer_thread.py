@@ -153,6 +153,11 @@ class BatchThread(FaustConsumerThread):
         with suppress(RuntimeError):  # the loop is closed: nobody fetches any more
             self.thread_loop.call_soon_threadsafe(self._wanted_changed.set)
 
+    def rejoin(self) -> None:
+        """Have the group assign the partitions again. Any thread."""
+        with suppress(RuntimeError):  # the loop is closed: the worker stops
+            self.thread_loop.call_soon_threadsafe(self.request_rejoin)
+
     def take_failed(self) -> list[TP]:
         """The partitions that cannot be read where they stand, since the last call. Any thread.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from ringfaust.kafka.topic_ids import TopicIds
@@ -19,6 +20,10 @@ from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Outputs
 from ringfaust.processor.row_store import KeyValue
 from ringfaust.worker.consumer_thread import Batch, Progress
+
+
+class InputChanged(KafkaError):  # type: ignore[misc]
+    """An input topic may have been deleted, created again or cut: its positions may be wrong."""
 
 
 class WorkerClock(Protocol):
@@ -150,6 +155,9 @@ class InputReader(Protocol):
 
     async def progress(self, tp: TP) -> Progress | None:
         """How far `tp` has been read; None if it is not assigned."""
+
+    def rejoin(self) -> None:
+        """Have the group assign the partitions again."""
 
 
 class CommitSlot(Protocol):

@@ -117,7 +117,7 @@ class PartitionWork:
         )
         self._processor.load_inputs(read_inputs(store.get(INPUTS_KEY)))
         self._feeds = read_feeds(store.get(FEEDS_KEY))
-        self._pauses = InputPauses(self._number, self._processor, self._context.reader)
+        self._pauses = InputPauses(self._number, self._processor, self._context)
         self._hearing = Hearing()  # what was read and not committed is read again
         self._processor.is_cut = True
         self._check_time()

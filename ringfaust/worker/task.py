@@ -31,6 +31,7 @@ from ringfaust.worker.interfaces import (
     CommitSlot,
     CommittedOffset,
     GroupOffsets,
+    InputChanged,
     InputReader,
     PartitionStore,
     ReadBounds,
@@ -44,10 +45,6 @@ RETRY_MIN_S = 0.5
 """The first wait before another attempt to open a partition. Each further wait is twice as long."""
 RETRY_MAX_S = 15.0
 _STOP_TIMEOUT_S = 10.0
-
-
-class InputChanged(KafkaError):  # type: ignore[misc]
-    """An input topic may have been deleted, created again or cut: its positions may be wrong."""
 
 
 class PendingCommit(NamedTuple):

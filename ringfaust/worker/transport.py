@@ -139,6 +139,10 @@ class BatchConsumer(FaustConsumer):
         except (TimeoutError, IllegalStateError):
             return None
 
+    def rejoin(self) -> None:
+        """Have the group assign the partitions again."""
+        self._batch_thread.rejoin()
+
     # -- called by Faust
 
     def new_thread(self) -> BatchThread:

@@ -27,6 +27,8 @@ aiokafka 0.14:
   replaced for the whole process, to limit the size of an expanded batch.
 - `AIOKafkaConsumer._coordinator`, `GroupCoordinator._pending_exception`: why the group refuses the
   client. The client raises it only in a fetch, and without partitions nobody fetches.
+- `GroupCoordinator.request_rejoin`: the client forgets a change of the topics that it notices while
+  the group is rebalanced.
 - Local variables of `Fetcher.fetched_records`, `FetchResult.getall` and
   `PartitionRecords._unpack_records`: what `getmany` had read when it met a header that it cannot
   decode, or a batch that it cannot expand.
@@ -101,6 +103,10 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
         """The error with which the group refused the client, until somebody fetches."""
         error: Exception | None = self.kafka_consumer._coordinator._pending_exception  # noqa: SLF001
         return error
+
+    def request_rejoin(self) -> None:
+        """Join the group again, as soon as possible. Called in the thread."""
+        self.kafka_consumer._coordinator.request_rejoin()  # noqa: SLF001
 
     def set_prefetch_backoff(self, seconds: float) -> None:
         """Set how long unrequested records keep the client from fetching from their broker."""

@@ -287,6 +287,9 @@ class Reader:
             raise IllegalStateError
         self.go_to({tp: offset})
 
+    def rejoin(self) -> None:
+        """The script rebalances the group."""
+
     async def progress(self, tp: TP) -> Progress | None:
         at = self._positions.get(tp)
         return None if at is None else Progress(at, self._fetched.get(tp, 0))

@@ -176,6 +176,12 @@ def test_a_refusal_of_the_group_is_kept_until_somebody_fetches() -> None:
     )
 
 
+def test_a_consumer_that_asks_for_it_joins_the_group_again() -> None:
+    """If not: a topic that is deleted during a rebalance stays assigned until it exists again."""
+    assert "_rejoin_needed_fut.set_result(None)" in source(GroupCoordinator.request_rejoin)
+    assert "_rejoin_needed_fut.done()" in source(GroupCoordinator.need_rejoin)
+
+
 def test_the_fetcher_waits_for_unrequested_records_as_long_as_prefetch_backoff() -> None:
     """If not: `set_prefetch_backoff` has no effect and idle partitions delay busy ones."""
     assert "self._fetcher = Fetcher(" in source(AIOKafkaConsumer.start)
