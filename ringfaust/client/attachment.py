@@ -24,6 +24,20 @@ _RECORDS_AT_ONCE = 500
 """How many records are taken from the reader at once, between two turns of the event loop."""
 HEARTBEATS_PER_TIMEOUT = 3
 """How many heartbeats are sent at least while a silent consumer would time out."""
+SHORTEST_INTERVAL_S = 0.1
+"""Heartbeats are never sent more often: a timeout of a few ms would flood the control topic."""
+
+
+def heartbeat_interval_s(timeout_ms: int, longest_s: float) -> float:
+    """The time between two heartbeats (R13).
+
+    Args:
+        timeout_ms: after which silence the queue detaches a consumer; 0: never.
+        longest_s: what the application has chosen.
+    """
+    if not timeout_ms:
+        return longest_s
+    return min(longest_s, max(timeout_ms / 1000 / HEARTBEATS_PER_TIMEOUT, SHORTEST_INTERVAL_S))
 
 
 class Attachment:
@@ -233,8 +247,7 @@ class Attachment:
     def _follow_timeout(self, reply: Mapping[str, Any]) -> None:
         """Derive the interval of the heartbeats from the timeout that a reply states (R13)."""
         timeout_ms = reply.get("answer", {}).get("consumer_timeout_ms", 0)
-        at_most_s = timeout_ms / 1000 / HEARTBEATS_PER_TIMEOUT or self._longest_interval_s
-        self._heartbeat_interval_s = min(self._longest_interval_s, at_most_s)
+        self._heartbeat_interval_s = heartbeat_interval_s(timeout_ms, self._longest_interval_s)
 
     async def _send_heartbeats(self) -> None:
         """Send heartbeats at a steady pace, whether or not they are answered.

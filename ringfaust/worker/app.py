@@ -57,8 +57,10 @@ _METADATA_MAX_AGE_MS = 5_000
 _FETCH_BYTES = 4 * 1024 * 1024
 
 
-def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
-    """The Faust app of one worker."""
+def create_app(
+    worker: WorkerConfig, queues: QueuesConfig, *, is_clock_checked: bool = False
+) -> BatchApp:
+    """The Faust app of one worker; `is_clock_checked`: it has just been found right."""
     app = BatchApp(
         worker.application,
         protocol=worker_protocol(fingerprint(worker, queues)),
@@ -83,7 +85,9 @@ def create_app(worker: WorkerConfig, queues: QueuesConfig) -> BatchApp:
         max_record_bytes=worker.max_record_bytes,
         log_is_clock=worker.clock == "log",
     )
-    context = _context(worker, topics, processor_config, queues, app)
+    context = _context(
+        worker, topics, processor_config, queues, app, is_clock_checked=is_clock_checked
+    )
     assignment = Assignment(context, repartitioned)
     app.listener = assignment
 
@@ -102,12 +106,16 @@ def _context(
     processor_config: ProcessorConfig,
     queues: QueuesConfig,
     app: BatchApp,
+    *,
+    is_clock_checked: bool,
 ) -> WorkerContext:
     """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
     client = worker.client_options()
     block_cache_bytes = worker.cache_bytes // 2
     block_cache = Cache(block_cache_bytes)
-    checked = CheckedClock(worker.clock_skew_max, partial(_clock_skew_ms, worker))
+    checked = CheckedClock(
+        worker.clock_skew_max, partial(_clock_skew_ms, worker), is_checked=is_clock_checked
+    )
     clock = SystemClock() if processor_config.log_is_clock else checked
     log_ends = LogEnds(topics[Role.CONTROL], client, clock)
     if not processor_config.log_is_clock:
@@ -179,10 +187,11 @@ def new_processors(config: ProcessorConfig, catalog: Catalog) -> NewProcessor:
     return new_processor
 
 
-def _check_clock(worker: WorkerConfig) -> None:
+def _check_clock(worker: WorkerConfig) -> bool:
     """Refuse to start with a clock that is wrong (R115).
 
-    If the check itself fails, the running worker repeats it.
+    Returns:
+        Whether it was checked. If not, the running worker does that.
 
     Raises:
         ClockSkewed: it does not agree with the brokers'.
@@ -191,6 +200,8 @@ def _check_clock(worker: WorkerConfig) -> None:
         skew_ms = asyncio.run(_clock_skew_ms(worker))
         if abs(skew_ms) > worker.clock_skew_max:
             raise ClockSkewed(skew_ms, worker.clock_skew_max)
+        return True
+    return False
 
 
 async def _clock_skew_ms(worker: WorkerConfig) -> int:
@@ -232,16 +243,17 @@ def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
         if problems:
             raise WrongTopics(problems)
         asyncio.run(check_group(worker, fingerprint(worker, queues)))
-        if worker.clock == "wall":
-            _check_clock(worker)
-        _run_faust(worker, queues)
+        is_clock_checked = worker.clock == "wall" and _check_clock(worker)
+        _run_faust(worker, queues, is_clock_checked=is_clock_checked)
 
 
-def _run_faust(worker: WorkerConfig, queues: QueuesConfig) -> None:
+def _run_faust(
+    worker: WorkerConfig, queues: QueuesConfig, *, is_clock_checked: bool = False
+) -> None:
     """Run Faust until it is stopped. Exits with its status."""
     gc.set_threshold(*_GC_THRESHOLDS)
     process = faust.Worker(
-        create_app(worker, queues),
+        create_app(worker, queues, is_clock_checked=is_clock_checked),
         quiet=True,
         loglevel="WARNING",
         redirect_stdouts=False,

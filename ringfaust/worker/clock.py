@@ -79,19 +79,22 @@ class CheckedClock(SystemClock):
     While the two do not agree, `wall_ms` counts on from the time when they last did.
     """
 
-    def __init__(self, skew_max_ms: int, skew_ms: Callable[[], Awaitable[int]]) -> None:
-        """Nothing is checked before `watch` runs.
+    def __init__(
+        self, skew_max_ms: int, skew_ms: Callable[[], Awaitable[int]], *, is_checked: bool = False
+    ) -> None:
+        """`watch` checks it, at once or some time after it was checked.
 
         Args:
             skew_max_ms: how far the clocks may differ.
             skew_ms: measures by how much this clock is ahead.
+            is_checked: it was checked just now, and agrees.
         """
         self._skew_max_ms = skew_max_ms
         self._skew_ms = skew_ms
         self._base_ms, self._base_s = wall_ms(), time.monotonic()
         """When the clock last agreed, by itself and by the timer."""
-        self._is_right = self._was_ever_right = False
-        self._next_check_s = 0.0
+        self._is_right = self._was_ever_right = is_checked
+        self._next_check_s = self._base_s + _CHECK_INTERVAL_S if is_checked else 0.0
 
     @property
     def is_right(self) -> bool:

@@ -51,6 +51,29 @@ async def test_a_clock_that_jumps_stands_in_for_itself(monkeypatch: pytest.Monke
     watching.cancel()
 
 
+async def test_a_clock_that_was_checked_before_the_start_is_not_checked_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine(monkeypatch)
+    asked = []
+
+    async def skew_ms() -> int:
+        asked.append(machine.now_ms)
+        return await machine.skew_ms()
+
+    clock = CheckedClock(1_000, skew_ms, is_checked=True)
+    assert clock.is_right
+    watching = asyncio.create_task(clock.watch())
+    await asyncio.sleep(0)
+    assert asked == []
+    machine.now_ms += 5_000  # it jumps, so it is checked
+    await until_right(clock, right=False)
+    async with asyncio.timeout(10):
+        while not asked:
+            await asyncio.sleep(0.001)
+    watching.cancel()
+
+
 async def test_a_clock_that_was_never_right_stops_the_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
