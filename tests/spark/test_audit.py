@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ringfaust.config import QueuesConfig
 from ringfaust.protocol import headers as h
+from ringfaust.protocol.gaps import Gap, GapCause, gap_line
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.offsets import CannotAudit, require_whole
 from ringfaust.spark.audit.show import json_lines, print_verdict
@@ -66,6 +67,20 @@ def test_a_correct_history_balances(spark: SparkSession, history: History) -> No
     text = printed(verdict)
     assert "15 messages accounted for: 0 missing, 0 doubled, 0 altered." in text
     assert "1 records in the producers' topics have not been read" in text
+
+
+def test_gaps_are_counted_and_named(spark: SparkSession, history: History) -> None:
+    """R112: also those that a repartition task has reported, whose lines have no step."""
+    begin = len(history.topics["in"])
+    history.skip(Gap("in", 0, begin, begin + 4, GapCause.DELETED))
+    del history.topics["in"][begin:]
+    line = gap_line(Gap("other", 1, 7, None, GapCause.RECREATED), 1, 0, 9_000)
+    history.put(Role.EVENTS, None, line.encode(), ())
+    verdict = audit(spark, history)
+    assert named(verdict) == set()
+    assert verdict.gaps == [f"in/0/{begin}-{begin + 4}", "other/1/7-"]
+    assert json_report(verdict)[0]["gaps"] == verdict.gaps
+    assert f"in/0/{begin}-{begin + 4}, other/1/7-." in printed(verdict)
 
 
 def test_each_fault_is_reported_and_nothing_else(spark: SparkSession, history: History) -> None:

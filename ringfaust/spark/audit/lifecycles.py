@@ -21,7 +21,7 @@ ENTRY_EVENTS = ("added", "scheduled")
 EXIT_EVENTS = ("acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
 _OF_A_MESSAGE = (*ENTRY_EVENTS, "due", "dispatched", "returned", *EXIT_EVENTS)
 _STATES = {"added": "ready", "scheduled": "scheduled", "due": "ready", "dispatched": "delivering"}
-_STEPLESS = ("refused", "unreadable")
+_STEPLESS = ("refused", "unreadable", "gap")
 """Events whose lines have no step of their own."""
 _MAX_NAMED = 10_000
 """Longest run of missing numbers that is listed one by one; a longer run is given as a range."""
@@ -203,6 +203,23 @@ def steps(events: DataFrame, events_topic: str) -> DataFrame:
         F.col("high").cast("string"), F.lit(", after step "), or_none(F.col("before")),
     )  # fmt: skip
     return finding(wrong, DISORDERED, text, record=line_position(events_topic))
+
+
+def input_gaps(lines: DataFrame) -> list[str]:
+    """Offsets that workers reported as gone before they were processed (R112).
+
+    Args:
+        lines: `AuditData.lines`.
+
+    Returns:
+        Each as `topic/partition/first-last`; without `last` if nobody knows where the log ended.
+    """
+    found = lines.filter("contains(raw, '\"gap\"') and event = 'gap'")
+    first, last = (F.get_json_object("raw", f"$.{name}") for name in ("first", "last"))
+    last = F.coalesce(last, F.lit(""))
+    topic, number = (F.get_json_object("raw", f"$.{name}") for name in ("topic", "partition"))
+    text = F.concat(topic, F.lit("/"), number, F.lit("/"), first, F.lit("-"), last)
+    return sorted(row["gap"] for row in found.select(text.alias("gap")).distinct().collect())
 
 
 def sequence_gaps(events: DataFrame) -> DataFrame:

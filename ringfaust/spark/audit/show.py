@@ -37,6 +37,13 @@ def remarks(verdict: Verdict) -> list[str]:
     found = []
     if verdict.waiting:
         found.append(f"{verdict.waiting:,} records in the producers' topics have not been read.")
+    if verdict.gaps:
+        named = ", ".join(verdict.gaps[:_MAX_FINDINGS])
+        more = ", \u2026" if len(verdict.gaps) > _MAX_FINDINGS else ""
+        found.append(
+            f"{len(verdict.gaps):,} gaps: these offsets were gone before a worker could process "
+            f"them: {named}{more}."
+        )
     if verdict.repeats:
         found.append(f"{verdict.repeats:,} records are exact copies of earlier ones.")
     return found
@@ -109,8 +116,9 @@ def json_lines(verdict: Verdict, seconds: float) -> Iterator[str]:
         "verdict",
         balanced=verdict.balanced, seconds=round(seconds, 1), inputs=verdict.inputs,
         waiting=verdict.waiting, events=verdict.lines, records=verdict.records,
-        repeats=verdict.repeats, findings=verdict.kinds, unbalanced_queues=verdict.unbalanced,
-        unbalanced_windows=verdict.unbalanced_windows, **verdict.totals,
+        repeats=verdict.repeats, gaps=verdict.gaps, findings=verdict.kinds,
+        unbalanced_queues=verdict.unbalanced, unbalanced_windows=verdict.unbalanced_windows,
+        **verdict.totals,
     )  # fmt: skip
     for row in verdict.queues.orderBy("queue").toLocalIterator():
         yield _line("queue", **row.asDict())

@@ -32,6 +32,8 @@ class Verdict:
     """Number of records in the dispatched, evicted and dead topics, without repeats."""
     repeats: int
     """Number of records that are exact copies of earlier ones."""
+    gaps: list[str]
+    """Offsets of the producers' topics that workers reported as gone: `lifecycles.input_gaps`."""
     kinds: dict[str, int]
     """Number of findings per kind, the most severe first."""
     unbalanced: int
@@ -134,6 +136,7 @@ def reconcile(
         lines=events.filter("nth = 1").count(),
         records=outputs.filter("copy = 1").count(),
         repeats=repeats,
+        gaps=_gaps(events, data),
         kinds={kind: by_kind[kind] for kind in KINDS if kind in by_kind},
         unbalanced=counted.pop("unbalanced"),
         unbalanced_windows=windows.filter("not balanced").count() if windows else 0,
@@ -143,6 +146,13 @@ def reconcile(
         windows=windows,
         findings=findings,
     )
+
+
+def _gaps(events: DataFrame, data: AuditData) -> list[str]:
+    """What `lifecycles.input_gaps` finds; mostly nothing, and then nothing is read again."""
+    if events.filter("event = 'gap'").isEmpty():
+        return []
+    return lifecycles.input_gaps(data.lines)
 
 
 def _checkpoint(frame: DataFrame) -> DataFrame:
