@@ -12,6 +12,7 @@ Faust 0.15:
 - `AIOKafkaConsumerThread.__post_init__`, `on_start`, `on_thread_stop`: extended.
 - `AIOKafkaConsumerThread._create_worker_consumer`: overridden, to choose the client's options.
 - `AIOKafkaConsumerThread._ensure_consumer`, `_assignor`: the Kafka client, and its assignor.
+- mode's `ServiceThread._stopped_set`: overridden, because it fails in a thread that has ended.
 - `Recovery._resume_streams`: overridden, to call the application between a rebalance and the
   first record.
 - `TableManager._recovery`, `TableManager._update_channels`: a table manager without tables.
@@ -38,6 +39,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Set
+from contextlib import suppress
 from traceback import walk_tb
 from typing import Any, NamedTuple, cast
 
@@ -130,6 +132,10 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
             return response
 
         client.send = watched
+
+    def _stopped_set(self) -> None:
+        with suppress(RuntimeError):  # after a crash, the thread may have closed its loop already
+            super()._stopped_set()
 
     def _create_worker_consumer(self, transport: driver.Transport) -> AIOKafkaConsumer:
         self._assignor = self.app.assignor

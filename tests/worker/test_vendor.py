@@ -27,6 +27,7 @@ from faust.tables.recovery import Recovery
 from faust.transport.consumer import Consumer, ThreadDelegateConsumer
 from faust.transport.consumer import Fetcher as FaustFetcher
 from faust.transport.drivers import aiokafka as driver
+from mode.threads import ServiceThread
 
 import ringfaust
 from ringfaust.worker import vendor
@@ -157,6 +158,16 @@ def test_the_kafka_client_is_missing_before_the_thread_starts() -> None:
     app = BatchApp("pinned", broker="kafka://localhost:1")
     with pytest.raises(faust.exceptions.ConsumerNotStarted):
         _ = app.reader._batch_thread.kafka_consumer
+
+
+def test_a_thread_that_has_ended_can_be_stopped() -> None:
+    """If not: the traceback of a closed event loop follows the error that stopped the worker."""
+    assert "call_soon_threadsafe(self._stopped.set)" in source(ServiceThread._stopped_set)
+    thread = BatchApp("pinned", broker="kafka://localhost:1").reader._batch_thread
+    thread.thread_loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        ServiceThread._stopped_set(thread)
+    thread._stopped_set()
 
 
 @pytest.mark.parametrize("module", stubs.modules())
