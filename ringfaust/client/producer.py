@@ -139,8 +139,8 @@ class RingProducer(AsyncResource):
     async def refusals(self) -> AsyncIterator[Refused]:
         """Yield the refusals of this producer's messages as they happen, since the start (R62).
 
-        `about` is the message id. Refusals of the last 100,000 messages are recognized; a refused
-        message is in the dead topic.
+        `about` is the message id. Refusals of the last 100,000 messages are recognized. A refused
+        message is in the dead topic, unless it is a `duplicate`: then its queue has it (R119).
 
         Raises:
             ClientError: the producer is not started or has no `watch_refusals=True`.

@@ -202,7 +202,11 @@ class Engine:
 
     def _send(self, send: c.Send) -> None:
         queue = self.state.queues.get(send.queue)
-        if queue is not None and queue.applied is None and not (send.xid or send.redrives):
+        if (
+            queue is not None
+            and queue.applied is None
+            and not (send.xid or send.redrives or queue.dedups)
+        ):
             self._transitions.enter(queue, send)  # the usual case
         elif send.xid:
             self._transactions.send(send)

@@ -30,6 +30,9 @@ PRIORITIES = 10
 ENDED_REMEMBERED = 1_000
 """Ended deliveries remembered for each consumer, so that a late settle gets a reason (R103)."""
 
+SENT_IDS = 100_000
+"""Most message ids that the dedup window of one queue remembers, give or take a page (R119)."""
+
 DEPARTED_REMEMBERED = 1_000
 """Detached consumers of a queue whose ended deliveries are still remembered."""
 

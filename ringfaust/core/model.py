@@ -71,6 +71,7 @@ class Refusal(StrEnum):
     CONSUMER_LIMIT = "consumer_limit"
     QUEUE_FULL = "queue_full"
     TOO_LARGE = "too_large"
+    DUPLICATE = "duplicate"
     BAD_SELECTOR = "bad_selector"
     BAD_COMMAND = "bad_command"
 
@@ -120,7 +121,8 @@ class Message(NamedTuple):
     """Consumers that have held it, each once, the latest last (R42, R103)."""
     size_bytes: int
     payload: Any
-    """The host's. Selectors call its method `properties()` (R15)."""
+    """The host's. Selectors call its method `properties()` (R15), a dedup window its method
+    `is_named(id)` (R119)."""
     persistent: bool = True
     is_bodyless: bool = False
     """A crash has taken its body; it was not persistent (R82)."""

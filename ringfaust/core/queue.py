@@ -13,6 +13,7 @@ from ringfaust.core import limits
 from ringfaust.core.model import Consumer, Counts, Delivery, Group, Message, time_of, timed_key
 from ringfaust.core.policy import POLICIES
 from ringfaust.core.selector import compile_selector
+from ringfaust.core.sent_ids import SentIds
 from ringfaust.core.settings import QueueSpec
 from ringfaust.core.settlement_history import SettlementHistory
 from ringfaust.core.table import TIMED_ROW_BYTES, Kind, Ordered, Rows, WriteSet
@@ -48,6 +49,8 @@ class QueueRow(NamedTuple):
     groups: tuple[int, ...] = ()
     """Sequence of the first message counted in its group, the last idle number, and how many are
     idle. Empty in a row from before groups were counted."""
+    sent_bounds: tuple[int, int] = (0, 0)
+    """How many ids the dedup window has forgotten, and has ever remembered."""
 
 
 def _new_row() -> QueueRow:
@@ -67,11 +70,11 @@ class Queue:
 
     __slots__ = (  # so many attributes would take 2 kB more in a dict
         "_attached", "_consumer_rows", "_deliveries", "_expiry", "_groups", "_idle_groups",
-        "_scheduled", "applied", "consumers", "consumers_by_priority", "counted_from", "counts",
-        "cursors", "expiring", "history", "idle", "is_limited", "last_idle", "last_level",
-        "level_counts", "levels", "name", "non_persistent", "orders", "orphans", "paused",
-        "policy", "selector", "sequence", "set_fields", "settings", "size_bytes", "spec",
-        "wake_ms", "write_set",
+        "_scheduled", "_sent_ids", "applied", "consumers", "consumers_by_priority",
+        "counted_from", "counts", "cursors", "dedups", "expiring", "history", "idle", "is_limited",
+        "last_idle", "last_level", "level_counts", "levels", "name", "non_persistent", "orders",
+        "orphans", "paused", "policy", "selector", "sent_bounds", "sequence", "set_fields",
+        "settings", "size_bytes", "spec", "wake_ms", "write_set",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +91,7 @@ class Queue:
         self._consumer_rows: Ordered | None = None
         self._groups: Rows | None = None
         self._idle_groups: Ordered | None = None
+        self._sent_ids: SentIds | None = None
         self._decode(spec, row)
         self.history = SettlementHistory(write_set, name, row.departures if row else (0, 0))
         self._attached = row.attached if row else 0
@@ -123,6 +127,8 @@ class Queue:
         self.counted_from, self.last_idle, self.idle = row.groups or (row.sequence + 1, 0, 0)
         """Sequence of the first message that its group counts; the last number given to an idle
         group; how many groups are idle (R116)."""
+        self.sent_bounds = row.sent_bounds
+        """How many ids the dedup window has forgotten, and has ever remembered (R119)."""
         self.orphans = 0
         """Deliveries that wait for a decision after their consumer has left (R81)."""
         self.last_level = 0
@@ -148,6 +154,7 @@ class Queue:
         """The settings that differ from the defaults."""
         self.policy = POLICIES[spec.compat]
         self.is_limited = max(spec.max_messages, spec.max_bytes, spec.max_message_bytes) >= 0
+        self.dedups = spec.dedup_window > 0
         self.selector = compile_selector(spec.selector) if spec.selector else None
         """Selects from the messages of its address; None: all of them (R70)."""
 
@@ -368,6 +375,14 @@ class Queue:
         size_bytes = self.size_bytes - sum(message.size_bytes for message in without)
         return self.exceeds(self.counts.messages - len(without) + 1, size_bytes + 1)
 
+    # --- the dedup window ------------------------------------------------------------------------
+
+    def sent_ids(self) -> SentIds:
+        """The ids of the messages that came in; few queues keep them (R119)."""
+        if self._sent_ids is None:
+            self._sent_ids = SentIds(self.write_set, self.name)
+        return self._sent_ids
+
     # --- the schedule and expiry -----------------------------------------------------------------
 
     def due_together(self, now_ms: int) -> list[Message]:
@@ -422,6 +437,7 @@ class Queue:
             size_bytes=self.size_bytes,
             non_persistent=self.non_persistent,
             groups=(self.counted_from, self.last_idle, self.idle),
+            sent_bounds=self.sent_bounds,
         )
 
     def check(self) -> None:

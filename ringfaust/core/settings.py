@@ -69,6 +69,7 @@ _RULES: dict[str, tuple[type, Any, str]] = {
     "max_groups": (int, lambda n: 0 <= n <= limits.GROUPS, f"from 0 to {limits.GROUPS}"),
     "window": (int, lambda n: 0 <= n <= limits.CREDIT, f"from 0 (off) to {limits.CREDIT}"),
     "window_lease": _ms(0, "0 for never"),
+    "dedup_window": _ms(0, "0 for off"),
 }
 
 
@@ -128,6 +129,8 @@ class QueueSpec:
     """The managed window: so many unsettled messages without a consumer; 0: off (R12)."""
     window_lease: int = 300_000
     """A delivery of the window that is not settled for so long returns; 0: never (R12)."""
+    dedup_window: int = 0
+    """A message is refused if its id was sent less than so long before; 0: off (R119)."""
 
     def set_fields(self) -> Mapping[str, object]:
         """The fields that differ from the defaults."""

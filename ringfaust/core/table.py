@@ -67,6 +67,10 @@ class Kind(IntEnum):
     """Message groups that have an owner but no message, in the order in which they lost it."""
     UNFINISHED = 19
     """At most one row: what is left of a command that did not fit into one transaction (R114)."""
+    SENT_ID = 20
+    """Ids of messages that a queue with a dedup window received, by id."""
+    SENT_PAGE = 21
+    """The same ids in the order in which they came; key = page number."""
 
 
 class Store(Protocol):

@@ -61,6 +61,10 @@ class Payload(NamedTuple):
         """
         return _properties(self.headers)
 
+    def is_named(self, message_id: str) -> bool:
+        """Whether the producer gave the message this id; the default is the source (ADR 11)."""
+        return message_id != self.source
+
 
 _KNOWN = 128
 """Messages whose properties are cached: those at the front are read again and again."""

@@ -34,6 +34,7 @@ def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) ->
             "ring.*": {},
             "q.short.#": {"consumer_timeout": 4_000},
             "q.one.#": {"max_active_consumers": 1},
+            "q.once.#": {"dedup_window": 600_000},
             "q.full.#": {"max_messages": 1, "when_full": "reject_newest"},
         },
         "addresses": {address: {"retroactive_count": 2} for address in ADDRESSES},
@@ -57,7 +58,7 @@ class ClientHarness:
         self.queue = self.a_queue("any")
 
     def a_queue(self, kind: str) -> str:
-        """Return a queue's name; the kinds `short`, `one` and `full` have special settings."""
+        """Return a queue's name; `short`, `one`, `once` and `full` have special settings."""
         return f"q.{kind}.{self._leaf}"
 
     @property

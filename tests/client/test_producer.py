@@ -11,11 +11,20 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from ringfaust.client import BadArgument, ClientError, Closed, RingConsumer, RingProducer, Session
+from ringfaust.client import (
+    BadArgument,
+    ClientError,
+    Closed,
+    OutcomeUnknown,
+    RingConsumer,
+    RingProducer,
+    Session,
+)
 from ringfaust.client.connection import OutgoingRecord
 from ringfaust.client.outgoing import OutgoingMessage
 from ringfaust.client.transactions import TransactionalWriter
 from ringfaust.protocol import headers as h
+from tests.broker.proxy import END_TXN, Proxy
 from tests.broker.slow import hear_before
 from tests.client.harness import DEADLINE_S, ClientHarness
 
@@ -96,6 +105,36 @@ async def test_refusals_are_reported_by_message_id(harness: ClientHarness) -> No
     assert [(each.reason, each.about) for each in refused] == [
         ("queue_full", sent), ("queue_full", "d"),
     ]  # fmt: skip
+
+
+@pytest.mark.kafka
+async def test_a_message_that_is_sent_again_after_an_unknown_outcome_comes_in_once(
+    harness: ClientHarness,
+) -> None:
+    """R119: the commit reaches the broker, but its answer does not reach the producer."""
+    queue = harness.a_queue("once")
+    proxy = Proxy(harness.app.servers)
+    async with proxy.running() as servers:
+        where = {**harness.where, "bootstrap_servers": servers}
+        async with RingProducer(**where, watch_refusals=True) as producer:
+
+            async def send(message_id: str) -> None:
+                options = harness.for_queue(queue)
+                async with producer.transaction():
+                    await producer.send(harness.to, "x", id=message_id, partition=0, **options)
+
+            proxy.lose(END_TXN)
+            with pytest.raises(OutcomeUnknown):
+                await send("order-1")
+            await proxy.deliver()
+            await send("order-1")
+            await send("order-2")
+            async with asyncio.timeout(DEADLINE_S):
+                refused = await anext(producer.refusals())
+    assert (refused.reason, refused.about) == ("duplicate", "order-1")
+    counts = await harness.counts(queue, added=2)
+    assert (counts["refused"], counts["dead"]) == (0, 0)
+    assert (await harness.listing(queue))["ready"] == ["order-1", "order-2"]
 
 
 @pytest.mark.kafka

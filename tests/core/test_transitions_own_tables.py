@@ -41,10 +41,12 @@ EXEMPT = {
         f"queue.py:Queue.{name}": "opens a table"
         for name in ("scheduled", "expiry", "deliveries", "consumer_rows", "groups", "idle_groups")
     },
+    "queue.py:Queue.sent_ids": "opens tables",
     "address.py:Address.__init__": "decodes a row",
     "address.py:Address.use_spec": "works out what follows from the settings",
     "model.py:Consumer.__post_init__": "compiles the selector",
     "model.py:Consumer.hold": "counts a delivery, also when it is decoded",
+    "sent_ids.py:SentIds.__init__": "opens tables",
     "settlement_history.py:ConsumerHistory.__init__": "decodes rows",
     "settlement_history.py:SettlementHistory.__init__": "begins empty",
     "settlement_history.py:SettlementHistory.past": "opens a table",

@@ -64,6 +64,8 @@ class Operating(Deciding):
         spec = self.spec(do.queue, own)
         q.own, q.spec = own, spec
         self.say("configured", q, dict(do.settings), False)
+        if not spec.dedup_window:
+            q.sent = {}
         self.expire(q)
         while q.spec.shrink == "eager" and q.is_over():
             self.evict(q, q.by_position()[0], "shrink", "")

@@ -31,6 +31,8 @@ class Sending(Artemis):
             return
         q = self.queue(do.queue)
         need(not self.loops(q, do))
+        if self.repeats(q, do):
+            raise Refuse("duplicate")
         self.enter(q, do)
 
     def publish(self, a: Address, do: c.Send) -> None:
@@ -39,6 +41,8 @@ class Sending(Artemis):
         for q in wanting:
             if self.loops(q, do):
                 self.say("refused", q, "bad_command")
+            elif self.repeats(q, do):
+                self.say("refused", q, "duplicate")
             else:
                 self.enter(q, do)
         if not wanting:
@@ -56,6 +60,12 @@ class Sending(Artemis):
         """It was sent again too often (R43)."""
         return q.spec.max_redrives != -1 and do.redrives > q.spec.max_redrives
 
+    @staticmethod
+    def repeats(q: Queue, do: c.Send) -> bool:
+        """Its producer sent it before (R119)."""
+        window = q.spec.dedup_window
+        return not do.redrives and do.id in q.sent and do.sent_ms < q.sent[do.id] + window
+
     def enter(self, q: Queue, do: c.Send) -> None:
         """A message comes into the queue: by a send, a move, or as a copy."""
         self.expire(q)
@@ -72,6 +82,8 @@ class Sending(Artemis):
         """All but the limits."""
         q.sequences += 1
         q.counts["added"] += 1
+        if q.spec.dedup_window:
+            q.sent[do.id] = do.sent_ms
         is_expired = 0 < do.expires_at_ms <= self.now and not q.as_artemis
         is_past = 0 < do.due_ms <= self.now and q.as_artemis  # C7
         is_scheduled = (do.due_ms > self.now or is_past) and not is_expired

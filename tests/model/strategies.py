@@ -71,6 +71,7 @@ _REST = {
     "window": st.sampled_from([0, 0, 0, 0, 1, 2]),
     "window_lease": st.sampled_from([300_000, 0, 5, 20]),
     "max_groups": st.sampled_from([0, 1, 1000]),
+    "dedup_window": st.sampled_from([0, 5, 20, 1_000]),
 }
 RING_SETTINGS = st.fixed_dictionaries({}, optional=_RING)
 SETTINGS = st.one_of(

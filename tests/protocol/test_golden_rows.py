@@ -24,6 +24,7 @@ from ringfaust.core.model import (
     timed_key,
 )
 from ringfaust.core.queue import QueueRow
+from ringfaust.core.sent_ids import SentId, SentPage
 from ringfaust.core.settlement_history import Past
 from ringfaust.core.state import Clock
 from ringfaust.core.table import Kind, Row
@@ -231,6 +232,18 @@ GOLDEN = [
         b"\x81\x00\x00\x00\x00\x00\x00\x00\x01\x00\x06prices" + MESSAGE,
     ),
     Golden(
+        (Kind.SENT_ID, "q", 0, "order/7"),
+        SentId(230, 1700000000000, 4),
+        b"\x14q\x00order/7",
+        b"\x81[230,1700000000000,4]",
+    ),
+    Golden(
+        (Kind.SENT_PAGE, "q", 0, 2),
+        SentPage(1700000000000, ("a", "\u00fc")),
+        b"\x15q\x00\x00\x00\x00\x00\x00\x00\x00\x02",
+        b'\x81[1700000000000,["a","\\u00fc"]]',
+    ),
+    Golden(
         (Kind.UNFINISHED, "", 0, 0),
         Unfinished(
             (Stage("remove", "q", ("id", -1, None, "")),), "q", 5, False, ("control/0/1", "me")
@@ -298,6 +311,19 @@ def test_of_a_queue_only_the_numbers_that_are_not_zero_are_stored() -> None:
     )  # fmt: skip
     assert write_value(Kind.QUEUE, row) == raw + b"[{},{},[]]"
     assert read_value(Kind.QUEUE, raw + b"[{},{},[]]") == row
+
+
+def test_a_queue_with_a_dedup_window_stores_its_bounds() -> None:
+    settings = {"dedup_window": 5}
+    none = (0,) * 12
+    row = QueueRow(
+        {}, settings, none, none[:10], 4, 0, (), (), 0, 0, 0, (0, 0), 0, 0, (1, 0, 0), (100, 230)
+    )
+    raw = bytes.fromhex("8280460000000000" "00") + b"".join(
+        number.to_bytes(8, "big") for number in (4, 1, 100, 230)
+    )  # fmt: skip
+    assert write_value(Kind.QUEUE, row) == raw + b'[{},{"dedup_window":5},[]]'
+    assert read_value(Kind.QUEUE, raw + b'[{},{"dedup_window":5},[]]') == row
 
 
 def test_rows_of_a_queue_from_before_groups_were_counted() -> None:

@@ -33,6 +33,7 @@ class Causes:
         self._copies = []
         self._rejoin(lines)
         before = {name: len(queue.ready) for name, queue in book.queues.items()}
+        given = book.deliveries
         must_end, must_ack = self._expected(command, lines)
         if self._send is not None:
             self._check_entries(self._send, lines)
@@ -50,7 +51,7 @@ class Causes:
                 book.read(line)
                 if line["event"] == "configured" and line["created"]:
                     self._join(line["queue"])
-        self._check_ends(command, must_end, must_ack)
+        self._check_ends(command, must_end, must_ack, given)
         self._check_queues(before, lines)
         if isinstance(command, dict) and lines[-1]["event"] == "done":
             self._alive(command, lines[-1]["time_ms"])
@@ -77,10 +78,18 @@ class Causes:
             return self._copies.pop(0).message(sequence, copied=True)
         if self._committing:
             found = next(each for each in self._committing if each.id == line["id"])
+            self._check_new(found, line)
             return found.message(sequence, now_ms=line["time_ms"])
         demand(self._send is not None, "no send has caused it:", line)
         assert self._send is not None
+        self._check_new(self._send, line)
         return self._send.message(sequence, now_ms=line["time_ms"])
+
+    def _check_new(self, send: Send, line: Line) -> None:
+        """What a producer sends comes in only if it is no repeat (R119)."""
+        is_tested = "id" in send.said and "redrives" not in send.said
+        repeats = is_tested and self._book.queues[line["queue"]].repeats(send.id, send.now_ms)
+        demand(not repeats, "it was sent within the dedup window:", line)
 
     def _rejoin(self, lines: list[Line]) -> None:
         """The declared queue is created or recreated when its address or its own name is used."""
@@ -157,6 +166,8 @@ class Causes:
             demand(known is None or known["prepared"], "its transaction is open:", line)
         elif queue is None:
             demand(line["reason"] == "unknown_queue", "there is no such queue:", line)
+        elif line["reason"] == "duplicate":
+            self._check_duplicate(send, line)
         elif line["reason"] == "bad_command":
             most = queue.spec["max_redrives"]
             demand(
@@ -175,6 +186,11 @@ class Causes:
                 is_beyond = queue.exceeds(queue.messages + 1, queue.size_bytes + size)
                 demand(is_beyond, "there is room:", line)
                 demand(queue.spec["when_full"] == "reject_newest", "it does not refuse:", line)
+
+    def _check_duplicate(self, send: Send, line: Line) -> None:
+        is_repeat = self._book.queues[line["queue"]].repeats(line["about"], send.now_ms)
+        demand(is_repeat and line["about"] == send.id, "it was not sent within the window:", line)
+        demand("id" in send.said and "redrives" not in send.said, "it is not tested:", line)
 
     # --- transactions by xid ---------------------------------------------------------------------
 
@@ -293,11 +309,18 @@ class Causes:
         ]
 
     def _check_ends(
-        self, command: dict[str, Any] | Send, must_end: list[Held], must_ack: list[int]
+        self,
+        command: dict[str, Any] | Send,
+        must_end: list[Held],
+        must_ack: list[int],
+        given: int,
     ) -> None:
+        """`given`: the last delivery before it."""
         book = self._book
         kind = "" if isinstance(command, Send) else command["type"]
         demand(book.acked == must_ack, "acked", book.acked, "but it asked for", must_ack)
+        if kind == "delete_queue":  # it may have been created for that, with a managed window
+            must_end = must_end + [held for _, held in book.ended if held.number > given]
         if kind not in ("tick", "configure"):
             numbers = sorted(held.number for _, held in book.ended)
             wanted = sorted(held.number for held in must_end)
@@ -351,6 +374,9 @@ class Causes:
         if self._copies and line["reason"] in ("queue_full", "too_large"):
             copy = self._copies.pop(0)
             demand(line["about"] == copy.id, copy.id, "is the next copy:", line)
+        elif self._committing and line["reason"] == "duplicate":
+            sends = (each for each in self._committing if each.id == line["about"])
+            self._check_duplicate(next(sends), line)
 
     def _done(self, line: Line) -> None:
         """Message with the cause."""

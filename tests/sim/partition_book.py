@@ -108,6 +108,8 @@ class PartitionBook:
             ("due_ms", message.due_ms), ("expires_at_ms", message.expires_ms),
         ):  # fmt: skip
             demand(line.get(name, type(said)()) == said, f"{name} must be {said!r}:", line)
+        if queue.spec["dedup_window"] and message.id != message.source:
+            queue.sent[message.id] = line["enqueued_ms"]
         queue.counts["added"] += 1
         self.adds.append((queue.name, message.id))
         return message
@@ -340,6 +342,8 @@ class PartitionBook:
         demand(queue is not None, "there is no such queue:", line)
         assert queue is not None
         queue.spec.update(line["settings"])
+        if not queue.spec["dedup_window"]:
+            queue.sent = {}
         if WINDOW in queue.clients and queue.spec["window"]:
             queue.clients[WINDOW].credit = queue.spec["window"]
 

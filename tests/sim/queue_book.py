@@ -95,8 +95,15 @@ class QueueBook:
         self.counts = dict.fromkeys(
             "added acked evicted expired dead refused removed moved_out lost".split(), 0
         )
+        self.sent: dict[str, int] = {}
+        """With a dedup window: when the last message of each id was sent (R119)."""
         self.sequence = 0
         self.orders = 0
+
+    def repeats(self, message_id: str, sent_ms: int) -> bool:
+        """Whether a message of that id was sent within the dedup window (R119)."""
+        window_ms = self.spec["dedup_window"]
+        return message_id in self.sent and sent_ms < self.sent[message_id] + window_ms
 
     # --- reading ---------------------------------------------------------------------------------
 

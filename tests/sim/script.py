@@ -38,6 +38,9 @@ class Script:
         self._sent: list[tuple[str, str]] = [("m0", CREATED)]
         """Id and destination of each message."""
         self._delayed = self._sent[:]
+        self._again = random.Random(repr(plan))
+        """Draws what is sent again; other seeds stay what they were."""
+        self._repeatable: list[tuple[str, str, dict[str, Any]]] = []
         self._numbers = 0
         self._units = PARTITIONS + plan.far_partitions
         self._open: list[str] = []
@@ -89,7 +92,13 @@ class Script:
         return rng.choice(("keyed", "keyed", "timed", "far")), target, fields
 
     def _send(self) -> Step:
-        return ("send", *self._message())
+        """A message, or once more one for a queue with a dedup window (R119)."""
+        topic, target, fields = self._message()
+        if self._repeatable and self._again.random() < 0.2:
+            return ("send", *self._again.choice(self._repeatable[-5:]))
+        if self._plan.queues.get(target, {}).get("dedup_window"):
+            self._repeatable.append((topic, target, fields))
+        return ("send", topic, target, fields)
 
     def _burst(self) -> Step:
         messages = [self._message() for _ in range(self._rng.randint(2, 6))]

@@ -23,6 +23,7 @@ EVENTS = {
     "detached", "configured", "configured_address", "paused", "deleted", "done",
     "refused unknown_delivery", "refused stale_delivery", "refused evicted",
     "refused unknown_queue", "refused consumer_limit", "refused queue_full", "refused too_large",
+    "refused duplicate",
     "refused bad_selector", "refused bad_command", "unreadable undecodable",
     "gap",
 }  # fmt: skip

@@ -9,7 +9,7 @@ from ringfaust.protocol.records import Role
 from tests.spark.audit_history import audit
 from tests.spark.test_audit import json_report, named
 from tests.testing.test_accounts import History
-from tests.testing.test_accounts_of_addresses import CATALOG
+from tests.testing.test_accounts_of_addresses import CATALOG, send_repeats_in_a_transaction
 
 QUEUES = QueuesConfig.model_validate(
     {
@@ -21,11 +21,14 @@ QUEUES = QueuesConfig.model_validate(
 
 
 def busy_history() -> History:
-    """Copies, some refused; a message to an address without queues; all kinds of transactions."""
+    """Copies, some refused; an address without queues; repeats; all kinds of transactions."""
     history = History(CATALOG)
     for key in ("all", "all", "all", "a", "a", "nobody"):
         history.send(key, b"x")
     history.ask("create_queue", "q.all::late", settings={"max_messages": -1})
+    for key in ("once", "once", "all", "all"):
+        history.send(key, b"x", id="m")
+    send_repeats_in_a_transaction(history)
     for xid, decision in {"yes": "commit", "no": "rollback_xid", "open": ""}.items():
         history.say("begin", xid=xid)
         for key in ("b", "all", "a"):
@@ -50,6 +53,8 @@ def test_copies_and_transactions_balance(spark: SparkSession) -> None:
         "q.all::last",
         "q.all::strict",
         "q.all::late",
+        "q.all::once",
+        "q.once",
     }
     for row in rows:
         found = proof.accounts[row["queue"]]

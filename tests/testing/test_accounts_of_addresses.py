@@ -9,7 +9,10 @@ from ringfaust.protocol.records import Role
 from tests.testing.test_accounts import History
 
 CATALOG = Catalog(
-    {"q.*": {"max_messages": 1, "when_full": "reject_newest"}},
+    {
+        "q.*": {"max_messages": 1, "when_full": "reject_newest"},
+        "q.once": {"dedup_window": 3_600_000, "max_messages": 9},
+    },
     {},
     {
         "q.all": {
@@ -17,6 +20,7 @@ CATALOG = Catalog(
             "subscriptions": {
                 "last": {"ring_size": 1},
                 "strict": {"max_messages": 1, "when_full": "reject_newest"},
+                "once": {"dedup_window": 3_600_000},
             },
         },
         "q.nobody": {},
@@ -84,6 +88,34 @@ def test_a_refused_send_is_not_dead(history: History) -> None:
     assert (proof.refused, row.refused, row.dead, row.added) == (1, 1, 0, 1)
     history.drop(Role.DEAD, 0)
     assert history.proof().faults
+
+
+def test_a_repeat_is_refused_and_has_no_dead_record(history: History) -> None:
+    for _ in range(2):
+        history.send("once", b"x", id="m")
+        history.send("all", b"x", id="m")
+    proof = history.proof()
+    assert proof.problems() == []
+    rows = proof.accounts
+    assert (proof.inputs, proof.refused) == (4, 1), "other queues of the address took the repeat"
+    assert [rows[queue].added for queue in ("q.once", "q.all::once", "q.all::last")] == [1, 1, 2]
+    assert rows["q.once"].refused == 0
+
+
+def test_a_repeat_in_a_commit_is_refused_alone(history: History) -> None:
+    send_repeats_in_a_transaction(history)
+    proof = history.proof()
+    assert proof.problems() == []
+    assert (proof.inputs, proof.refused, proof.accounts["q.once"].added) == (4, 2, 2)
+
+
+def send_repeats_in_a_transaction(history: History) -> None:
+    history.say("begin", xid="repeats")
+    for message_id in ("first", "second", "second"):
+        history.send("once", b"x", xid="repeats", id=message_id)
+    history.send("once", b"x", id="first")
+    history.say("prepare", xid="repeats")
+    history.say("commit", xid="repeats")
 
 
 def test_sends_of_an_open_transaction_are_pending(history: History) -> None:

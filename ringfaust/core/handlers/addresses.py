@@ -38,8 +38,8 @@ class Addresses:
             self._publish(address, send)
             return
         queue = self._transitions.queue(send.queue)
-        if looping := _looping(queue, send):
-            raise looping
+        if refusal := _turned_away(queue, send):
+            raise refusal
         self._transitions.enter(queue, send)
 
     def _publish(self, address: Address, send: c.Send) -> None:
@@ -51,8 +51,8 @@ class Addresses:
             if queue.selector is not None and not queue.selector.matches(message):
                 continue
             is_routed = True
-            if looping := _looping(queue, send):  # by this queue's limit; the others may take it
-                refused = e.Refused(name, looping.reason, looping.about, looping.text)
+            if refusal := _turned_away(queue, send):  # by this queue; the others may take it
+                refused = e.Refused(name, refusal.reason, refusal.about, refusal.text)
                 self._transitions.out.append(refused)
             else:
                 self._transitions.enter(queue, send)
@@ -228,6 +228,26 @@ def _looping(queue: Queue, send: c.Send) -> CommandRefused | None:
     if 0 <= most < send.redrives:
         return bad(send.id, f"it was redriven {send.redrives - 1} times; max_redrives is {most}")
     return None
+
+
+def _repeated(queue: Queue, send: c.Send) -> CommandRefused | None:
+    """The refusal of a message that the queue has received before, or None (R119)."""
+    if not queue.dedups or send.redrives or not send.payload.is_named(send.id):
+        return None
+    window_ms = queue.spec.dedup_window
+    first = queue.sent_ids().find(send.id)
+    if first is None or send.sent_ms >= first.sent_ms + window_ms:
+        return None
+    text = (
+        f"a message of this id came {max(send.sent_ms - first.sent_ms, 0)} ms before, with "
+        f"sequence {first.sequence}; dedup_window is {window_ms} ms"
+    )
+    return CommandRefused(Refusal.DUPLICATE, send.id, text)
+
+
+def _turned_away(queue: Queue, send: c.Send) -> CommandRefused | None:
+    """Why the queue does not take the message, whatever room it has; None: it may."""
+    return _looping(queue, send) or _repeated(queue, send)
 
 
 def subscription_queue(subscribe: c.Subscribe) -> str:

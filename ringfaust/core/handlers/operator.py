@@ -74,7 +74,8 @@ class Operator:
         """Do as much of that as fits into this transaction (R114)."""
         queue = self._transitions.queue(stage.queue)
         self._state.use(queue)
-        if not (self._shrink(queue) and self._consumers.fit_window(queue)):
+        is_done = self._shrink(queue) and (queue.dedups or self._transitions.forget_sent(queue))
+        if not (is_done and self._consumers.fit_window(queue)):
             self._transitions.stages.append(stage)
             return
         self._consumers.promote(queue)
@@ -131,7 +132,7 @@ class Operator:
                 return False
             self._transitions.spend(row[1].size_bytes)
             self._transitions.remove(queue, row[1])
-        return True
+        return self._transitions.forget_sent(queue)
 
     def pause(self, pause: c.Pause) -> None:
         """Pause pulling or dispatch (R90). Nothing can be dispatched after it: no funnel."""

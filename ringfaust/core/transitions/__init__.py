@@ -26,7 +26,7 @@ Where to look
 `entering`: sends, limits, due messages. `delivering`: dispatch and settles. `returning`: requeue.
 `leaving`: evict, expire, die. `step`: the step in progress. The rest changes tables and entities
 and decides nothing: `placement` (ready and scheduled), `deliveries`, `roster` (consumers), `queues`
-(settings, pauses, wakes), `groups`, `history`, `addresses`, `xids`.
+(settings, pauses, wakes), `groups`, `history`, `sent_ids`, `addresses`, `xids`.
 """
 
 from ringfaust.core.transitions.delivering import DISPATCH

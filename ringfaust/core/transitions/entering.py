@@ -14,6 +14,7 @@ from ringfaust.core.model import (
     plain_position,
 )
 from ringfaust.core.queue import Queue
+from ringfaust.core.transitions import sent_ids
 from ringfaust.core.transitions.placement import place, schedule, unplace, unschedule, weigh
 from ringfaust.core.transitions.returning import Returning
 from ringfaust.core.transitions.sends import unsent
@@ -73,6 +74,19 @@ class Transitions(Returning):
                 self._meet_expired(queue)
         if queue.is_limited:
             self._keep_limits(queue, message)
+
+    def forget_sent(self, queue: Queue) -> bool:
+        """Forget the ids of all messages that came in (R119).
+
+        Returns:
+            False if the transaction is full before that (R114).
+        """
+        while queue.sent_bounds != (0, 0):
+            if not self.has_room:
+                return False
+            for message_id in sent_ids.forget_page(queue):
+                self.spend(len(message_id))
+        return True
 
     # --- limits ----------------------------------------------------------------------------------
 

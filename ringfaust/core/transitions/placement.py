@@ -5,7 +5,7 @@ from __future__ import annotations
 from ringfaust.core import limits
 from ringfaust.core.model import Message, timed_key
 from ringfaust.core.queue import SCHEDULED, Queue
-from ringfaust.core.transitions import groups
+from ringfaust.core.transitions import groups, sent_ids
 
 _LOWEST = limits.PRIORITIES - 1
 
@@ -58,12 +58,14 @@ def take_out(queue: Queue, message: Message) -> None:
 
 
 def weigh(queue: Queue, message: Message) -> None:
-    """Count a message that enters the queue: its bytes, and in its group."""
+    """Count a message that enters the queue: its bytes, in its group, and in the dedup window."""
     queue.size_bytes += message.size_bytes
     if not message.persistent:
         queue.non_persistent += 1
     if message.group:
         groups.enter(queue, message)
+    if queue.dedups:
+        sent_ids.remember(queue, message)
 
 
 def unweigh(queue: Queue, message: Message) -> None:

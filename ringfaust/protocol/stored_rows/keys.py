@@ -78,6 +78,8 @@ _TAIL: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.OPERATION: (_U64.pack, _read_u64),
     Kind.IDLE_GROUP: (_U64.pack, _read_u64),
     Kind.UNFINISHED: (lambda key: b"", lambda raw: 0),
+    Kind.SENT_ID: (str.encode, bytes.decode),
+    Kind.SENT_PAGE: (_U64.pack, _read_u64),
 }
 
 

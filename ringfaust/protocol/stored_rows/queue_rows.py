@@ -38,7 +38,7 @@ def write_queue(row: QueueRow) -> bytes:
     numbers = (
         row.sequence, row.orders, row.wake_ms, row.expiring, row.attached, *row.departures,
         row.size_bytes, row.non_persistent, *(row.groups or (0, 0, 0)), len(cursors),
-        0, 0, 0, 0, 0, 0, 0,  # room for more, below _LEVELS_AT
+        *row.sent_bounds, 0, 0, 0, 0, 0,  # room for more, below _LEVELS_AT
         *row.level_counts, *row.counts,
     )  # fmt: skip
     numbers += (0,) * (_BITS - len(numbers))
@@ -78,6 +78,7 @@ def read_queue(raw: bytes) -> QueueRow:
         tuple(numbers[_LEVELS_AT : _LEVELS_AT + PRIORITIES]), numbers[0], numbers[1],
         tuple(cursors), paused, numbers[2], numbers[3], numbers[4], (numbers[5], numbers[6]),
         numbers[7], numbers[8], tuple(numbers[9:12]) if numbers[9] else (),
+        (numbers[13], numbers[14]),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from ringfaust.core.model import (
     Unfinished,
     XidRow,
 )
+from ringfaust.core.sent_ids import SentId, SentPage
 from ringfaust.core.settlement_history import Past
 from ringfaust.core.state import Clock
 from ringfaust.core.table import Kind
@@ -237,6 +238,11 @@ def _as_page(entries: Any) -> tuple[tuple[str, bool], ...]:
     return tuple((message_id, evicted) for message_id, evicted in entries)
 
 
+def _as_sent_page(fields: Any) -> SentPage:
+    last_ms, ids = fields
+    return SentPage(last_ms, tuple(ids))
+
+
 def _json_reader(kind: Kind, build: Callable[[Any], Any]) -> Callable[[bytes], Any]:
     name = kind.name  # an enum's name costs a call each time
     return lambda raw: build(read_json(raw, name))
@@ -289,6 +295,8 @@ _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.OPERATION: (_write_operation, _read_operation),
     Kind.IDLE_GROUP: (_write_name, _name_reader(Kind.IDLE_GROUP)),
     Kind.UNFINISHED: (write_json, _json_reader(Kind.UNFINISHED, _as_unfinished)),
+    Kind.SENT_ID: (write_json, _json_reader(Kind.SENT_ID, lambda row: SentId(*row))),
+    Kind.SENT_PAGE: (write_json, _json_reader(Kind.SENT_PAGE, _as_sent_page)),
 }
 
 

@@ -121,7 +121,9 @@ class OutcomeChecker:
         )
         turned_away = turned_away.filter(_topic(F.col("source")).isin(*self._inputs)).select(*kept)
         every = events.unionByName(refused).unionByName(nowhere).unionByName(turned_away)
-        every = every.unionByName(self._uncommitted().select(*kept))
+        pending = self._pending()
+        every = every.unionByName(self._uncommitted(pending).select(*kept))
+        every = every.unionByName(self._refused_in_commits(pending, every).select(*kept))
         is_copy = F.coalesce(
             F.col("queue").contains(SEPARATOR) & (event != "moved_out"), F.lit(False)
         )
@@ -136,22 +138,42 @@ class OutcomeChecker:
         outcomes = F.greatest("plain", F.lit(0)) + F.least("copies", F.lit(1)) + F.col("again")
         return counts.select("source", outcomes.alias("outcomes"), "what")
 
-    def _uncommitted(self) -> DataFrame:
+    def _uncommitted(self, pending: DataFrame) -> DataFrame:
         """The lines of records whose transaction was rolled back or is still undecided (R81)."""
+        return pending.filter(~F.coalesce("is_committed", F.lit(False)))
+
+    def _refused_in_commits(self, pending: DataFrame, entries: DataFrame) -> DataFrame:
+        """Records that a commit could not send, for example repeats (R119).
+
+        Their refusal names the message and the commit, but not the record.
+        """
+        refused = self._events.filter("nth = 1 and event = 'refused'").select(
+            "partition", F.col("by").alias("decided_by"), "concerns"
+        )
+        left_out = pending.filter("is_committed").join(
+            refused, ["partition", "decided_by", "concerns"], "left_semi"
+        )
+        left_out = left_out.join(entries.select("source"), "source", "left_anti")
+        return left_out.withColumn("event", F.lit("refused"))
+
+    def _pending(self) -> DataFrame:
+        """The lines of records that wait, or waited, for the decision about their transaction.
+
+        With `is_committed` and `decided_by` (null: it is undecided), and without the queue.
+        """
         pending = self._by_origin(self._events.filter("nth = 1 and event = 'pending'"))
         pending = pending.filter(_topic(F.col("source")).isin(*self._inputs))
         decided = self._events.filter("nth = 1 and event = 'decided'").selectExpr(
-            "partition", "xid", "step decided_step", "committed is_committed"
+            "partition", "xid", "step decided_step", "committed is_committed", "by decided_by"
         )
         later = F.col("decided_step") > F.col("step")
         both = pending.join(decided, ["partition", "xid"], "left")
-        ends = both.groupBy("source", "event", "queue", "generation").agg(
-            F.min_by(F.when(later, F.col("is_committed")), F.when(later, F.col("decided_step")))
-            .alias("is_committed")
+        decision = F.struct("is_committed", "decided_by")
+        ends = both.groupBy("source", "event", "generation", "partition", "concerns").agg(
+            F.min_by(F.when(later, decision), F.when(later, F.col("decided_step")))
+            .alias("decision")
         )  # fmt: skip
-        return ends.filter(~F.coalesce("is_committed", F.lit(False))).withColumn(
-            "queue", F.lit(None).cast("string")
-        )
+        return ends.select("*", "decision.*").withColumn("queue", F.lit(None).cast("string"))
 
     def _by_origin(self, lines: DataFrame) -> DataFrame:
         """Set `source` to the producer's record, also where `by` is a repartitioned record."""

@@ -43,8 +43,8 @@ class AuditData:
     """Records of the repartition topic: by (their own position), topic, partition, offset, source
     (the producer's position)."""
     lines: DataFrame
-    """Result of `read_lines`, with `xid` and `committed` of distributed transactions, and
-    `content`, the hash of `raw`."""
+    """Result of `read_lines`, with `xid` and `committed` of distributed transactions, `concerns`,
+    the id of a send that waits or was refused, and `content`, the hash of `raw`."""
     outputs: DataFrame
     """role, topic, partition, offset, digest, content (hash of the whole record), stand_in, and
     the ringfaust headers."""
@@ -121,9 +121,11 @@ def read_events(records: DataFrame) -> DataFrame:
     """Read records of the events topic."""
     lines = read_lines(records)
     of_xids = F.col("event").isin("pending", "decided")
+    of_sends = F.col("event").isin("pending", "refused")
     lines = lines.withColumns({
         "xid": F.when(of_xids, F.get_json_object("raw", "$.xid")),
         "committed": F.when(of_xids, F.get_json_object("raw", "$.committed") == "true"),
+        "concerns": F.when(of_sends, F.get_json_object("raw", "$.about")),
     })  # fmt: skip
     return lines.withColumn("content", F.xxhash64("raw")).drop("timestamp")
 
