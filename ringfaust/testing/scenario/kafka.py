@@ -20,8 +20,10 @@ this detects a worker that acts on uncommitted records.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import groupby
 
 from ringfaust.core import commands as c
 from ringfaust.core.address import SEPARATOR, address_of, queue_name
@@ -74,34 +76,36 @@ class KafkaScenarioHost:
         """Create the scenario's queues. A queue that matches a pattern is created at first use."""
         settings, addresses = scenario.all_settings(), scenario.all_addresses()
         self._catalog = Catalog(scenario.queues, settings, addresses)
-        for name in (*scenario.queues, *addresses):
-            if not {"*", "#"} & set(name.split(".")):
-                self._create_if_declared(name)
+        names = [
+            name for name in (*scenario.queues, *addresses) if not {"*", "#"} & set(name.split("."))
+        ]
+        self._create([command for name in names for command in self._creation_of(name)])
 
     def finish(self) -> None:
         """Delete what the file created, and check that the worker wrote nothing unexpected."""
         undo: list[c.Command] = [c.RollbackXid(xid) for xid in self._xids]
         undo += [c.DeleteQueue(name) for name in self._created]
         undo += [c.ConfigureAddress(name, {"retroactive_count": 0}) for name in self._addresses]
-        different: Difference | None = None
-        for command in undo:
-            try:
-                self._step(self._record(command))
-            except Difference as difference:
-                different = different or difference
-        left_over = self._partition.left_over()
-        if different is not None:
-            raise different
+        try:
+            self._step(*map(self._record, undo))
+        finally:
+            left_over = self._partition.left_over()
         if left_over:
             raise Difference(0, "left over", [], left_over)
 
-    def do(self, command: c.Command, session: str) -> list[ObservedEffect]:
-        """Execute a command now, or buffer it in an open session."""
-        buffered = self._sessions.buffer(command, session)
-        if buffered is not None:
-            return buffered
-        self._note(command)
-        return self._step(self._record(command))
+    def do(self, commands: Sequence[c.Command], session: str) -> list[ObservedEffect]:
+        """Execute the commands of a step in their order, or buffer them in an open session.
+
+        Those that follow one another are written together: a job takes one micro-batch for all.
+        """
+        buffered = [(self._sessions.buffer(command, session), command) for command in commands]
+        effects: list[ObservedEffect] = []
+        for is_now, group in groupby(buffered, lambda each: each[0] is None):
+            if is_now:
+                effects += self._execute([command for _, command in group])
+            else:
+                effects += [each for found, _ in group for each in found or ()]
+        return effects
 
     def begin(self, session: str) -> list[ObservedEffect]:
         """Open a session's transaction."""
@@ -137,7 +141,7 @@ class KafkaScenarioHost:
 
     def redrive(self, source: str, message_id: str, queue: str) -> list[ObservedEffect]:
         """Redrive an evicted or dead message (R43)."""
-        self._create_if_declared(queue)
+        self._create(self._creation_of(queue))
         found = self._partition.find_redrivable(
             Role(source), message_id, f"{self._prefix}#", self._full_name(queue)
         )
@@ -149,7 +153,7 @@ class KafkaScenarioHost:
 
     def listing(self, queue: str) -> QueueListing:
         """Return what a queue holds."""
-        self._create_if_declared(queue)
+        self._create(self._creation_of(queue))
         fields = {"queue": self._full_name(queue), "limit": _LIST_LIMIT}
         reply = self._partition.ask("list", fields, START_SECONDS)
         if not reply["ok"]:
@@ -192,24 +196,34 @@ class KafkaScenarioHost:
     def _step(self, *records: ScenarioRecord, as_one: bool = False) -> list[ObservedEffect]:
         return observed_effects(self._partition.step(records, as_one), self._plain)
 
-    def _create_if_declared(self, name: str) -> None:
+    def _execute(self, commands: Sequence[c.Command]) -> list[ObservedEffect]:
+        for command in commands:
+            self._note(command)
+        return self._step(*map(self._record, commands))
+
+    def _creation_of(self, name: str) -> list[c.CreateQueue | c.ConfigureAddress]:
+        """Return the commands that create a declared queue or address; none if it was created."""
         address = address_of(name) or name
         spec = self._catalog.address(address, {})
         if spec is not None and address not in self._addresses:
             self._addresses.append(address)
-            self._create(c.ConfigureAddress(address, asdict(spec)))
-            for each in self._catalog.subscriptions(address):
-                self._create(c.CreateQueue(queue_name(address, each), {}))
-        elif spec is None and name not in self._created and self._catalog.declares(name):
-            self._create(c.CreateQueue(name, {}))
+            subscriptions = self._catalog.subscriptions(address)
+            return [
+                c.ConfigureAddress(address, asdict(spec)),
+                *(c.CreateQueue(queue_name(address, each), {}) for each in subscriptions),
+            ]
+        if spec is None and name not in self._created and self._catalog.declares(name):
+            return [c.CreateQueue(name, {})]
+        return []
 
-    def _create(self, command: c.CreateQueue | c.ConfigureAddress) -> None:
-        if refused := self.do(command, ""):
-            raise Difference(0, f"creation of {command[0]}", [], refused)
+    def _create(self, commands: Sequence[c.CreateQueue | c.ConfigureAddress]) -> None:
+        if commands and (refused := self._execute(commands)):
+            names = ", ".join(command[0] for command in commands)
+            raise Difference(0, f"creation of {names}", [], refused)
 
     def _record(self, command: c.Command) -> ScenarioRecord:
         if not isinstance(command, _NEEDS_QUEUE):
-            self._create_if_declared(getattr(command, "queue", ""))
+            self._create(self._creation_of(getattr(command, "queue", "")))
         if isinstance(command, c.Send):
             return self._produced(command)
         fields = {name: value for name, value in command._asdict().items() if value is not None}

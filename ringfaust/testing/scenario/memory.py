@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
@@ -39,8 +41,11 @@ class MemoryScenarioHost:
         catalog = Catalog(scenario.queues, settings, addresses)
         self._host = MemoryHost(catalog, self._step_transitions)
 
-    def do(self, command: c.Command, session: str) -> list[ObservedEffect]:
-        """Execute a command now, or buffer it in an open session."""
+    def do(self, commands: Sequence[c.Command], session: str) -> list[ObservedEffect]:
+        """Execute the commands of a step in their order, or buffer them in an open session."""
+        return [each for command in commands for each in self._do(command, session)]
+
+    def _do(self, command: c.Command, session: str) -> list[ObservedEffect]:
         if isinstance(command, c.Send):
             self._sent += 1
             payload = command.payload._replace(source=f"scenario/0/{self._sent}")
@@ -57,7 +62,7 @@ class MemoryScenarioHost:
         pending = self._sessions.end(session)
         if pending is None:
             return unknown_session(session)
-        return [each for command in pending for each in self.do(command, "")]
+        return self.do(pending, "")
 
     def rollback(self, session: str) -> list[ObservedEffect]:
         """Drop the pending operations, and return what the session's consumers hold (R80)."""
@@ -65,13 +70,13 @@ class MemoryScenarioHost:
         if pending is None:
             return unknown_session(session)
         # The engine does not know a session without consumers, which has nothing to return.
-        effects = self.do(rollback_of(session, pending), "")
+        effects = self.do([rollback_of(session, pending)], "")
         return [each for each in effects if each.kind != "refused"]
 
     def advance(self, now_ms: int, heard_ms: int) -> list[ObservedEffect]:
         """Set the clock to `now_ms`, then sweep (R32); clients were heard until `heard_ms`."""
         self._now_ms = now_ms
-        return self.do(c.Sweep(heard_ms), "")
+        return self.do([c.Sweep(heard_ms)], "")
 
     def crash(self) -> list[ObservedEffect]:
         """Lose everything that is not durable, and start again."""
@@ -100,7 +105,7 @@ class MemoryScenarioHost:
             queue, message_id, self._now_ms, message.priority, group=message.group,
             size_bytes=size, payload=payload, redrives=times,
         )  # fmt: skip
-        return self.do(send, "")
+        return self.do([send], "")
 
     def _step(self, command: c.Command) -> list[ObservedEffect]:
         if isinstance(command, c.Send) and not command.xid:

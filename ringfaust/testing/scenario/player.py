@@ -43,8 +43,8 @@ class ScenarioHost(Protocol):
     def start(self, scenario: g.Scenario) -> None:
         """Create the scenario's queues."""
 
-    def do(self, command: c.Command, session: str) -> list[ObservedEffect]:
-        """Execute a command now, or buffer it in an open session."""
+    def do(self, commands: Sequence[c.Command], session: str) -> list[ObservedEffect]:
+        """Execute the commands of a step in their order, or buffer them in an open session."""
 
     def begin(self, session: str) -> list[ObservedEffect]:
         """Open a session's transaction."""
@@ -142,15 +142,14 @@ class _Player:
             for message_id in what.ids:
                 yield from host.redrive(what.from_, message_id, what.queue)
         elif step.kind == "attach":
-            effects = host.do(self._attach(what), "")
+            effects = host.do([self._attach(what)], "")
             if not any(effect.kind == "refused" for effect in effects):
                 self.queue_of[what.consumer] = what.queue
             self.queue_of.setdefault(what.consumer, what.queue)
             yield from effects
         else:
             session = getattr(what, "session", "") if step.kind in ("send", "ack") else ""
-            for command in self._commands(step.kind, what):
-                yield from host.do(command, session or "")
+            yield from host.do(self._commands(step.kind, what), session or "")
 
     def _commands(self, kind: str, what: Any) -> Sequence[c.Command]:
         if kind == "send":
