@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.scenario.faust import FaustHarness
 from ringfaust.testing.scenario.grammar import Scenario
 from ringfaust.testing.scenario.reading import load
+from tests.spark.chosen_scenarios import CHOSEN, FILES
 from tests.spark.shared_session import run
 
-FILES = sorted(Path(__file__).parents[1].joinpath("scenarios").glob("*.yaml"))
 OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)
 
 
@@ -54,14 +54,19 @@ def read(servers: str, application: str, begins: Mapping[Role, int]) -> dict[Rol
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize(
+    "names",
+    [CHOSEN, pytest.param(sorted(FILES), marks=pytest.mark.slow)],
+    ids=["chosen scenarios", "all scenarios"],
+)
 def test_worker_and_job_write_the_same_records(
-    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path, names: Sequence[str]
 ) -> None:
     servers = broker.bootstrap_servers
     harness = FaustHarness(servers)
     try:
-        for path in FILES:
-            scenario = load(path)
+        for name in names:
+            scenario = load(FILES[name])
             if not (scenario.crashes() or commits(scenario) or may_lag(scenario)):
                 harness.play(scenario)
         application = load_config(harness.folder)[0].application

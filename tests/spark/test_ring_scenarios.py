@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.scenario.grammar import Scenario
 from ringfaust.testing.scenario.reading import load
 from ringfaust.testing.scenario.runner import PlayedScenario, play_all
 from ringfaust.testing.scenario.spark import SparkHarness
+from tests.spark.chosen_scenarios import CHOSEN, FILES
 
-FOLDER = Path(__file__).parents[1] / "scenarios"
-SOME = """
-    crash prepared-transaction xid-rolled-back-on-restart limits limits-block operator selectors
-    durable-subscription multicast-one-full retroactive ring-overflow ring-rollback
-    scheduled-into-full-ring redelivery refusals pause-pulling
-""".split()
-"""One for each partition; `pytest -m slow` plays the rest."""
+
+def covered(scenario: Scenario) -> set[tuple[str, str]]:
+    """The kinds of step, and the kinds of effect with their reasons."""
+    found = set()
+    for step in scenario.steps:
+        found.add(("step", step.kind))
+        if step.kind != "state":
+            for kind in ("dispatched", "redelivered", "acked", "returned", "expired"):
+                found |= {(kind, "")} if getattr(step.expect, kind) else set()
+            for kind in ("evicted", "dead", "refused"):
+                found |= {(kind, loss.reason) for loss in getattr(step.expect, kind) if loss.reason}
+    return found
+
+
+def test_the_chosen_scenarios_use_every_step_and_meet_every_reason() -> None:
+    by_name = {name: covered(load(path)) for name, path in FILES.items()}
+    assert set().union(*by_name.values()) == set().union(*(by_name[name] for name in CHOSEN))
 
 
 def play(servers: str, names: Sequence[str]) -> list[PlayedScenario]:
@@ -26,7 +37,7 @@ def play(servers: str, names: Sequence[str]) -> list[PlayedScenario]:
     stage = SparkHarness(servers)
     stage.open()
     try:
-        scenarios = [load(FOLDER / f"{name}.yaml") for name in names]
+        scenarios = [load(FILES[name]) for name in names]
         played = [each for each in scenarios if not each.needs()]
         assert played
         return [each for each in play_all(played, stage) if each.verdict != "holds"]
@@ -35,13 +46,12 @@ def play(servers: str, names: Sequence[str]) -> list[PlayedScenario]:
 
 
 @pytest.mark.kafka
-def test_a_job_plays_some_scenarios_as_written(broker: EmbeddedBroker) -> None:
-    assert play(broker.bootstrap_servers, SOME) == []
+def test_a_job_plays_the_chosen_scenarios_as_written(broker: EmbeddedBroker) -> None:
+    assert play(broker.bootstrap_servers, CHOSEN) == []
 
 
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_job_plays_all_scenarios_as_written(broker: EmbeddedBroker) -> None:
-    names = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-    assert play(broker.bootstrap_servers, names) == []
+    assert play(broker.bootstrap_servers, sorted(FILES)) == []
