@@ -198,23 +198,27 @@ class State:
             self._shrink(cache_bytes // 2)
 
     def _shrink(self, cache_bytes: int) -> None:
-        """Forget the queues that were changed longest ago, then shorten the windows of the others.
+        """Forget the messages of queues that were changed longest ago, or the whole queues.
 
         Queues that the next batch has already changed stay: their changes are in their tables.
         """
         for name in [a.name for a in self.addresses.values() if a not in self._changed_addresses]:
             self.addresses.pop(name).forget()
-        for queue in [q for q in self.queues.values() if q not in self.changed_queues]:
-            fits = self.write_set.cached_bytes <= cache_bytes
-            if fits and len(self.queues) <= QUEUES_DECODED // 2:
-                return
+        idle = [queue for queue in self.queues.values() if queue not in self.changed_queues]
+        excess = len(self.queues) - QUEUES_DECODED // 2 if len(self.queues) > QUEUES_DECODED else 0
+        for number, queue in enumerate(idle):
+            if number < excess:
+                del self.queues[queue.name]
+            elif self.write_set.cached_bytes <= cache_bytes:
+                break
             queue.forget()
-            del self.queues[queue.name]
         for queue in self.queues.values():
+            if self.write_set.cached_bytes <= cache_bytes:
+                return
             queue.trim(cache_bytes)
         if self.write_set.cached_bytes > cache_bytes:
             self.wakes.shed(self.write_set.cached_bytes - cache_bytes)
 
 
-QUEUES_DECODED = 20_000
-"""Most queues held decoded, of whatever size: each takes about 10 kB."""
+QUEUES_DECODED = 100_000
+"""Most queues held decoded, of whatever size: each takes about 2.5 kB without its messages."""

@@ -358,6 +358,7 @@ class Ordered(Rows):
         self._head = 0
         self._edge = None
         self._whole = False
+        self._reach = FIRST_REFILL
 
     def shed(self, excess_bytes: int) -> None:
         """Drop rows from the far end until `excess_bytes` are free; keep the first row."""
