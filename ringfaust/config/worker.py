@@ -93,8 +93,9 @@ class WorkerConfig(ConfigModel):
     """Folder for RocksDB, absolute. Each worker needs its own."""
     cache_bytes: Annotated[int, Field(ge=1 << 20)] = 256 << 20
     """Most memory for cached state, over all partitions of this worker."""
-    batch_records: Annotated[int, Field(ge=1, le=100_000)] = 4000
-    """Most records of one partition in one transaction."""
+    batch_records: Annotated[int, Field(ge=1, le=100_000)] = 16_000
+    """Most records of one partition in one transaction, and up to 4,000 more. A batch is only as
+    large as the load makes it."""
     clock: Literal["wall", "log"] = "wall"
     """`log`: time advances only by tick records, for tests."""
     clock_skew_max: Annotated[int, Field(ge=100, le=86_400_000)] = 60_000

@@ -46,6 +46,11 @@ def partition_transactional_id(application: str, partition: int) -> str:
     return f"{application}-{partition}"
 
 
+def second_transactional_id(first: str) -> str:
+    """Return the id of the other of two producers that take turns."""
+    return f"{first}/second"
+
+
 def repartition_transactional_id(application: str, topic: str, partition: int) -> str:
     """Return the id of the producer that repartitions one partition of a producer's topic.
 

@@ -1,9 +1,14 @@
-"""One batch is one Kafka transaction: changelog, outputs and input offsets, all or nothing."""
+"""One batch is one Kafka transaction: changelog, outputs and input offsets, all or nothing.
+
+After a commit, the coordinator is busy for some milliseconds: it writes the markers that end the
+transaction. Until then it refuses the next one of the same producer. So two producers take turns.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +17,11 @@ from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
-from ringfaust.kafka.names import worker_group
+from ringfaust.kafka.names import second_transactional_id, worker_group
 from ringfaust.kafka.vendor import (
     FAILED_BETWEEN_CALLS,
     failure_between_calls,
+    retry_soon,
     send_once,
     sender_bug,
     use_backoff,
@@ -26,7 +32,7 @@ from ringfaust.protocol.records import OutRecord, Role
 BATCH_BYTES = 1_000_000
 """Size at which a record batch is closed. Ringfaust's topics accept twice as much."""
 
-_RETRY_MS = 5
+_RETRY_MS = 3
 
 
 class RecordBatches:
@@ -61,7 +67,11 @@ class RecordBatches:
 
 
 class TransactionalProducer:
-    """The transactional producer of one partition; starting it fences an earlier owner."""
+    """The transactional producer of one partition; starting it fences an earlier owner.
+
+    It is two producers that take turns. A transaction begins after the one before it was committed,
+    so their order is that of one producer.
+    """
 
     def __init__(
         self,
@@ -80,32 +90,47 @@ class TransactionalProducer:
             partition: of the inputs, and of the outputs that name no other.
             topics: names of ringfaust's topics by role.
             client: options of any Kafka client.
-            transactional_id: starting with it fences an earlier owner.
+            transactional_id: starting with it fences an earlier owner. The second producer has
+                an id of its own, see `second_transactional_id`.
             timeout_ms: the brokers abort a transaction that takes longer.
         """
         self._group = worker_group(application)
         self._partition = partition
         self._topics = topics
-        self._producer = AIOKafkaProducer(
-            **client,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=timeout_ms,
-            acks="all",
-            max_batch_size=BATCH_BYTES,
-            # A transaction that begins right after another finds the coordinator still busy.
-            retry_backoff_ms=_RETRY_MS,
-            max_request_size=2 * BATCH_BYTES,
-        )
-        use_backoff(self._producer)
-        send_once(self._producer)
+        retry_soon(_RETRY_MS / 1000)
+        self._producers = deque[AIOKafkaProducer]()
+        """The first has the next turn."""
+        for name in (transactional_id, second_transactional_id(transactional_id)):
+            producer = AIOKafkaProducer(
+                **client,
+                transactional_id=name,
+                transaction_timeout_ms=timeout_ms,
+                acks="all",
+                max_batch_size=BATCH_BYTES,
+                # A transaction that begins right after another finds the coordinator still busy.
+                retry_backoff_ms=_RETRY_MS,
+                max_request_size=2 * BATCH_BYTES,
+            )
+            use_backoff(producer)
+            send_once(producer)
+            self._producers.append(producer)
+
+    @property
+    def _producer(self) -> AIOKafkaProducer:
+        return self._producers[0]
 
     async def start(self) -> None:
-        """Connect, and abort the transaction that an earlier owner left open."""
-        await self._producer.start()
+        """Connect, and abort the transactions that an earlier owner left open.
+
+        The earlier owner may commit once more before its second producer is fenced, too. So the
+        state must be read after this.
+        """
+        for producer in self._producers:
+            await producer.start()
 
     async def stop(self) -> None:
         """Disconnect. An open transaction is never committed."""
-        await self._producer.stop()
+        await asyncio.gather(*(producer.stop() for producer in self._producers))
 
     def new_batches(self) -> RecordBatches:
         """An empty container for the records of one topic."""
@@ -134,13 +159,15 @@ class TransactionalProducer:
             Exception: any other error is a programming error, here or in the Kafka client.
         """
         try:
-            return await self._commit(outputs, writes, offsets, note)
+            end = await self._commit(outputs, writes, offsets, note)
         except (*FAILED_BETWEEN_CALLS, KafkaError) as error:
             ended = failure_between_calls(self._producer)
             failed = sender_bug(self._producer) or ended
             if failed is None or failed is error:
                 raise
             raise failed from None
+        self._producers.rotate()  # not after a failure: nothing else may be committed then
+        return end
 
     async def _commit(
         self,
@@ -151,14 +178,16 @@ class TransactionalProducer:
     ) -> int:
         producer = self._producer
         await producer.begin_transaction()
-        sent = []
-        for (role, partition), batches in outputs.items():
-            sent += await self._send(role, partition, batches)
         changelog = self.new_batches()
         for key, value in writes:
             changelog.append((key, value, []))
+        topics = [*outputs.items()]
         if writes:
-            sent += await self._send(Role.CHANGELOG, None, changelog)
+            topics.append(((Role.CHANGELOG, None), changelog))
+        # All at once: then one request adds all partitions, and each request has a part of every
+        # topic.
+        of_topics = await asyncio.gather(*(self._send(*where, part) for where, part in topics))
+        sent = [future for futures in of_topics for future in futures]
         if offsets:
             await producer.send_offsets_to_transaction(
                 {

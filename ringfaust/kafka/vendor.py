@@ -7,6 +7,8 @@
   request whose response is lost, even one that must not be repeated (R117).
 - `AIOKafkaProducer.begin_transaction` and others: a producer whose transaction failed between two
   calls raises AssertionError or IllegalOperation. The real error is in the transaction manager.
+- `aiokafka.producer.sender.BACKOFF_OVERRIDE`: replaced for the whole process, because a producer
+  waits for so long while the coordinator still completes its previous transaction.
 - `Sender.sender_task`: wraps an error of its own code in a KafkaError.
 - `AIOKafkaAdminClient.list_consumer_group_offsets`: leaves out partitions of a coordinator that is
   not ready, or raises NoError for them.
@@ -35,6 +37,7 @@ from aiokafka.errors import (
     NotCoordinatorError,
     NotCoordinatorForGroupError,
 )
+from aiokafka.producer import sender
 from aiokafka.producer.transaction_manager import TransactionState
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
@@ -99,6 +102,14 @@ def use_backoff(producer: AIOKafkaProducer) -> None:
     """Make a producer retry unreachable brokers with `Backoff`. Call it before `start`."""
     client: Any = producer.client
     client.ready = Backoff(client.ready).ready
+
+
+def retry_soon(seconds: float) -> None:
+    """Set how long a producer waits while its previous transaction is not complete.
+
+    This holds for every producer of the process.
+    """
+    sender.BACKOFF_OVERRIDE = seconds
 
 
 # --- the metadata of topics, with their ids -------------------------------------------------------

@@ -37,6 +37,7 @@ from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.context import NewProcessor, WorkerContext
 from ringfaust.worker.data_dir import locked_data_dir
 from ringfaust.worker.group import check_group
+from ringfaust.worker.input_buffer import FETCH_RECORDS
 from ringfaust.worker.input_positions import read_bounds
 from ringfaust.worker.interfaces import CommittedOffset
 from ringfaust.worker.log_ends import LogEnds
@@ -65,7 +66,7 @@ def create_app(
         worker.application,
         protocol=worker_protocol(fingerprint(worker, queues)),
         broker=[f"kafka://{server}" for server in worker.bootstrap_servers.split(",")],
-        broker_max_poll_records=worker.batch_records,
+        broker_max_poll_records=min(worker.batch_records, FETCH_RECORDS),
         broker_credentials=_credentials(worker),
         consumer_metadata_max_age_ms=_METADATA_MAX_AGE_MS,
         broker_session_timeout=worker.session_timeout_ms / 1000,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +19,7 @@ from ringfaust.worker.interfaces import (
     GroupOffsets,
     InputReader,
     LogEnd,
+    OpenStore,
     PartitionStore,
     ReadBounds,
     ReadTopicIds,
@@ -87,7 +88,7 @@ class WorkerContext:
     def new_task(
         self,
         work: Work,
-        open_store: Callable[[], Awaitable[PartitionStore | None]],
+        open_store: OpenStore,
         open_producer: Callable[[], TaskProducer],
     ) -> Task:
         """Create the task of some work. The other arguments are those of `Task`."""

@@ -12,22 +12,29 @@ from ringfaust.protocol.records import InRecord
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.interfaces import InputReader
 
-MAX_CYCLE_BYTES = 32 * 1024 * 1024
-"""Values of one cycle. Large records make small cycles, which bounds the memory and the duration of
-a transaction. A cycle may exceed it by one fetch."""
+MAX_BATCH_BYTES = 8 * 1024 * 1024
+"""Values of one batch. Large records make small batches, which bounds the memory and the size of a
+transaction. A batch may exceed it by one fetch."""
+FETCH_RECORDS = 4000
+"""Most records of one fetch. They are decided in one go, and as many may wait here."""
 
 
 class InputBuffer:
-    """Batches that wait for the next cycle of a task."""
+    """Fetches that wait for the next batch of a task."""
 
     def __init__(self, max_records: int, reader: Callable[[], InputReader]) -> None:
-        """`max_records`: of one cycle. A buffer with that many pauses its partitions."""
+        """`max_records`: of one batch; it may exceed that by one fetch."""
         self._max_records = max_records
+        self._max_waiting = min(max_records, FETCH_RECORDS)
+        """A buffer with that many pauses its partitions."""
         self._reader = reader
         self._batches: deque[tuple[Batch, int]] = deque()
         """Each with the bytes of its values."""
-        self._records = 0
+        self.records = 0
+        """How many wait."""
         self._bytes = 0
+        self._batch_records = 0
+        self._batch_bytes = 0
         self._paused: set[TP] = set()
         self.taken_to: dict[TP, int] = {}
         """Up to where the consumer had read when it fetched what the last `take` returned."""
@@ -38,27 +45,38 @@ class InputBuffer:
         """Add a fetched batch. Pauses its partition if the buffer is full."""
         size = sum(record.serialized_value_size for record in batch.records)
         self._batches.append((batch, size))
-        self._records += len(batch.records)
+        self.records += len(batch.records)
         self._bytes += size
         if self._is_full() and batch.tp not in self._paused:
             self._paused.add(batch.tp)
             self._reader().pause(batch.tp)
         self.arrived.set()
 
+    def begin_batch(self) -> None:
+        """Count what is taken from now on as one batch."""
+        self._batch_records = self._batch_bytes = 0
+
+    @property
+    def is_batch_full(self) -> bool:
+        """Whether no more may be taken for this batch."""
+        return self._batch_records >= self._max_records or self._batch_bytes >= MAX_BATCH_BYTES
+
     def take(self) -> list[InRecord]:
-        """Remove the records of one cycle. Skips batches that are no longer current."""
+        """Remove some records for the batch. Skips fetches that are no longer current."""
         reader = self._reader()
         records: list[InRecord] = []
         self.taken_to = {}
         taken_bytes = 0
-        while self._batches and len(records) < self._max_records and taken_bytes < MAX_CYCLE_BYTES:
+        while self._batches and len(records) < self._max_waiting and taken_bytes < MAX_BATCH_BYTES:
             batch, size = self._batches.popleft()
-            self._records -= len(batch.records)
+            self.records -= len(batch.records)
             self._bytes -= size
             taken_bytes += size
             if reader.is_current(batch):
                 records += batch.records
                 self.taken_to[batch.tp] = batch.next_offset
+        self._batch_records += len(records)
+        self._batch_bytes += taken_bytes
         if self._paused and not self._is_full():
             for tp in self._paused:
                 reader.resume(tp)
@@ -70,8 +88,8 @@ class InputBuffer:
     def clear(self) -> None:
         """Discard all batches. The next `take` resumes the partitions."""
         self._batches.clear()
-        self._records = 0
+        self.records = 0
         self._bytes = 0
 
     def _is_full(self) -> bool:
-        return self._records >= self._max_records or self._bytes >= MAX_CYCLE_BYTES
+        return self.records >= self._max_waiting or self._bytes >= MAX_BATCH_BYTES

@@ -6,6 +6,7 @@ them over plain values.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -164,6 +165,10 @@ class CommitSlot(Protocol):
     """Runs commits, at most one at a time."""
 
     @property
+    def is_running(self) -> bool:
+        """Whether a commit is in flight."""
+
+    @property
     def is_done(self) -> bool:
         """Whether a submitted commit has ended that nobody has waited for."""
 
@@ -172,6 +177,12 @@ class CommitSlot(Protocol):
 
     async def wait(self) -> None:
         """Wait until no commit is in flight. Raises the error of the last one, once."""
+
+    async def wait_or(self, arrived: asyncio.Event) -> None:
+        """Wait until the commit in flight has ended, or until `arrived` is set.
+
+        `arrived`: what `on_done` of the commit sets.
+        """
 
     async def cancel(self) -> None:
         """Abandon the commit in flight."""
@@ -224,6 +235,8 @@ class LogEnd(NamedTuple):
     offset: int
 
 
+OpenStore = Callable[[Mapping[str, CommittedOffset]], Awaitable[PartitionStore | None]]
+"""Opens the store of a task, given the group's offsets by topic."""
 GroupOffsets = Callable[[Iterable[TP]], Awaitable[Mapping[TP, CommittedOffset]]]
 """Reads the offsets that the consumer group has committed."""
 ReadTopicIds = Callable[[Collection[str]], Awaitable[TopicIds]]

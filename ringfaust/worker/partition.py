@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 
 _CLOCK_CHECK_S = 1.0
 """How often a partition looks whether the clock agrees with the brokers' again."""
+_GROUP_OFFSETS_S = 2.0
+"""How far the offsets of the consumer group may lag behind the positions in the state."""
+_NOT_OURS = -1
 _CAUGHT_UP_CHECK_S = 0.2
 """How often a partition that was just assigned checks, when idle, whether it has read its log."""
 
@@ -49,7 +52,7 @@ _CAUGHT_UP_CHECK_S = 0.2
 def partition_task(number: int, input_topics: frozenset[str], context: WorkerContext) -> Task:
     """The task of one partition; `input_topics`: all topics that are read without repartition."""
 
-    async def open_this_store() -> PartitionStore:
+    async def open_this_store(_: Mapping[str, CommittedOffset]) -> PartitionStore:
         path = context.data_dir / f"partition-{number}"
         changelog = TP(context.topics[Role.CHANGELOG], number)
         return await open_store(path, changelog, context)
@@ -71,10 +74,12 @@ class PartitionWork:
         self._context = context
         self._ends: Mapping[str, int] | None = None
         """By topic: the end of the log at the assignment; None once it has been read."""
-        self._moved: set[str] = set()
-        """Topics whose position was corrected. The group's offset is not, until the next commit."""
+        self._in_group: dict[str, int] = {}
+        """By topic: the offset that the consumer group has."""
+        self._next_group_s = 0.0
+        """When the group's offsets are next due, if they lag."""
         self._before: Mapping[str, int] = {}
-        """By topic: the position at the start of the cycle."""
+        """By topic: the position before the cycle, or in the last commit."""
         self._next_tick_s = 0.0
         self._control = TP(context.topics[Role.CONTROL], number)
         self._hearing = Hearing()
@@ -185,7 +190,12 @@ class PartitionWork:
         processor.go_to(starts.positions, ids, starts.gaps)
         if self._ends is not None:  # those of a recreated topic are never reached
             self._ends = {topic: bound.end for topic, bound in bounds.items()}
-        self._moved.update(gap.topic for gap in starts.gaps)
+        # An offset of a repartition task would be taken for the position: see `start_positions`.
+        self._in_group = {
+            topic: _NOT_OURS if found.is_repartitioned else found.offset
+            for topic, found in committed.items()
+        }
+        self._next_group_s = 0.0
 
     def topic_ids(self) -> Mapping[str, str]:
         """The ids of the input topics, as far as they are known."""
@@ -203,6 +213,14 @@ class PartitionWork:
         """How long to wait for records before the next cycle; None: until some arrive."""
         if self._processor.is_unfinished:
             return 0.0
+        if not self._group_lag():
+            return self._until_work_s()
+        until_due_s = max(self._next_group_s - self._context.clock.monotonic_s(), 0.0)
+        until_work_s = self._until_work_s()
+        return until_due_s if until_work_s is None else min(until_due_s, until_work_s)
+
+    def _until_work_s(self) -> float | None:
+        """How long until something is due in the state, or may be; None: nothing is."""
         if self._ends is not None:
             return _CAUGHT_UP_CHECK_S
         if self._context.processor_config.log_is_clock:
@@ -246,19 +264,40 @@ class PartitionWork:
             if topic not in paused and positions.get(topic, 0) < offset:
                 positions[topic] = offset
 
-    def take_commit(self, wall_ms: int) -> PendingCommit | None:
+    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
         """Remove what the cycle has decided; None if there is nothing to commit."""
         processor = self._processor
-        offsets = {
-            topic: offset
-            for topic, offset in processor.positions.items()
-            if self._before.get(topic) != offset or topic in self._moved
-        }
-        self._moved.clear()
+        offsets = self._take_group_offsets(is_last=is_last)
+        has_read = any(self._before.get(topic) != at for topic, at in processor.positions.items())
+        self._before = dict(processor.positions)
         outputs = processor.outputs()
-        if not outputs and not offsets and not processor.inputs_changed:
+        if not (outputs or has_read or offsets or processor.inputs_changed):
             return None
         return PendingCommit(outputs, processor.writes(), offsets, wall_ms)
+
+    def _group_lag(self) -> dict[str, int]:
+        """The positions, by topic, that differ from the group's offsets."""
+        positions, known = self._processor.positions, self._in_group
+        return {
+            topic: positions[topic]
+            for topic in self._topics
+            if topic in positions and positions[topic] != known.get(topic, 0)
+        }
+
+    def _take_group_offsets(self, *, is_last: bool) -> Mapping[str, int]:
+        """The offsets to commit for the group with this batch; empty as long as they are not due.
+
+        Each commit of offsets costs two requests, and the positions in the state decide. But the
+        group is never ahead of the state: that would look as if state had been lost.
+        """
+        lag = self._group_lag()
+        now_s = self._context.clock.monotonic_s()
+        is_ahead = any(self._in_group.get(topic, 0) > at for topic, at in lag.items())
+        if not (is_ahead or is_last or now_s >= self._next_group_s):
+            return {}
+        self._next_group_s = now_s + _GROUP_OFFSETS_S
+        self._in_group.update(lag)
+        return lag
 
     def settle(self) -> None:
         """Drop what the store has now, and shrink the decoded state to its bound."""

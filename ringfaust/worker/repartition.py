@@ -15,7 +15,7 @@ from ringfaust.kafka.names import repartition_transactional_id
 from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Writes
 from ringfaust.processor.repartition import Repartitioner
-from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.input_positions import log_gaps, start_positions
@@ -25,21 +25,24 @@ from ringfaust.worker.interfaces import (
     PartitionStore,
     repartition_note,
 )
+from ringfaust.worker.store_identity import last_positions
 from ringfaust.worker.task import PendingCommit, Task
 
 
 def repartition_task(route: Route, number: int, context: WorkerContext) -> Task:
     """The task of one partition of a repartitioned topic."""
     transactional_id = repartition_transactional_id(context.application, route.topic, number)
+    work = RepartitionWork(route, number, context)
 
-    async def no_store() -> PartitionStore | None:
+    async def no_store(committed: Mapping[str, CommittedOffset]) -> PartitionStore | None:
+        found = committed.get(route.topic)
+        if found is not None and not found.is_repartitioned and number < context.partitions:
+            changelog = TP(context.topics[Role.CHANGELOG], number)
+            stored = await last_positions(changelog, context.open_changelog())
+            work.read_directly = stored.get(route.topic, 0)
         return None
 
-    return context.new_task(
-        RepartitionWork(route, number, context),
-        no_store,
-        lambda: context.open_producer(number, transactional_id),
-    )
+    return context.new_task(work, no_store, lambda: context.open_producer(number, transactional_id))
 
 
 class RepartitionWork:
@@ -51,6 +54,9 @@ class RepartitionWork:
         self._context = context
         self._topic_id = ""
         self._gaps = 0
+        self.read_directly = 0
+        """Up to where a partition task has read the topic before it was repartitioned. The group's
+        offset may lag behind that."""
         self._decided = self._committed = -1
         """The position in the last decided batch, and in the last committed one."""
 
@@ -80,6 +86,8 @@ class RepartitionWork:
         if found is not None:
             self._topic_id = found.topic_id or self._topic_id
             self._committed = found.offset
+            if not found.is_repartitioned:
+                self._committed = max(found.offset, self.read_directly)
         self._repartitioner = Repartitioner(
             self._route,
             self._context.partitions,
@@ -139,7 +147,7 @@ class RepartitionWork:
         """Move past transaction markers behind the records of a cycle, which are no gap (R112)."""
         self._repartitioner.position = max(self._repartitioner.position, *offsets.values(), 0)
 
-    def take_commit(self, wall_ms: int) -> PendingCommit | None:
+    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
         """Remove the forwarded records; None if there are none."""
         outputs = self._repartitioner.outputs()
         if not outputs:

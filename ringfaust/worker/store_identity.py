@@ -7,6 +7,7 @@ partition and the changelog that it belongs to, so a worker never serves state f
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from aiokafka import TopicPartition
@@ -111,25 +112,45 @@ async def why_not_adopted(
     return ""
 
 
+async def last_positions(changelog: TP, consumer: ChangelogConsumer) -> Mapping[str, int]:
+    """The positions that the changelog ends with, by topic.
+
+    Args:
+        changelog: a partition of the changelog.
+        consumer: reads it; started and stopped here.
+    """
+    return read_positions(await _positions_before(None, changelog, consumer))
+
+
 async def _positions_before(
-    offset: int, changelog: TP, consumer: ChangelogConsumer
+    offset: int | None, changelog: TP, consumer: ChangelogConsumer
 ) -> bytes | None:
-    """The last positions that were written to the changelog shortly before an offset."""
+    """The last positions that were written to the changelog before an offset; None: its end.
+
+    Before an offset, only a few records are searched: each transaction ends with its positions.
+    Before the end all are, if need be.
+    """
     tp = TopicPartition(*changelog)
     await consumer.start()
     try:
         consumer.assign([tp])
         begin = (await consumer.beginning_offsets([tp]))[tp]
         end = (await consumer.end_offsets([tp]))[tp]
-        if offset > end:
+        if offset is not None and offset > end:
             return None
-        consumer.seek(tp, max(begin, offset - _LOOK_BACK))
-        found = None
-        async for records in read_to_end(consumer, {tp: offset}):
-            for record in records:
-                if record.key == POSITIONS_KEY and record.offset < offset:
-                    found = record.value
-        return found
+        until = end if offset is None else offset
+        look_back = _LOOK_BACK
+        while True:
+            start = max(begin, until - look_back)
+            consumer.seek(tp, start)
+            found = None
+            async for records in read_to_end(consumer, {tp: until}):
+                for record in records:
+                    if record.key == POSITIONS_KEY and record.offset < until:
+                        found = record.value
+            if found is not None or offset is not None or start == begin:
+                return found
+            look_back *= 10
     finally:
         await consumer.stop()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -33,6 +33,7 @@ from ringfaust.worker.interfaces import (
     GroupOffsets,
     InputChanged,
     InputReader,
+    OpenStore,
     PartitionStore,
     ReadBounds,
     TaskProducer,
@@ -45,6 +46,11 @@ RETRY_MIN_S = 0.5
 """The first wait before another attempt to open a partition. Each further wait is twice as long."""
 RETRY_MAX_S = 15.0
 _STOP_TIMEOUT_S = 10.0
+_LAST_COMMIT_TIMEOUT_S = 5.0
+BACKLOG_RECORDS = 2000
+"""With so many records waiting, a larger batch is better than an earlier commit."""
+MAX_DECIDE_S = 0.25
+"""But a batch that could be committed is not kept back for longer than this and one fetch."""
 
 
 class PendingCommit(NamedTuple):
@@ -129,8 +135,13 @@ class Work(Protocol):
     def skip_to(self, offsets: Mapping[TP, int]) -> None:
         """Called after `decide`: the consumer has read up to these offsets."""
 
-    def take_commit(self, wall_ms: int) -> PendingCommit | None:
-        """Remove what the cycle has decided; None if there is nothing to commit."""
+    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+        """Remove what the cycle has decided; None if there is nothing to commit.
+
+        Args:
+            wall_ms: the time now.
+            is_last: the task is about to close: nothing may be left for a later commit.
+        """
 
     def settle(self) -> None:
         """Called when a commit has succeeded and the store has it."""
@@ -144,7 +155,7 @@ class TaskSettings:
     """How a task divides its time."""
 
     batch_records: int
-    """Most records of one cycle."""
+    """A batch takes no more fetches once it has as many records."""
     fenced_wait_s: float
     """How long a fenced task waits before it reopens its partition.
 
@@ -164,6 +175,11 @@ class BackgroundCommit:
         self._in_flight: asyncio.Task[None] | None = None
 
     @property
+    def is_running(self) -> bool:
+        """Whether a commit is in flight."""
+        return self._in_flight is not None and not self._in_flight.done()
+
+    @property
     def is_done(self) -> bool:
         """Whether a submitted commit has ended that nobody has waited for."""
         return self._in_flight is not None and self._in_flight.done()
@@ -178,6 +194,10 @@ class BackgroundCommit:
         commit, self._in_flight = self._in_flight, None
         if commit is not None:
             await commit
+
+    async def wait_or(self, arrived: asyncio.Event) -> None:
+        """Wait until the commit in flight has ended, or until `arrived` is set."""
+        await arrived.wait()  # the end of the commit sets it, too
 
     async def cancel(self) -> None:
         """Abandon the commit in flight."""
@@ -194,7 +214,7 @@ class Task:
         self,
         work: Work,
         clock: WorkerClock,
-        open_store: Callable[[], Awaitable[PartitionStore | None]],
+        open_store: OpenStore,
         open_producer: Callable[[], TaskProducer],
         *,
         group_offsets: GroupOffsets,
@@ -210,7 +230,7 @@ class Task:
             work: what to do with the records.
             clock: the source of time.
             open_store: opens the store and applies the committed changelog to it; returns None if
-                the work keeps no state.
+                the work keeps no state. Gets the group's offsets by topic.
             open_producer: creates the transactional producer, not started.
             group_offsets: reads the offsets that the consumer group has committed.
             read_bounds: reads the log that exists.
@@ -260,7 +280,7 @@ class Task:
             # Read before the end of the changelog, so that they are never newer than the state.
             offsets = await self._group_offsets(self.work.tps)
             committed = {topic: found for (topic, _), found in offsets.items()}
-            self._store = await self._open_store()
+            self._store = await self._open_store(committed)
             self.work.restore(self._store, committed, self._producer.new_batches)
         except BaseException:
             await self._release()
@@ -283,16 +303,26 @@ class Task:
         async with self._cycle_lock:
             if self._runner is not None:
                 self._runner.cancel()
+                await asyncio.wait({self._runner})
             with suppress(KafkaError, TimeoutError):
                 await self._commits.wait()
-        if self._runner is not None:
-            await asyncio.wait({self._runner})
+                await self._commit_last()
         await self._release()
+
+    async def _commit_last(self) -> None:
+        """Commit what has waited for a later batch. A broker that is away may delay it for long."""
+        if self._producer is None:  # its last commit has failed
+            return
+        pending = self.work.take_commit(self._clock.wall_ms(), is_last=True)
+        if pending is not None:
+            self._commits.submit(self._commit(pending), self.buffer.arrived.set)
+            async with self._clock.timeout(_LAST_COMMIT_TIMEOUT_S):
+                await self._commits.wait()
 
     async def _release(self) -> None:
         """Abandon the commit in flight, and close the producer and the store."""
-        await self._commits.cancel()
         producer, self._producer = self._producer, None
+        await self._commits.cancel()
         if producer is not None:
             with suppress(KafkaError, TimeoutError):
                 async with self._clock.timeout(_STOP_TIMEOUT_S):
@@ -345,7 +375,7 @@ class Task:
         if self.work.is_full:
             await self._let_others_run()
         else:
-            await self._decide(wall_ms)
+            await self._decide_batch()
         await self._commits.wait()
         pending = self.work.take_commit(wall_ms)
         if pending is not None:
@@ -353,8 +383,33 @@ class Task:
         if not self._left:  # a pause or a resume goes back in the log, so no record may be left
             await self.work.end_cycle()
 
-    async def _decide(self, wall_ms: int) -> None:
-        """Decide as many records as fit into the cycle; the others are left for the next (R114)."""
+    async def _decide_batch(self) -> None:
+        """Decide what is there, and what arrives while the previous batch is still in flight.
+
+        So a record waits for the commit of at most one batch before its own, and batches are small
+        while the brokers keep up. A backlog makes them large, up to the bounds of a batch.
+        """
+        started_s = self._clock.monotonic_s()
+        self.buffer.begin_batch()
+        await self._decide()
+        while not (self._left or self._suspicion or self.work.is_full or self.buffer.is_batch_full):
+            if self._commits.is_running:
+                if self.buffer.records:
+                    await self._decide()
+                else:
+                    self.buffer.arrived.clear()
+                    await self._commits.wait_or(self.buffer.arrived)
+            elif (
+                self.buffer.records >= BACKLOG_RECORDS
+                and self._clock.monotonic_s() - started_s < MAX_DECIDE_S
+            ):
+                await self._decide()
+            else:
+                return
+
+    async def _decide(self) -> None:
+        """Decide one fetch; what does not fit into the batch is left for the next (R114)."""
+        wall_ms = self._clock.wall_ms()
         records = self._left or self.buffer.take()
         self._left = []
         size = self._settings.slice_records

@@ -20,8 +20,8 @@ HERE = Path(__file__).parents[2] / "docs" / "model"
 INVARIANTS = ("noOutputTwice", "noneLost", "noneTooEarly", "storeNotAhead")
 WITNESS = "everything"
 SEED = "1"
-RUNS = {"fixed": 1_200, "faulty": 2_000}
-STEPS = 30
+RUNS = {"fixed": 400, "faulty": 2_000}
+STEPS = 35
 _INSTALL_S, _RUN_S = 110, 100
 
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from ringfaust.core.limits import UNHEARD_RECHECK_MS
+from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions
 from tests.sim.broker import Broker, Log, Record
 from tests.sim.causes import Causes
 from tests.sim.partition_book import PartitionBook
@@ -44,6 +45,11 @@ class Bookkeeper:
                 partition.check_lists(when)
             partition.check_inputs()
         self._check_hop()
+
+    def check_group(self) -> None:
+        """After an orderly stop, the group's offsets are the positions."""
+        for partition in self._partitions:
+            partition.check_group()
 
     @property
     def events(self) -> Counter[str]:
@@ -224,9 +230,11 @@ class _Reader:
 
     def check_inputs(self) -> None:
         """Every record that was read took effect; others wait for a queue that is not pulled."""
+        positions = self._positions()
         for topic in _INPUTS:
             log = self._broker.log(topic, self._number)
-            at = self._broker.offsets.get((topic, self._number), 0)
+            at = positions.get(topic, 0)
+            demand(self._broker.offsets.get((topic, self._number), 0) <= at, "a group ahead of", at)
             for record in log.read(0, _ALL)[0]:
                 by = f"{topic}/{self._number}/{record.offset}"
                 if b'"list"' in (record.value or b"") and topic == "control":
@@ -238,6 +246,19 @@ class _Reader:
             waiting = log.read(at, 1)[0]
             if waiting and not self._book.plan.as_artemis:
                 self._check_waits(waiting[0])
+
+    def _positions(self) -> dict[str, int]:
+        """The positions in the state. Those of the group may lag."""
+        rows = self._broker.log("changelog", self._number).read(0, _ALL)[0]
+        found = (row.value for row in reversed(rows) if row.key == POSITIONS_KEY)
+        return read_positions(next(found, None))
+
+    def check_group(self) -> None:
+        """After an orderly stop, the group's offsets are the positions."""
+        positions = self._positions()
+        for topic in _INPUTS:
+            at = self._broker.offsets.get((topic, self._number), 0)
+            demand(at == positions.get(topic, 0), "the group's offset of", topic, "is", at)
 
     def _check_waits(self, record: Record) -> None:
         send = _send(record, "", 0)

@@ -7,6 +7,7 @@ each `Pause` until it is driven on, fails, or is lost in a crash.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
@@ -85,7 +86,7 @@ class VirtualClock:
         return self._broker.now_ms + self._skew_ms
 
     def monotonic_s(self) -> float:
-        return 0.0
+        return self._broker.now_ms / 1000
 
     async def sleep(self, seconds: float) -> None:
         await Sleep(seconds)
@@ -174,6 +175,10 @@ class SteppedCommit:
         self._is_waited_for = True
 
     @property
+    def is_running(self) -> bool:
+        return self._commit is not None
+
+    @property
     def is_done(self) -> bool:
         return self._commit is None and not self._is_waited_for
 
@@ -188,6 +193,10 @@ class SteppedCommit:
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    async def wait_or(self, arrived: asyncio.Event) -> None:
+        while self._commit is not None:
+            self.drive()
 
     async def cancel(self) -> None:
         self.lose()

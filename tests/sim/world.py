@@ -295,6 +295,9 @@ class World:
             self._keeps = False
             self.events = bookkeeper.events
             self._do_advance(_LATER_MS)
+        for unit, number in self._owners.items():
+            self._workers[number].revoke(unit)
+        bookkeeper.check_group()
         if not self.plan.has_non_persistent:
             for number, journal in self.journals.items():
                 check_replay(self.broker, self.plan, number, journal)

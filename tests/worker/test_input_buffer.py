@@ -8,7 +8,7 @@ from typing import Any
 from faust.types import TP
 
 from ringfaust.worker.consumer_thread import Batch
-from ringfaust.worker.input_buffer import MAX_CYCLE_BYTES, InputBuffer
+from ringfaust.worker.input_buffer import MAX_BATCH_BYTES, InputBuffer
 
 ONE, OTHER = TP("one", 0), TP("other", 0)
 
@@ -59,11 +59,11 @@ def test_a_full_buffer_pauses_the_partition_until_its_records_are_taken() -> Non
     assert not waiting.arrived.is_set()
 
 
-def test_large_records_pause_the_partition_and_make_small_cycles() -> None:
+def test_large_records_pause_the_partition_and_make_small_batches() -> None:
     reader = Reader()
     waiting = buffer(1000, reader)
     for _ in range(3):
-        waiting.offer(batch(ONE, 2, MAX_CYCLE_BYTES // 2))
+        waiting.offer(batch(ONE, 2, MAX_BATCH_BYTES // 2))
     assert reader.paused == {ONE}
     assert [len(waiting.take()) for _ in range(4)] == [2, 2, 2, 0]
     assert reader.paused == set()

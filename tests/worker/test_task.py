@@ -1,10 +1,11 @@
-"""What a task does when a commit fails: it reopens its partition, or stops the worker."""
+"""What a task puts into one batch, and what it does when a commit fails."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from faust.types import TP
 
 from ringfaust.processor.processor import Writes
 from ringfaust.worker.clock import SystemClock
+from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.task import BackgroundCommit, PendingCommit, Task, TaskSettings
 
 
@@ -46,7 +48,7 @@ class OneCommit:
 
     def decide(self, *_: object) -> None: ...
 
-    def take_commit(self, wall_ms: int) -> PendingCommit | None:
+    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
         if not self.has_work:
             return None
         self.has_work = False
@@ -63,10 +65,12 @@ class FailingProducer:
 
     def __init__(self, errors: list[Exception]) -> None:
         self._errors = errors
+        self.stopped = asyncio.Event()
 
     async def start(self) -> None: ...
 
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        self.stopped.set()
 
     def new_batches(self) -> Any: ...
 
@@ -82,7 +86,7 @@ def new_task(
     async def nothing(*_: object) -> Any:
         return {}
 
-    async def no_store() -> None: ...
+    async def no_store(*_: object) -> None: ...
 
     def open_producer() -> FailingProducer:
         opened.append(FailingProducer(errors))
@@ -90,7 +94,7 @@ def new_task(
 
     return Task(
         work, SystemClock(), no_store, open_producer, group_offsets=nothing, read_bounds=nothing,
-        reader=lambda: None, commits=BackgroundCommit(), crash=crashed.set_result,
+        reader=AnyReader, commits=BackgroundCommit(), crash=crashed.set_result,
         settings=TaskSettings(batch_records=1, fenced_wait_s=0.01),
     )  # fmt: skip
 
@@ -123,3 +127,157 @@ async def test_a_programming_error_stops_the_worker() -> None:
         assert await crashed is error
     await task.close()
     assert len(opened) == 1
+
+
+class CountingWork(OneCommit):
+    """Notes how many records each batch has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[int] = []
+        self.decided = 0
+        self.is_last = False
+        self.began = asyncio.Event()
+
+    def restore(self, *_: object) -> None: ...
+
+    def decide(self, records: Iterator[Any], wall_ms: int) -> None:
+        self.decided += len(list(records))
+        self.began.set()
+
+    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+        self.is_last = is_last
+        if not self.decided and not is_last:
+            return None
+        self.batches.append(self.decided)
+        self.decided = 0
+        return PendingCommit({}, Writes([], []), {}, wall_ms)
+
+
+class HeldProducer(FailingProducer):
+    """Its commits wait until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.began = asyncio.Semaphore(0)
+        self.let_go = asyncio.Semaphore(0)
+
+    async def commit(self, *_: object) -> int:
+        self.began.release()
+        await self.let_go.acquire()
+        return 0
+
+
+class AnyReader:
+    """Every fetch is current."""
+
+    def is_current(self, batch: Batch) -> bool:
+        return True
+
+    def pause(self, tp: TP) -> None: ...
+
+    def resume(self, tp: TP) -> None: ...
+
+
+def fetch_of(count: int) -> Batch:
+    records: Any = [SimpleNamespace(serialized_value_size=10) for _ in range(count)]
+    return Batch(TP("in", 0), records, 1, count)
+
+
+async def counting(work: CountingWork, producer: HeldProducer, most: int = 1000) -> Task:
+    """A running task."""
+
+    async def nothing(*_: object) -> Any:
+        return {}
+
+    async def no_store(*_: object) -> None: ...
+
+    task = Task(
+        work, SystemClock(), no_store, lambda: producer, group_offsets=nothing,
+        read_bounds=nothing, reader=AnyReader, commits=BackgroundCommit(),
+        crash=lambda error: None, settings=TaskSettings(batch_records=most, fenced_wait_s=0.01),
+    )  # fmt: skip
+    await task.open({})
+    task.start()
+    return task
+
+
+async def offer_each(task: Task, work: CountingWork, *counts: int) -> None:
+    """Offer fetches, each after the one before was decided."""
+    for count in counts:
+        work.began.clear()
+        task.offer(fetch_of(count))
+        await work.began.wait()
+
+
+async def test_a_batch_grows_while_the_one_before_it_is_in_flight() -> None:
+    """A record waits for one other batch at most, however small the fetches are."""
+    work, producer = CountingWork(), HeldProducer()
+    async with asyncio.timeout(10):
+        task = await counting(work, producer)
+        await offer_each(task, work, 1)
+        await producer.began.acquire()
+        await offer_each(task, work, 2, 3, 4)
+        assert work.batches == [1]
+        producer.let_go.release()
+        await producer.began.acquire()
+        assert work.batches == [1, 9]
+        producer.let_go.release()
+        producer.let_go.release()
+        await task.close()
+
+
+async def test_a_batch_that_is_full_takes_no_more() -> None:
+    work, producer = CountingWork(), HeldProducer()
+    async with asyncio.timeout(10):
+        task = await counting(work, producer, most=5)
+        await offer_each(task, work, 1)
+        await producer.began.acquire()
+        await offer_each(task, work, 3, 3)
+        task.offer(fetch_of(1))
+        producer.let_go.release()
+        await producer.began.acquire()
+        assert work.batches == [1, 6]
+        for _ in range(3):
+            producer.let_go.release()
+        await task.close()
+
+
+async def test_a_suspicion_is_not_forgotten_while_a_batch_grows() -> None:
+    work, producer = CountingWork(), HeldProducer()
+    reopened = asyncio.Event()
+    work.check_inputs = lambda *_: reopened.set()  # type: ignore[method-assign]
+    async with asyncio.timeout(10):
+        task = await counting(work, producer)
+        await offer_each(task, work, 1)
+        await producer.began.acquire()
+        await offer_each(task, work, 1)
+        task.check_inputs("in was created again")
+        for _ in range(3):
+            producer.let_go.release()
+        await reopened.wait()
+        await task.close()
+
+
+async def test_closing_commits_what_may_wait_otherwise() -> None:
+    """The offsets of the group, for example: they are up to date once a worker has stopped."""
+    work, producer = CountingWork(), HeldProducer()
+    async with asyncio.timeout(10):
+        task = await counting(work, producer)
+        producer.let_go.release()
+        await task.close()
+    assert work.is_last
+    assert work.batches == [0]
+
+
+async def test_closing_does_not_commit_after_a_failure() -> None:
+    """Its outcome is unknown, so what the work holds in memory is worthless."""
+    work, opened, crashed = CountingWork(), [], asyncio.get_running_loop().create_future()
+    task = new_task(work, [KafkaConnectionError("closed")], opened, crashed)
+    async with asyncio.timeout(10):
+        await task.open({})
+        task.start()
+        await offer_each(task, work, 1)
+        await opened[0].stopped.wait()
+        await task.close()
+    assert work.batches == [1]

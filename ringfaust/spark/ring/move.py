@@ -131,11 +131,13 @@ async def _repartitioned_offsets(
             )
     parts = await log_ends(client, topics)
     tps = [(topic, partition) for topic, of in parts.items() for partition in of]
+    offsets = await group_offsets(client, worker_group(worker.application), tps)
+    # Before a topic was repartitioned, the group's offset may have lagged behind the state.
     committed = {
-        tp: found.offset
-        for tp, found in (
-            await group_offsets(client, worker_group(worker.application), tps)
-        ).items()
+        (topic, partition): found.offset
+        if found.metadata
+        else max(found.offset, positions.get(partition, {}).get(topic, 0))
+        for (topic, partition), found in offsets.items()
     }
     return {
         topic: {str(partition): committed.get((topic, partition), _EARLIEST) for partition in of}
