@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfaust import __version__
+from ringfaust.cli.consumer import consumer
+from ringfaust.cli.message import message
+from ringfaust.cli.operate import Application, AsJson, Brokers, Folder, Target
 from ringfaust.cli.parts import (
     ConfigFolder,
     ErrorReportingGroup,
@@ -20,7 +23,9 @@ from ringfaust.cli.parts import (
     group,
     require_spark,
 )
+from ringfaust.cli.queue import queue
 from ringfaust.cli.spark import spark
+from ringfaust.cli.xid import xid
 
 if TYPE_CHECKING:
     from ringfaust.config import QueuesConfig, WorkerConfig
@@ -31,6 +36,10 @@ main = group(
 )
 topics = group("Inspect, create and verify the topics of an application.")
 config = group("Check the configuration.")
+main.add_typer(queue, name="queue")
+main.add_typer(message, name="message")
+main.add_typer(consumer, name="consumer")
+main.add_typer(xid, name="xid")
 main.add_typer(topics, name="topics")
 main.add_typer(config, name="config")
 main.add_typer(spark, name="spark")
@@ -193,6 +202,36 @@ def redrive(
         again=again,
     )
     raise typer.Exit(run(worker_config, queues_config, request, dry_run=dry_run))
+
+
+@main.command()
+def trace(
+    *,
+    message_id: Annotated[
+        str, typer.Argument(metavar="[ID | TOPIC/PARTITION/OFFSET]", help="The message.")
+    ] = "",
+    key: Annotated[
+        str, typer.Option(help="Instead: the latest messages whose records have this key.")
+    ] = "",
+    since: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Search since this time. Default: the last hour."),
+    ] = "",
+    as_json: AsJson = False,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Say where a message went: its whole life, in sentences.
+
+    Exit status 1 if no event names it. Example: ringfaust trace order-17
+    """
+    from ringfaust.cli.trace import run
+
+    _, queues_config = _load(folder, bootstrap_servers)
+    topics = [route.topic for route in queues_config.routes]
+    target = Target(folder, bootstrap_servers, application)
+    raise typer.Exit(run(target, message_id, key, since, as_json=as_json, topics=topics))
 
 
 @main.command()

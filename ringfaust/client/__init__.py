@@ -1,8 +1,9 @@
-"""The asyncio client: producers, consumers, sessions and two-phase commit. See docs/client.md.
+"""The asyncio client: send, consume, administer. See docs/client.md.
 
 `ringfaust.client.sync` offers the same to programs without asyncio.
 """
 
+from ringfaust.client.admin import Admin
 from ringfaust.client.consumer import RingConsumer
 from ringfaust.client.errors import (
     BadArgument,
@@ -21,6 +22,7 @@ from ringfaust.client.session import Session
 from ringfaust.client.two_phase import TwoPhase
 
 __all__ = [
+    "Admin",
     "AckMode",
     "BadArgument",
     "ClientError",

@@ -1,0 +1,235 @@
+"""`ringfaust message …`: look at single messages and act on them."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ringfaust.cli.operate import (
+    Application,
+    AsJson,
+    Brokers,
+    Folder,
+    MessageName,
+    QueueName,
+    Target,
+    Yes,
+    age_text,
+    confirm,
+    print_fields,
+    print_json,
+    print_table,
+    text_of,
+    time_text,
+    with_admin,
+)
+from ringfaust.cli.parts import group
+from ringfaust.errors import RingfaustError
+
+if TYPE_CHECKING:
+    from ringfaust.client import Admin
+    from ringfaust.client.inspected import Excerpt, MessageDetails
+
+message = group("Look at single messages and act on them.")
+
+_SHOWN_CHARS = 40
+"""How much of a body a table shows."""
+
+
+class NoMessage(RingfaustError):
+    """The queue has no such message. What to do: `ringfaust trace ID` says where it went."""
+
+    def __init__(self, queue: str, message_id: str) -> None:
+        super().__init__(
+            f"queue {queue} has no message {message_id!r} now; "
+            f"`ringfaust trace {message_id}` says where it went"
+        )
+
+
+class State(StrEnum):
+    """The states of a message in a queue."""
+
+    READY = "ready"
+    DELIVERING = "delivering"
+    SCHEDULED = "scheduled"
+
+
+@message.command("browse")
+def browse(
+    *,
+    queue: QueueName,
+    state: Annotated[State, typer.Option(help="Which messages.")] = State.READY,
+    selector: Annotated[str, typer.Option(help="Only messages that match this selector.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Most messages to show.")] = 20,
+    as_json: AsJson = False,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """List messages of a queue in delivery order, with the beginning of their bodies.
+
+    Example: ringfaust message browse orders --selector "region = 'eu'"
+    """
+
+    async def read(admin: Admin) -> list[MessageDetails]:
+        found: list[MessageDetails] = []
+        async for each in admin.browse(queue, state=state.value, selector=selector):
+            found.append(each)
+            if len(found) == limit:
+                break
+        return found
+
+    found = with_admin(Target(folder, bootstrap_servers, application), read)
+    if as_json:
+        print_json(found)
+    elif not found:
+        print(f"{queue} has no {state.value} messages{' that match' if selector else ''}")
+    else:
+        now_ms = int(time.time() * 1000)
+        titles = ("id", "priority", "age", "bytes", "due", "consumer", "body")
+        print_table(titles, [_row(each, now_ms) for each in found])
+
+
+def _row(each: MessageDetails, now_ms: int) -> tuple[object, ...]:
+    return (
+        each.id, each.priority, age_text(now_ms - each.enqueued_ms), each.size_bytes,
+        time_text(each.due_ms), each.consumer, _beginning(each.value),
+    )  # fmt: skip
+
+
+def _beginning(value: Excerpt | None) -> str:
+    if value is None:
+        return ""
+    text = "".join(char if char.isprintable() else " " for char in text_of(value.start))
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+
+
+@message.command("show")
+def show(
+    *,
+    queue: QueueName,
+    id_: MessageName,
+    as_json: AsJson = False,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Show one message with its headers and body.
+
+    Example: ringfaust message show orders order-17
+    """
+    target = Target(folder, bootstrap_servers, application)
+    found = with_admin(target, lambda admin: admin.message(queue, id_))
+    if found is None:
+        raise NoMessage(queue, id_)
+    if as_json:
+        print_json(found)
+        return
+    pairs: list[tuple[str, object]] = [
+        ("id", found.id),
+        ("queue", found.queue),
+        ("state", found.state),
+        ("sequence", found.sequence),
+        ("priority", found.priority),
+        ("sent", time_text(found.enqueued_ms)),
+        ("due", time_text(found.due_ms)),
+        ("expires", time_text(found.expires_at_ms)),
+        ("group", found.group),
+        ("deliveries", found.handovers),
+        ("held by", found.consumer),
+        ("transaction", found.xid),
+        ("bytes", found.size_bytes),
+        ("source", found.source),
+        ("key", _whole(found.key)),
+        *((f"header {name}", _whole(value)) for name, value in found.headers.items()),
+    ]  # fmt: skip
+    print_fields([(name, value) for name, value in pairs if value not in ("", "-")])
+    if found.value is not None:
+        print()
+        print(text_of(found.value.start))
+        if not found.value.is_whole:
+            print(f"… {found.value.size_bytes - len(found.value.start):,} more bytes")
+
+
+def _whole(value: Excerpt | None) -> str:
+    return text_of(value.start) if value else ""
+
+
+@message.command("remove")
+def remove(
+    *,
+    queue: QueueName,
+    id_: MessageName,
+    yes: Yes = False,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Remove one ready or scheduled message. It is gone: no topic receives it.
+
+    Example: ringfaust message remove orders order-17 --yes
+    """
+    confirm(f"This removes message {id_} from {queue}.", yes=yes)
+    target = Target(folder, bootstrap_servers, application)
+    with_admin(target, lambda admin: admin.remove(queue, id_))
+    print(f"{id_}: removed from {queue}")
+
+
+@message.command("move")
+def move(
+    *,
+    queue: QueueName,
+    id_: MessageName,
+    to: Annotated[str, typer.Argument(metavar="TO", help="Queue to move it to.")],
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Move one ready or scheduled message to another queue of the same partition.
+
+    Example: ringfaust message move orders order-17 orders-parked
+    """
+    target = Target(folder, bootstrap_servers, application)
+    with_admin(target, lambda admin: admin.move(queue, id_, to))
+    print(f"{id_}: moved from {queue} to {to}")
+
+
+@message.command("deliver-now")
+def deliver_now(
+    *,
+    queue: QueueName,
+    id_: MessageName,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Make a scheduled message due now.
+
+    Example: ringfaust message deliver-now orders order-18
+    """
+    target = Target(folder, bootstrap_servers, application)
+    with_admin(target, lambda admin: admin.deliver_now(queue, id_))
+    print(f"{id_}: due now")
+
+
+@message.command("cancel")
+def cancel(
+    *,
+    queue: QueueName,
+    id_: MessageName,
+    yes: Yes = False,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Cancel a scheduled message: it is removed before it is due.
+
+    Example: ringfaust message cancel orders order-18 --yes
+    """
+    confirm(f"This cancels message {id_} of {queue}.", yes=yes)
+    target = Target(folder, bootstrap_servers, application)
+    with_admin(target, lambda admin: admin.cancel_scheduled(queue, id_))
+    print(f"{id_}: cancelled")

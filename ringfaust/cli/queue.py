@@ -1,0 +1,333 @@
+"""`ringfaust queue …`: look at queues and change them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfaust.cli.operate import (
+    Application,
+    AsJson,
+    Brokers,
+    Folder,
+    QueueName,
+    Target,
+    Yes,
+    age_text,
+    confirm,
+    print_fields,
+    print_json,
+    print_table,
+    with_admin,
+)
+from ringfaust.cli.parts import group
+from ringfaust.errors import RingfaustError, suggestion
+
+if TYPE_CHECKING:
+    from ringfaust.client.inspected import QueueDetails, QueueSummary
+
+queue = group("Look at queues and change them.")
+
+_HELD = ("ready", "delivering", "scheduled")
+_GONE = ("added", "acked", "evicted", "expired", "dead", "refused", "removed", "moved_out", "lost")
+
+Pattern = Annotated[
+    str,
+    typer.Argument(
+        metavar="[PATTERN]", help="Words separated by dots: * is one word, # any number of them."
+    ),
+]
+
+
+class Pausable(StrEnum):
+    """What of a queue can be paused."""
+
+    DISPATCH = "dispatch"
+    PULLING = "pulling"
+
+
+What = Annotated[
+    Pausable, typer.Option(help="dispatch: hand out nothing. pulling: read no new messages.")
+]
+
+
+class BadAssignment(RingfaustError):
+    """An argument is not of the form NAME=VALUE, or names no setting. The text says which is."""
+
+
+@queue.command("ls")
+def list_queues(
+    *,
+    pattern: Pattern = "#",
+    as_json: AsJson = False,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """List queues with what they hold.
+
+    Example: ringfaust queue ls 'departures.#'
+    """
+    target = Target(folder, bootstrap_servers, application)
+    found = with_admin(target, lambda admin: admin.queues(pattern))
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        print(f"no queue matches {pattern}")
+        return
+    print_table(
+        ("queue", "ring size", *_HELD, "added", "evicted", "dead", "consumers", "paused"),
+        [_row(summary) for summary in found],
+    )
+
+
+def _row(summary: QueueSummary) -> list[object]:
+    counts = summary.counts
+    size = "no limit" if summary.ring_size == -1 else summary.ring_size
+    return [
+        summary.queue, size, *(counts[name] for name in (*_HELD, "added", "evicted", "dead")),
+        summary.consumers, ", ".join(summary.paused),
+    ]  # fmt: skip
+
+
+@queue.command("show")
+def show(
+    *,
+    name: QueueName,
+    as_json: AsJson = False,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Show a queue: what it holds, its counts, settings and consumers.
+
+    Example: ringfaust queue show orders
+    """
+    target = Target(folder, bootstrap_servers, application)
+    found = with_admin(target, lambda admin: admin.queue(name))
+    if as_json:
+        print_json(found)
+    else:
+        _print_queue(found)
+
+
+def _print_queue(found: QueueDetails) -> None:
+    counts = found.counts
+    size = found.settings["ring_size"]
+    now_ms = int(time.time() * 1000)
+    print_fields([
+        ("queue", found.queue),
+        ("partition", found.partition),
+        ("ring size", "no limit" if size == -1 else size),
+        *((name, counts[name]) for name in _HELD),
+        ("bytes", found.size_bytes),
+        ("oldest ready", age_text(now_ms - found.oldest_ms) if found.oldest_ms else "-"),
+        ("paused", ", ".join(found.paused) or "no"),
+        ("reads new messages", found.pulled),
+    ])  # fmt: skip
+    print()
+    print_fields([(name, counts[name]) for name in _GONE if counts[name] or name == "added"])
+    changed = {
+        name: value for name, value in found.settings.items() if value != _defaults().get(name)
+    }
+    if changed:
+        print("\nsettings that differ from the defaults")
+        print_fields([(f"  {name}", value) for name, value in changed.items()])
+    if found.consumers:
+        print()
+        print_table(
+            ("consumer", "unsettled", "credit", "priority", "mode", "silent for"),
+            [
+                (c.consumer, c.unsettled, c.credit, c.priority, c.ack_mode, age_text(c.silent_ms))
+                for c in found.consumers
+            ],
+        )
+
+
+def _defaults() -> dict[str, Any]:
+    from ringfaust.core.settings import QueueSpec  # noqa: PLC0415 - slow to import
+
+    return {each.name: each.default for each in fields(QueueSpec)}
+
+
+@queue.command("watch")
+def watch(
+    *,
+    pattern: Pattern = "#",
+    every_s: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+    times: Annotated[int, typer.Option(min=0, help="Stop after so many looks; 0: never.")] = 0,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Show queues again and again, with rates, until Ctrl-C.
+
+    Example: ringfaust queue watch 'orders.*' --every-s 1
+    """
+    from ringfaust.cli.watch import run  # noqa: PLC0415 - slow to import
+
+    run(Target(folder, bootstrap_servers, application), pattern, every_s, times)
+
+
+@queue.command("set")
+def set_(
+    *,
+    name: QueueName,
+    settings: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE…", help="Settings, as in queues.yaml.")
+    ],
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Change settings of a queue. They take precedence over queues.yaml.
+
+    Example: ringfaust queue set orders ring_size=500 shrink=eager
+    """
+    wanted = dict(map(_assignment, settings))
+    target = Target(folder, bootstrap_servers, application)
+    with_admin(target, lambda admin: admin.configure(name, wanted))
+    print(f"{name}: set {', '.join(f'{key} = {value}' for key, value in wanted.items())}")
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """Parse NAME=VALUE. The worker checks whether the value is valid."""
+    import yaml  # noqa: PLC0415 - slow to import
+
+    from ringfaust.core.settings import FIELD_NAMES  # noqa: PLC0415 - slow to import
+
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise BadAssignment(f"{text!r}: write settings as NAME=VALUE, such as ring_size=500")
+    if name not in FIELD_NAMES:
+        raise BadAssignment(f"{name!r} is not a setting; {suggestion(name, FIELD_NAMES)}")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        return name, value
+
+
+@queue.command("pause")
+def pause(
+    *,
+    name: QueueName,
+    what: What = Pausable.DISPATCH,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Stop handing out a queue's messages, or reading new ones.
+
+    Example: ringfaust queue pause orders
+    """
+    target = Target(folder, bootstrap_servers, application)
+    with_admin(target, lambda admin: admin.pause(name, what.value))
+    print(f"{name}: {what} is paused")
+
+
+@queue.command("resume")
+def resume(
+    *,
+    name: QueueName,
+    what: What = Pausable.DISPATCH,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Undo `pause`.
+
+    Example: ringfaust queue resume orders
+    """
+    target = Target(folder, bootstrap_servers, application)
+    with_admin(target, lambda admin: admin.resume(name, what.value))
+    print(f"{name}: {what} is resumed")
+
+
+@queue.command("purge")
+def purge(
+    *,
+    name: QueueName,
+    yes: Yes = False,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Evict all ready messages. They go to the evicted topic.
+
+    Example: ringfaust queue purge orders --yes
+    """
+    target = Target(folder, bootstrap_servers, application)
+    ready = with_admin(target, lambda admin: admin.queue(name)).counts["ready"]
+    confirm(f"This evicts the {ready:,} ready messages of {name}.", yes=yes)
+    with_admin(target, lambda admin: admin.purge(name))
+    print(f"{name}: purged")
+
+
+@queue.command("move")
+def move(
+    *,
+    name: QueueName,
+    to: Annotated[str, typer.Argument(metavar="TO", help="Queue to move the messages to.")],
+    most: Annotated[
+        int, typer.Option("--most", min=1, help="Most messages to move, oldest first.")
+    ] = 1_000,
+    yes: Yes = False,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Move ready messages to another queue of the same partition.
+
+    Example: ringfaust queue move orders orders-parked --most 50 --yes
+    """
+    from ringfaust.cli.move import run  # noqa: PLC0415 - slow to import
+
+    confirm(f"This moves up to {most:,} ready messages of {name} to {to}.", yes=yes)
+    moved = run(Target(folder, bootstrap_servers, application), name, to, most)
+    print(f"{name}: moved {moved:,} messages to {to}")
+
+
+@queue.command("create")
+def create(
+    *,
+    name: QueueName,
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE…]", help="As in queues.yaml.")
+    ] = None,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Create a queue that queues.yaml does not declare.
+
+    Example: ringfaust queue create audit ring_size=500
+    """
+    wanted = dict(map(_assignment, settings or ()))
+    target = Target(folder, bootstrap_servers, application)
+    with_admin(target, lambda admin: admin.create_queue(name, wanted))
+    print(f"{name}: created")
+
+
+@queue.command("delete")
+def delete(
+    *,
+    name: QueueName,
+    yes: Yes = False,
+    folder: Folder = None,
+    bootstrap_servers: Brokers = None,
+    application: Application = None,
+) -> None:
+    """Delete a queue: evict what is ready, remove what is scheduled.
+
+    Example: ringfaust queue delete audit --yes
+    """
+    target = Target(folder, bootstrap_servers, application)
+    counts = with_admin(target, lambda admin: admin.queue(name)).counts
+    confirm(f"This deletes {name} and evicts or removes {counts['messages']:,} messages.", yes=yes)
+    with_admin(target, lambda admin: admin.delete_queue(name))
+    print(f"{name}: deleted")

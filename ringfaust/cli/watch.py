@@ -1,0 +1,68 @@
+"""`ringfaust queue watch`: queues with their rates, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from ringfaust.cli.operate import Target
+from ringfaust.client import Admin
+from ringfaust.client.inspected import QueueSummary
+
+_SHOWN_QUEUES = 40
+_RATES = ("added", "acked", "evicted")
+
+Look = dict[str, QueueSummary]
+
+
+def run(target: Target, pattern: str, every_s: float, times: int) -> None:
+    """Show the queues every `every_s` seconds: `times` times, or until Ctrl-C if it is 0."""
+    try:
+        asyncio.run(_watch(target, pattern, every_s, times))
+    except KeyboardInterrupt:
+        return
+
+
+async def _watch(target: Target, pattern: str, every_s: float, times: int) -> None:
+    console = Console(highlight=False)
+    before: Look = {}
+    before_s = time.monotonic()
+    looks = 0
+    async with Admin(**target.options()) as admin:
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                now_s = time.monotonic()
+                found = {each.queue: each for each in await admin.queues(pattern)}
+                live.update(_table(found, before, now_s - before_s), refresh=True)
+                before, before_s = found, now_s
+                looks += 1
+                if looks == times:
+                    return
+                await asyncio.sleep(every_s)
+
+
+def _table(found: Look, before: Look, passed_s: float) -> Table:
+    titles = ("queue", "ready", "delivering", "scheduled", *(f"{name}/s" for name in _RATES))
+    table = Table(*titles, box=None, caption=_caption(found), caption_justify="left")
+    busiest = sorted(found.values(), key=lambda each: (-each.counts["messages"], each.queue))[
+        :_SHOWN_QUEUES
+    ]
+    for each in busiest:
+        known = before.get(each.queue)
+        rates = (
+            f"{(each.counts[name] - known.counts[name]) / passed_s:,.0f}" if known else "-"
+            for name in _RATES
+        )
+        held = (f"{each.counts[name]:,}" for name in ("ready", "delivering", "scheduled"))
+        table.add_row(escape(each.queue), *held, *rates)
+    return table
+
+
+def _caption(found: Look) -> str:
+    hidden = len(found) - _SHOWN_QUEUES
+    return f"… and {hidden:,} more with fewer messages" if hidden > 0 else ""

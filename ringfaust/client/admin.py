@@ -1,0 +1,304 @@
+"""Operate queues: look at them, change them, and settle what is stuck (R34, R71, R90)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Unpack
+
+from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
+from ringfaust.client.errors import Refused
+from ringfaust.client.inspected import (
+    MESSAGE_STATES,
+    MessageDetails,
+    MessageState,
+    Pausable,
+    QueueDetails,
+    QueueSummary,
+    XidDetails,
+)
+from ringfaust.client.locate import UNKNOWN_QUEUE
+from ringfaust.client.resource import AsyncResource
+from ringfaust.protocol.partitioner import partition_of
+
+_ALL_QUEUES = "#"
+_QUEUES_PER_PAGE = 2_000
+_CONSUMERS = 1_000
+_MESSAGES_PER_PAGE = 100
+_BODY_BYTES = 1_000
+
+
+class Admin(AsyncResource):
+    """An operator's connection to one application. It finds the partition of a queue by itself.
+
+    ::
+
+        async with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
+            await admin.configure("orders", {"ring_size": 500})
+            async for message in admin.browse("orders"):
+                print(message.id, message.value)
+
+    Every method raises `Refused` if a worker refuses the command (R103), with the reason
+    `unknown_queue` if there is no such queue; `NoAnswer` if a partition has no worker; and
+    `KafkaError` if the brokers fail.
+
+    Args:
+        options: see `ConnectOptions`; all have defaults.
+
+    Raises:
+        BadArgument: an option is not valid.
+        TypeError: there is no such option.
+    """
+
+    def __init__(self, **options: Unpack[ConnectOptions]) -> None:
+        refuse_unknown(options, ConnectOptions)
+        self._connection = Connection(options)
+        self._homes: dict[str, int] = {}
+        """The partitions of queues that were found. A queue never moves (R113)."""
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            ClientError: the application has no topics.
+            KafkaError: the brokers cannot be reached or refuse the client.
+        """
+        await self._connection.open()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._connection.close()
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    async def queues(self, pattern: str = _ALL_QUEUES) -> list[QueueSummary]:
+        """Return the queues whose names match a pattern, in order of their names.
+
+        Args:
+            pattern: words separated by `.`; `*` stands for one word, `#` for any number.
+        """
+        pages = await asyncio.gather(*(self._queues_in(p, pattern) for p in self._partitions))
+        found: dict[str, QueueSummary] = {}
+        for summary in (each for page in pages for each in page):
+            known = found.get(summary.queue)
+            if known is None or self._rank(summary) > self._rank(known):
+                found[summary.queue] = summary
+        return [found[name] for name in sorted(found)]
+
+    def _rank(self, summary: QueueSummary) -> tuple[int, bool]:
+        """A queue that is only declared exists in every partition until its first message."""
+        by_name = partition_of(summary.queue, len(self._partitions))
+        return summary.counts["added"], summary.partition == by_name
+
+    async def _queues_in(self, partition: int, pattern: str) -> list[QueueSummary]:
+        found: list[QueueSummary] = []
+        after: str | None = ""
+        while after is not None:
+            asked = {"pattern": pattern, "after": after, "limit": _QUEUES_PER_PAGE}
+            answer = await self._ask(partition, "list_queues", **asked)
+            found += [QueueSummary.read(partition, fields) for fields in answer["queues"]]
+            after = answer["next"]
+        return found
+
+    async def queue(self, queue: str) -> QueueDetails:
+        """Return what a queue holds, its settings and its consumers."""
+        asked = {"queue": queue, "limit": _CONSUMERS}
+        if queue in self._homes:
+            answer = await self._ask(self._homes[queue], "list", **asked)
+            return QueueDetails.read(queue, self._homes[queue], answer)
+        answers = await self._ask_known("list", **asked)
+        used = {partition: answer for partition, answer in answers.items() if answer["exists"]}
+        if not used:
+            text = "no message has arrived for it yet" if answers else "no partition has this queue"
+            raise Refused(UNKNOWN_QUEUE, queue, text)
+        by_name = partition_of(queue, len(self._partitions))
+        partition = max(used, key=lambda each: (used[each]["counts"]["added"], each == by_name))
+        if used[partition]["counts"]["added"]:
+            self._homes[queue] = partition
+        return QueueDetails.read(queue, partition, used[partition])
+
+    async def browse(
+        self,
+        queue: str,
+        *,
+        state: MessageState = "ready",
+        message: str = "",
+        selector: str = "",
+        body_bytes: int = _BODY_BYTES,
+    ) -> AsyncIterator[MessageDetails]:
+        """Yield a queue's messages: ready ones in delivery order, others by number or due time.
+
+        It pages: what enters or leaves the queue meanwhile may be missing.
+
+        Args:
+            queue: the queue.
+            state: which messages.
+            message: only those with this id.
+            selector: only those that match (R15).
+            body_bytes: how much of each body to fetch, up to 100,000.
+        """
+        partition = (await self.queue(queue)).partition
+        after: str | None = ""
+        while after is not None:
+            answer = await self._ask(
+                partition, "browse", queue=queue, state=state, message=message, selector=selector,
+                after=after, limit=_MESSAGES_PER_PAGE, body_bytes=body_bytes,
+            )  # fmt: skip
+            for fields in answer["messages"]:
+                yield MessageDetails.read(queue, state, fields)
+            after = answer["next"]
+
+    async def message(
+        self, queue: str, message: str, *, body_bytes: int = 100_000
+    ) -> MessageDetails | None:
+        """Return the first message with that id, in whatever state; None if there is none."""
+        for state in MESSAGE_STATES:
+            async for found in self.browse(
+                queue, state=state, message=message, body_bytes=body_bytes
+            ):
+                return found
+        return None
+
+    async def xids(self) -> list[XidDetails]:
+        """Return the undecided distributed transactions (R81), in order of their names."""
+        answers = await self._ask_known("list_xids")
+        found: dict[str, dict[int, Mapping[str, Any]]] = {}
+        for partition, answer in answers.items():
+            for fields in answer["xids"]:
+                found.setdefault(fields["name"], {})[partition] = fields
+        return [
+            XidDetails(
+                xid=name,
+                prepared=all(each["prepared"] for each in parts.values()),
+                operations=sum(each["operations"] for each in parts.values()),
+                partitions=tuple(sorted(parts)),
+            )
+            for name, parts in sorted(found.items())
+        ]
+
+    # --- changing queues -------------------------------------------------------------------------
+
+    async def create_queue(
+        self, queue: str, settings: Mapping[str, Any] | None = None, *, partition: int | None = None
+    ) -> None:
+        """Create a queue that queues.yaml does not declare (R71).
+
+        Args:
+            queue: its name; `ADDRESS::NAME` joins that address.
+            settings: its settings, by the names in queues.yaml.
+            partition: where it lives. By default where the records of its name are repartitioned.
+        """
+        name = queue.partition("::")[0]
+        chosen = partition_of(name, len(self._partitions)) if partition is None else partition
+        await self._do(chosen, "create_queue", queue=queue, settings=dict(settings or {}))
+
+    async def configure(self, queue: str, settings: Mapping[str, Any]) -> None:
+        """Change settings of a queue. They take precedence over queues.yaml."""
+        await self._do_everywhere("configure", queue, settings=dict(settings))
+
+    async def configure_address(self, address: str, settings: Mapping[str, Any]) -> None:
+        """Change settings of an address: `retroactive_count`, `routing` (R71)."""
+        partition = partition_of(address, len(self._partitions))
+        await self._do(partition, "configure_address", address=address, settings=dict(settings))
+
+    async def delete_queue(self, queue: str) -> None:
+        """Delete a queue: evict what is ready, return what is held, remove what is scheduled."""
+        await self._do_in(queue, "delete_queue")
+        self._homes.pop(queue, None)
+
+    async def pause(self, queue: str, what: Pausable = "dispatch") -> None:
+        """Stop handing out messages, or reading new ones."""
+        await self._do_everywhere("pause", queue, what=what)
+
+    async def resume(self, queue: str, what: Pausable = "dispatch") -> None:
+        """Undo `pause`."""
+        await self._do_everywhere("resume", queue, what=what)
+
+    async def purge(self, queue: str) -> None:
+        """Evict all ready messages."""
+        await self._do_in(queue, "purge")
+
+    # --- changing messages and consumers ---------------------------------------------------------
+
+    async def remove(self, queue: str, message: str) -> None:
+        """Remove one ready or scheduled message."""
+        await self._do_in(queue, "remove", message=message)
+
+    async def move(self, queue: str, message: str, to: str) -> None:
+        """Move one ready or scheduled message to another queue of the same partition."""
+        await self._do_in(queue, "move", message=message, to=to)
+
+    async def deliver_now(self, queue: str, message: str) -> None:
+        """Make one scheduled message due now."""
+        await self._do_in(queue, "deliver_now", message=message)
+
+    async def cancel_scheduled(self, queue: str, message: str) -> None:
+        """Cancel one scheduled message."""
+        await self._do_in(queue, "cancel_scheduled", message=message)
+
+    async def close_consumer(self, queue: str, consumer: str) -> None:
+        """Detach a consumer; what it holds returns to the queue (R20)."""
+        await self._do_in(queue, "detach", consumer=consumer)
+
+    async def commit_xid(self, xid: str) -> None:
+        """Commit a prepared distributed transaction in every partition that has it (R81)."""
+        await self._decide("commit", xid)
+
+    async def rollback_xid(self, xid: str) -> None:
+        """Roll back a distributed transaction in every partition that has it (R81)."""
+        await self._decide("rollback_xid", xid)
+
+    async def _decide(self, kind: str, xid: str) -> None:
+        partitions = next((each.partitions for each in await self.xids() if each.xid == xid), ())
+        if not partitions:
+            raise Refused("bad_command", xid, "no partition has this transaction")
+        for partition in partitions:
+            await self._do(partition, kind, xid=xid)
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    @property
+    def _partitions(self) -> list[int]:
+        return sorted(self._connection.partitions)
+
+    async def _do(self, partition: int, kind: str, **fields: Any) -> None:
+        await self._connection.request(partition, {"type": kind, **fields})
+
+    async def _ask(self, partition: int, kind: str, **fields: Any) -> dict[str, Any]:
+        body = await self._connection.request(partition, {"type": kind, **fields})
+        answer: dict[str, Any] = body["answer"]
+        return answer
+
+    async def _ask_known(self, kind: str, **fields: Any) -> dict[int, dict[str, Any]]:
+        """Ask every partition; leave out those that do not know the queue."""
+
+        async def ask(partition: int) -> dict[str, Any] | None:
+            try:
+                return await self._ask(partition, kind, **fields)
+            except Refused as refused:
+                if refused.reason != UNKNOWN_QUEUE:
+                    raise
+                return None
+
+        partitions = self._partitions
+        answers = await asyncio.gather(*map(ask, partitions))
+        found = zip(partitions, answers, strict=True)
+        return {partition: answer for partition, answer in found if answer is not None}
+
+    async def _do_in(self, queue: str, kind: str, **fields: Any) -> None:
+        """Do something in the partition of a queue that is in use."""
+        await self._do((await self.queue(queue)).partition, kind, queue=queue, **fields)
+
+    async def _do_everywhere(self, kind: str, queue: str, **fields: Any) -> None:
+        """Do something that also prepares a queue, which may get its first message anywhere."""
+        for partition in await self._possible_partitions(queue):
+            await self._do(partition, kind, queue=queue, **fields)
+
+    async def _possible_partitions(self, queue: str) -> Iterable[int]:
+        if queue in self._homes:
+            return (self._homes[queue],)
+        answers = await self._ask_known("list", queue=queue, limit=0)
+        if not answers:
+            raise Refused(UNKNOWN_QUEUE, queue, "no partition has this queue")
+        used = [each for each, answer in answers.items() if answer["counts"]["added"]]
+        return used or answers.keys()

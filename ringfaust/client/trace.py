@@ -1,0 +1,233 @@
+"""Find out what happened to a message, from the events topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any, Unpack
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown, stop
+from ringfaust.client.errors import ClientError
+from ringfaust.protocol.names import topic_name
+from ringfaust.protocol.partitioner import partition_of
+from ringfaust.protocol.records import Role
+
+_FETCH_BYTES = 50_000_000
+_POLL_MS = 5_000
+_MOST_LINES = 10_000
+"""The most events that a trace returns."""
+_MOST_KEYED = 20
+"""With a key: how many of its latest records are traced."""
+
+Event = Mapping[str, Any]
+"""A line of the events topic, see docs/protocol.md."""
+
+_ENTERED = ("added", "scheduled")
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What happened to one message in one queue."""
+
+    queue: str
+    sequence: int
+    """Its number in the queue; 0: it never entered it."""
+    id: str
+    source: str
+    """Its record: topic/partition/offset; empty if it entered before the time searched."""
+    events: tuple[Event, ...]
+    """In order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The answer to: where did my message go?"""
+
+    lives: tuple[Life, ...]
+    """One for each queue it was in, and for each time it was sent; empty: never seen."""
+    since_ms: int
+    """Events before this time were not searched."""
+    records: int
+    """How many records of the events topic were searched."""
+    hint: str
+    """For a message that was never seen: what is known about its record; may be empty."""
+
+
+async def trace(
+    target: str = "",
+    *,
+    key: str = "",
+    topics: Iterable[str] = (),
+    since_ms: int,
+    **options: Unpack[ConnectOptions],
+) -> Trace:
+    """Search the events for a message.
+
+    Args:
+        target: its id, or its record as topic/partition/offset.
+        key: instead of `target`, the key of its record: the latest records with that key.
+        topics: where to look for the key: the producers' topics.
+        since_ms: search no earlier events, in ms since 1970.
+        options: see `ConnectOptions`.
+
+    Raises:
+        ClientError: the application has no events topic.
+        KafkaError: the brokers cannot be reached or refuse the client.
+        TypeError: there is no such option.
+    """
+    refuse_unknown(options, ConnectOptions)
+    connection = Connection(options)
+    reader = AIOKafkaConsumer(
+        **connection.kafka,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        check_crcs=False,
+        fetch_max_bytes=_FETCH_BYTES,
+        max_partition_fetch_bytes=_FETCH_BYTES,
+    )
+    try:
+        await reader.start()
+        known = await reader.topics()
+        events = topic_name(connection.application, Role.EVENTS)
+        if events not in known:
+            raise ClientError(
+                f"there is no topic {events}: check the application name "
+                f"({connection.application!r})"
+            )
+        wanted = [target] if target else []
+        if key:
+            for topic in topics:
+                if topic in known:
+                    wanted += await _records_with_key(reader, topic, key, since_ms)
+        search = _Search(wanted)
+        if wanted:
+            await _read(reader, events, search, since_ms)
+        lives = search.lives()
+        hint = "" if lives or not target else await _about_record(reader, known, target)
+        return Trace(tuple(lives), since_ms, search.records, hint)
+    finally:
+        await stop(reader)
+
+
+class _Search:
+    """Collects the events of some messages, known by id or by record."""
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self.records = 0
+        self._wanted = set(wanted)
+        self._needles = [quoted(each).encode() for each in self._wanted]
+        self._found: list[Event] = []
+
+    def look(self, raw: bytes) -> None:
+        """Search one record of events."""
+        self.records += 1
+        if len(self._found) >= _MOST_LINES or not any(map(raw.__contains__, self._needles)):
+            return
+        for line in raw.split(b"\n"):
+            if any(map(line.__contains__, self._needles)):
+                self._take(json.loads(line))
+
+    def _take(self, event: Event) -> None:
+        if self._wanted & {event.get("id"), event.get("source")}:
+            self._found.append(event)
+            if event["id"] not in self._wanted:  # found by its record: its other events have the id
+                self._wanted.add(event["id"])
+                self._needles.append(quoted(event["id"]).encode())
+        elif self._wanted & {event.get("about"), event["by"]}:
+            self._found.append(event)
+
+    def lives(self) -> list[Life]:
+        """The events by queue and sequence, in the order in which the messages entered."""
+        parts: dict[tuple[str, int, str], list[Event]] = {}
+        for event in self._found:
+            if "id" in event or event["event"] == "refused":
+                id_ = event.get("id") or event.get("about") or ""
+                place = (event.get("queue", ""), event.get("sequence", 0), id_)
+                parts.setdefault(place, []).append(event)
+        return [
+            Life(queue, sequence, id_, _source(events), tuple(events))
+            for (queue, sequence, id_), events in parts.items()
+        ]
+
+
+def _source(events: Iterable[Event]) -> str:
+    return next((event["source"] for event in events if "source" in event), "")
+
+
+async def _read(reader: AIOKafkaConsumer, topic: str, search: _Search, since_ms: int) -> None:
+    """Read a topic from that time to its end."""
+    ends = await _seek(reader, topic, reader.partitions_for_topic(topic) or (), since_ms)
+    while ends:
+        batches = await reader.getmany(timeout_ms=_POLL_MS)
+        for records in batches.values():
+            for record in records:
+                search.look(record.value or b"")
+        await _drop_finished(reader, ends)
+
+
+async def _seek(
+    reader: AIOKafkaConsumer, topic: str, partitions: Iterable[int], since_ms: int
+) -> dict[TopicPartition, int]:
+    """Go to that time in each partition; return the ends of those that have records after it."""
+    places = [TopicPartition(topic, each) for each in sorted(partitions)]
+    reader.assign(places)
+    ends = await reader.end_offsets(places)
+    starts = await reader.offsets_for_times({place: since_ms for place in places})
+    for place in places:
+        found = starts[place]
+        reader.seek(place, ends[place] if found is None else found.offset)
+    remaining = dict(ends)
+    await _drop_finished(reader, remaining)
+    return remaining
+
+
+async def _drop_finished(reader: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> None:
+    """Leave out the partitions that were read to their ends. Markers count: they have offsets."""
+    for place in list(ends):
+        if await reader.position(place) >= ends[place]:
+            del ends[place]
+            reader.pause(place)
+
+
+async def _records_with_key(
+    reader: AIOKafkaConsumer, topic: str, key: str, since_ms: int
+) -> list[str]:
+    """The latest records of a topic with that key, as topic/partition/offset."""
+    count = len(reader.partitions_for_topic(topic) or ())
+    ends = await _seek(reader, topic, [partition_of(key, count)], since_ms)
+    found: list[str] = []
+    raw = key.encode()
+    while ends:
+        batches = await reader.getmany(timeout_ms=_POLL_MS)
+        for place, records in batches.items():
+            found += [
+                f"{place.topic}/{place.partition}/{record.offset}"
+                for record in records
+                if record.key == raw
+            ]
+        await _drop_finished(reader, ends)
+    return found[-_MOST_KEYED:]
+
+
+async def _about_record(reader: AIOKafkaConsumer, known: Iterable[str], target: str) -> str:
+    """What is known about the record of a message that no event names."""
+    topic, _, rest = target.rpartition("/")
+    topic, _, partition = topic.rpartition("/")
+    if not (topic and partition.isdecimal() and rest.isdecimal()):
+        return ""
+    if topic not in known:
+        return f"there is no topic {topic}"
+    if int(partition) not in (reader.partitions_for_topic(topic) or ()):
+        return f"topic {topic} has no partition {partition}"
+    place = TopicPartition(topic, int(partition))
+    begin = (await reader.beginning_offsets([place]))[place]
+    end = (await reader.end_offsets([place]))[place]
+    if int(rest) >= end:
+        return f"that record does not exist yet: the next offset of {topic}/{partition} is {end}"
+    if int(rest) < begin:
+        return f"that record is deleted: {topic}/{partition} begins at offset {begin}"
+    return f"that record is in the topic; {topic}/{partition} ends at offset {end}"
