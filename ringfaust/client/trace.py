@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Unpack
@@ -90,6 +90,7 @@ async def trace(
         max_partition_fetch_bytes=_FETCH_BYTES,
     )
     try:
+        await connection.start()
         await reader.start()
         known = await reader.topics()
         events = topic_name(connection.application, Role.EVENTS)
@@ -102,15 +103,20 @@ async def trace(
         if key:
             for topic in topics:
                 if topic in known:
-                    wanted += await _records_with_key(reader, topic, key, since_ms)
+                    count = len(await connection.producer.partitions_for(topic))
+                    place = TopicPartition(topic, partition_of(key, count))
+                    wanted += await _records_with_key(reader, place, key, since_ms)
         search = _Search(wanted)
         if wanted:
-            await _read(reader, events, search, since_ms)
+            numbers = await connection.producer.partitions_for(events)
+            places = [TopicPartition(events, each) for each in sorted(numbers)]
+            await _read(reader, places, search, since_ms)
         lives = search.lives()
-        hint = "" if lives or not target else await _about_record(reader, known, target)
+        hint = "" if lives or not target else await _about_record(connection, reader, known, target)
         return Trace(tuple(lives), since_ms, search.records, hint)
     finally:
         await stop(reader)
+        await connection.close()
 
 
 class _Search:
@@ -158,9 +164,11 @@ def _source(events: Iterable[Event]) -> str:
     return next((event["source"] for event in events if "source" in event), "")
 
 
-async def _read(reader: AIOKafkaConsumer, topic: str, search: _Search, since_ms: int) -> None:
-    """Read a topic from that time to its end."""
-    ends = await _seek(reader, topic, reader.partitions_for_topic(topic) or (), since_ms)
+async def _read(
+    reader: AIOKafkaConsumer, places: Sequence[TopicPartition], search: _Search, since_ms: int
+) -> None:
+    """Read partitions from that time to their ends."""
+    ends = await _seek(reader, places, since_ms)
     while ends:
         batches = await reader.getmany(timeout_ms=_POLL_MS)
         for records in batches.values():
@@ -170,10 +178,9 @@ async def _read(reader: AIOKafkaConsumer, topic: str, search: _Search, since_ms:
 
 
 async def _seek(
-    reader: AIOKafkaConsumer, topic: str, partitions: Iterable[int], since_ms: int
+    reader: AIOKafkaConsumer, places: Sequence[TopicPartition], since_ms: int
 ) -> dict[TopicPartition, int]:
     """Go to that time in each partition; return the ends of those that have records after it."""
-    places = [TopicPartition(topic, each) for each in sorted(partitions)]
     reader.assign(places)
     ends = await reader.end_offsets(places)
     starts = await reader.offsets_for_times({place: since_ms for place in places})
@@ -194,16 +201,15 @@ async def _drop_finished(reader: AIOKafkaConsumer, ends: dict[TopicPartition, in
 
 
 async def _records_with_key(
-    reader: AIOKafkaConsumer, topic: str, key: str, since_ms: int
+    reader: AIOKafkaConsumer, place: TopicPartition, key: str, since_ms: int
 ) -> list[str]:
-    """The latest records of a topic with that key, as topic/partition/offset."""
-    count = len(reader.partitions_for_topic(topic) or ())
-    ends = await _seek(reader, topic, [partition_of(key, count)], since_ms)
+    """The latest records of a partition with that key, as topic/partition/offset."""
+    ends = await _seek(reader, [place], since_ms)
     found: list[str] = []
     raw = key.encode()
     while ends:
         batches = await reader.getmany(timeout_ms=_POLL_MS)
-        for place, records in batches.items():
+        for records in batches.values():
             found += [
                 f"{place.topic}/{place.partition}/{record.offset}"
                 for record in records
@@ -213,7 +219,9 @@ async def _records_with_key(
     return found[-_MOST_KEYED:]
 
 
-async def _about_record(reader: AIOKafkaConsumer, known: Iterable[str], target: str) -> str:
+async def _about_record(
+    connection: Connection, reader: AIOKafkaConsumer, known: Iterable[str], target: str
+) -> str:
     """What is known about the record of a message that no event names."""
     topic, _, rest = target.rpartition("/")
     topic, _, partition = topic.rpartition("/")
@@ -221,7 +229,7 @@ async def _about_record(reader: AIOKafkaConsumer, known: Iterable[str], target: 
         return ""
     if topic not in known:
         return f"there is no topic {topic}"
-    if int(partition) not in (reader.partitions_for_topic(topic) or ()):
+    if int(partition) not in await connection.producer.partitions_for(topic):
         return f"topic {topic} has no partition {partition}"
     place = TopicPartition(topic, int(partition))
     begin = (await reader.beginning_offsets([place]))[place]

@@ -1,0 +1,241 @@
+"""The operator's commands on a live worker, each also with a mistake."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ringfaust.cli.main import main
+from ringfaust.client import Admin, RingConsumer, RingProducer, TwoPhase
+from ringfaust.protocol.partitioner import partition_of
+from ringfaust.testing.broker import EmbeddedBroker
+from tests.chaos.harness import Application
+
+pytestmark = pytest.mark.kafka
+
+QUEUES = {
+    "routes": [{"topic": "op-in", "queue": "{header:to}"}],
+    "queues": {"orders": {"ring_size": 3}, "parked": {}, "by.#": {"ring_size": 2}},
+}
+
+
+class Operator:
+    """Runs commands against the application, and sends messages to it."""
+
+    def __init__(self, app: Application) -> None:
+        self.where: dict[str, Any] = {
+            "bootstrap_servers": app.servers,
+            "application": app.worker_config.application,
+        }
+        self._folder = str(app.config_dir)
+
+    async def ready(self) -> None:
+        """Wait until a worker answers for every partition."""
+        async with Admin(**self.where) as admin:
+            await admin.queues()
+
+    def run(self, *arguments: str, status: int = 0) -> str:
+        """Run a command; return what it prints to standard output, or to error if it fails."""
+        result = CliRunner().invoke(main, [*arguments, "--config", self._folder])
+        assert result.exit_code == status, (result.output, result.exception)
+        assert "Traceback" not in result.output
+        return result.stdout if status == 0 else result.stderr or result.stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "--json"))
+
+    def send(self, queue: str, *ids: str, **options: Any) -> None:
+        asyncio.run(self._send(queue, ids, options))
+
+    async def _send(self, queue: str, ids: tuple[str, ...], options: dict[str, Any]) -> None:
+        async with RingProducer(**self.where) as producer:
+            for each in ids:
+                await producer.send(
+                    "op-in", f"body of {each}", id=each, headers={"to": queue}, **options
+                )
+        await asyncio.to_thread(self._await_messages, queue, ids)
+
+    def _await_messages(self, queue: str, ids: tuple[str, ...]) -> None:
+        for _ in range(200):
+            result = CliRunner().invoke(main, ["trace", ids[-1], "--config", self._folder])
+            if result.exit_code == 0:
+                return
+        raise AssertionError(
+            f"{ids[-1]} did not reach {queue}: {result.output} {result.exception!r}"
+        )
+
+
+@pytest.fixture(scope="module")
+def operator(
+    broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    app = Application(
+        tmp_path_factory.mktemp("operator"), broker.bootstrap_servers, QUEUES, partitions=2
+    )
+    app.create_topics()
+    app.new_worker()
+    running = Operator(app)
+    asyncio.run(running.ready())
+    yield running
+    app.end()
+
+
+def test_queues_are_listed_shown_and_set(operator: Operator) -> None:
+    operator.send("by.ls", "ls-1", "ls-2", "ls-3")
+    listed = {each["queue"]: each for each in operator.json("queue", "ls")}
+    assert {"orders", "parked", "by.ls"} <= listed.keys()
+    assert listed["by.ls"]["counts"]["evicted"] == 1
+    table = operator.run("queue", "ls", "by.ls").splitlines()
+    assert table[0].split() == ["queue", "ring", "size", "ready", "added", "evicted"]
+    assert table[1].split() == ["by.ls", "2", "2", "3", "1"]
+    assert operator.run("queue", "set", "by.ls", "ring_size=5") == "by.ls: set ring_size = 5\n"
+    shown = operator.json("queue", "show", "by.ls")
+    assert shown["settings"]["ring_size"] == 5
+    assert shown["counts"]["ready"] == 2
+    assert "ring_size" in operator.run("queue", "show", "by.ls")
+
+
+def test_a_queue_is_created_paused_purged_moved_and_deleted(operator: Operator) -> None:
+    assert "created" in operator.run("queue", "create", "made", "ring_size=10")
+    operator.send("made", "made-1", "made-2", "made-3")
+    operator.run("queue", "pause", "made")
+    assert operator.json("queue", "show", "made")["paused"] == ["dispatch"]
+    operator.run("queue", "resume", "made")
+    assert operator.json("queue", "show", "made")["paused"] == []
+    operator.run("queue", "purge", "made", "--yes")
+    assert operator.json("queue", "show", "made")["counts"]["evicted"] == 3
+    operator.run("queue", "delete", "made", "--yes")
+    assert "unknown_queue" in operator.run("queue", "show", "made", status=2)
+
+
+def test_ready_messages_move_to_another_queue_of_the_partition(operator: Operator) -> None:
+    here = operator.json("queue", "show", "orders")["partition"]
+    other = next(
+        name for name in (f"by.move{n}" for n in range(50)) if partition_of(name, 2) == here
+    )  # fmt: skip
+    operator.send("orders", "mv-1", "mv-2")
+    operator.send(other, "mv-0")
+    assert "moved 1 messages" in operator.run("queue", "move", "orders", other, "--most", "1", "-y")
+    operator.run("message", "move", "orders", "mv-2", other)
+    found = operator.json("message", "browse", other)
+    assert [each["id"] for each in found] == ["mv-1", "mv-2"]
+
+
+def test_messages_are_browsed_shown_and_removed(operator: Operator) -> None:
+    operator.send("by.browse", "b-1", "b-2")
+    assert "body of b-1" in operator.run("message", "browse", "by.browse")
+    (only,) = operator.json("message", "browse", "by.browse", "--limit", "1")
+    assert only["id"] == "b-1"
+    shown = operator.run("message", "show", "by.browse", "b-2")
+    assert "body of b-2" in shown
+    assert "header to" in shown
+    operator.run("message", "remove", "by.browse", "b-2", "--yes")
+    assert "trace b-2" in operator.run("message", "show", "by.browse", "b-2", status=2)
+
+
+def test_scheduled_messages_are_delivered_now_or_cancelled(operator: Operator) -> None:
+    operator.send("by.later", "l-1", "l-2", delay_ms=3_600_000)
+    found = operator.json("message", "browse", "by.later", "--state", "scheduled")
+    assert [each["id"] for each in found] == ["l-1", "l-2"]
+    operator.run("message", "deliver-now", "by.later", "l-1")
+    operator.run("message", "cancel", "by.later", "l-2", "--yes")
+    counts = operator.json("queue", "show", "by.later")["counts"]
+    assert (counts["ready"], counts["scheduled"], counts["removed"]) == (1, 0, 1)
+
+
+def test_a_stuck_consumer_is_found_and_closed(operator: Operator) -> None:
+    operator.send("by.stuck", "s-1")
+
+    async def hold() -> None:
+        consumer = RingConsumer("by.stuck", name="sleeper", credit=1, **operator.where)
+        async with consumer:
+            message = await consumer.receive()
+            assert message is not None
+            (found,) = await asyncio.to_thread(operator.json, "consumer", "ls", "by.stuck")
+            assert (found["consumer"], found["unsettled"]) == ("sleeper", 1)
+            assert "sleeper" in await asyncio.to_thread(operator.run, "consumer", "ls", "by.stuck")
+            close = ("consumer", "close", "by.stuck", "sleeper", "--yes")
+            await asyncio.to_thread(operator.run, *close)
+            shown = await asyncio.to_thread(operator.json, "queue", "show", "by.stuck")
+            assert shown["counts"]["ready"] == 1
+            assert shown["consumers"] == []
+
+    asyncio.run(hold())
+
+
+def test_transactions_are_listed_and_decided(operator: Operator) -> None:
+    async def leave(xid: str) -> None:
+        async with TwoPhase(xid, **operator.where) as transaction:
+            await transaction.begin()
+            await transaction.prepare()
+
+    for xid in ("left-1", "left-2"):
+        asyncio.run(leave(xid))
+    assert [each["xid"] for each in operator.json("xid", "ls")] == ["left-1", "left-2"]
+    assert "left-1" in operator.run("xid", "ls")
+    operator.run("xid", "commit", "left-1", "--yes")
+    operator.run("xid", "rollback", "left-2", "--yes")
+    assert operator.run("xid", "ls") == "no transaction is undecided\n"
+
+
+def test_watch_shows_rates(operator: Operator) -> None:
+    operator.send("by.watch", "w-1")
+    shown = operator.run("queue", "watch", "by.watch", "--times", "2", "--every-s", "0.2")
+    assert "by.watch" in shown
+    assert "added/s" in shown
+
+
+def test_trace_tells_a_messages_life(operator: Operator) -> None:
+    operator.send("by.trace", "t-1", "t-2", "t-3")
+    evicted = operator.run("trace", "t-1")
+    assert "Message t-1 in queue by.trace (number 1): evicted to make room for t-3" in evicted
+    assert "the ring was full (2 of 2)" in evicted
+    assert "it is in the queue, ready" in operator.run("trace", "t-3")
+    source = operator.json("trace", "t-2")["lives"][0]["source"]
+    assert "Message t-2" in operator.run("trace", source)
+    unseen = operator.run("trace", "nobody", status=1)
+    assert "No event since" in unseen
+    assert "--since" in unseen
+    beyond = operator.run("trace", "op-in/0/999999", status=1)
+    assert "does not exist yet" in beyond
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("queue show nobody", "unknown_queue 'nobody'"),
+        ("queue set orders ring_sise=5", "did you mean 'ring_size'"),
+        ("queue set orders ring_size=many", "ring_size = 'many'"),
+        ("queue set orders ring_size", "NAME=VALUE"),
+        ("queue create orders ring_size=5", "orders"),
+        ("queue pause nobody", "unknown_queue"),
+        ("queue pause orders --what everything", "everything"),
+        ("queue resume nobody", "unknown_queue"),
+        ("queue purge nobody --yes", "unknown_queue"),
+        ("queue purge orders", "add --yes"),
+        ("queue move nobody parked --yes", "unknown_queue"),
+        ("queue delete nobody --yes", "unknown_queue"),
+        ("queue watch # --every-s 0", "every-s"),
+        ("message browse nobody", "unknown_queue"),
+        ("message browse orders --state lost", "lost"),
+        ("message browse orders --selector priority>", "bad_selector"),
+        ("message show nobody m", "unknown_queue"),
+        ("message remove orders nothing --yes", "nothing"),
+        ("message move orders nothing parked", "nothing"),
+        ("message deliver-now orders nothing", "nothing"),
+        ("message cancel orders nothing --yes", "nothing"),
+        ("consumer ls nobody", "unknown_queue"),
+        ("consumer close orders nobody --yes", "nobody"),
+        ("xid commit nothing --yes", "no partition has this transaction"),
+        ("xid rollback nothing --yes", "no partition has this transaction"),
+        ("trace", "name a message"),
+        ("trace m --since yesterday", "is not a time"),
+    ],
+)
+def test_a_mistake_is_explained(operator: Operator, arguments: str, says: str) -> None:
+    assert says in operator.run(*arguments.split(), status=2)
