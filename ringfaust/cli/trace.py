@@ -100,7 +100,10 @@ def _evicted(event: Event) -> str:
         "shrink": f"evicted because the ring was made smaller ({event['ring_size']:,})",
         "purge": "evicted because an operator purged or deleted the queue",
     }[event["reason"]]
-    return f"{why}. It was {age} old and had been delivered {_times(event['handovers'])}."
+    delivered = (
+        f"delivered {_times(event['handovers'])}" if event["handovers"] else "never delivered"
+    )
+    return f"{why}. It was {age} old, {delivered}."
 
 
 def _dead(event: Event) -> str:
@@ -108,7 +111,7 @@ def _dead(event: Event) -> str:
         return f"refused ({event['reason']}): {event['text']}. It is in the dead topic."
     text = f": {event['text']}" if event["text"] else ""
     why = {
-        "undeliverable": f"given up after {_times(event['attempt'])}",
+        "undeliverable": f"given up after {event['attempt']} attempts",
         "rejected": f"rejected by {event['consumer']}{text}",
     }.get(event["reason"], f"{event['reason']}{text}")
     return f"{why}. It is in the dead topic."
@@ -133,7 +136,7 @@ def _added(event: Event) -> str:
 
 
 def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times" if count else "never"
+    return "once" if count == 1 else f"{count:,} times"
 
 
 _Writer = Callable[[Event], str]

@@ -20,7 +20,10 @@ from ringfaust.cli.main import main
 from ringfaust.errors import RingfaustError
 from ringfaust.testing.broker import EmbeddedBroker
 
-COMMANDS = ("worker", "topics", "config", "scenario", "demo", "broker", "version")
+COMMANDS = (
+    "queue", "message", "consumer", "xid", "trace", "worker", "topics", "config",
+    "scenario", "demo", "broker", "version",
+)  # fmt: skip
 DOWN = ("--bootstrap-servers", "127.0.0.1:9")
 
 

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ringfaust.cli.consumer import consumer
+from ringfaust.cli.message import message
+from ringfaust.cli.queue import queue
+from ringfaust.cli.xid import xid
 from tests.docs.pages import ROOT, pages, without_code
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
@@ -145,3 +149,17 @@ def test_the_workflow_runs_ci_on_three_versions_of_python() -> None:
 def test_the_makefile_takes_the_interpreter_from_the_environment() -> None:
     assert re.search(r"^PYTHON \?= ", MAKEFILE, re.MULTILINE)
     assert (ROOT / ".ci/run").stat().st_mode & 0o111
+
+
+# --- commands -----------------------------------------------------------------------------------
+
+
+def test_the_page_of_commands_lists_every_operators_command() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    shown = {" ".join(text.split()[:2]) for text in re.findall(r"^\| `([^`]+)` \|", page, re.M)}
+    groups = {"queue": queue, "message": message, "consumer": consumer, "xid": xid}
+    known = {
+        f"{name} {command.name}" for name, each in groups.items()
+        for command in each.registered_commands
+    }  # fmt: skip
+    assert shown == known | {"trace ID"}
