@@ -104,7 +104,6 @@ async def test_a_recreated_topic_is_read_from_its_beginning(
         await balanced(app, client, "q")
 
 
-@pytest.mark.slow  # a topic that is deleted right after the assignment may cause no rebalance
 async def test_a_topic_that_is_deleted_for_a_while_stops_nothing_else(app: Application) -> None:
     worker = app.new_worker()
     topic, side = app.inputs[:2]
