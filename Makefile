@@ -8,13 +8,13 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-quick test-all check rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants model clean
+.PHONY: help setup lint test test-quick test-pure test-all check rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## create .venv with ringfaust in it; does nothing if it is up to date
-	@:
+setup: $(READY) ## create .venv with ringfaust in it, and compile the engine; does nothing if both are up to date
+	@$(BIN)/python hatch_build.py
 
 # The stamp is written last, so an interrupted setup is repeated.
 $(READY): pyproject.toml constraints.txt
@@ -36,16 +36,19 @@ PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 QUICK := $(addprefix tests/,core protocol processor config scenarios worker kafka client testing cli docs)
 
-test-quick: $(READY) ## run the tests that need no broker and no Java (a minute)
+test-quick: $(READY) ## run the tests that need no broker and no Java (90 s)
 	@$(PYTEST) -m "not java and not slow" $(QUICK)
 
-test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about 15 minutes)
+test-pure: $(READY) ## run the quick tests on the Python sources, even if the engine is compiled
+	@RINGFAUST_PURE=1 $(PYTEST) -m "not java and not slow" $(QUICK)
+
+test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about half an hour)
 	@$(PYTEST) -m "not slow"
 
 test-all: $(READY) ## run all tests, including the slow ones
 	@$(PYTEST)
 
-check: lint test ## run lint and test, as CI does
+check: setup lint test-pure test ## run lint, test-pure and test, as CI does
 
 rules: $(READY) ## regenerate docs/rules.md: where each rule is implemented and tested
 	@$(BIN)/python -m tests.docs.rules > docs/rules.md.new && mv docs/rules.md.new docs/rules.md
@@ -101,5 +104,5 @@ model: $(READY) ## check the model of the commit, as it is and with a fault that
 	@$(BIN)/python -m tests.commit_model
 
 clean: ## remove .venv and everything built
-	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) ringfaust/_compiled build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfaust import __version__
+from ringfaust import __version__, compiled
 from ringfaust.cli.consumer import consumer
 from ringfaust.cli.message import message
 from ringfaust.cli.operate import Application, AsJson, Brokers, Folder, Target
@@ -286,5 +286,5 @@ def broker(
 
 @main.command()
 def version() -> None:
-    """Print the version."""
-    typer.echo(__version__)
+    """Print the version, and whether the engine is compiled."""
+    typer.echo(f"{__version__} ({compiled.KIND})")

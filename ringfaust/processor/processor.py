@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from mypy_extensions import mypyc_attr
+
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.commands import (
@@ -118,6 +120,7 @@ class _Outbox(Generic[Buffer]):
         return found
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # the simulator has one
 class Processor(Generic[Buffer]):
     """Processes the records of one partition.
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from ringfaust.core.selector import Untyped
 from ringfaust.protocol.headers import PREFIX, PROPERTIES
 
-Headers = Sequence[tuple[str, bytes]]
+Headers = Sequence[tuple[str, Any]]
+"""Names and values. A value is bytes, or None, which Kafka allows."""
 
 
 class Role(StrEnum):
@@ -86,5 +87,5 @@ def _properties(headers: Headers) -> Mapping[str, Any]:
     return found
 
 
-OutRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
+OutRecord = tuple[bytes | None, bytes | None, list[tuple[str, Any]]]
 """A record to write: key, value and headers, as a Kafka client takes them."""

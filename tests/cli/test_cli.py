@@ -79,7 +79,7 @@ def test_python_dash_m_does_the_same():
     told = subprocess.run(
         [sys.executable, "-m", "ringfaust", "version"], capture_output=True, text=True, check=True
     )
-    assert told.stdout == f"{ringfaust.__version__}\n"
+    assert told.stdout == f"{ringfaust.__version__} ({ringfaust.compiled.KIND})\n"
 
 
 def test_the_shipped_configuration_is_valid():

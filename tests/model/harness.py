@@ -21,6 +21,7 @@ from ringfaust.core.state import State
 from ringfaust.core.table import Key, Kind, Row, Store
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue, encode_writes, without_bodies
 from ringfaust.protocol.records import Payload
+from tests.model.copying import use_copiers
 from tests.model.naive import Model
 from tests.model.naive_parts import Fact
 from tests.model.naive_queue import PAST, Held, Queue
@@ -74,6 +75,8 @@ class DictStore:
         """The store is gone and made again from the changelog."""
         self.replay([(row, self.get(row)) for row in self.rows])
 
+
+use_copiers(DictStore)
 
 _STORED = [
     f.name

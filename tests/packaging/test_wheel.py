@@ -40,6 +40,11 @@ def test_the_wheel_contains_lock_file_types_and_licence(wheel: zipfile.ZipFile) 
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+def test_the_wheel_is_for_every_platform(wheel: zipfile.ZipFile) -> None:
+    assert str(wheel.filename).endswith("-py3-none-any.whl")
+    assert not [name for name in wheel.namelist() if name.endswith(".so")]
+
+
 def test_the_wheel_contains_one_package(wheel: zipfile.ZipFile) -> None:
     roots = {name.split("/")[0] for name in wheel.namelist()}
     assert {root for root in roots if not root.endswith(".dist-info")} == {"ringfaust"}

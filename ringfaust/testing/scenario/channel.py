@@ -50,7 +50,8 @@ class ScenarioRecord(NamedTuple):
     @property
     def id(self) -> str:
         """The message id of a producer's record."""
-        return dict(self.headers).get(ID, b"").decode()
+        raw: bytes = dict(self.headers).get(ID, b"")
+        return raw.decode()
 
 
 class WorkerOutput(NamedTuple):

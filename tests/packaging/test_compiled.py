@@ -1,0 +1,110 @@
+"""The compiled engine runs if it is that of the sources, and the sources run otherwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ringfaust import compiled
+
+ROOT = Path(__file__).parents[2]
+CODE = """
+from ringfaust import compiled
+from ringfaust.core import engine
+print(compiled.KIND)
+print(engine.__file__)
+"""
+needs_compiled = pytest.mark.skipif(not compiled.is_current(), reason="nothing is compiled")
+
+
+def run(folder: Path, pure: str = "") -> tuple[str, str]:
+    """How the engine of this checkout runs, and from which file."""
+    told = subprocess.run(
+        [sys.executable, "-c", CODE],
+        env={**os.environ, "PYTHONPATH": str(folder), "RINGFAUST_PURE": pure},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
+    )
+    kind, file = told.stdout.splitlines()
+    return kind, Path(file).relative_to(folder).as_posix()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "ringfaust", tmp_path / "ringfaust")
+    return tmp_path
+
+
+@needs_compiled
+def test_the_compiled_engine_is_used(checkout: Path) -> None:
+    kind, file = run(checkout)
+    assert kind == "compiled"
+    assert file.startswith("ringfaust/_compiled/core/engine.")
+
+
+@needs_compiled
+def test_an_edited_source_is_used_even_if_its_time_is_old(checkout: Path) -> None:
+    source = checkout / "ringfaust" / "core" / "limits.py"
+    source.write_text(source.read_text() + "# edited\n")
+    os.utime(source, (0, 0))
+    kind, file = run(checkout)
+    assert kind == "pure Python, because the sources have changed since they were compiled"
+    assert file == "ringfaust/core/engine.py"
+
+
+@pytest.mark.parametrize(("pure", "is_pure"), [("1", True), ("0", not compiled.is_current())])
+def test_an_environment_variable_asks_for_the_sources(
+    checkout: Path, pure: str, is_pure: bool
+) -> None:
+    _, file = run(checkout, pure)
+    assert (file == "ringfaust/core/engine.py") is is_pure
+
+
+def test_without_compiled_modules_the_sources_run(checkout: Path) -> None:
+    shutil.rmtree(checkout / "ringfaust" / "_compiled", ignore_errors=True)
+    assert run(checkout) == ("pure Python", "ringfaust/core/engine.py")
+
+
+def test_modules_for_another_python_are_not_used(checkout: Path) -> None:
+    folder = checkout / "ringfaust" / "_compiled"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "core").mkdir(parents=True)
+    (folder / "core" / "engine.cpython-399-other.so").touch()
+    (folder / compiled.STAMP).write_text(compiled.digest())
+    assert run(checkout) == ("pure Python", "ringfaust/core/engine.py")
+
+
+def test_without_a_c_compiler_one_line_says_so(checkout: Path) -> None:
+    shutil.rmtree(checkout / "ringfaust" / "_compiled", ignore_errors=True)
+    shutil.copy(ROOT / "hatch_build.py", checkout)
+    told = subprocess.run(
+        [sys.executable, "hatch_build.py"],
+        env={**os.environ, "PYTHONPATH": str(checkout), "CC": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=checkout,
+    )
+    assert told.stdout.count("\n") == 1
+    assert "ringfaust runs as pure Python" in told.stdout
+
+
+@pytest.mark.slow
+def test_a_wheel_for_a_platform_has_the_compiled_modules_and_the_sources(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    env = {**os.environ, "HATCH_BUILD_HOOK_ENABLE_CUSTOM": "1"}
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, env=env)
+    (path,) = tmp_path.glob("*.whl")
+    assert "none-any" not in path.name
+    unpacked = tmp_path / "unpacked"
+    zipfile.ZipFile(path).extractall(unpacked)
+    assert run(unpacked)[0] == "compiled"
+    assert run(unpacked, "1")[1] == "ringfaust/core/engine.py"
