@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -71,6 +70,7 @@ class Target(NamedTuple):
 
 def with_admin(target: Target, act: Callable[[Admin], Awaitable[T]]) -> T:
     """Connect, do something, disconnect, and return the result."""
+    import asyncio  # noqa: PLC0415 - slow to import
 
     async def run() -> T:
         from ringfaust.client import Admin  # noqa: PLC0415 - slow to import
