@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ringfaust.spark.session import open_session
+from tests.spark.shared_session import SMALL_DATA
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,17 +20,9 @@ def _short_lived() -> Iterator[None]:
         yield
 
 
-INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""Spark interprets its plans, since compiling them takes longer than the small data of a test.
-Tests that run a command as a process of its own use the defaults of Spark."""
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = open_session("ringfaust tests", "local[2]", INTERPRETED)
+    session = open_session("ringfaust tests", "local[2]", SMALL_DATA)
     yield session
     session.stop()
 

@@ -5,8 +5,10 @@ A process of its own costs ten seconds or more: the start of Spark, and code tha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from unittest.mock import patch
 
 from pyspark.sql import SparkSession
@@ -15,6 +17,26 @@ from typer.testing import CliRunner, Result
 from ringfaust.cli.main import main
 from ringfaust.spark.lake import command as lake_command
 from ringfaust.spark.ring import command as ring_command
+
+SMALL_DATA = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""With the small data of a test, compiling plans, adapting them and starting many tasks would take
+longest. Two partitions, not one: a plan that needs rows in the same partition has to say so."""
+
+
+def for_small_data(folder: Path) -> dict[str, str]:
+    """Write these settings for processes; returns the environment of one that reads them.
+
+    Most tests that run a command as a process of its own use the defaults of Spark.
+    """
+    lines = [f"{name} {value}\n" for name, value in SMALL_DATA.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    return {**os.environ, "SPARK_CONF_DIR": str(folder)}
 
 
 @contextmanager

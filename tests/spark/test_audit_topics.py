@@ -30,6 +30,7 @@ from tests.chaos.harness import Application, command, environment, until
 from tests.chaos.load import KEYS, LONGEST_MS, Load, queue_of
 from tests.chaos.rounds import new_application
 from tests.chaos.verdict import wait_until_read
+from tests.spark.shared_session import for_small_data
 
 pytestmark = [
     pytest.mark.kafka,
@@ -335,14 +336,11 @@ def test_the_audit_of_the_lake_balances(
 @pytest.mark.slow
 def test_the_command_repeats_the_audit_and_returns_an_exit_status(app: Application) -> None:
     """It audits round after round until SIGTERM."""
-    # As the session of these tests does.
-    defaults = app.folder / "spark-defaults.conf"
-    defaults.write_text("spark.sql.codegen.wholeStage false\n")
     asked = ("spark", "audit", "--config", app.config_dir)
     rounds = command(*asked, "--json", "--window", "1h", "--every", "1s")
     reports: list[list[dict[str, Any]]] = []
     with subprocess.Popen(
-        rounds, cwd=app.folder, env=environment() | {"SPARK_CONF_DIR": str(app.folder)}, text=True,
+        rounds, cwd=app.folder, env=for_small_data(app.folder) | environment(), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         assert process.stdout is not None

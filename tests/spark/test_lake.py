@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.sql import Row, SparkSession
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
-from ringfaust.spark.lake.store import LakeError
-from ringfaust.spark.lake.stream import lake_session, start, streams
-from ringfaust.spark.lake.tables import read
+from ringfaust.spark.lake import stream as lake_stream
+from ringfaust.spark.lake.store import LakeError, Watermarks
+from ringfaust.spark.lake.tables import TABLES, path, read
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.lake_history import START_MS, LakeHistory, make_topics, parse, write_topics
 
@@ -37,13 +40,6 @@ FUTURE = (
 )
 
 
-def catch_up(spark: SparkSession, root: str, worker: WorkerConfig) -> None:
-    """What `ringfaust spark lake --once` does."""
-    session = lake_session(spark, root, worker)
-    for stream in streams(root, worker):
-        start(session, root, worker, stream, once=True).awaitTermination()
-
-
 class Lake:
     """A lake of two partitions: a plain one, and one with everything that can go wrong."""
 
@@ -55,6 +51,7 @@ class Lake:
             partitions=2,
         )
         self.plain, self.crashed = LakeHistory(0), LakeHistory(1)
+        self._rows: dict[str, list[Row]] = {}
         asyncio.run(make_topics(self.worker))
         self._write()
 
@@ -70,7 +67,7 @@ class Lake:
         first = {role: records[:9] for role, records in self.crashed.records.items()}
         asyncio.run(write_topics(self.worker, 0, plain[:half]))
         asyncio.run(write_topics(self.worker, 1, torn[: half + 2], first))
-        catch_up(self.spark, self.root, self.worker)
+        self.catch_up()
         late = json.dumps({"step": 1, "event": "acked", "queue": "a", "time_ms": START_MS})
         self.step = self.crashed.host.state.step
         strange = [*BAD, None, FUTURE.encode() % (self.step + 1), late.encode()]
@@ -80,10 +77,20 @@ class Lake:
         asyncio.run(write_topics(self.worker, 1, [*torn[half + 2 :], *strange], rest))
         asyncio.run(write_topics(self.worker, 1, [], twice))
         asyncio.run(write_topics(self.worker, 0, [], {Role.DISPATCHED: [(b"k", b"v", [])]}))
-        catch_up(self.spark, self.root, self.worker)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Do what `ringfaust spark lake --once` does."""
+        self._rows.clear()
+        session = lake_stream.lake_session(self.spark, self.root, self.worker)
+        for stream in lake_stream.streams(self.root, self.worker):
+            lake_stream.start(session, self.root, self.worker, stream, once=True).awaitTermination()
 
     def rows(self, table: str) -> list[Row]:
-        return read(self.spark, self.root, table).collect()
+        """The rows of a table, which is read once."""
+        if table not in self._rows:
+            self._rows[table] = read(self.spark, self.root, table).collect()
+        return self._rows[table]
 
 
 @pytest.fixture(scope="module")
@@ -129,10 +136,13 @@ def test_each_line_is_one_transition(lake: Lake) -> None:
             assert {name: row[name] for name in names} == {name: line[name] for name in names}
 
 
+def repeats(rows: Iterable[Row]) -> Counter[tuple[str, str]]:
+    """How many repeats were left out, by table and topic."""
+    return Counter((row.table, row.topic) for row in rows for _ in range(row.repeats))
+
+
 def test_bronze_keeps_every_record_and_repeats_are_counted(lake: Lake) -> None:
-    counts = Counter(
-        (row.table, row.topic) for row in lake.rows("repeats") for _ in range(row.repeats)
-    )
+    counts = repeats(lake.rows("repeats"))
     repeated = {
         ("records", lake.worker.topic(role)): 5 + 3
         for role, records in lake.crashed.records.items()
@@ -249,8 +259,42 @@ def test_each_eviction_has_its_message_reason_and_cause(lake: Lake) -> None:
 
 def test_a_run_without_new_records_changes_nothing(lake: Lake) -> None:
     before = {name: len(lake.rows(name)) for name in ("bronze", "transitions", "messages")}
-    catch_up(lake.spark, lake.root, lake.worker)
+    lake.catch_up()
     assert {name: len(lake.rows(name)) for name in before} == before
+
+
+def contents(rows: Iterable[Row]) -> Counter[Any]:
+    """The rows without the number of their batch."""
+    found = [row.asDict(recursive=True) for row in rows]
+    return Counter(str({k: row[k] for k in sorted(row) if k != "batch"}) for row in found)
+
+
+def test_many_compacted_batches_give_the_same_tables(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second lake of the same topics, in other batches."""
+    spark, worker, root = lake.spark, lake.worker, str(tmp_path / "lake")
+    monkeypatch.setattr(lake_stream, "_BATCHES_PER_COMPACTION", 2)
+    session = lake_stream.lake_session(spark, root, worker)
+    for stream, most in zip(
+        lake_stream.streams(root, worker, with_gold=False), (35, 110), strict=True
+    ):
+        small = replace(stream, max_records=most)
+        lake_stream.start(session, root, worker, small, once=True).awaitTermination()
+    assert Watermarks(spark, root, "events").batch >= 2
+    # Rebuild gold from all batches, as docs/lake.md describes.
+    shutil.rmtree(tmp_path / "lake/gold")
+    session = lake_stream.lake_session(spark, root, worker)
+    events = lake_stream.streams(root, worker)[0]
+    lake_stream.start(session, root, worker, events, once=True).awaitTermination()
+
+    for table in TABLES:
+        if table != "repeats":  # which has a row for each batch
+            assert contents(read(spark, root, table).collect()) == contents(lake.rows(table)), table
+    assert repeats(read(spark, root, "repeats").collect()) == repeats(lake.rows("repeats"))
+    assert len(lake.rows("messages")) > 50
+    done = DeltaTable.forPath(spark, path(root, "transitions")).history()
+    assert done.filter("operation = 'OPTIMIZE'").count() >= 1
 
 
 def test_the_documented_examples_work(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,4 +308,4 @@ def test_the_documented_examples_work(lake: Lake, capsys: pytest.CaptureFixture[
 
 def test_another_application_is_refused(lake: Lake) -> None:
     with pytest.raises(LakeError, match="each application needs a folder of its own"):
-        lake_session(lake.spark, lake.root, WorkerConfig(application="other"))
+        lake_stream.lake_session(lake.spark, lake.root, WorkerConfig(application="other"))

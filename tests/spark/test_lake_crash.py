@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.spark.lake.tables import TABLES, path
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.lake_history import LakeHistory, make_topics, write_topics
-from tests.spark.shared_session import run
+from tests.spark.shared_session import for_small_data, run
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 DEADLINE_S = 400
@@ -47,7 +47,7 @@ class Harness:
         (folder / "worker.yaml").write_text(json.dumps(worker))
         self.worker: WorkerConfig = load(folder)[0]
         self.history = LakeHistory(0)
-        self.history.continue_randomly(200, 5)
+        self.history.continue_randomly(100, 5)
         asyncio.run(make_topics(self.worker))
         self.event_records = 0
         self._write(self.history.values(), self.history.records)
@@ -66,7 +66,9 @@ class Harness:
     def arguments(self, root: Path, *options: str) -> list[str]:
         return ["spark", "lake", *options, "--to", str(root), "--config", str(self.folder)]
 
-    def start(self, root: Path, *options: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, root: Path, *options: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "ringfaust", *self.arguments(root, *options)]
         with (self.folder / "lake.log").open("ab") as log:
             process = subprocess.Popen(
@@ -75,6 +77,7 @@ class Harness:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=env,
             )
         self.processes.append(process)
         return process
@@ -150,7 +153,7 @@ def test_killed_after_the_commit_of_a_table_it_continues(
 ) -> None:
     root = tmp_path / "lake"
     for table in tables:
-        process = harness.start(root, "--once")
+        process = harness.start(root, "--once", env=for_small_data(tmp_path))
         _await_commit(process, root, table, 1)
         _kill(process)
     harness.finish(root)
