@@ -25,6 +25,9 @@ from tests.spark.ring_harness import (
 )
 from tests.spark.shared_session import run, run_command
 
+PIECE = RING_SIZE + 10
+"""Records for each ring while it is in one place."""
+
 
 def until_added(harness: RingHarness, worker: Process, count: int) -> None:
     """Wait until each ring has added that many messages."""
@@ -79,8 +82,8 @@ def test_rings_move_to_the_job_and_back(
     try:
         harness.attach()
         until_attached(harness, worker)
-        harness.send(0, 100)
-        until_added(harness, worker, 100)
+        harness.send(0, PIECE)
+        until_added(harness, worker, PIECE)
         ask(harness, "by-worker")
         by_worker = answers(harness, "by-worker")
         refused = run_command(spark, *harness.arguments("--from-worker"))
@@ -90,7 +93,7 @@ def test_rings_move_to_the_job_and_back(
         worker.stop()
 
     run(spark, *harness.arguments("--once", "--from-worker"))
-    harness.send(100, 100)
+    harness.send(PIECE, PIECE)
     ask(harness, "by-job")
     run(spark, *harness.arguments("--once"))
     by_job = answers(harness, "by-job")
@@ -103,14 +106,14 @@ def test_rings_move_to_the_job_and_back(
     assert "start the worker" in moved.stdout
     worker.start()
     try:
-        harness.send(200, 100)
-        until_added(harness, worker, 300)
+        harness.send(2 * PIECE, PIECE)
+        until_added(harness, worker, 3 * PIECE)
         ask(harness, "by-worker-again")
         by_worker_again = answers(harness, "by-worker-again")
     finally:
         worker.stop()
-    check_events(harness.read(Role.EVENTS), 300)
-    check_evicted(without_repeats(harness.read(Role.EVICTED)), 300)
+    check_events(harness.read(Role.EVENTS), 3 * PIECE)
+    check_evicted(without_repeats(harness.read(Role.EVICTED)), 3 * PIECE)
     for ring, answer in by_worker_again.items():
         assert len(answer["ready"]) == RING_SIZE
         assert answer["counts"]["delivering"] == (CREDIT if int(ring) % 4 == 0 else 0)

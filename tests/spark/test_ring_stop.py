@@ -12,8 +12,8 @@ from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.ring_harness import RINGS, RingHarness, check_evicted, until
 from tests.spark.shared_session import run
 
-MESSAGES = 1_000
-"""For each ring: forty micro-batches, which follow without a pause."""
+MESSAGES = 500
+"""For each ring: twenty micro-batches, which follow without a pause."""
 
 
 @pytest.mark.kafka
