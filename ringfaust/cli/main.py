@@ -53,6 +53,22 @@ class HostName(StrEnum):
     SPARK = "spark"
 
 
+class LogLevel(StrEnum):
+    """How much a worker logs."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a worker writes the lines of its log."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class RedriveTopic(StrEnum):
     """A topic whose messages can be redriven."""
 
@@ -82,9 +98,18 @@ def worker(
         Path | None,
         typer.Option(metavar="DIR", help="Folder for the worker's state. Overrides worker.yaml."),
     ] = None,
+    log_level: Annotated[
+        LogLevel | None, typer.Option(help="How much to log. Overrides worker.yaml.")
+    ] = None,
+    log_format: Annotated[
+        LogFormat | None, typer.Option(help="How to write the log. Overrides worker.yaml.")
+    ] = None,
 ) -> None:
     """Run a worker until Ctrl-C or SIGTERM."""
-    worker_config, queues_config = _load(folder, bootstrap_servers, data_dir=data_dir)
+    worker_config, queues_config = _load(
+        folder, bootstrap_servers, data_dir=data_dir,
+        log_level=log_level and log_level.value, log_format=log_format and log_format.value,
+    )  # fmt: skip
     from ringfaust.worker.app import run
 
     run(worker_config, queues_config)

@@ -111,6 +111,8 @@ class WorkerConfig(ConfigModel):
     security: SecurityConfig = SecurityConfig()
     web: WebConfig = WebConfig()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    """json: an object a line, with `time`, `level`, `logger`, `message` and `error`."""
 
     @model_validator(mode="before")
     @classmethod

@@ -63,6 +63,21 @@ Buffer = TypeVar("Buffer", bound=RecordBuffer)
 Outputs = dict[tuple[Role, int | None], Buffer]
 """Output records by role, and by target partition if that is not the processor's own."""
 
+
+class Note(NamedTuple):
+    """A command of an operator, or a refused command, for the host's log."""
+
+    asked: str
+    """The type of the command."""
+    queue: str
+    reason: str = ""
+    """Why it was refused; empty: it was not."""
+    text: str = ""
+
+
+_MOST_NOTES = 100
+"""Of one batch. The events have all of them."""
+
 _REPARTITION_BYTES = 4_000
 """What repartitioning may add to a record: the headers for its queue, source and time."""
 
@@ -165,6 +180,8 @@ class Processor(Generic[Buffer]):
         """Whether the host commits between the parts of a large command (R114): then it calls
         `go_on` while the processor `is_unfinished`. If not, each command is finished at once."""
         self._starts_next = False
+        self.notes: list[Note] = []
+        """What a log may tell of the batch, until `outputs` starts the next."""
         self._room = limits.STEP_BYTES
         """How many more bytes of messages the commands of this batch may touch."""
         self._new_buffer = new_buffer
@@ -340,6 +357,7 @@ class Processor(Generic[Buffer]):
         except control.BadControl as error:
             no = e.Refused("", Refusal.BAD_COMMAND, "", str(error))
             self._out.replies.append(output.reply_record(error.reply, no))
+            self._note(Note("command", "", Refusal.BAD_COMMAND, str(error)))
             raise
         by = f"{record.topic}/{record.partition}/{record.offset}"
         if isinstance(asked, control.QueryRecord):
@@ -360,7 +378,10 @@ class Processor(Generic[Buffer]):
         self, command: Command, now_ms: int, by: str, asked: str = "", reply: str = ""
     ) -> None:
         context = (by, "", asked, reply, _joined_queue(command) if reply else "")
-        self._report(self._engine.begin(command, now_ms, context), context)
+        step = self._engine.begin(command, now_ms, context)
+        if asked in control.OPERATOR_TYPES and step.refusal is None:
+            self._note(Note(asked, getattr(command, "queue", "")))
+        self._report(step, context)
         if not self.is_cut:
             self._finish()
 
@@ -371,12 +392,18 @@ class Processor(Generic[Buffer]):
         self._emit(step, by, sent, reply)
         if self.is_unfinished:
             return
+        if asked and (no := step.refusal) is not None:
+            self._note(Note(asked, no.queue, no.reason, no.text))
         if asked and step.refusal is None:
             tail = events.event_tail(self.state.now_ms, by)
             self._lines.append(events.done_line(self.state.step, asked, tail))
         if reply:
             answer = self._answer(joined) if step.refusal is None else None
             self._out.replies.append(output.reply_record(reply, step.refusal, answer))
+
+    def _note(self, note: Note) -> None:
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append(note)
 
     def _answer(self, joined: str) -> dict[str, int] | None:
         """What a consumer must know to stay attached: how long it may be silent (R13)."""
@@ -433,6 +460,7 @@ class Processor(Generic[Buffer]):
     def outputs(self) -> Outputs[Buffer]:
         """Return the records to write, each topic's in order, and start a new batch."""
         self._room = limits.STEP_BYTES
+        self.notes = []
         lines, self._lines = self._lines, []
         for text in events.record_texts(lines):
             self._out.events.append((None, text.encode(), []))

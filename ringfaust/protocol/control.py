@@ -228,6 +228,13 @@ def _derive_all() -> dict[str, type[ControlRecord]]:
 
 MODELS: Mapping[str, type[ControlRecord]] = _derive_all()
 """The model of every control record, by type."""
+OPERATOR_TYPES = frozenset(
+    (
+        "create_queue", "configure", "configure_address", "delete_queue", "pause", "resume",
+        "purge", "remove", "move", "cancel_scheduled", "deliver_now",
+    )
+)  # fmt: skip
+"""The commands that a worker's log tells of. They change queues; consumers do not send them."""
 _ANY_MODEL: Any = Annotated[Union[tuple(MODELS.values())], Field(discriminator="type")]  # noqa: UP007
 _ADAPTER: TypeAdapter[ControlRecord] = TypeAdapter(_ANY_MODEL)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from logging.config import dictConfig
 from typing import Any
 
 import faust
@@ -16,6 +18,7 @@ from aiokafka.errors import KafkaError
 from faust.types import TP, StreamT
 from rocksdict import Cache
 
+from ringfaust import __version__, compiled
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
 from ringfaust.config.topics import WrongTopics, check_topics, declarations
@@ -33,18 +36,21 @@ from ringfaust.protocol.stored_rows import Feed, Feeds
 from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.changelog import changelog_consumer
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock, wall_ms
-from ringfaust.worker.consumer_thread import Batch
+from ringfaust.worker.consumer_thread import Background, Batch
 from ringfaust.worker.context import NewProcessor, WorkerContext
 from ringfaust.worker.data_dir import locked_data_dir
 from ringfaust.worker.group import check_group
+from ringfaust.worker.health import Health
 from ringfaust.worker.input_buffer import FETCH_RECORDS
 from ringfaust.worker.input_positions import read_bounds
-from ringfaust.worker.interfaces import CommittedOffset
+from ringfaust.worker.interfaces import CommittedOffset, WorkerClock
 from ringfaust.worker.log_ends import LogEnds
 from ringfaust.worker.logs import logging_config
 from ringfaust.worker.store import open_rocks_store
 from ringfaust.worker.task import BackgroundCommit, TaskSettings
 from ringfaust.worker.transport import BatchApp
+
+log = logging.getLogger(__name__)
 
 _OUR_ROLES = (
     Role.CONTROL, Role.HOP, Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES,
@@ -86,11 +92,16 @@ def create_app(
         max_record_bytes=worker.max_record_bytes,
         log_is_clock=worker.clock == "log",
     )
+    clock = _clock(worker, is_checked=is_clock_checked)
+    log_ends = LogEnds(topics[Role.CONTROL], worker.client_options(), clock)
     context = _context(
-        worker, topics, processor_config, queues, app, is_clock_checked=is_clock_checked
+        worker, topics, processor_config, queues, app, clock=clock, log_ends=log_ends
     )
     assignment = Assignment(context, repartitioned)
     app.listener = assignment
+    app.background = _background(clock, log_ends)
+    health = Health(lambda: assignment.tasks, context.replaying, log_ends.silent_s)
+    app.beside = health.watch
 
     @app.agent(app.topic(*sorted(assignment.topics)), name="ringfaust")
     async def ring(batches: StreamT) -> None:
@@ -101,6 +112,25 @@ def create_app(
     return app
 
 
+def _clock(worker: WorkerConfig, *, is_checked: bool) -> WorkerClock:
+    if worker.clock == "log":
+        return SystemClock()
+    return CheckedClock(
+        worker.clock_skew_max, partial(_clock_skew_ms, worker), is_checked=is_checked
+    )
+
+
+def _background(clock: WorkerClock, log_ends: LogEnds) -> Background | None:
+    """What runs in the thread of the Kafka client."""
+    if not isinstance(clock, CheckedClock):
+        return None
+
+    async def watch(assigned: Callable[[], frozenset[TP]]) -> None:
+        await asyncio.gather(log_ends.run(assigned), clock.watch())
+
+    return watch
+
+
 def _context(
     worker: WorkerConfig,
     topics: Mapping[str, str],
@@ -108,23 +138,13 @@ def _context(
     queues: QueuesConfig,
     app: BatchApp,
     *,
-    is_clock_checked: bool,
+    clock: WorkerClock,
+    log_ends: LogEnds,
 ) -> WorkerContext:
     """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
     client = worker.client_options()
     block_cache_bytes = worker.cache_bytes // 2
     block_cache = Cache(block_cache_bytes)
-    checked = CheckedClock(
-        worker.clock_skew_max, partial(_clock_skew_ms, worker), is_checked=is_clock_checked
-    )
-    clock = SystemClock() if processor_config.log_is_clock else checked
-    log_ends = LogEnds(topics[Role.CONTROL], client, clock)
-    if not processor_config.log_is_clock:
-
-        async def watch(assigned: Callable[[], frozenset[TP]]) -> None:
-            await asyncio.gather(log_ends.run(assigned), checked.watch())
-
-        app.background = watch
 
     async def committed(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
         offsets = await group_offsets(client, worker_group(worker.application), tps)
@@ -239,6 +259,12 @@ def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
         ClockSkewed: the clock does not agree with the brokers'.
         BrokerUnreachable: no broker answers.
     """
+    dictConfig(logging_config(worker.log_level, worker.log_format))
+    log.info(
+        "ringfaust %s (%s): brokers %s, application %s, data directory %s, partitions %d",
+        __version__, compiled.KIND, worker.bootstrap_servers, worker.application, worker.data_dir,
+        worker.partitions,
+    )  # fmt: skip
     with locked_data_dir(worker.data_dir):
         problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
         if problems:
@@ -258,7 +284,7 @@ def _run_faust(
         quiet=True,
         loglevel="WARNING",
         redirect_stdouts=False,
-        logging_config=logging_config(worker.log_level),
+        logging_config=logging_config(worker.log_level, worker.log_format),
     )
     process.spinner = None
     process.execute_from_commandline()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from faust.types import TP
@@ -52,12 +52,18 @@ class Assignment:
         self._copartitioned = frozenset({*ours, *direct})
         self._repartitioned = {route.topic: route for route in repartitioned}
         self._tasks: dict[TP, Task] = {}
+        self._opening: list[Task] = []
         self._watch: asyncio.Task[None] | None = None
 
     @property
     def topics(self) -> frozenset[str]:
         """All input topics."""
         return self._copartitioned | self._repartitioned.keys()
+
+    @property
+    def tasks(self) -> Collection[Task]:
+        """The tasks of the assigned partitions, also while they are opened."""
+        return self._opening or {*self._tasks.values()}
 
     def offer(self, batch: Batch) -> None:
         """Pass a fetched batch to its task. A batch of a revoked partition is dropped."""
@@ -92,7 +98,7 @@ class Assignment:
                 )
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_MAX_S)
-        self._tasks = {tp: task for task in tasks for tp in task.work.tps}
+        self._tasks, self._opening = {tp: task for task in tasks for tp in task.work.tps}, []
         for task in tasks:
             task.start()
         self._watch = asyncio.ensure_future(self._watch_topics())
@@ -174,6 +180,7 @@ class Assignment:
             asyncio.ensure_future(task.open({tp.topic: bounds[tp] for tp in task.work.tps}))
             for task in tasks
         ]
+        self._opening = [*tasks]
         try:
             opened = await asyncio.gather(*opening)
         except BaseException:
@@ -193,5 +200,5 @@ class Assignment:
         """Close all tasks, so that the next owner finds everything committed."""
         if self._watch is not None:
             self._watch.cancel()
-        tasks, self._tasks = {*self._tasks.values()}, {}
+        tasks, self._tasks, self._opening = {*self._tasks.values()}, {}, []
         await asyncio.gather(*(task.close() for task in tasks))

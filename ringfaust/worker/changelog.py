@@ -106,6 +106,7 @@ async def _replay_or_close(store: PartitionStore, changelog: TP, context: Worker
             context.open_changelog(),
             now_ms=context.clock.wall_ms(),
             tombstone_ms=context.tombstone_ms,
+            replaying=context.replaying,
         )
     except BaseException:
         store.close()
@@ -119,6 +120,7 @@ async def replay(
     *,
     now_ms: int,
     tombstone_ms: int,
+    replaying: dict[int, int],
 ) -> bool:
     """Apply what was committed to the changelog after the store's offset.
 
@@ -128,6 +130,7 @@ async def replay(
         consumer: reads it; started and stopped here.
         now_ms: the time now, in ms since 1970.
         tombstone_ms: how long the changelog keeps tombstones.
+        replaying: by partition, how much is left; for others to see.
 
     Returns:
         False if the store is so old that it may have missed a tombstone: it must be rebuilt from
@@ -147,13 +150,16 @@ async def replay(
         # The marker of the last applied transaction follows it, and is no change.
         if start and end - start > 1 and now_ms - applied_ms > tombstone_ms:
             return False
+        replaying[changelog.partition] = end - start
         consumer.seek(tp, start)
         async for records in read_to_end(consumer, {tp: end}, max_records=_MAX_POLL_RECORDS):
             writes = [(cast(bytes, record.key), record.value) for record in records]
             store.apply(writes, records[-1].offset + 1, applied_ms)
+            replaying[changelog.partition] = max(end - records[-1].offset - 1, 0)
         store.apply([], end, now_ms)
         return True
     finally:
+        replaying.pop(changelog.partition, None)
         await consumer.stop()
 
 

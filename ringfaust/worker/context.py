@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -82,6 +82,8 @@ class WorkerContext:
     """The end of a partition of the control topic; None as long as nobody has answered."""
     reader: Callable[[], InputReader]
     """The consumer of the input topics."""
+    replaying: dict[int, int] = field(default_factory=dict)
+    """By partition: how much of its changelog is left to replay."""
     crash: Callable[[BaseException], None]
     """Stops the worker with this error."""
 

@@ -45,6 +45,13 @@ class LogEnds:
         self._options = client
         self._clock = clock
         self._ends: dict[TP, LogEnd] = {}
+        self._answered_s: float | None = None
+        """When the brokers last answered, or when they were first asked."""
+
+    def silent_s(self) -> float:
+        """For how many seconds the brokers have not answered. Any thread may call this."""
+        answered_s = self._answered_s
+        return 0.0 if answered_s is None else self._clock.monotonic_s() - answered_s
 
     def end(self, tp: TP) -> LogEnd | None:
         """The last answer about a partition that is read, or None. Any thread may call this."""
@@ -53,12 +60,14 @@ class LogEnds:
     async def run(self, assigned: Callable[[], Collection[TP]]) -> None:
         """Ask until cancelled. `assigned`: returns the partitions that are being read."""
         client: AIOKafkaConsumer | None = None
+        self._answered_s = self._clock.monotonic_s()
         try:
             while True:
                 tps = [tp for tp in assigned() if tp.topic == self._topic]
                 try:
                     client = client or await self._connect()
                     await self._ask(client, tps)
+                    self._answered_s = self._clock.monotonic_s()
                 except (KafkaError, OSError, TimeoutError) as error:
                     log.debug("cannot ask for the ends of %s: %r", self._topic, error)
                 await asyncio.sleep(ASK_INTERVAL_S)

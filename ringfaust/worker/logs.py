@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 from ringfaust.errors import RingfaustError
 
 _REPEAT_S = 10.0
 """How long repeats are suppressed: libraries report an unreachable broker 80 times a second."""
+_SENDER = "aiokafka.producer.sender"
+_NORMAL_S = 10.0
+"""The first records of a new topic may find too few replicas in sync; the client sends them again.
+If that goes on for longer, it is not normal."""
 
 
 class RateLimitFilter(logging.Filter):
@@ -18,15 +24,19 @@ class RateLimitFilter(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._last: dict[str, float] = {}
+        self._few_replicas_since = 0.0
+        self._few_replicas_until = float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """False for a repeat."""
+        """False for a repeat, and for what is normal."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, RingfaustError):  # its text is for people, its traceback is not
             record.msg, record.args, record.exc_info = str(error), None, None
         if record.name.startswith("ringfaust"):
             return True
         now = time.monotonic()
+        if self._is_normal(record, now):
+            return False
         message = f"{record.name}:{record.msg}"
         if now - self._last.get(message, -_REPEAT_S) < _REPEAT_S:
             return False
@@ -37,18 +47,50 @@ class RateLimitFilter(logging.Filter):
             record.args, record.exc_info = None, None
         return True
 
+    def _is_normal(self, record: logging.LogRecord, now: float) -> bool:
+        if record.name != _SENDER or "NotEnoughReplicas" not in record.getMessage():
+            return False
+        if now - self._few_replicas_until > _NORMAL_S:
+            self._few_replicas_since = now
+        self._few_replicas_until = now
+        return now - self._few_replicas_since < _NORMAL_S
 
-def logging_config(level: str) -> dict[str, Any]:
-    """A configuration for `logging.config.dictConfig`; `level`: of ringfaust's own loggers."""
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, `error`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def logging_config(level: str, form: str) -> dict[str, Any]:
+    """A configuration for `logging.config.dictConfig`.
+
+    Args:
+        level: of ringfaust's own loggers.
+        form: of the lines, text or json.
+    """
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(message)s"}},
+        "formatters": {
+            "text": {"format": "%(asctime)s %(levelname)s %(message)s"},
+            "json": {"()": JsonFormatter},
+        },
         "filters": {"rate_limit": {"()": RateLimitFilter}},
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",
-                "formatter": "plain",
+                "formatter": form,
                 "filters": ["rate_limit"],
             }
         },

@@ -12,14 +12,14 @@ The next batch is decided during 2 and 3. If 2 fails, the changelog brings the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from faust.types import TP
 
 from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.kafka.transactions import RecordBatches
-from ringfaust.processor.processor import Processor
+from ringfaust.processor.processor import Note, Processor
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
@@ -30,6 +30,7 @@ from ringfaust.protocol.stored_rows import (
     read_positions,
 )
 from ringfaust.worker.changelog import open_store
+from ringfaust.worker.command_log import CommandLog
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.hearing import Hearing
 from ringfaust.worker.homes import Homes, MovedQueue, refuse_moved
@@ -83,6 +84,9 @@ class PartitionWork:
         self._next_tick_s = 0.0
         self._control = TP(context.topics[Role.CONTROL], number)
         self._hearing = Hearing()
+        self._command_log = CommandLog(number, context.clock.monotonic_s)
+        self._notes: Sequence[Note] = ()
+        """What the log tells once the commit in flight has succeeded."""
         self._looked_ms = 0
         """When the end of the control log was asked for that was looked at last."""
 
@@ -105,6 +109,17 @@ class PartitionWork:
     def is_caught_up(self) -> bool:
         """Whether the log that existed at the assignment has been read."""
         return self._ends is None
+
+    @property
+    def number(self) -> int:
+        """The partition."""
+        return self._number
+
+    @property
+    def remaining_records(self) -> int:
+        """How much of the log that existed at the assignment is left, markers included."""
+        at = self._processor.positions
+        return sum(max(end - at.get(topic, 0), 0) for topic, end in (self._ends or {}).items())
 
     # --- opening ---------------------------------------------------------------------------------
 
@@ -270,6 +285,7 @@ class PartitionWork:
         offsets = self._take_group_offsets(is_last=is_last)
         has_read = any(self._before.get(topic) != at for topic, at in processor.positions.items())
         self._before = dict(processor.positions)
+        self._notes = processor.notes
         outputs = processor.outputs()
         if not (outputs or has_read or offsets or processor.inputs_changed):
             return None
@@ -301,6 +317,9 @@ class PartitionWork:
 
     def settle(self) -> None:
         """Drop what the store has now, and shrink the decoded state to its bound."""
+        if self._notes:
+            self._command_log.tell(self._notes)
+            self._notes = ()
         self._processor.state.committed(self._context.cache_bytes)
 
     async def end_cycle(self) -> None:

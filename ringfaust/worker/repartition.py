@@ -66,6 +66,15 @@ class RepartitionWork:
         return f"{self._route.topic}, partition {self._number}"
 
     @property
+    def number(self) -> int:
+        """The partition."""
+        return self._number
+
+    is_caught_up = True
+    """Nothing waits for it."""
+    remaining_records = 0
+
+    @property
     def tps(self) -> frozenset[TP]:
         """The input partition."""
         return frozenset({TP(self._route.topic, self._number)})

@@ -47,6 +47,8 @@ RETRY_MIN_S = 0.5
 RETRY_MAX_S = 15.0
 _STOP_TIMEOUT_S = 10.0
 _LAST_COMMIT_TIMEOUT_S = 5.0
+RECOVERING = "recovering"
+FENCED = "fenced, because another worker may own it now"
 BACKLOG_RECORDS = 2000
 """With so many records waiting, a larger batch is better than an earlier commit."""
 MAX_DECIDE_S = 0.25
@@ -80,6 +82,18 @@ class Work(Protocol):
     @property
     def positions(self) -> Mapping[str, int]:
         """By input topic: the next offset to read."""
+
+    @property
+    def number(self) -> int:
+        """The partition."""
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the log that existed at the assignment has been read."""
+
+    @property
+    def remaining_records(self) -> int:
+        """About how much of that log is left."""
 
     def restore(
         self,
@@ -257,6 +271,8 @@ class Task:
         """Records that did not fit into the last cycle (R114)."""
         self._cycle_lock = asyncio.Lock()
         self._suspicion = ""
+        self.trouble = RECOVERING
+        """Why it does not run cycles; empty: it does."""
 
     # --- opening and closing ---------------------------------------------------------------------
 
@@ -270,6 +286,7 @@ class Task:
         """
         committed = await self._restore()
         self.work.start(bounds, committed)
+        self.trouble = ""
         return self.work.positions
 
     async def _restore(self) -> Mapping[str, CommittedOffset]:
@@ -445,6 +462,7 @@ class Task:
             log.warning("%s: the commit failed (%r); reopening the partition", name, error)
         is_fenced = isinstance(error, ProducerFenced)
         wait_s = self._settings.fenced_wait_s if is_fenced else RETRY_MIN_S
+        self.trouble = FENCED if is_fenced else f"reopening after {error!r}"
         await self._release()
         while True:
             await self._clock.sleep(wait_s)
@@ -457,6 +475,7 @@ class Task:
             except (TimeoutError, KafkaError, OSError) as again:
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
                 log.warning("%s: cannot reopen (%r); retrying in %.1f s", name, again, wait_s)
+        self.trouble = ""
         self.buffer.clear()
         self._left = []
         reader = self._reader()

@@ -10,7 +10,7 @@ app's, in which everything else runs, the listener too.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, ClassVar, Protocol, cast
 
 import faust
@@ -302,6 +302,8 @@ class BatchApp(FaustApp):
         self.listener: RebalanceListener = listener or NoListener()
         self.background: Background | None = None
         """Runs in the thread of the Kafka client as long as that does."""
+        self.beside: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """Runs in the app's own loop from its start to its stop."""
         self.protocol = protocol
         super().__init__(id, **{**DEFAULTS, "PartitionAssignor": Assignor, **options})
 
@@ -309,6 +311,12 @@ class BatchApp(FaustApp):
     def reader(self) -> BatchConsumer:
         """The consumer, to pause, resume and seek."""
         return cast(BatchConsumer, self.consumer)
+
+    async def on_start(self) -> None:
+        """Start what runs beside the agents. Faust's own tasks start after recovery."""
+        await super().on_start()
+        if self.beside is not None:
+            self.add_future(self.beside())
 
     def topic(self, *topics: str, **options: Any) -> TopicT:
         """Declare a topic whose agents get batches."""

@@ -35,7 +35,9 @@ async def commit_batches(broker: EmbeddedBroker, topic: str, batches: int) -> No
 async def replay_now(store: RocksStore, topic: str, broker: EmbeddedBroker) -> bool:
     consumer = changelog_consumer({"bootstrap_servers": broker.bootstrap_servers})
     now_ms = time.time_ns() // 1_000_000
-    return await replay(store, TP(topic, 0), consumer, now_ms=now_ms, tombstone_ms=7 * DAY_MS)
+    return await replay(
+        store, TP(topic, 0), consumer, now_ms=now_ms, tombstone_ms=7 * DAY_MS, replaying={}
+    )
 
 
 @pytest.fixture

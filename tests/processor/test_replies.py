@@ -213,3 +213,22 @@ def test_an_ack_names_at_most_a_thousand_deliveries() -> None:
     read_control(json.dumps(ack | {"deliveries": pairs[:-1]}).encode())
     with pytest.raises(ProtocolError, match="deliveries: Tuple should have at most 1000 items"):
         read_control(json.dumps(ack | {"deliveries": pairs}).encode())
+
+
+def test_the_commands_of_operators_and_refusals_are_noted_until_the_next_batch(
+    bench: Bench,
+) -> None:
+    def note(kind: str, **fields: Any) -> list[tuple[str, str, str]]:
+        bench.take("control", json.dumps({"type": kind, **fields}).encode())
+        found = [(each.asked, each.queue, each.reason) for each in bench.road.notes]
+        bench.replies()
+        return found
+
+    assert note("pause", queue="q", what="dispatch") == [("pause", "q", "")]
+    assert bench.road.notes == []
+    assert note("attach", queue="q", consumer="c", credit=1) == []
+    assert note("ack", queue="q", consumer="c", message="none") == [
+        ("ack", "q", "unknown_delivery")
+    ]
+    assert note("purge", queue="nowhere") == [("purge", "nowhere", "unknown_queue")]
+    assert note("pause", queue="q", reply="me") == [("command", "", "bad_command")]

@@ -25,6 +25,8 @@ class Processor:
 
     def writes(self) -> None: ...
 
+    notes: list[object] = []
+
     def go_to(self, *_: object) -> None: ...
 
 

@@ -35,6 +35,7 @@ def context_of(broker: Broker, application: str = "mine") -> Any:
         open_store=lambda path: RocksStore(path, Cache(1 << 20)),
         open_changelog=lambda: VirtualConsumer(broker),
         clock=SimpleNamespace(wall_ms=lambda: NOW_MS),
+        replaying={},
         tombstone_ms=1_000_000,
     )
 

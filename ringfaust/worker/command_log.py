@@ -1,0 +1,57 @@
+"""The log's lines about operators' commands and about refused commands."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ringfaust.processor.processor import Note
+
+log = logging.getLogger(__name__)
+
+_PERIOD_S = 10.0
+_MOST_LINES = 5
+"""Of one kind in a period. The events topic has all of them."""
+
+
+@dataclass(slots=True)
+class _Kind:
+    since_s: float
+    lines: int = 0
+    dropped: int = 0
+
+
+class CommandLog:
+    """Tells of commands of one partition, at most a few lines of each kind in ten seconds."""
+
+    def __init__(self, partition: int, now_s: Callable[[], float]) -> None:
+        """`now_s`: the time in seconds, which never goes back."""
+        self._partition = partition
+        self._now_s = now_s
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+
+    def tell(self, notes: Iterable[Note]) -> None:
+        """Log what a committed batch has done."""
+        for note in notes:
+            now_s = self._now_s()
+            kind = self._kinds.setdefault((note.asked, note.reason), _Kind(now_s))
+            dropped = 0
+            if now_s - kind.since_s >= _PERIOD_S:
+                dropped = kind.dropped
+                self._kinds[note.asked, note.reason] = kind = _Kind(now_s)
+            if kind.lines == _MOST_LINES:
+                kind.dropped += 1
+                continue
+            kind.lines += 1
+            self._line(note, f" ({dropped:,} more before)" if dropped else "")
+
+    def _line(self, note: Note, more: str) -> None:
+        about = f"{note.asked} of {note.queue!r}" if note.queue else note.asked
+        if note.reason:
+            log.info(
+                "partition %d: refused %s: %s: %s%s",
+                self._partition, about, note.reason, note.text, more,
+            )  # fmt: skip
+        else:
+            log.info("partition %d: operator: %s%s", self._partition, about, more)

@@ -1,0 +1,133 @@
+"""Whether the worker serves its partitions now, and if not, why; the log tells of each change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.5
+"""How often the log is brought up to date."""
+_PROGRESS_S = 5.0
+"""How often the log tells how far recovery has come."""
+LOST_AFTER_S = 5.0
+"""Brokers that have not answered for so long are reported as lost."""
+
+
+class WatchedWork(Protocol):
+    """What health reads of a task's work."""
+
+    @property
+    def name(self) -> str:
+        """For the log."""
+
+    @property
+    def number(self) -> int:
+        """The partition."""
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the log that existed at the assignment has been read."""
+
+    @property
+    def remaining_records(self) -> int:
+        """About how much of that log is left."""
+
+
+class WatchedTask(Protocol):
+    """What health reads of a task."""
+
+    trouble: str
+    """Why it does not run cycles; empty: it does."""
+
+    @property
+    def work(self) -> WatchedWork:
+        """What it does with its records."""
+
+
+class Health:
+    """Answers whether the worker is ready, from the state of its tasks."""
+
+    def __init__(
+        self,
+        tasks: Callable[[], Collection[WatchedTask]],
+        replaying: Mapping[int, int],
+        silent_s: Callable[[], float],
+    ) -> None:
+        """Look at nothing yet.
+
+        Args:
+            tasks: those of the assigned partitions, also while they are opened.
+            replaying: by partition, how much of its changelog is left to replay.
+            silent_s: for how many seconds the brokers have not answered.
+        """
+        self.tasks = tasks
+        self._replaying = replaying
+        self._silent_s = silent_s
+        self._told: list[str] | None = None
+        """The problems that the log has told last."""
+        self._are_lost = False
+        self._next_progress_s = 0.0
+
+    @property
+    def are_brokers_lost(self) -> bool:
+        """Whether the brokers have not answered for a while."""
+        return self._silent_s() > LOST_AFTER_S
+
+    def remaining(self, task: WatchedTask) -> int:
+        """How many records a task must still read before it is caught up, as far as is known."""
+        work = task.work
+        if task.trouble:
+            return self._replaying.get(work.number, 0)
+        return 0 if work.is_caught_up else work.remaining_records
+
+    def problems(self) -> list[str]:
+        """Why the worker is not ready; empty: it is."""
+        tasks = self.tasks()
+        found = [problem for task in tasks if (problem := self._problem(task))]
+        if not tasks:
+            found.append("no partition is assigned to this worker")
+        if self.are_brokers_lost:
+            found.append("the brokers do not answer")
+        return found
+
+    def _problem(self, task: WatchedTask) -> str:
+        name = task.work.name
+        if not task.trouble and task.work.is_caught_up:
+            return ""
+        left = self.remaining(task)
+        if task.trouble:
+            more = f" ({left:,} records of its changelog left)" if left else ""
+            return f"{name}: {task.trouble}{more}"
+        return f"{name}: recovering ({left:,} records of its inputs left)"
+
+    async def watch(self) -> None:
+        """Log what changes, until cancelled."""
+        while True:
+            self.look(time.monotonic())
+            await asyncio.sleep(_LOOK_S)
+
+    def look(self, now_s: float) -> None:
+        """Log what has changed since the last look."""
+        self._look_at_brokers()
+        problems = self.problems()
+        is_time = not problems or self._told == [] or now_s >= self._next_progress_s
+        if problems == self._told or not is_time:
+            return
+        self._told = problems
+        self._next_progress_s = now_s + _PROGRESS_S
+        if problems:
+            log.info("not ready: %s", "; ".join(problems))
+        else:
+            log.info("ready: %s", ", ".join(task.work.name for task in self.tasks()))
+
+    def _look_at_brokers(self) -> None:
+        were_lost, self._are_lost = self._are_lost, self.are_brokers_lost
+        if self._are_lost and not were_lost:
+            log.warning("the brokers have not answered for %.0f s", self._silent_s())
+        elif were_lost and not self._are_lost:
+            log.warning("the brokers answer again")

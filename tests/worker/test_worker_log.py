@@ -1,0 +1,148 @@
+"""What a worker's log tells, and what it leaves out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ringfaust.processor.processor import Note
+from ringfaust.protocol.control import MODELS, OPERATOR_TYPES
+from ringfaust.worker import health
+from ringfaust.worker.command_log import CommandLog
+from ringfaust.worker.health import LOST_AFTER_S, Health
+from ringfaust.worker.logs import JsonFormatter, RateLimitFilter, logging_config
+from ringfaust.worker.task import FENCED, RECOVERING
+
+
+def record(message: str, name: str = "ringfaust.worker.app", **more: Any) -> logging.LogRecord:
+    return logging.LogRecord(name, logging.WARNING, "", 0, message, None, more.get("exc_info"))
+
+
+def task(number: int, trouble: str = "", left: int = 0) -> Any:
+    work = SimpleNamespace(
+        name=f"partition {number}", number=number, is_caught_up=left == 0, remaining_records=left
+    )
+    return SimpleNamespace(trouble=trouble, work=work)
+
+
+class World:
+    """Tasks, and brokers that are silent for as long as the test says."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Any] = []
+        self.replaying: dict[int, int] = {}
+        self.silent_s = 0.0
+        self.health = Health(lambda: self.tasks, self.replaying, lambda: self.silent_s)
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "ringfaust")
+    return caplog
+
+
+def test_a_worker_is_ready_when_every_assigned_partition_is_caught_up(
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.health.look(0.0)
+    world.tasks = [task(0, RECOVERING), task(1, left=1_200)]
+    world.replaying[0] = 4_000
+    world.health.look(1.0)  # too soon for another line
+    world.health.look(10.0)
+    world.health.look(20.0)  # nothing has changed
+    world.tasks = [task(0), task(1)]
+    world.health.look(20.5)
+    world.health.look(30.0)
+    assert lines.messages == [
+        "not ready: no partition is assigned to this worker",
+        "not ready: partition 0: recovering (4,000 records of its changelog left); "
+        "partition 1: recovering (1,200 records of its inputs left)",
+        "ready: partition 0, partition 1",
+    ]
+
+
+def test_a_worker_that_was_ready_says_at_once_that_it_is_not() -> None:
+    world = World()
+    world.tasks = [task(0)]
+    world.health.look(0.0)
+    assert world.health.problems() == []
+    world.tasks = [task(0, FENCED)]
+    assert world.health.problems() == [f"partition 0: {FENCED}"]
+
+
+def test_lost_brokers_and_their_return_are_reported_once(lines: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.tasks = [task(0)]
+    for second, silent_s in enumerate([0.0, LOST_AFTER_S + 1, LOST_AFTER_S + 2, 0.1, 0.2]):
+        world.silent_s = silent_s
+        world.health.look(float(second))
+    assert lines.messages == [
+        "ready: partition 0",
+        "the brokers have not answered for 6 s",
+        "not ready: the brokers do not answer",
+        "the brokers answer again",
+        "ready: partition 0",
+    ]
+    assert health.LOST_AFTER_S > 0
+
+
+def test_commands_and_refusals_are_logged_and_a_flood_is_counted(
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    now_s = 0.0
+    told = CommandLog(3, lambda: now_s)
+    told.tell([Note("purge", "orders"), Note("ack", "q", "stale_delivery", "it has ended")])
+    assert lines.messages == [
+        "partition 3: operator: purge of 'orders'",
+        "partition 3: refused ack of 'q': stale_delivery: it has ended",
+    ]
+    lines.clear()
+    told.tell([Note("remove", "q")] * 300)
+    assert len(lines.messages) == 5
+    now_s = 60.0
+    told.tell([Note("remove", "q")])
+    assert lines.messages[5:] == ["partition 3: operator: remove of 'q' (295 more before)"]
+
+
+def test_every_type_of_an_operators_command_exists() -> None:
+    assert MODELS.keys() >= OPERATOR_TYPES
+
+
+def test_too_few_replicas_at_first_are_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr("ringfaust.worker.logs.time.monotonic", lambda: now_s)
+    wanted = RateLimitFilter()
+    few = record("Got error: NotEnoughReplicasError", "aiokafka.producer.sender")
+    assert not wanted.filter(few)
+    now_s += 9
+    assert not wanted.filter(few)
+    now_s += 2
+    assert wanted.filter(few)  # it lasts
+    now_s += 60
+    assert not wanted.filter(few)  # another new topic
+    assert wanted.filter(record("Got error: another", "aiokafka.producer.sender"))
+
+
+def test_a_line_in_json_is_one_object() -> None:
+    try:
+        raise ValueError("no")
+    except ValueError:
+        line = JsonFormatter().format(record("two\nlines", exc_info=sys.exc_info()))
+    found = json.loads(line)
+    assert "\n" not in line
+    assert found["error"].endswith("ValueError: no")
+    assert (found["level"], found["message"]) == ("warning", "two\nlines")
+    assert found["time"].endswith("+00:00")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_format_of_the_lines_is_configured(form: str) -> None:
+    config = logging_config("info", form)
+    assert config["handlers"]["stderr"]["formatter"] == form
+    assert form in config["formatters"]
