@@ -156,14 +156,22 @@ def cycle(acks: int) -> Callable[[Path, int, int], tuple[Bench, int]]:
 
 def _acks(numbers: range, most: int) -> Iterator[bytes]:
     """Control records that ack the messages of these offsets in order; `most` in a record."""
-    head = {"type": "ack", "queue": "queue", "consumer": "consumer"}
-    for number in numbers:
-        yield json.dumps({**head, "message": f"in/0/{number}", "delivery": number + 1}).encode()
+    who = {"queue": "queue", "consumer": "consumer"}
+    if most == 1:
+        for number in numbers:
+            ack = {"type": "ack", **who, "message": f"in/0/{number}", "delivery": number + 1}
+            yield json.dumps(ack).encode()
+        return
+    for begin in range(numbers.start, numbers.stop, most):
+        some = range(begin, min(begin + most, numbers.stop))
+        deliveries = [(number + 1, f"in/0/{number}") for number in some]
+        yield json.dumps({"type": "ack_many", **who, "deliveries": deliveries}).encode()
 
 
 CASES: dict[str, Callable[[Path, int, int], tuple[Bench, int]]] = {
     "evict": evict,
     "cycle": cycle(1),
+    "cycle-many": cycle(100),
     "rings-1000": rings(1_000),
     "rings-10000": rings(10_000),
     "rings-100000": rings(100_000),
