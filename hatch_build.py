@@ -38,6 +38,7 @@ COMPILED = (
     "processor/processor.py",
     "protocol/events.py",
     "protocol/outputs.py",
+    "protocol/record_batches.py",
     "protocol/routes.py",
     "protocol/stored_rows/keys.py",
     "protocol/stored_rows/messages.py",

@@ -15,16 +15,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import ConsumerRecord
 from rocksdict import Cache
 
 from ringfaust.core import commands as c
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
-from ringfaust.kafka.transactions import BATCH_BYTES, RecordBatches
+from ringfaust.kafka.transactions import BATCH_BYTES
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore
+from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.store import RocksStore
@@ -59,7 +59,7 @@ class Bench:
         self._positions = {"in": 0, "control": 0}
 
     def _new_batches(self) -> RecordBatches:
-        return RecordBatches(lambda: BatchBuilder(BATCH_BYTES, 0, is_transactional=1))
+        return RecordBatches(BATCH_BYTES)
 
     def record(self, topic: str, key: bytes | None, value: bytes) -> InRecord:
         """The next record of a topic, as the consumer returns it."""
@@ -93,7 +93,7 @@ class Bench:
             self.seconds[stage] += ended - began
         self.rows += len(writes.changelog)
         self.offset += len(writes.changelog)
-        self.changelog_bytes += sum(builder.size() for builder in changelog.builders)
+        self.changelog_bytes += sum(len(batch.data) for batch in changelog.batches)
         for (role, _), batches in outputs.items():
             self.written[role] = self.written.get(role, 0) + len(batches)
         assert next(rest, None) is None, "the batch was too large for one transaction"

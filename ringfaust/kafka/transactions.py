@@ -7,17 +7,16 @@ transaction. Until then it refuses the next one of the same producer. So two pro
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
-from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from ringfaust.kafka.names import second_transactional_id, worker_group
+from ringfaust.kafka.packed_batch import PackedBatch
 from ringfaust.kafka.vendor import (
     FAILED_BETWEEN_CALLS,
     failure_between_calls,
@@ -27,43 +26,13 @@ from ringfaust.kafka.vendor import (
     use_backoff,
 )
 from ringfaust.processor.processor import Outputs
-from ringfaust.protocol.records import OutRecord, Role
+from ringfaust.protocol.record_batches import RecordBatches
+from ringfaust.protocol.records import Role
 
 BATCH_BYTES = 1_000_000
 """Size at which a record batch is closed. Ringfaust's topics accept twice as much."""
 
 _RETRY_MS = 3
-
-
-class RecordBatches:
-    """Records for one topic, packed into Kafka's record batches as they are added.
-
-    No record is kept as Python objects until the commit. Packed while it is still in the CPU cache,
-    an evicted record costs half of what it costs to collect and pack later.
-    """
-
-    __slots__ = ("_append", "_create", "_now_ms", "builders")
-
-    def __init__(self, create: Callable[[], BatchBuilder]) -> None:
-        self._create = create
-        self._now_ms = 0
-        """Time of the first record, which retention goes by. The builder may have been created long
-        before it."""
-        self.builders = [create()]
-        self._append = self.builders[0].append
-
-    def __len__(self) -> int:
-        return sum(builder.record_count() for builder in self.builders)
-
-    def append(self, record: OutRecord, /) -> None:
-        """Pack one more record."""
-        key, value, headers = record
-        if not self._now_ms:
-            self._now_ms = time.time_ns() // 1_000_000
-        if self._append(timestamp=self._now_ms, key=key, value=value, headers=headers) is None:
-            self.builders.append(self._create())
-            self._append = self.builders[-1].append
-            self._append(timestamp=self._now_ms, key=key, value=value, headers=headers)
 
 
 class TransactionalProducer:
@@ -134,7 +103,7 @@ class TransactionalProducer:
 
     def new_batches(self) -> RecordBatches:
         """An empty container for the records of one topic."""
-        return RecordBatches(self._producer.create_batch)
+        return RecordBatches(BATCH_BYTES)
 
     async def commit(
         self,
@@ -199,7 +168,7 @@ class TransactionalProducer:
         # If the broker has refused a batch, aiokafka would commit the rest without it.
         written = await asyncio.gather(*sent)
         await producer.commit_transaction()
-        return int(written[-1].offset + changelog.builders[-1].record_count()) if writes else 0
+        return int(written[-1].offset + changelog.batches[-1].count) if writes else 0
 
     async def commit_rows(
         self,
@@ -220,7 +189,7 @@ class TransactionalProducer:
         packed = self.new_batches()
         for key, value in rows:
             packed.append((key, value, []))
-            if len(packed.builders) > 1:
+            if len(packed.batches) > 1:
                 await asyncio.gather(*await self._send(Role.CHANGELOG, None, packed))
                 packed = self.new_batches()
         if len(packed):
@@ -238,8 +207,8 @@ class TransactionalProducer:
         where = self._partition if partition is None else partition
         topic = self._topics[role]
         sent = []
-        for builder in batches.builders:
-            future = await self._producer.send_batch(builder, topic, partition=where)
+        for batch in batches.batches:
+            future = await self._producer.send_batch(PackedBatch(batch), topic, partition=where)
             future.add_done_callback(_retrieve_error)
             sent.append(future)
         return sent

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -34,7 +34,8 @@ from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
-from ringfaust.protocol.records import InRecord, OutRecord, Role
+from ringfaust.protocol.record_batches import RecordBuffer, append_dispatched, append_evicted
+from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.routes import Route, queue_namer, read_send
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
@@ -47,17 +48,6 @@ from ringfaust.protocol.stored_rows import (
     write_positions,
 )
 from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
-
-
-class RecordBuffer(Protocol):
-    """Collects the output records of a batch for one topic: a list, or a packed Kafka batch."""
-
-    def append(self, record: OutRecord, /) -> None:
-        """Add a record."""
-
-    def __len__(self) -> int:
-        """The number of records."""
-
 
 Buffer = TypeVar("Buffer", bound=RecordBuffer)
 Outputs = dict[tuple[Role, int | None], Buffer]
@@ -432,9 +422,9 @@ class Processor(Generic[Buffer]):
             kind = type(effect)
             lines.append(events.WRITERS[kind](effect, step) + tail)
             if kind is e.Evicted:
-                out.evicted.append(output.evicted_record(effect))  # type: ignore[arg-type]
+                append_evicted(out.evicted, effect)  # type: ignore[arg-type]
             elif kind is e.Dispatched:
-                out.dispatched.append(output.dispatched_record(effect))  # type: ignore[arg-type]
+                append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:
                 out.dead.append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
             elif isinstance(effect, e.Refused):

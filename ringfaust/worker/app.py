@@ -28,9 +28,10 @@ from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.topic_ids import topic_ids
-from ringfaust.kafka.transactions import RecordBatches, TransactionalProducer
+from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, KeyValue
+from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import Feed, Feeds
 from ringfaust.worker.assignment import Assignment

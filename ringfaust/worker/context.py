@@ -9,9 +9,9 @@ from typing import Protocol
 
 from faust.types import TP
 
-from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import KeyValue
+from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.worker.interfaces import (
     ChangelogConsumer,

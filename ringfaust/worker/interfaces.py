@@ -17,9 +17,9 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from ringfaust.kafka.topic_ids import TopicIds
-from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Outputs
 from ringfaust.processor.row_store import KeyValue
+from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.worker.consumer_thread import Batch, Progress
 
 

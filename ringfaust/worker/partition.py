@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from faust.types import TP
 
 from ringfaust.kafka.names import partition_transactional_id
-from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Note, Processor
+from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from faust.types import TP
 
 from ringfaust.kafka.names import repartition_transactional_id
-from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Writes
 from ringfaust.processor.repartition import Repartitioner
+from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.context import WorkerContext

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, Protocol
 from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
 from faust.types import TP
 
-from ringfaust.kafka.transactions import RecordBatches
 from ringfaust.processor.processor import Outputs, Writes
+from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import InRecord
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.input_buffer import InputBuffer

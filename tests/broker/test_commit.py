@@ -13,8 +13,9 @@ from aiokafka.errors import KafkaError, ProducerFenced
 from aiokafka.producer.sender import SendProduceReqHandler
 
 from ringfaust.kafka.offsets import group_offsets
-from ringfaust.kafka.transactions import RecordBatches, TransactionalProducer
+from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.processor.processor import Outputs
+from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.slow import hear_before
@@ -156,6 +157,6 @@ async def test_many_rows_are_committed_without_being_collected(broker: EmbeddedB
     assert [value[:3] for value in await read_all(broker, name)] == [
         b"%03d" % n for n in range(300)
     ]
-    assert max(len(each.builders) for each in created) == 2
+    assert max(len(each.batches) for each in created) == 2
     (committed,) = (await group_offsets(client, name, [(names["evicted"], 0)])).values()
     assert committed.offset == 7

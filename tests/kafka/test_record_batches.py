@@ -1,4 +1,4 @@
-"""Records are packed into batches as they are added, without a broker."""
+"""Records are packed into batches as they are added, byte for byte as aiokafka would."""
 
 from __future__ import annotations
 
@@ -6,35 +6,152 @@ import time
 from typing import Any
 
 import pytest
-from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka import TopicPartition
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageBatch
 from aiokafka.record.default_records import DefaultRecordBatch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ringfaust.kafka.transactions import RecordBatches
+from ringfaust.core import effects as e
+from ringfaust.core.model import PLAIN, Delivery, EvictReason, Message
+from ringfaust.kafka.packed_batch import PackedBatch
+from ringfaust.protocol.outputs import dispatched_record, evicted_record
+from ringfaust.protocol.record_batches import RecordBatches, append_dispatched, append_evicted
+from ringfaust.protocol.records import OutRecord, Payload
+
+BATCH_BYTES = 3_000
 
 
-def batches(size: int) -> RecordBatches:
-    return RecordBatches(lambda: BatchBuilder(size, 0))
+def built(packed: RecordBatches) -> list[bytes]:
+    """What is sent."""
+    found = []
+    for each in packed.batches:
+        batch = PackedBatch(each)
+        batch._set_producer_state(2**40, 7, 5)
+        found.append(bytes(batch._build()))
+        assert batch.size() == len(found[-1])
+    return found
 
 
-def records_of(builder: Any) -> list[Any]:
-    return list(DefaultRecordBatch(bytes(builder._build())))
+def built_by_aiokafka(records: list[OutRecord], time_ms: int) -> list[bytes]:
+    """The same records in aiokafka's own batches."""
+    builders: list[Any] = []
+    for key, value, headers in records:
+        fields = {"timestamp": time_ms, "key": key, "value": value, "headers": headers}
+        if not builders or builders[-1].append(**fields) is None:
+            builders.append(BatchBuilder(BATCH_BYTES, 0, is_transactional=1))
+            assert builders[-1].append(**fields) is not None
+    for builder in builders:
+        builder._set_producer_state(2**40, 7, 5)
+    return [bytes(builder._build()) for builder in builders]
+
+
+def records_of(raw: bytes) -> list[Any]:
+    return list(DefaultRecordBatch(raw))
 
 
 def test_a_batch_has_the_time_of_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
-    packed = batches(1 << 20)  # created long before its first record
+    packed = RecordBatches(1 << 20)  # created long before its first record
     monkeypatch.setattr(time, "time_ns", lambda: 9_000_000_000_000)
     packed.append((b"k", b"v", [("h", b"x")]))
-    (record,) = records_of(packed.builders[0])
+    (record,) = records_of(built(packed)[0])
     assert record.timestamp == 9_000_000
     assert (record.key, record.value, list(record.headers)) == (b"k", b"v", [("h", b"x")])
 
 
 def test_records_that_do_not_fit_go_into_another_batch() -> None:
-    packed = batches(200)
+    packed = RecordBatches(200)
     values = [b"%d" % number * 50 for number in range(5)]
     for value in values:
         packed.append((None, value, []))
     assert len(packed) == 5
-    assert len(packed.builders) > 1
-    assert [r.value for builder in packed.builders for r in records_of(builder)] == values
+    assert len(packed.batches) > 1
+    assert [r.value for raw in built(packed) for r in records_of(raw)] == values
+
+
+def test_a_batch_that_is_sent_again_has_the_same_bytes() -> None:
+    packed = RecordBatches(BATCH_BYTES)
+    packed.append((None, b"v", []))
+    batch = PackedBatch(packed.batches[0])
+    batch._set_producer_state(1, 2, 3)
+    assert bytes(batch._build()) == bytes(batch._build())
+
+
+async def test_aiokafka_sends_a_packed_batch_like_its_own() -> None:
+    packed = RecordBatches(BATCH_BYTES)
+    packed.append((b"k", b"v", []))
+    sent = MessageBatch(TopicPartition("out", 0), PackedBatch(packed.batches[0]), 60, 10)
+    assert not sent.is_empty()
+    assert sent.remaining_linger() is None  # at once
+    sent.set_producer_state(2**40, 7, 5)
+    sent.drain_ready()
+    assert bytes(sent.get_data_buffer()) == built(packed)[0]
+    assert sent.record_count == 1
+    sent.done(41)
+    assert (await sent.future).offset == 41
+
+
+data = st.none() | st.binary(max_size=20) | st.binary(min_size=60, max_size=70)
+data |= st.sampled_from([8_190, 8_191, 8_192, 8_193]).map(bytes)
+texts = st.sampled_from(["", "q", "straße", "a" * 63, "a" * 64, "ü" * 63]) | st.text(max_size=5)
+counts = st.integers(0, 2**31) | st.integers(0, 70)
+times = st.integers(0, 2**41)
+headers = st.lists(st.tuples(texts, data), max_size=3)
+records = st.tuples(data, data, headers)
+
+
+@given(st.lists(records, min_size=1, max_size=40))
+def test_records_are_packed_as_aiokafka_packs_them(some: list[OutRecord]) -> None:
+    packed = RecordBatches(BATCH_BYTES)
+    for record in some:
+        packed.append(record)
+    assert built(packed) == built_by_aiokafka(some, packed.batches[0].time_ms)
+
+
+def test_many_short_records_are_packed_as_aiokafka_packs_them() -> None:
+    """The numbers of records in a batch take one, two and three bytes."""
+    packed = RecordBatches(1 << 20)
+    for _ in range(9_000):
+        packed.append((None, b"", []))
+    builder = BatchBuilder(1 << 20, 0, is_transactional=1)
+    for _ in range(9_000):
+        time_ms = packed.batches[0].time_ms
+        assert builder.append(timestamp=time_ms, key=None, value=b"", headers=[]) is not None
+    builder._set_producer_state(2**40, 7, 5)
+    assert built(packed) == [bytes(builder._build())]
+
+
+payloads = st.builds(Payload, data, data, headers.map(tuple), texts)
+messages = st.builds(
+    Message,
+    id=texts, sequence=counts, position=st.just(PLAIN), priority=st.integers(0, 9),
+    enqueued_ms=times, expires_at_ms=st.just(0) | times, due_ms=st.just(0), group=texts,
+    attempts=counts, handovers=counts, holders=st.just(()), size_bytes=counts, payload=payloads,
+    persistent=st.booleans(), is_bodyless=st.just(False),
+)  # fmt: skip
+evictions = st.builds(
+    e.Evicted,
+    queue=texts, message=messages, reason=st.sampled_from(EvictReason), cause=texts,
+    ring_size=st.integers(-1, 2**31), ready=counts, at_ms=times,
+    payload=st.sampled_from(["full", "reference", "none"]),
+)  # fmt: skip
+dispatches = st.builds(e.Dispatched, texts, st.builds(Delivery, counts, texts, messages, times))
+
+
+@given(st.lists(evictions | dispatches, min_size=1, max_size=12))
+def test_frequent_records_are_packed_as_their_headers_say(
+    effects: list[e.Evicted | e.Dispatched],
+) -> None:
+    packed, plain = RecordBatches(BATCH_BYTES), list[OutRecord]()
+    for effect in effects:
+        for buffer in (packed, plain):
+            if isinstance(effect, e.Evicted):
+                append_evicted(buffer, effect)
+            else:
+                append_dispatched(buffer, effect)
+    assert plain == [
+        evicted_record(each) if isinstance(each, e.Evicted) else dispatched_record(each)
+        for each in effects
+    ]
+    assert built(packed) == built_by_aiokafka(plain, packed.batches[0].time_ms)
