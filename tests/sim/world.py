@@ -263,8 +263,8 @@ class World:
 
     def _do_retain(self, topic: str, number: int, share: float) -> None:
         """Delete the first records of a topic whose position is known."""
-        if not self.broker.log("changelog", number).end:
-            return  # a worker begins with what a topic has when it is first read
+        if not self.broker.log("changelog", number).read(0, 1)[0]:
+            return  # a worker begins with what a topic has when its first commit succeeds
         log = self.broker.log(topic, number)
         log.begin = max(log.begin, int(log.end * share))
 
