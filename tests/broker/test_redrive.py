@@ -104,14 +104,14 @@ async def test_a_message_that_cannot_be_redriven_is_reported(app: Application) -
     assert done.returncode == 1
     assert "refused A: bad_command: evicted_payload is none" in done.stdout
     assert "refused nobody: bad_command: no record of the evicted topic has that id" in done.stdout
-    for wrong, told in {
+    for wrong, result in {
         ("--to", "q"): "--id: which messages?",
         ("--to", "q", "--since", "noon"): "--since: 'noon' is not a time",
         ("--to", "q", "--selector", "a = = 1"): "a = = 1",
     }.items():
         done = redrive(app, "--from", "dead", *wrong)
         assert (done.returncode, done.stdout) == (2, "")
-        assert told in done.stderr
+        assert result in done.stderr
 
 
 async def evicted(app: Application, count: int) -> None:

@@ -70,16 +70,18 @@ def test_help_imports_nothing_slow():
         "try: main()\n"
         "finally: print(*sys.modules, file=sys.stderr)"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     slow = {"pydantic", "yaml", "rich", "aiokafka", "faust", "rocksdict", "asyncio"}
-    assert not slow & set(told.stderr.split())
+    assert not slow & set(result.stderr.split())
 
 
 def test_python_dash_m_does_the_same():
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "ringfaust", "version"], capture_output=True, text=True, check=True
     )
-    assert told.stdout == f"{ringfaust.__version__} ({ringfaust.compiled.KIND})\n"
+    assert result.stdout == f"{ringfaust.__version__} ({ringfaust.compiled.KIND})\n"
 
 
 def test_the_shipped_configuration_is_valid():
@@ -116,14 +118,14 @@ def test_a_broker_that_is_down_is_reported_in_one_line(command):
 
 
 def test_a_real_process_prints_nothing_else():
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "ringfaust", "topics", "verify", *DOWN],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.returncode == 2
-    assert told.stderr.count("\n") == 1
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
 
 
 def test_an_unknown_command_or_option_is_refused():

@@ -226,13 +226,13 @@ async def test_a_queue_of_a_key_is_found_where_its_messages_are(
         assert message.key == key.encode()
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("is_known", [True, False])
 async def test_a_consumer_that_attached_before_the_first_message_gets_it(
-    harness: ClientHarness, told: bool
+    harness: ClientHarness, is_known: bool
 ) -> None:
     """With the key it attaches in the right partition; otherwise it follows the first message."""
     key = harness.key_in_another_partition_than_its_queue()
-    more = {"key": key} if told else {}
+    more = {"key": key} if is_known else {}
     async with harness.consumer(f"ring.{key}", **more) as consumer, harness.producer() as producer:
         await producer.send(harness.keyed, "boarding", key=key)
         (message,) = await take(consumer, 1)
@@ -277,7 +277,7 @@ async def test_a_wrong_application_is_reported_at_once(harness: ClientHarness) -
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "advice"),
     [
         ({"credit": -1}, "credit"),
         ({"credit": 100_001}, "credit"),
@@ -288,8 +288,10 @@ async def test_a_wrong_application_is_reported_at_once(harness: ClientHarness) -
         ({"address": "prices"}, "either a queue or an address"),
     ],
 )
-def test_invalid_options_are_refused_before_anything_is_written(options: object, told: str) -> None:
-    with pytest.raises(BadArgument, match=told):
+def test_invalid_options_are_refused_before_anything_is_written(
+    options: object, advice: str
+) -> None:
+    with pytest.raises(BadArgument, match=advice):
         RingConsumer("q", **options)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="pririty"):
         RingConsumer("q", pririty=3)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""How often a consumer tells its queue that it is alive (R13)."""
+"""How often a consumer sends heartbeats (R13)."""
 
 from __future__ import annotations
 

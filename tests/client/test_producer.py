@@ -167,7 +167,7 @@ def test_a_ttl_of_zero_never_expires() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "advice"),
     [
         ({"priority": 10}, "ringfaust-priority"),
         ({"priority": "high"}, "ringfaust-priority"),
@@ -182,8 +182,8 @@ def test_a_ttl_of_zero_never_expires() -> None:
         ({"headers": {"ringfaust-id": "x"}}, "ringfaust-id is reserved"),
     ],
 )
-def test_an_invalid_message_is_refused_before_it_is_sent(options: Any, told: str) -> None:
-    with pytest.raises(BadArgument, match=told):
+def test_an_invalid_message_is_refused_before_it_is_sent(options: Any, advice: str) -> None:
+    with pytest.raises(BadArgument, match=advice):
         OutgoingMessage.of("t", "x", **options)
 
 

@@ -13,7 +13,7 @@ from ringfaust.client import RingConsumer
 from ringfaust.client.connection import Connection
 from ringfaust.client.options import AckMode
 from ringfaust.protocol.records import Role
-from tests.processor.test_replies import Bench as Road
+from tests.processor.test_replies import Bench as Partition
 
 DEADLINE_S = 30
 
@@ -40,7 +40,7 @@ class Joined(Connection):
 
     def __init__(self) -> None:
         super().__init__({})
-        self.road = Road()
+        self.processor = Partition()
         self.dispatched = Reader()
         self.commands: list[str] = []
         self._offset = 0
@@ -57,22 +57,22 @@ class Joined(Connection):
     async def write_command(self, partition: int, raw: bytes) -> None:
         self.commands.append(json.loads(raw)["type"])
         await asyncio.sleep(0)
-        self.road.take("control", raw)
+        self.processor.take("control", raw)
         self.deliver()
 
     def send(self, count: int) -> None:
         """Send messages to the queue `q`."""
         for number in range(count):
-            self.road.take("in", b"body", ("to", b"q"), ("ringfaust-id", b"m%d" % number))
+            self.processor.take("in", b"body", ("to", b"q"), ("ringfaust-id", b"m%d" % number))
         self.deliver()
 
     def deliver(self) -> None:
         """Hand out what the processor has written."""
-        self.road.replies()
-        for key, value, _ in self.road.out.get((Role.REPLIES, None), []):
+        self.processor.replies()
+        for key, value, _ in self.processor.out.get((Role.REPLIES, None), []):
             if key in self._pending_replies:
                 self._take_reply(key, json.loads(value or b""))
-        for key, value, headers in self.road.out.get((Role.DISPATCHED, None), []):
+        for key, value, headers in self.processor.out.get((Role.DISPATCHED, None), []):
             self._offset += 1
             record = SimpleNamespace(
                 offset=self._offset, partition=0, key=key, value=value, headers=tuple(headers)
@@ -81,7 +81,7 @@ class Joined(Connection):
 
     def counts(self) -> dict[str, int]:
         """The counts of the queue."""
-        (reply,) = self.road.say("list", queue="q")
+        (reply,) = self.processor.say("list", queue="q")
         return dict(reply["answer"]["counts"])
 
 
@@ -139,7 +139,7 @@ async def test_an_ack_after_a_return_is_refused_and_reported() -> None:
     async with asyncio.timeout(DEADLINE_S), consumer(joined, "me") as mine:
         first, second = await mine.receive(), await mine.receive()
         recover = json.dumps({"type": "recover", "queue": "q", "consumer": "me"})
-        joined.road.take("control", recover.encode())
+        joined.processor.take("control", recover.encode())
         joined.deliver()
         await first.ack()
         await second.ack()

@@ -47,7 +47,7 @@ def test_patterns_match_word_by_word(pattern: str, name: str, matches: bool) -> 
 
 @pytest.mark.parametrize("given_first", [1, -1], ids=["as listed", "reversed"])
 def test_the_most_specific_pattern_wins_in_any_order(given_first: int) -> None:
-    """Each pattern tells its rank; of those that match, the first of the list must win."""
+    """Each pattern has a rank; of those that match, the first of the list must win."""
     rank = {pattern: i + 1 for i, pattern in enumerate(MOST_SPECIFIC_FIRST)}
     patterns = MOST_SPECIFIC_FIRST[::given_first]
     catalog = Catalog({}, {pattern: {"ring_size": rank[pattern]} for pattern in patterns})

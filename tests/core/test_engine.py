@@ -355,66 +355,66 @@ def test_a_client_ack_covers_the_queues_of_its_session_only() -> None:
 
 
 def test_a_window_opens_with_the_first_send_even_after_a_read() -> None:
-    rig = partition(window=1)
-    assert rig.state.queue("q") is not None  # as `list` does
-    effects = rig.engine.step(send("q", "m"), 0).all_effects
+    harness = partition(window=1)
+    assert harness.state.queue("q") is not None  # as `list` does
+    effects = harness.engine.step(send("q", "m"), 0).all_effects
     kinds = [type(one) for one in effects]
     assert kinds == [e.Attached, e.Added, e.Dispatched]
 
 
 @pytest.mark.parametrize("command", [c.Detach("q", "@window"), c.Credit("q", "@window", 5)])
 def test_a_window_is_changed_by_its_setting_alone(command: c.Command) -> None:
-    rig = partition(window=1)
-    rig.engine.step(send("q", "m"), 0)
-    assert refusals(rig.engine.step(command, 0).all_effects) == [Refusal.BAD_COMMAND]
-    queue = rig.state.queue("q")
+    harness = partition(window=1)
+    harness.engine.step(send("q", "m"), 0)
+    assert refusals(harness.engine.step(command, 0).all_effects) == [Refusal.BAD_COMMAND]
+    queue = harness.state.queue("q")
     assert queue is not None
     assert queue.consumers["@window"].credit == 1
 
 
 def test_a_window_opened_by_a_refused_command_stays_open_and_durable() -> None:
-    rig = partition(window=1)
-    effects = rig.engine.step(c.Ack("q", "k", "m"), 5).all_effects
+    harness = partition(window=1)
+    effects = harness.engine.step(c.Ack("q", "k", "m"), 5).all_effects
     assert [type(one) for one in effects] == [e.Attached, e.Refused]
-    rig.commit()
-    rig.start()
-    assert rig.state.step == 1
-    assert [type(one) for one in rig.engine.step(send("q", "m"), 5).all_effects] == [
+    harness.commit()
+    harness.start()
+    assert harness.state.step == 1
+    assert [type(one) for one in harness.engine.step(send("q", "m"), 5).all_effects] == [
         e.Added,
         e.Dispatched,
     ]
 
 
 def test_a_new_configuration_is_applied_at_the_next_use_of_the_queue() -> None:
-    rig = partition(ring_size=5)
+    harness = partition(ring_size=5)
     for message in "abc":
-        rig.engine.step(send("q", message), 0)
-    rig.commit()
-    rig.catalog = Catalog(
+        harness.engine.step(send("q", message), 0)
+    harness.commit()
+    harness.catalog = Catalog(
         {"q": {"consumer_timeout": 0, "ring_size": 1, "shrink": "eager"}, "other": {}}, {}
     )
-    rig.start()
-    effects = rig.engine.step(c.Heartbeat("q", "nobody"), 1).all_effects
+    harness.start()
+    effects = harness.engine.step(c.Heartbeat("q", "nobody"), 1).all_effects
     evicted = [one.message.id for one in effects if isinstance(one, e.Evicted)]
     assert evicted == ["a", "b"]
     assert isinstance(effects[0], e.Configured)
     assert effects[0].settings == {"ring_size": 1, "shrink": "eager"}
     assert refusals(effects) == [Refusal.BAD_COMMAND]
-    rig.commit()
-    rig.start()
-    assert [type(one) for one in rig.engine.step(send("q", "d"), 2).all_effects] == [
+    harness.commit()
+    harness.start()
+    assert [type(one) for one in harness.engine.step(send("q", "d"), 2).all_effects] == [
         e.Added,
         e.Evicted,
     ]
 
 
 def test_an_expired_message_names_its_last_holder() -> None:
-    rig = partition()
-    rig.engine.step(send("q", "m", expires_at_ms=10), 0)
+    harness = partition()
+    harness.engine.step(send("q", "m", expires_at_ms=10), 0)
     for name in ("k1", "k2", "k1"):
-        rig.engine.step(c.Attach("q", name, 1), 0)
-        rig.engine.step(c.Detach("q", name), 0)
-    (effect,) = rig.engine.step(c.Sweep(), 10).all_effects
+        harness.engine.step(c.Attach("q", name, 1), 0)
+        harness.engine.step(c.Detach("q", name), 0)
+    (effect,) = harness.engine.step(c.Sweep(), 10).all_effects
     assert isinstance(effect, e.Expired)
     assert effect.consumer == "k1"
 

@@ -136,7 +136,7 @@ def test_the_same_on_every_host() -> None:
         "    try: print(compile_selector(text).text)\n"
         "    except ValueError as error: print(ascii(str(error)))\n"
     )
-    told = {
+    result = {
         subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True, text=True, check=True,
@@ -144,5 +144,5 @@ def test_the_same_on_every_host() -> None:
         ).stdout
         for seed, locale in (("1", "C"), ("2", "C.UTF-8"), ("3", "tr_TR.UTF-8"))
     }  # fmt: skip
-    assert len(told) == 1
-    assert "".join(told).count("selector, character") == 6
+    assert len(result) == 1
+    assert "".join(result).count("selector, character") == 6

@@ -165,8 +165,8 @@ def outputs() -> dict[str, list[tuple[str, bytes]]]:
 @pytest.mark.parametrize("kind", outputs())
 def test_outputs_have_the_headers_of_the_table(kind: str) -> None:
     column = list(outputs()).index(kind)
-    told = {name for name, cells in table("What comes out", "header").items() if cells[column]}
-    assert told == {name for name, _ in outputs()[kind] if name.startswith(h.PREFIX)}
+    result = {name for name, cells in table("What comes out", "header").items() if cells[column]}
+    assert result == {name for name, _ in outputs()[kind] if name.startswith(h.PREFIX)}
 
 
 def told_fields(name: str, rows: dict[str, list[str]]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Each rule of the contract has a place in the code and a scenario; docs/rules.md tells which."""
+"""Each rule of the contract has a place in the code and a scenario; docs/rules.md says which."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringfaust.protocol import control
 from ringfaust.protocol import headers as h
-from tests.fuzz.rig import Partition, Said
+from tests.fuzz.harness import Partition, Said
 
 KINDS = control.MODELS
 NAMES = {
@@ -104,7 +104,7 @@ def test_any_records(records: list[Any]) -> None:
 def produce(partition: Partition, headers: list[tuple[str, bytes]]) -> None:
     said = partition.produce(headers)
     events = {line["event"] for line in said.events}
-    assert events, "each record is told of"
+    assert events, "each record has an event"
     if events <= {"refused", "unreadable"}:
         assert said.reasons()
         assert said.others == 0

@@ -1,15 +1,15 @@
-"""Hostile records change nothing, stop nothing, and are told why by name and value (R103)."""
+"""Hostile records change nothing and stop nothing; the error names field and value (R103)."""
 
 from __future__ import annotations
 
 import pytest
 
 from ringfaust.protocol import headers as h
+from tests.fuzz.harness import HOP, KEYED, Partition, Said
 from tests.fuzz.hostile import HEADERS, NO_COMMANDS, REFUSED
-from tests.fuzz.rig import HOP, KEYED, Partition, Said
 
 TEXT_CHARS = 1_000
-"""What is told of a record is short, however long the record is."""
+"""An error quotes only a short part of a record."""
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +29,11 @@ def assert_told(said: Said, words: tuple[str | bytes, ...]) -> None:
 
 def assert_unreadable(said: Said, value: bytes | None) -> None:
     ((_, kept, headers),) = said.dead
-    told = dict(headers)
-    reason = told[h.REASON].decode()
+    result = dict(headers)
+    reason = result[h.REASON].decode()
     assert said.reasons() == [reason]
     assert kept == (value if reason == "undecodable" else None)
-    assert told[h.TEXT].decode() == said.texts()[0]
+    assert result[h.TEXT].decode() == said.texts()[0]
 
 
 @pytest.mark.parametrize("name", NO_COMMANDS)
@@ -105,7 +105,7 @@ def test_what_a_record_holds_is_nobodys_affair(value: bytes | None) -> None:
     assert (kept, headers[1:3]) == (value, [("h", b"\xff"), ("h", b"")])
 
 
-def test_a_send_that_is_refused_is_told_by_its_id(partition: Partition) -> None:
+def test_a_refused_send_is_reported_under_its_id(partition: Partition) -> None:
     for headers, reason in (
         ([("to", b"nowhere")], "unknown_queue"),
         ([("to", b"orders"), ("ringfaust-xid", b"nobody")], "bad_command"),

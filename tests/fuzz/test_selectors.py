@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringfaust.core.selector import compile_selector
 from ringfaust.errors import BadSelector
-from tests.fuzz.rig import Partition
+from tests.fuzz.harness import Partition
 
 HOSTILE: dict[str, tuple[str, str]] = {
     "blank": (" \t\n", "character 1, in"),

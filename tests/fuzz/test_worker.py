@@ -1,4 +1,4 @@
-"""All hostile records through a real worker on a real broker: it lives, answers, and is unmoved."""
+"""Hostile records on a real worker: it keeps running, and its queues do not change."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ringfaust.config import load
 from ringfaust.config.topics import create_topics
 from ringfaust.protocol import headers as h
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.fuzz.harness import ADDRESSES, BEGINNING, MOST_BYTES, QUEUES, SETTINGS
 from tests.fuzz.hostile import HEADERS, NO_COMMANDS, REFUSED
-from tests.fuzz.rig import ADDRESSES, BEGINNING, MOST_BYTES, QUEUES, SETTINGS
 
 pytestmark = pytest.mark.kafka
 
@@ -102,7 +102,7 @@ async def bench(broker: EmbeddedBroker, tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 async def begin(bench: Bench) -> None:
-    """The state that the tables are about; see `rig`."""
+    """The state that the tables are about; see `harness`."""
     await bench.produce([[("to", b"orders"), (h.ID, name)] for name in (b"A", b"B", b"C")])
     while (await bench.ask({"type": "list", "queue": "orders"}))["answer"]["ready"] != [*"ABC"]:
         await asyncio.sleep(0.1)
@@ -116,7 +116,7 @@ async def begin(bench: Bench) -> None:
         await asyncio.sleep(0.1)
 
 
-def told(record: ConsumerRecord) -> str:
+def reason_of(record: ConsumerRecord) -> str:
     return dict(record.headers)[h.TEXT].decode()
 
 
@@ -135,7 +135,7 @@ async def test_it_lives_and_answers_and_is_unmoved(bench: Bench) -> None:
     by_source: dict[str, list[str]] = {"control": [], "in": []}
     for record in bench.dead:
         topic = dict(record.headers)[h.SOURCE].decode().split("/")[0]
-        by_source[topic.removeprefix(f"{bench.name}.")].append(told(record))
+        by_source[topic.removeprefix(f"{bench.name}.")].append(reason_of(record))
     for texts, table in ((by_source["control"], NO_COMMANDS), (by_source["in"], HEADERS)):
         assert len(texts) == len(table)
         for text, (name, (_, words)) in zip(texts, table.items(), strict=True):

@@ -1,4 +1,4 @@
-"""The naive model's small parts: how a message moves, whoever decides it."""
+"""The naive model's small parts: how a message moves, and who decides that."""
 
 from __future__ import annotations
 

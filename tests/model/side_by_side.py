@@ -1,4 +1,4 @@
-"""The engine and the naive model side by side: what both are told, and that they agree."""
+"""The engine and the naive model side by side: what both report must agree."""
 
 from __future__ import annotations
 

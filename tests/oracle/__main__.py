@@ -56,9 +56,9 @@ def _run(artemis: Artemis, asked: argparse.Namespace) -> int:
         if not asked.keep_going:
             print(f"again: make oracle RUNS=1 SEED={seed}")
             return 1
-    told = ", ".join(f"{number:,} {kind}" for kind, number in tally.items())
+    result = ", ".join(f"{number:,} {kind}" for kind, number in tally.items())
     agree = f"{asked.runs - differ} of {asked.runs} histories agree, from seed {asked.seed}"
-    print(f"{agree} ({told})")
+    print(f"{agree} ({result})")
     return 1 if differ else 0
 
 

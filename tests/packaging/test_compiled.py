@@ -25,7 +25,7 @@ needs_compiled = pytest.mark.skipif(not compiled.is_current(), reason="nothing i
 
 def run(folder: Path, pure: str = "") -> tuple[str, str]:
     """How the engine of this checkout runs, and from which file."""
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", CODE],
         env={**os.environ, "PYTHONPATH": str(folder), "RINGFAUST_PURE": pure},
         capture_output=True,
@@ -33,7 +33,7 @@ def run(folder: Path, pure: str = "") -> tuple[str, str]:
         check=True,
         cwd=folder,
     )
-    kind, file = told.stdout.splitlines()
+    kind, file = result.stdout.splitlines()
     return kind, Path(file).relative_to(folder).as_posix()
 
 
@@ -85,7 +85,7 @@ def test_modules_for_another_python_are_not_used(checkout: Path) -> None:
 def test_without_a_c_compiler_one_line_says_so(checkout: Path) -> None:
     shutil.rmtree(checkout / "ringfaust" / "_compiled", ignore_errors=True)
     shutil.copy(ROOT / "hatch_build.py", checkout)
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "hatch_build.py"],
         env={**os.environ, "PYTHONPATH": str(checkout), "CC": "no-such-compiler"},
         capture_output=True,
@@ -93,8 +93,8 @@ def test_without_a_c_compiler_one_line_says_so(checkout: Path) -> None:
         check=True,
         cwd=checkout,
     )
-    assert told.stdout.count("\n") == 1
-    assert "ringfaust runs as pure Python" in told.stdout
+    assert result.stdout.count("\n") == 1
+    assert "ringfaust runs as pure Python" in result.stdout
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-def new_road(**settings: Any) -> Processor:
+def new_processor(**settings: Any) -> Processor:
     shared = ProcessorConfig(
         control_topic="control", repartition_topic="hop",
         routes=[Route("in", "q")],
@@ -42,12 +42,12 @@ def new_road(**settings: Any) -> Processor:
     return Processor(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
 
 
-def done(road: Processor, *records: Record) -> dict[str, list[OutRecord]]:
-    road.take(records, 1_000)
+def done(processor: Processor, *records: Record) -> dict[str, list[OutRecord]]:
+    processor.take(records, 1_000)
     found: dict[str, list[OutRecord]] = {}
-    for (role, _), out in road.outputs().items():
+    for (role, _), out in processor.outputs().items():
         found.setdefault(role, []).extend(out)
-    road.writes()
+    processor.writes()
     return found
 
 
@@ -67,14 +67,14 @@ def size(record: OutRecord) -> int:
         Record("control", 0, 0, 0, 0, None, b"{}", (("name", b"x" * MOST),)),
     ],
 )
-def test_a_giant_goes_to_dead_by_reference(record: Record) -> None:
-    dead = done(new_road(), record)[Role.DEAD]
+def test_an_oversized_record_goes_to_the_dead_topic_without_content(record: Record) -> None:
+    dead = done(new_processor(), record)[Role.DEAD]
     assert dict(dead[0][2])[h.REASON] == b"too_large"
     assert dict(dead[0][2])[h.SOURCE] == f"{record.topic}/0/0".encode()
     assert size(dead[0]) < 1_000
 
 
-def test_the_hop_may_add_its_headers() -> None:
+def test_repartitioning_may_add_its_headers() -> None:
     most = Record("named", 0, 0, 0, 0, None, b"x" * (MOST - 20), (("to", b"q"),))
     hop: Repartitioner[list[OutRecord]] = Repartitioner(
         Route("named", "{header:to}"), 1, MOST, 0, list
@@ -82,19 +82,19 @@ def test_the_hop_may_add_its_headers() -> None:
     hop.take([most], 1_000)
     ((forwarded,),) = hop.outputs().values()
     arrived = Record("hop", 0, 0, 0, 1, None, forwarded[1], tuple(forwarded[2]))
-    assert Role.DEAD not in done(new_road(), arrived)
+    assert Role.DEAD not in done(new_processor(), arrived)
 
 
 def test_a_list_is_cut_where_it_would_be_too_long_for_a_record() -> None:
-    road = new_road()
+    processor = new_processor()
     ids = ["ö" * 500 + str(number) for number in range(1_500)]
     sends = [
         Record("in", 0, number, 0, 0, None, b"", (("ringfaust-id", id_.encode()),))
         for number, id_ in enumerate(ids)
     ]
-    done(road, *sends)
+    done(processor, *sends)
     asked = {"type": "list", "queue": "q", "limit": 10_000, "reply": "me"}
-    replies = done(road, Record("control", 0, 0, 0, 0, None, json.dumps(asked).encode()))
+    replies = done(processor, Record("control", 0, 0, 0, 0, None, json.dumps(asked).encode()))
     reply = replies[Role.REPLIES][0]
     answer = json.loads(reply[1] or b"")["answer"]
     assert size(reply) < RECORD_BYTES
@@ -104,26 +104,26 @@ def test_a_list_is_cut_where_it_would_be_too_long_for_a_record() -> None:
 
 
 def test_events_with_long_texts_take_more_records() -> None:
-    road = new_road(ring_size=1)
+    processor = new_processor(ring_size=1)
     sends = [
         Record("in", 0, n, 0, 0, None, b"", (("ringfaust-id", ("ö" * 500 + str(n)).encode()),))
         for n in range(800)
     ]
-    events = done(road, *sends)[Role.EVENTS]
+    events = done(processor, *sends)[Role.EVENTS]
     assert max(map(size, events)) < RECORD_BYTES
     lines = [json.loads(line) for record in events for line in (record[1] or b"").splitlines()]
     assert [line["step"] for line in lines] == sorted(line["step"] for line in lines)
     assert len(lines) == 800 + 799
 
 
-def test_garbage_is_told_back_in_part_only() -> None:
+def test_an_error_quotes_only_a_part_of_the_input() -> None:
     garbage = json.dumps({"type": "ü" * 5_000, "queue": "q"}).encode()
-    out = done(new_road(), *(Record("control", 0, n, 0, 0, None, garbage) for n in range(400)))
+    out = done(new_processor(), *(Record("control", 0, n, 0, 0, None, garbage) for n in range(400)))
     assert len(out[Role.DEAD]) == 400
     assert len(dict(out[Role.DEAD][0][2])[h.TEXT]) < 1_500
 
 
-def test_only_the_hop_tells_where_a_record_came_from() -> None:
+def test_only_a_repartitioned_record_names_its_source() -> None:
     """Evicted records of another application carry such headers too."""
     theirs = (
         ("ringfaust-source", b"x/0/7"),
@@ -131,5 +131,5 @@ def test_only_the_hop_tells_where_a_record_came_from() -> None:
         ("ringfaust-time-ms", b"1"),
     )
     for topic, source in (("in", "in/0/0"), ("hop", "x/0/7")):
-        events = done(new_road(), Record(topic, 0, 0, 0, 0, None, b"", theirs))[Role.EVENTS]
+        events = done(new_processor(), Record(topic, 0, 0, 0, 0, None, b"", theirs))[Role.EVENTS]
         assert json.loads(events[0][1] or b"")["source"] == source

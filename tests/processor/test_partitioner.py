@@ -19,7 +19,7 @@ KAFKAS_OWN = {
 }
 
 
-def test_murmur2_gives_the_hashes_of_kafkas_own_test() -> None:
+def test_murmur2_matches_kafkas_own_test_vectors() -> None:
     assert {data: murmur2(data) for data in KAFKAS_OWN} == {
         data: signed % 2**32 for data, signed in KAFKAS_OWN.items()
     }

@@ -36,7 +36,7 @@ def said(record: OutRecord) -> dict[str, bytes]:
     return dict(record[2])
 
 
-def test_a_record_goes_to_the_partition_of_its_queue_and_tells_where_it_came_from() -> None:
+def test_a_record_goes_to_the_partition_of_its_queue_with_its_source() -> None:
     hop = new_hop()
     hop.take([Record(n, b"k%d" % n, headers=(("colour", b"blue"),)) for n in range(20)], 1_000)
     out = hop.outputs()
@@ -53,7 +53,7 @@ def test_a_record_goes_to_the_partition_of_its_queue_and_tells_where_it_came_fro
     assert hop.outputs() == {}
 
 
-def test_the_time_of_a_writer_is_not_believed() -> None:
+def test_the_time_in_a_writers_header_is_ignored() -> None:
     hop = new_hop("q")
     hop.take([Record(0, timestamp_type=0)], 1_000)
     ((record,),) = hop.outputs().values()
@@ -95,7 +95,7 @@ def test_what_cannot_be_forwarded_goes_to_dead(record: Record, reason: str) -> N
 
 
 @pytest.mark.parametrize("value", [None, b"\xff" * (MOST // 2), b"because"])
-def test_who_pretends_to_be_unreadable_is(value: bytes | None) -> None:
+def test_a_record_that_claims_to_be_undecodable_is_treated_as_such(value: bytes | None) -> None:
     hop = new_hop()
     hop.take([Record(4, headers=((h.UNDECODABLE_CONTENT, value),))], 1_000)  # type: ignore[arg-type]
     out = hop.outputs()

@@ -1,4 +1,4 @@
-"""What the road tells: who sent what is refused, what a start does, what the changelog gets."""
+"""Replies to refused sends, what a start does, and what the changelog gets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STRICT = {"max_messages": 1, "when_full": "reject_newest"}
 
 
 class Bench:
-    """A road of which all is seen."""
+    """A processor of which all is seen."""
 
     def __init__(self) -> None:
         self.store = MemoryKeyValue()
@@ -36,13 +36,13 @@ class Bench:
         )  # fmt: skip
         addresses = {"all": {"subscriptions": {"one": STRICT, "two": STRICT}}}
         catalog = Catalog({"q": {}, "strict": STRICT}, {}, addresses)
-        self.road: Processor[list[OutRecord]] = Processor(
+        self.processor: Processor[list[OutRecord]] = Processor(
             shared, State(ByteStore(self.store), catalog), {}, list
         )
 
     def take(self, topic: str, value: bytes, *headers: tuple[str, bytes]) -> None:
         self.offset += 1
-        self.road.take([Record(topic, self.offset, value, headers)], 1_000)
+        self.processor.take([Record(topic, self.offset, value, headers)], 1_000)
 
     def send(self, to: str, message: str, **more: str) -> list[dict[str, Any]]:
         ours = {"to": to, "ringfaust-id": message, **more}
@@ -54,10 +54,10 @@ class Bench:
         return self.replies()
 
     def replies(self) -> list[dict[str, Any]]:
-        self.out = self.road.outputs()
-        writes = self.road.writes()
+        self.out = self.processor.outputs()
+        writes = self.processor.writes()
         self.store.apply(writes.store)
-        self.road.state.committed(1 << 20)
+        self.processor.state.committed(1 << 20)
         self.has_non_persistent = writes.store is not writes.changelog
         found = self.out.get((Role.REPLIES, None), [])
         return [
@@ -74,20 +74,23 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_a_refused_send_is_told_by_its_id(bench: Bench) -> None:
+def test_a_refused_send_is_reported_by_its_id(bench: Bench) -> None:
     assert bench.send("strict", "a") == []
-    (told,) = bench.send("strict", "b")
-    assert (told["key"], told["reason"], told["queue"], told["by"]) == (
+    (result,) = bench.send("strict", "b")
+    assert (result["key"], result["reason"], result["queue"], result["by"]) == (
         "b", "queue_full", "strict", "in/0/2",
     )  # fmt: skip
-    (told,) = bench.send("nowhere", "c")
-    assert (told["key"], told["reason"]) == ("c", "unknown_queue")
+    (result,) = bench.send("nowhere", "c")
+    assert (result["key"], result["reason"]) == ("c", "unknown_queue")
 
 
 def test_each_queue_of_an_address_answers_for_itself(bench: Bench) -> None:
     bench.send("all", "a")
-    told = bench.send("all", "b")
-    assert [(each["key"], each["queue"]) for each in told] == [("b", "all::one"), ("b", "all::two")]
+    result = bench.send("all", "b")
+    assert [(each["key"], each["queue"]) for each in result] == [
+        ("b", "all::one"),
+        ("b", "all::two"),
+    ]
 
 
 def test_a_send_that_a_commit_brings_is_refused_alone(bench: Bench) -> None:
@@ -107,13 +110,13 @@ def test_a_send_that_a_commit_brings_is_refused_alone(bench: Bench) -> None:
 def test_a_start_rolls_back_what_is_not_prepared(bench: Bench) -> None:
     bench.say("begin", xid="x")
     bench.open()
-    bench.road.start()
+    bench.processor.start()
     bench.replies()
     assert [(line["event"], line["by"]) for line in bench.lines()] == [("decided", "start")]
-    (told,) = bench.say("prepare", xid="x")
-    assert told["reason"] == "bad_command"
+    (result,) = bench.say("prepare", xid="x")
+    assert result["reason"] == "bad_command"
     bench.open()
-    bench.road.start()
+    bench.processor.start()
     bench.replies()
     assert bench.out == {}, "there was nothing to do"
 
@@ -129,17 +132,17 @@ def test_the_changelog_differs_only_where_a_message_is_not_persistent(bench: Ben
     assert not bench.has_non_persistent
 
 
-# --- what a consumer is told about its timeout (R13) ----------------------------------------------
+# --- the timeout in the answer to a consumer (R13)  ----------------------------------------------
 
 
 def test_the_answer_to_an_attach_states_the_timeout(bench: Bench) -> None:
     """R13: so do those to a subscribe and a heartbeat; a refusal does not."""
-    told = {"key": "me", "v": 1, "ok": True, "answer": {"consumer_timeout_ms": 30_000}}
+    result = {"key": "me", "v": 1, "ok": True, "answer": {"consumer_timeout_ms": 30_000}}
     who = {"queue": "q", "consumer": "k"}
-    assert bench.say("attach", **who, credit=1) == [told]
+    assert bench.say("attach", **who, credit=1) == [result]
     assert bench.say("configure", queue="q", settings={"consumer_timeout": 3_000})[0]["ok"]
-    assert bench.say("heartbeat", **who) == [told | {"answer": {"consumer_timeout_ms": 3_000}}]
-    assert bench.say("subscribe", address="all", consumer="k", credit=1) == [told]
+    assert bench.say("heartbeat", **who) == [result | {"answer": {"consumer_timeout_ms": 3_000}}]
+    assert bench.say("subscribe", address="all", consumer="k", credit=1) == [result]
     assert "answer" not in bench.say("attach", **who, credit=1)[0]
     assert "answer" not in bench.say("credit", **who, add=1)[0]
 
@@ -176,7 +179,7 @@ def test_a_delivery_that_is_named_twice_is_acked_once(bench: Bench) -> None:
     assert (refused["reason"], refused["delivery"], done["ok"]) == ("stale_delivery", 1, True)
 
 
-def test_refusals_of_deliveries_go_to_nobody_who_did_not_ask(bench: Bench) -> None:
+def test_refused_deliveries_are_reported_only_on_request(bench: Bench) -> None:
     """R62 is about sends: a producer must not take them for refusals of its messages."""
     bench.say("attach", queue="q", consumer="k", credit=9)
     ack = {"type": "ack_many", "queue": "q", "consumer": "k", "deliveries": [[1, "a"]]}

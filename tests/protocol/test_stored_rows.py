@@ -89,17 +89,17 @@ def test_rows_of_before_are_read() -> None:
 @pytest.mark.parametrize("kind", [Kind.RING, Kind.SCHEDULED])
 def test_the_changelog_lacks_the_body_of_what_is_not_persistent(kind: Kind) -> None:
     key = write_key((kind, "q", 3, 7))
-    for message, told in ((WHOLE, WHOLE), (NON_PERSISTENT, BODYLESS), (BODYLESS, BODYLESS)):
-        assert read_value(kind, without_body(key, write_value(kind, message))) == told
+    for message, result in ((WHOLE, WHOLE), (NON_PERSISTENT, BODYLESS), (BODYLESS, BODYLESS)):
+        assert read_value(kind, without_body(key, write_value(kind, message))) == result
 
 
 def test_so_do_deliveries() -> None:
     key = write_key((Kind.DELIVERY, "q", 0, 5))
     for fields in ({}, {"xid": "x"}, {"xid": "x", "is_orphan": True}):
-        for message, told in ((WHOLE, WHOLE), (NON_PERSISTENT, BODYLESS)):
+        for message, result in ((WHOLE, WHOLE), (NON_PERSISTENT, BODYLESS)):
             raw = write_value(Kind.DELIVERY, delivery(message, **fields))
             found = read_value(Kind.DELIVERY, without_body(key, raw))
-            assert found == delivery(told, **fields)
+            assert found == delivery(result, **fields)
 
 
 def test_all_else_stays_whole() -> None:

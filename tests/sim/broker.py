@@ -174,8 +174,8 @@ class Broker:
         if commit:
             self.offsets.update(transaction.offsets)
             self.notes.update(dict.fromkeys(transaction.offsets, transaction.note))
-            for told in transaction.on_commit:
-                told()
+            for notify in transaction.on_commit:
+                notify()
 
     # --- transactional producers ----------------------------------------------------------------
 

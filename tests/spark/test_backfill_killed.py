@@ -119,8 +119,8 @@ def test_the_older_of_two_writers_of_a_slice_waits_for_the_newer(
 
     def write(who: str, batches: object) -> None:
         task = WriteTask(worker=worker, job=job, ends={0: count}, batch_bytes=1_000_000, rate=200.0)
-        for told in task.batches(batches):  # type: ignore[arg-type]
-            written[who] = told["written"][0].as_py()
+        for result in task.batches(batches):  # type: ignore[arg-type]
+            written[who] = result["written"][0].as_py()
 
     older = threading.Thread(target=write, args=("older", in_halves()))
     older.start()

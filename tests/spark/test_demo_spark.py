@@ -46,23 +46,23 @@ def test_both_runs_are_equal_and_audited(broker: EmbeddedBroker, tmp_path: Path)
     tmp_path.joinpath("tmp").mkdir()
     servers = ("--bootstrap-servers", broker.bootstrap_servers)
     done = demo(tmp_path, "--flights", str(FLIGHTS), *servers)
-    told = done.stdout
-    assert done.returncode == 0, told + done.stderr
-    commands = [line.partition("$ ringfaust ")[2] for line in told.splitlines() if "$ " in line]
+    result = done.stdout
+    assert done.returncode == 0, result + done.stderr
+    commands = [line.partition("$ ringfaust ")[2] for line in result.splitlines() if "$ " in line]
     words = [" ".join(command.split()[:2]) for command in commands]
     assert words == [
         "topics create", "topics create", "worker --config", "spark lake", "spark audit",
         "spark ring",
     ]  # fmt: skip
-    assert f"{FLIGHTS:,} messages accounted for: 0 missing, 0 doubled, 0 altered." in told
-    _, _, table = told.partition("what worker and job evicted")
+    assert f"{FLIGHTS:,} messages accounted for: 0 missing, 0 doubled, 0 altered." in result
+    _, _, table = result.partition("what worker and job evicted")
     rows = [line.split() for line in table.splitlines() if line.startswith("  departures.")]
     assert sum(int(flights.replace(",", "")) for _, flights, *_ in rows) == FLIGHTS
     for _, flights, by_worker, by_job, equal in rows:
         assert by_worker == by_job == str(max(0, int(flights) - RING_SIZE))
         assert equal == "yes"
-    assert "everything equal and accounted for" in told
-    assert "Python worker" not in told + done.stderr
+    assert "everything equal and accounted for" in result
+    assert "Python worker" not in result + done.stderr
     assert (tmp_path / "ringfaust-report" / "report.html").stat().st_size > 0
     assert "ringfaust spark ring" in (tmp_path / "ringfaust-report" / "demo.log").read_text()
     assert list(tmp_path.joinpath("tmp").glob("ringfaust-*")) == []
@@ -151,8 +151,8 @@ def test_the_final_screen_shows_the_result(
     found = Comparison([QueueComparison("departures.UA", 52, 2, 2, wrong)], repeats=3)
     with dashboard.console.capture() as captured:
         right = print_result(dashboard, found, balanced=balanced, report=Path("report"))
-    told = captured.get()
+    result = captured.get()
     assert right is (balanced and not wrong)
-    assert said in told
-    assert "3 records twice" in told
-    assert ("everything equal" in told) is right
+    assert said in result
+    assert "3 records twice" in result
+    assert ("everything equal" in result) is right

@@ -169,7 +169,7 @@ def settled(out: Iterable[Any]) -> list[str]:
     return [line["event"] for line in lines(out) if line["event"] in ("acked", "returned")]
 
 
-def test_time_stands_still_until_the_records_present_at_the_start_are_processed() -> None:
+def test_time_does_not_advance_until_the_records_present_at_the_start_are_processed() -> None:
     pages = MemoryPages()
     _, wake_ms = go(pages, [ATTACH, sent(0, "a")], 1_000, config())
     assert wake_ms is not None

@@ -337,7 +337,7 @@ def test_only_the_first_few_records_are_named() -> None:
     ]
 
 
-def test_gaps_are_named_and_a_recreated_topic_is_told_from_its_predecessor() -> None:
+def test_gaps_are_named_and_a_recreated_topic_is_not_taken_for_its_predecessor() -> None:
     """R112: the positions of the old topic come again, and are not taken for repeats."""
     history = History()
     for value in (b"1", b"2", b"3"):

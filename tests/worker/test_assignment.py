@@ -22,7 +22,7 @@ CONTROL, HOP = "app.control", "app.hop"
 
 
 class Surroundings:
-    """A context: the topics that exist, a clock, and a reader that notes what it is told."""
+    """A context: the topics that exist, a clock, and a reader that notes its calls."""
 
     def __init__(self, *existing: str) -> None:
         self.existing = set(existing)

@@ -62,7 +62,7 @@ class Said(NamedTuple):
     """Is the durable state another?"""
 
     def texts(self) -> list[str]:
-        """What people are told."""
+        """The texts for people."""
         return [line["text"] for line in self.events if "text" in line]
 
     def reasons(self) -> list[str]:
@@ -71,7 +71,7 @@ class Said(NamedTuple):
 
 
 class Partition:
-    """One partition on the road that each record takes, over a store in memory."""
+    """One partition on the processor that each record takes, over a store in memory."""
 
     def __init__(self) -> None:
         shared = ProcessorConfig(
@@ -81,7 +81,7 @@ class Partition:
         )  # fmt: skip
         self._store = MemoryKeyValue()
         state = State(ByteStore(self._store), Catalog(QUEUES, SETTINGS, ADDRESSES))
-        self.road: Processor[list[OutRecord]] = Processor(shared, state, {}, list)
+        self.processor: Processor[list[OutRecord]] = Processor(shared, state, {}, list)
         self._offset = 0
         for message in "ABCDEF":
             self.produce([("to", b"orders"), ("ringfaust-id", message.encode())])
@@ -116,11 +116,11 @@ class Partition:
         before = self._durable()
         record = Record(topic, self._offset, value, tuple(headers), key)
         self._offset += 1
-        left = self.road.take([record], NOW_MS)
+        left = self.processor.take([record], NOW_MS)
         assert left == [], "no queue of this partition blocks"
-        out = {role: records for (role, _), records in self.road.outputs().items()}
-        self._store.apply(self.road.writes().store)
-        self.road.state.committed(1 << 20)
+        out = {role: records for (role, _), records in self.processor.outputs().items()}
+        self._store.apply(self.processor.writes().store)
+        self.processor.state.committed(1 << 20)
         lines = [
             line for _, value, _ in out.pop(Role.EVENTS, []) for line in (value or b"").splitlines()
         ]
