@@ -7,7 +7,6 @@ one transaction, and then applies the same writes to its own store (architecture
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from mypy_extensions import mypyc_attr
@@ -86,9 +85,11 @@ class Writes(NamedTuple):
     """For the changelog: the same changes, without the bodies of non-persistent messages (R82)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorConfig:
-    """What the processors of all partitions of an application share."""
+class ProcessorConfig(NamedTuple):
+    """What the processors of all partitions of an application share.
+
+    A named tuple, because Spark pickles it: mypyc's dataclasses cannot be pickled.
+    """
 
     control_topic: str
     repartition_topic: str

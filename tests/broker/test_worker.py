@@ -227,9 +227,14 @@ async def test_the_command_line_of_faust_starts_a_worker(bench: Bench) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_worker_is_left() -> Iterator[None]:
+    before = _workers()
     yield
-    left = subprocess.run(
-        ["ps", "-eo", "ppid,args"], check=True, capture_output=True, text=True
-    ).stdout
-    mine = [line for line in left.splitlines() if line.split()[0] == str(os.getpid())]
-    assert not [line for line in mine if "ringfaust worker" in line]
+    assert _workers() <= before
+
+
+def _workers() -> set[str]:
+    """The ids of the workers that this process has started and that still run."""
+    command = ["ps", "-eo", "ppid,pid,args"]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    mine = [line.split(None, 2) for line in lines if "ringfaust worker" in line]
+    return {pid for parent, pid, _ in mine if parent == str(os.getpid())}
