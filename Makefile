@@ -36,13 +36,13 @@ PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 QUICK := $(addprefix tests/,core protocol processor config scenarios worker kafka client testing cli docs)
 
-test-quick: $(READY) ## run the tests that need no broker and no Java (90 s)
+test-quick: $(READY) ## run the quick tests, which need no broker and no Java (about a minute)
 	@$(PYTEST) -m "not java and not slow" $(QUICK)
 
 test-pure: $(READY) ## run the quick tests on the Python sources, even if the engine is compiled
 	@RINGFAUST_PURE=1 $(PYTEST) -m "not java and not slow" $(QUICK)
 
-test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about half an hour)
+test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about 15 minutes)
 	@$(PYTEST) -m "not slow"
 
 test-all: $(READY) ## run all tests, including the slow ones

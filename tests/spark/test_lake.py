@@ -269,6 +269,7 @@ def contents(rows: Iterable[Row]) -> Counter[Any]:
     return Counter(str({k: row[k] for k in sorted(row) if k != "batch"}) for row in found)
 
 
+@pytest.mark.slow
 def test_many_compacted_batches_give_the_same_tables(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
