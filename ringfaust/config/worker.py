@@ -67,7 +67,7 @@ _Folder = Annotated[
 
 
 class WebConfig(ConfigModel):
-    """`web`: the worker's own web page and metrics."""
+    """`web`: metrics and health over HTTP."""
 
     enabled: bool = False
     bind: str = "127.0.0.1"

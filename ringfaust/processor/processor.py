@@ -64,6 +64,15 @@ class Note(NamedTuple):
     text: str = ""
 
 
+class Eviction(NamedTuple):
+    """A message that was evicted, for the host's metrics."""
+
+    queue: str
+    reason: str
+    age_ms: int
+    """How long it was in its queue."""
+
+
 _MOST_NOTES = 100
 """Of one batch. The events have all of them."""
 
@@ -173,6 +182,8 @@ class Processor(Generic[Buffer]):
         self._starts_next = False
         self.notes: list[Note] = []
         """What a log may tell of the batch, until `outputs` starts the next."""
+        self.evictions: list[Eviction] = []
+        """Those of the batch, until `outputs` starts the next."""
         self._room = limits.STEP_BYTES
         """How many more bytes of messages the commands of this batch may touch."""
         self._new_buffer = new_buffer
@@ -423,7 +434,10 @@ class Processor(Generic[Buffer]):
             kind = type(effect)
             lines.append(events.WRITERS[kind](effect, step) + tail)
             if kind is e.Evicted:
-                append_evicted(out.evicted, effect)  # type: ignore[arg-type]
+                gone: e.Evicted = effect  # type: ignore[assignment]
+                append_evicted(out.evicted, gone)
+                age_ms = gone.at_ms - gone.message.enqueued_ms
+                self.evictions.append(Eviction(gone.queue, gone.reason, age_ms))
             elif kind is e.Dispatched:
                 append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:
@@ -452,6 +466,7 @@ class Processor(Generic[Buffer]):
         """Return the records to write, each topic's in order, and start a new batch."""
         self._room = limits.STEP_BYTES
         self.notes = []
+        self.evictions = []
         lines, self._lines = self._lines, []
         for text in events.record_texts(lines):
             self._out.events.append((None, text.encode(), []))

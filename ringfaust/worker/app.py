@@ -35,6 +35,7 @@ from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import Feed, Feeds
 from ringfaust.worker.assignment import Assignment
+from ringfaust.worker.census import Censuses
 from ringfaust.worker.changelog import changelog_consumer
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock, wall_ms
 from ringfaust.worker.consumer_thread import Background, Batch
@@ -47,9 +48,12 @@ from ringfaust.worker.input_positions import read_bounds
 from ringfaust.worker.interfaces import CommittedOffset, WorkerClock
 from ringfaust.worker.log_ends import LogEnds
 from ringfaust.worker.logs import logging_config
+from ringfaust.worker.metrics import WorkerMetrics
+from ringfaust.worker.partition import PartitionWork
 from ringfaust.worker.store import open_rocks_store
 from ringfaust.worker.task import BackgroundCommit, TaskSettings
 from ringfaust.worker.transport import BatchApp
+from ringfaust.worker.web import serve, web_app
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +84,6 @@ def create_app(
         broker_request_timeout=max(40.0, worker.session_timeout_ms / 1000 + 10),
         consumer_max_fetch_size=_FETCH_BYTES,
         datadir=str(worker.data_dir),
-        web_enabled=worker.web.enabled,
-        web_bind=worker.web.bind,
-        web_port=worker.web.port,
     )
     direct, repartitioned = queues.split_routes(worker.partitions)
     topics = {str(role): worker.topic(role) for role in _OUR_ROLES}
@@ -102,7 +103,7 @@ def create_app(
     app.listener = assignment
     app.background = _background(clock, log_ends)
     health = Health(lambda: assignment.tasks, context.replaying, log_ends.silent_s)
-    app.beside = health.watch
+    app.beside = partial(_beside, worker, app, assignment, health)
 
     @app.agent(app.topic(*sorted(assignment.topics)), name="ringfaust")
     async def ring(batches: StreamT) -> None:
@@ -111,6 +112,36 @@ def create_app(
             assignment.offer(batch)
 
     return app
+
+
+async def _beside(
+    worker: WorkerConfig, app: BatchApp, assignment: Assignment, health: Health
+) -> None:
+    """What runs beside the partitions: the log of the worker's health, metrics and pages."""
+    if not worker.web.enabled:
+        await health.watch()
+        return
+
+    def works() -> list[PartitionWork]:
+        tasks = [task for task in assignment.tasks if not task.trouble]
+        return [task.work for task in tasks if isinstance(task.work, PartitionWork)]
+
+    def end(tp: TP) -> int | None:
+        try:
+            return app.reader.highwater(tp)
+        except AssertionError:  # so says the Kafka client of a partition that was just revoked
+            return None
+
+    censuses = Censuses(works)
+    info = {
+        "version": __version__, "engine": compiled.KIND, "application": worker.application,
+    }  # fmt: skip
+    metrics = WorkerMetrics(health, works, censuses, end, info)
+    await asyncio.gather(
+        health.watch(),
+        censuses.run(),
+        serve(web_app(health, metrics), worker.web.bind, worker.web.port),
+    )
 
 
 def _clock(worker: WorkerConfig, *, is_checked: bool) -> WorkerClock:
@@ -182,6 +213,7 @@ def _context(
         read_bounds=lambda tps: read_bounds(client, tps),
         topic_ids=lambda names: topic_ids(client, names),
         log_end=log_ends.end,
+        is_metered=worker.web.enabled,
         reader=lambda: app.reader,
         crash=lambda error: app.add_future(app.crash(error)),
     )

@@ -82,6 +82,8 @@ class WorkerContext:
     """The end of a partition of the control topic; None as long as nobody has answered."""
     reader: Callable[[], InputReader]
     """The consumer of the input topics."""
+    is_metered: bool = False
+    """Whether partitions count for metrics."""
     replaying: dict[int, int] = field(default_factory=dict)
     """By partition: how much of its changelog is left to replay."""
     crash: Callable[[BaseException], None]

@@ -12,13 +12,14 @@ The next batch is decided during 2 and 3. If 2 fails, the changelog brings the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from faust.types import TP
 
+from ringfaust.core.state import State
 from ringfaust.kafka.names import partition_transactional_id
-from ringfaust.processor.processor import Note, Processor
+from ringfaust.processor.processor import Eviction, Note, Processor
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.stored_rows import (
@@ -36,6 +37,7 @@ from ringfaust.worker.hearing import Hearing
 from ringfaust.worker.homes import Homes, MovedQueue, refuse_moved
 from ringfaust.worker.input_positions import log_gaps, start_positions
 from ringfaust.worker.interfaces import Bounds, CommittedOffset, PartitionStore
+from ringfaust.worker.meter import Meter
 from ringfaust.worker.pausing import InputPauses
 from ringfaust.worker.task import PendingCommit, Task
 
@@ -87,6 +89,10 @@ class PartitionWork:
         self._command_log = CommandLog(number, context.clock.monotonic_s)
         self._notes: Sequence[Note] = ()
         """What the log tells once the commit in flight has succeeded."""
+        self.meter = Meter() if context.is_metered else None
+        """Counts for metrics; None: nobody asks for them."""
+        self._metered: tuple[Mapping[str, int], Sequence[Eviction], float] = ({}, (), 0.0)
+        """What the meter counts once the commit in flight has succeeded, and when that began."""
         self._looked_ms = 0
         """When the end of the control log was asked for that was looked at last."""
 
@@ -114,6 +120,20 @@ class PartitionWork:
     def number(self) -> int:
         """The partition."""
         return self._number
+
+    @property
+    def state(self) -> State:
+        """The state, once it is loaded. Each time the partition is opened there is another."""
+        return self._processor.state
+
+    @property
+    def paused_topics(self) -> Collection[str]:
+        """The input topics that wait for a queue."""
+        return self._processor.paused_topics
+
+    def wall_ms(self) -> int:
+        """The time in ms since 1970."""
+        return self._context.clock.wall_ms()
 
     @property
     def remaining_records(self) -> int:
@@ -285,8 +305,11 @@ class PartitionWork:
         offsets = self._take_group_offsets(is_last=is_last)
         has_read = any(self._before.get(topic) != at for topic, at in processor.positions.items())
         self._before = dict(processor.positions)
-        self._notes = processor.notes
+        self._notes, evictions = processor.notes, processor.evictions
         outputs = processor.outputs()
+        if self.meter is not None:
+            written = {str(role): len(records) for (role, _), records in outputs.items()}
+            self._metered = (written, evictions, self._context.clock.monotonic_s())
         if not (outputs or has_read or offsets or processor.inputs_changed):
             return None
         return PendingCommit(outputs, processor.writes(), offsets, wall_ms)
@@ -320,6 +343,10 @@ class PartitionWork:
         if self._notes:
             self._command_log.tell(self._notes)
             self._notes = ()
+        if self.meter is not None:
+            written, evictions, began_s = self._metered
+            self.meter.commit(written, evictions, self._context.clock.monotonic_s() - began_s)
+            self._metered = ({}, (), 0.0)
         self._processor.state.committed(self._context.cache_bytes)
 
     async def end_cycle(self) -> None:

@@ -26,6 +26,7 @@ class Processor:
     def writes(self) -> None: ...
 
     notes: list[object] = []
+    evictions: list[object] = []
 
     def go_to(self, *_: object) -> None: ...
 
@@ -38,6 +39,7 @@ class Work:
         context: Any = SimpleNamespace(
             topics={"control": "control"},
             stops_at_gaps=False,
+            is_metered=False,
             clock=SimpleNamespace(monotonic_s=lambda: self.now_s),
             processor_config=SimpleNamespace(log_is_clock=True),
         )

@@ -1,0 +1,66 @@
+"""What a partition has done since it was opened, counted once a commit; for metrics."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ringfaust.processor.processor import Eviction
+
+AGE_BOUNDS_S = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
+COMMIT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+MOST_COUNTED = 10_000
+"""Most pairs of queue and reason with a count of their own, in one partition."""
+OTHERS = ""
+"""In place of a queue's name: all queues that have no count of their own."""
+
+
+class Histogram:
+    """How often a value fell between two bounds."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """`bounds`: the largest value of each bucket but the last, ascending."""
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+class Meter:
+    """The counts of one partition."""
+
+    def __init__(self) -> None:
+        self.written: Counter[str] = Counter()
+        """Records by the role of their topic."""
+        self.evicted: Counter[str] = Counter()
+        """Messages by reason."""
+        self.evicted_of_queues: Counter[tuple[str, str]] = Counter()
+        """Messages by queue and reason."""
+        self.eviction_age_s = Histogram(AGE_BOUNDS_S)
+        self.commit_s = Histogram(COMMIT_BOUNDS_S)
+
+    def commit(
+        self, written: Mapping[str, int], evictions: Sequence[Eviction], seconds: float
+    ) -> None:
+        """Count what was committed.
+
+        Args:
+            written: records by the role of their topic.
+            evictions: of the batch.
+            seconds: how long the commit has taken.
+        """
+        self.commit_s.observe(seconds)
+        self.written.update(written)
+        of_queues = self.evicted_of_queues
+        for queue, reason, age_ms in evictions:
+            self.evicted[reason] += 1
+            self.eviction_age_s.observe(age_ms / 1000)
+            pair = (queue, reason)
+            if pair not in of_queues and len(of_queues) >= MOST_COUNTED:
+                pair = (OTHERS, reason)
+            of_queues[pair] += 1

@@ -1,0 +1,76 @@
+"""The pages of a real worker: when it is ready, and what its metrics show."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from ringfaust.testing.broker import EmbeddedBroker
+from tests.broker.clients import application, client_of, some
+from tests.chaos.harness import Application, until
+
+pytestmark = pytest.mark.kafka
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
+    with application(broker, tmp_path, {"q": {"ring_size": 2}}) as app:
+        yield app
+
+
+async def test_a_worker_becomes_ready_and_its_metrics_show_an_eviction(app: Application) -> None:
+    port = free_port()
+    settings = app.worker_config.model_dump(
+        mode="json", include={"application", "bootstrap_servers", "partitions"}
+    )
+    app.write("worker.yaml", settings | {"web": {"enabled": True, "port": port}})
+    worker = app.new_worker()
+    answers: list[int] = []
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as web:
+
+        async def get(path: str) -> tuple[int, str]:
+            try:
+                async with web.get(path) as answer:
+                    return answer.status, await answer.text()
+            except aiohttp.ClientConnectionError:
+                return 0, ""
+
+        async def is_ready() -> bool:
+            answers.append((await get("/readyz"))[0])
+            return answers[-1] == 200
+
+        while not await is_ready():
+            assert worker.alive, worker.log_text()
+        assert 503 in answers  # it answered while it was recovering
+        assert set(answers) <= {0, 503, 200}
+        assert await get("/healthz") == (200, "ok\n")
+
+        async with client_of(app) as client:
+            await client.send(app.inputs[0], some("a", 5), "q")
+            await client.until_ready("q", "a3", "a4")
+            await client.say("purge", "q")
+        _, metrics = await get("/metrics")
+        assert (
+            'ringfaust_partition_evicted_messages_total{partition="0",reason="overflow"} 3.0'
+            in metrics
+        )
+        _, detailed = await get("/metrics/detailed?family=evicted&queue=q")
+        line = 'ringfaust_queue_evicted_messages_total{queue="q",reason="purge"} 2.0'
+        assert line in detailed
+    await until(lambda: "operator: purge of 'q'" in worker.log_text(), 10, "the log tells")
+    await until(lambda: "INFO ready: partition 0" in worker.log_text(), 10, "it is logged, too")
+    log = worker.log_text()
+    assert log.index("INFO ringfaust ") < log.index("INFO ready: partition 0")
+    assert "WARNING" not in log
+    assert "NotEnoughReplicas" not in log
+    assert worker.stop() == 0

@@ -1,0 +1,269 @@
+"""What a worker exports for Prometheus, and how it answers a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp.test_utils import TestClient, TestServer
+from faust.types import TP
+from prometheus_client.parser import text_string_to_metric_families
+
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.state import State
+from ringfaust.processor.processor import Eviction, Processor, ProcessorConfig
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol.records import OutRecord
+from ringfaust.protocol.routes import Route
+from ringfaust.worker import census, meter
+from ringfaust.worker.census import Censuses
+from ringfaust.worker.health import Health
+from ringfaust.worker.meter import Meter
+from ringfaust.worker.metrics import MOST_QUEUES, WorkerMetrics
+from ringfaust.worker.web import CannotListen, serve, web_app
+
+COMPOSE = Path(__file__).parents[2] / "compose"
+NOW_MS = 1_000_000
+
+
+class Partition:
+    """The work of a partition, as far as metrics look at it."""
+
+    def __init__(self, rings: dict[str, Any], number: int = 0) -> None:
+        shared = ProcessorConfig(
+            control_topic="control", repartition_topic="hop", routes=[Route("in", "{header:to}")],
+            max_record_bytes=9_000, log_is_clock=False,
+        )  # fmt: skip
+        self.store = MemoryKeyValue()
+        state = State(ByteStore(self.store), Catalog(rings, {}, {}))
+        self.processor: Processor[list[OutRecord]] = Processor(shared, state, {}, list)
+        self.number = number
+        self.name = f"partition {number}"
+        self.tps = {TP("in", number)}
+        self.is_caught_up = True
+        self.remaining_records = 0
+        self.meter = Meter()
+        self.now_ms = NOW_MS
+
+    @property
+    def state(self) -> State:
+        return self.processor.state
+
+    @property
+    def positions(self) -> dict[str, int]:
+        return self.processor.positions
+
+    @property
+    def paused_topics(self) -> dict[str, str]:
+        return self.processor.paused_topics
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def send(self, queue: str, *ids: str) -> None:
+        """Send a message each second, and commit."""
+        for each in ids:
+            headers = [("to", queue.encode()), ("ringfaust-id", each.encode())]
+            record: Any = SimpleNamespace(
+                topic="in", partition=self.number, offset=self.positions.get("in", 0),
+                key=None, value=b"x", headers=headers, timestamp=self.now_ms, timestamp_type=0,
+            )  # fmt: skip
+            self.processor.take([record], self.now_ms)
+            self.now_ms += 1_000
+        evictions = self.processor.evictions
+        outputs = self.processor.outputs()
+        self.store.apply(self.processor.writes().store)
+        self.state.committed(1 << 20)
+        self.meter.commit({str(r): len(o) for (r, _), o in outputs.items()}, evictions, 0.02)
+
+
+class World:
+    """A worker with one partition."""
+
+    def __init__(self, work: Any) -> None:
+        self.task = SimpleNamespace(trouble="", work=work)
+        self.silent_s = 0.0
+        works = lambda: [] if self.task.trouble else [work]  # noqa: E731
+        self.health = Health(lambda: [self.task], {}, lambda: self.silent_s)
+        self.censuses = Censuses(works)
+        info = {"version": "1", "engine": "pure Python", "application": "app"}
+        self.metrics = WorkerMetrics(self.health, works, self.censuses, lambda tp: 100, info)
+
+    async def count(self) -> None:
+        """Have everything counted once."""
+        counting = asyncio.ensure_future(self.censuses.run())
+        async with asyncio.timeout(60):
+            while not self.censuses.last:
+                await asyncio.sleep(0)
+        counting.cancel()
+
+
+def samples(body: bytes) -> dict[tuple[str, ...], float]:
+    """By name and label values: the value."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def work() -> Partition:
+    work = Partition({"q": {"ring_size": 3}, "other.q": {}})
+    work.send("q", *"abcde")
+    work.send("other.q", "z")
+    return work
+
+
+@pytest.fixture
+def world(work: Partition) -> World:
+    return World(work)
+
+
+async def test_the_metrics_of_a_partition_are_totals(world: World) -> None:
+    await world.count()
+    found = samples(world.metrics.coarse())
+    assert found["ringfaust_ready",] == 1
+    assert found["ringfaust_partition_evicted_messages_total", "0", "overflow"] == 2
+    assert found["ringfaust_partition_messages", "0", "ready"] == 4
+    assert found["ringfaust_partition_queues", "0"] == 2
+    assert found["ringfaust_accounts_balanced", "0"] == 1
+    assert found["ringfaust_partition_lag_records", "0", "in"] == 94
+    assert found["ringfaust_partition_input_paused", "0", "in"] == 0
+    assert found["ringfaust_partition_written_records_total", "0", "evicted"] == 2
+    assert found["ringfaust_commit_duration_seconds_count", "0"] == 2
+    assert found["ringfaust_commit_duration_seconds_bucket", "0.01", "0"] == 0
+    assert found["ringfaust_commit_duration_seconds_bucket", "0.025", "0"] == 2
+    assert found["ringfaust_eviction_age_seconds_sum", "0"] == 6
+    assert found["ringfaust_recovery_remaining_records", "0"] == 0
+
+
+async def test_a_queue_has_metrics_of_its_own_when_asked(world: World) -> None:
+    found = samples(await world.metrics.detailed(["messages", "evicted", "overwrite"], "q"))
+    assert found == {
+        ("ringfaust_detailed_truncated",): 0,
+        ("ringfaust_queue_messages", "q", "ready"): 3,
+        ("ringfaust_queue_messages", "q", "delivering"): 0,
+        ("ringfaust_queue_messages", "q", "scheduled"): 0,
+        ("ringfaust_queue_evicted_messages_total", "q", "overflow"): 2,
+        ("ringfaust_time_to_overwrite_seconds", "q"): 4,
+    }
+    found = samples(await world.metrics.detailed(["transitions"], "*.q"))
+    assert found["ringfaust_queue_transitions_total", "other.q", "added"] == 1
+    assert ("ringfaust_queue_transitions_total", "q", "added") not in found
+
+
+class Rows:
+    """The stored rows of very many queues."""
+
+    def __init__(self, count: int) -> None:
+        row = SimpleNamespace(counts=(60, 5, 1, 166, 0, 100, 0, 0, 0, 0, 0, 0))
+        self._rows = [(f"departures.airport-{n:06}", row) for n in range(count)]
+
+    def scan(self, after: str | None, most: int) -> list[tuple[str, Any]]:
+        start = 0 if after is None else int(after.rpartition("-")[2]) + 1
+        return self._rows[start : start + most]
+
+
+async def test_a_hundred_thousand_queues_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(census, "_BETWEEN_ROWS_S", 0)
+    work = Partition({})
+    state = SimpleNamespace(queue_rows=Rows(100_000))
+    view = SimpleNamespace(
+        number=0, name="partition 0", state=state, meter=work.meter, tps=work.tps, positions={},
+        paused_topics={}, wall_ms=work.wall_ms, is_caught_up=True,
+    )  # fmt: skip
+    evictions = [Eviction(f"departures.airport-{n:06}", "overflow", 5) for n in range(100_000)]
+    work.meter.commit({"evicted": 100_000}, evictions, 0.1)
+    world = World(view)
+    await world.count()
+    body = world.metrics.coarse()
+    found = samples(body)
+    assert found["ringfaust_partition_queues", "0"] == 100_000
+    assert found["ringfaust_partition_messages", "0", "ready"] == 6_000_000
+    assert len(body) < 10_000
+    answer = await world.metrics.detailed(["messages", "transitions", "evicted"], "#")
+    assert samples(answer)["ringfaust_detailed_truncated",] == 1
+    assert answer.count(b'state="ready"') == MOST_QUEUES
+    assert len(answer) < 1_000_000
+
+
+def test_queues_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "MOST_COUNTED", 2)
+    counted = Meter()
+    counted.commit({}, [Eviction(queue, "overflow", 1) for queue in "abcda"], 0.1)
+    assert counted.evicted_of_queues == {
+        ("a", "overflow"): 2, ("b", "overflow"): 1, (meter.OTHERS, "overflow"): 2,
+    }  # fmt: skip
+
+
+def test_the_accounts_of_a_broken_queue_are_not_balanced(work: Partition) -> None:
+    counts = work.state.queues["q"].counts
+    assert census.Census().with_queue(counts).is_balanced
+    counts.added += 1
+    assert not census.Census().with_queue(counts).is_balanced
+
+
+async def test_the_pages(world: World) -> None:
+    async with TestClient(TestServer(web_app(world.health, world.metrics))) as client:
+
+        async def get(path: str) -> tuple[int, str]:
+            async with client.get(path) as answer:
+                return answer.status, await answer.text()
+
+        assert await get("/healthz") == (200, "ok\n")
+        assert await get("/readyz") == (200, "ready\n")
+        world.task.trouble = "recovering"
+        world.silent_s = 60.0
+        assert await get("/readyz") == (
+            503, "partition 0: recovering\nthe brokers do not answer\n",
+        )  # fmt: skip
+        status, text = await get("/metrics")
+        assert status == 200
+        assert "\nringfaust_ready 0.0\n" in text
+        assert "\nringfaust_brokers_connected 0.0\n" in text
+        status, text = await get("/metrics/detailed?family=mesages")
+        assert (status, "use one or more of messages, " in text) == (400, True)
+        world.task.trouble = ""
+        status, text = await get("/metrics/detailed?family=messages&queue=q")
+        assert 'ringfaust_queue_messages{queue="q",state="ready"} 3.0' in text
+
+
+async def test_a_port_in_use_is_named(world: World) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(CannotListen, match=f"127.0.0.1, port {port}: .*in use"):
+            await serve(web_app(world.health, world.metrics), "127.0.0.1", port)
+
+
+async def test_alerts_and_dashboard_name_only_metrics_that_exist(world: World) -> None:
+    exported = world.metrics.coarse() + await world.metrics.detailed(
+        ["messages", "transitions", "evicted", "overwrite"], "#"
+    )
+    known = set(re.findall(r"^# TYPE (\S+)", exported.decode(), re.MULTILINE))
+    rules = yaml.safe_load((COMPOSE / "prometheus-alerts.yaml").read_text())
+    alerts = [rule for group in rules["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in alerts}) == len(alerts)
+    for rule in alerts:
+        assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["annotations"]["summary"]
+        assert rule["labels"]["severity"] in ("critical", "warning")
+    dashboard = json.loads((COMPOSE / "grafana-dashboard.json").read_text())
+    panels = [target["expr"] for each in dashboard["panels"] for target in each["targets"]]
+    asked = [*(rule["expr"] for rule in alerts), *panels]
+    for expression in asked:
+        named = re.findall(r"\b(?:ringfaust|process)_\w+|\bup\b", expression)
+        assert named, expression
+        bases = {re.sub(r"_bucket$", "", name) for name in named} - {"up"}
+        assert bases <= known, expression
+    scrape = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())
+    assert [each["job_name"] for each in scrape["scrape_configs"]][0] == "ringfaust"
