@@ -64,14 +64,8 @@ class Note(NamedTuple):
     text: str = ""
 
 
-class Eviction(NamedTuple):
-    """A message that was evicted, for the host's metrics."""
-
-    queue: str
-    reason: str
-    age_ms: int
-    """How long it was in its queue."""
-
+Eviction = tuple[str, str, int]
+"""A message that was evicted, for the host's metrics: queue, reason, and age in ms."""
 
 _MOST_NOTES = 100
 """Of one batch. The events have all of them."""
@@ -437,7 +431,7 @@ class Processor(Generic[Buffer]):
                 gone: e.Evicted = effect  # type: ignore[assignment]
                 append_evicted(out.evicted, gone)
                 age_ms = gone.at_ms - gone.message.enqueued_ms
-                self.evictions.append(Eviction(gone.queue, gone.reason, age_ms))
+                self.evictions.append((gone.queue, gone.reason, age_ms))
             elif kind is e.Dispatched:
                 append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:

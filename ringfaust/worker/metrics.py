@@ -196,6 +196,11 @@ class WorkerMetrics:
         """The queues that match, and whether there are more."""
         words = pattern.split(".")
         found: list[_Found] = []
+        if not {"*", "#"} & {*words}:
+            for work in self._works():
+                if (row := work.state.queue_rows.get(pattern)) is not None:
+                    found.append((work, pattern, Counts(*row.counts)))
+            return found, False
         for work in sorted(self._works(), key=lambda work: work.number):
             state = work.state
             after: str | None = None

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
-from ringfaust.processor.processor import Eviction, Processor, ProcessorConfig
+from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import OutRecord
 from ringfaust.protocol.routes import Route
@@ -155,6 +155,8 @@ async def test_a_queue_has_metrics_of_its_own_when_asked(world: World) -> None:
         ("ringfaust_queue_evicted_messages_total", "q", "overflow"): 2,
         ("ringfaust_time_to_overwrite_seconds", "q"): 4,
     }
+    body = await world.metrics.detailed(["messages"], "nowhere")
+    assert samples(body) == {("ringfaust_detailed_truncated",): 0}
     found = samples(await world.metrics.detailed(["transitions"], "*.q"))
     assert found["ringfaust_queue_transitions_total", "other.q", "added"] == 1
     assert ("ringfaust_queue_transitions_total", "q", "added") not in found
@@ -180,7 +182,7 @@ async def test_a_hundred_thousand_queues_stay_small(monkeypatch: pytest.MonkeyPa
         number=0, name="partition 0", state=state, meter=work.meter, tps=work.tps, positions={},
         paused_topics={}, wall_ms=work.wall_ms, is_caught_up=True,
     )  # fmt: skip
-    evictions = [Eviction(f"departures.airport-{n:06}", "overflow", 5) for n in range(100_000)]
+    evictions = [(f"departures.airport-{n:06}", "overflow", 5) for n in range(100_000)]
     work.meter.commit({"evicted": 100_000}, evictions, 0.1)
     world = World(view)
     await world.count()
@@ -198,7 +200,7 @@ async def test_a_hundred_thousand_queues_stay_small(monkeypatch: pytest.MonkeyPa
 def test_queues_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter, "MOST_COUNTED", 2)
     counted = Meter()
-    counted.commit({}, [Eviction(queue, "overflow", 1) for queue in "abcda"], 0.1)
+    counted.commit({}, [(queue, "overflow", 1) for queue in "abcda"], 0.1)
     assert counted.evicted_of_queues == {
         ("a", "overflow"): 2, ("b", "overflow"): 1, (meter.OTHERS, "overflow"): 2,
     }  # fmt: skip
