@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from ringfaust.cli.operate import Target, age_text, print_json, time_text
-from ringfaust.client.trace import Event, Life, Trace, trace
+from ringfaust.client.trace import Event, Lifecycle, Trace, trace
 from ringfaust.errors import RingfaustError
 
 _HOUR_S = 3_600
@@ -38,16 +38,16 @@ def run(
     )
     if as_json:
         print_json(found)
-    elif found.lives:
-        for number, life in enumerate(found.lives):
+    elif found.lifecycles:
+        for number, lifecycle in enumerate(found.lifecycles):
             if number:
                 print()
-            for line in tell(life):
+            for line in describe(lifecycle):
                 print(line)
     else:
         for line in _never_seen(message or f"with the key {key}", found):
             print(line)
-    return 0 if found.lives else _NOT_FOUND
+    return 0 if found.lifecycles else _NOT_FOUND
 
 
 def _since_ms(text: str) -> int:
@@ -66,18 +66,18 @@ def _since_ms(text: str) -> int:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def tell(life: Life) -> Iterator[str]:
+def describe(lifecycle: Lifecycle) -> Iterator[str]:
     """The answer in one sentence, then each event with its time."""
-    where = f" in queue {life.queue}" if life.queue else ""
-    number = f" (number {life.sequence})" if life.sequence else ""
-    yield f"Message {life.id}{where}{number}: {answer(life)}"
-    for event in life.events:
+    where = f" in queue {lifecycle.queue}" if lifecycle.queue else ""
+    number = f" (number {lifecycle.sequence})" if lifecycle.sequence else ""
+    yield f"Message {lifecycle.id}{where}{number}: {answer(lifecycle)}"
+    for event in lifecycle.events:
         yield f"  {time_text(event['time_ms'])}  {_sentence(event)}"
 
 
-def answer(life: Life) -> str:
+def answer(lifecycle: Lifecycle) -> str:
     """Where the message is now, in one sentence."""
-    last = life.events[-1]
+    last = lifecycle.events[-1]
     said = _ANSWERS.get(last["event"])
     return said(last) if said else _sentence(last)
 

@@ -53,7 +53,7 @@ class Admin(AsyncResource):
     def __init__(self, **options: Unpack[ConnectOptions]) -> None:
         refuse_unknown(options, ConnectOptions)
         self._connection = Connection(options)
-        self._homes: dict[str, int] = {}
+        self._located: dict[str, int] = {}
         """The partitions of queues that were found. A queue never moves (R113)."""
 
     async def start(self) -> None:
@@ -103,9 +103,9 @@ class Admin(AsyncResource):
     async def queue(self, queue: str) -> QueueDetails:
         """Return what a queue holds, its settings and its consumers."""
         asked = {"queue": queue, "limit": _CONSUMERS}
-        if queue in self._homes:
-            answer = await self._ask(self._homes[queue], "list", **asked)
-            return QueueDetails.read(queue, self._homes[queue], answer)
+        if queue in self._located:
+            answer = await self._ask(self._located[queue], "list", **asked)
+            return QueueDetails.read(queue, self._located[queue], answer)
         answers = await self._ask_known("list", **asked)
         used = {partition: answer for partition, answer in answers.items() if answer["exists"]}
         if not used:
@@ -114,7 +114,7 @@ class Admin(AsyncResource):
         by_name = partition_of(queue, len(self._partitions))
         partition = max(used, key=lambda each: (used[each]["counts"]["added"], each == by_name))
         if used[partition]["counts"]["added"]:
-            self._homes[queue] = partition
+            self._located[queue] = partition
         return QueueDetails.read(queue, partition, used[partition])
 
     async def browse(
@@ -204,7 +204,7 @@ class Admin(AsyncResource):
     async def delete_queue(self, queue: str) -> None:
         """Delete a queue: evict what is ready, return what is held, remove what is scheduled."""
         await self._do_in(queue, "delete_queue")
-        self._homes.pop(queue, None)
+        self._located.pop(queue, None)
 
     async def pause(self, queue: str, what: Pausable = "dispatch") -> None:
         """Stop handing out messages, or reading new ones."""
@@ -295,8 +295,8 @@ class Admin(AsyncResource):
             await self._do(partition, kind, queue=queue, **fields)
 
     async def _possible_partitions(self, queue: str) -> Iterable[int]:
-        if queue in self._homes:
-            return (self._homes[queue],)
+        if queue in self._located:
+            return (self._located[queue],)
         answers = await self._ask_known("list", queue=queue, limit=0)
         if not answers:
             raise Refused(UNKNOWN_QUEUE, queue, "no partition has this queue")

@@ -30,7 +30,7 @@ _ENTERED = ("added", "scheduled")
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class Lifecycle:
     """What happened to one message in one queue."""
 
     queue: str
@@ -47,7 +47,7 @@ class Life:
 class Trace:
     """The answer to: where did my message go?"""
 
-    lives: tuple[Life, ...]
+    lifecycles: tuple[Lifecycle, ...]
     """One for each queue it was in, and for each time it was sent; empty: never seen."""
     since_ms: int
     """Events before this time were not searched."""
@@ -111,9 +111,13 @@ async def trace(
             numbers = await connection.producer.partitions_for(events)
             places = [TopicPartition(events, each) for each in sorted(numbers)]
             await _read(reader, places, search, since_ms)
-        lives = search.lives()
-        hint = "" if lives or not target else await _about_record(connection, reader, known, target)
-        return Trace(tuple(lives), since_ms, search.records, hint)
+        lifecycles = search.lifecycles()
+        hint = (
+            ""
+            if lifecycles or not target
+            else await _about_record(connection, reader, known, target)
+        )
+        return Trace(tuple(lifecycles), since_ms, search.records, hint)
     finally:
         await stop(reader)
         await connection.close()
@@ -146,7 +150,7 @@ class _Search:
         elif self._wanted & {event.get("about"), event["by"]}:
             self._found.append(event)
 
-    def lives(self) -> list[Life]:
+    def lifecycles(self) -> list[Lifecycle]:
         """The events by queue and sequence, in the order in which the messages entered."""
         parts: dict[tuple[str, int, str], list[Event]] = {}
         for event in self._found:
@@ -155,7 +159,7 @@ class _Search:
                 place = (event.get("queue", ""), event.get("sequence", 0), id_)
                 parts.setdefault(place, []).append(event)
         return [
-            Life(queue, sequence, id_, _source(events), tuple(events))
+            Lifecycle(queue, sequence, id_, _source(events), tuple(events))
             for (queue, sequence, id_), events in parts.items()
         ]
 

@@ -196,7 +196,7 @@ def test_trace_tells_a_messages_life(operator: Operator) -> None:
     assert "Message t-1 in queue by.trace (number 1): evicted to make room for t-3" in evicted
     assert "the ring was full (2 of 2)" in evicted
     assert "it is in the queue, ready" in operator.run("trace", "t-3")
-    source = operator.json("trace", "t-2")["lives"][0]["source"]
+    source = operator.json("trace", "t-2")["lifecycles"][0]["source"]
     assert "Message t-2" in operator.run("trace", source)
     unseen = operator.run("trace", "nobody", status=1)
     assert "No event since" in unseen
