@@ -293,12 +293,12 @@ def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
         BrokerUnreachable: no broker answers.
     """
     dictConfig(logging_config(worker.log_level, worker.log_format))
-    log.info(
-        "ringfaust %s (%s): brokers %s, application %s, data directory %s, partitions %d",
-        __version__, compiled.KIND, worker.bootstrap_servers, worker.application, worker.data_dir,
-        worker.partitions,
-    )  # fmt: skip
     with locked_data_dir(worker.data_dir):
+        log.info(
+            "ringfaust %s (%s): brokers %s, application %s, data directory %s, partitions %d",
+            __version__, compiled.KIND, worker.bootstrap_servers, worker.application,
+            worker.data_dir, worker.partitions,
+        )  # fmt: skip
         problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
         if problems:
             raise WrongTopics(problems)
