@@ -79,11 +79,10 @@ async def _consume(options: dict[str, Any], meter: Meter) -> None:
             meter.add(message.value or b"")
             if options["work_ms"]:
                 await asyncio.sleep(options["work_ms"] / 1000)
-            if acks_each or (acks_some and meter.received % ACK_EVERY == 0):
+            is_last = meter.received == meter.count
+            if acks_each or (acks_some and (is_last or meter.received % ACK_EVERY == 0)):
                 await message.ack()
-            if meter.received == meter.count:
-                if acks_some:
-                    await message.ack()
+            if is_last:
                 break
 
 
