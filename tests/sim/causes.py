@@ -77,7 +77,7 @@ class Causes:
         if self._copies:
             return self._copies.pop(0).message(sequence, copied=True)
         if self._committing:
-            found = next(each for each in self._committing if each.id == line["id"])
+            found = next(each for each in self._committing if each.source == line["source"])
             self._check_new(found, line)
             return found.message(sequence, now_ms=line["time_ms"])
         demand(self._send is not None, "no send has caused it:", line)

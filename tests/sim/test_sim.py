@@ -52,6 +52,19 @@ def lines_of(world: World, event: str) -> list[str]:
     return [line.decode() for line in lines if b'"%b"' % event.encode() in line]
 
 
+def test_a_commit_may_bring_two_messages_with_one_id() -> None:
+    def control(**command: str) -> tuple[object, ...]:
+        return ("say", partition_for("a"), command, 1)
+
+    send = ("send", "keyed", "a", {"id": "twin", "xid": "x"})
+    begun = [control(type="begin", xid="x"), WORK, send, send, WORK]
+    world = play(
+        PLAN,
+        [*begun, control(type="prepare", xid="x"), WORK, control(type="commit", xid="x"), WORK],
+    )
+    assert [line.count('"id":"twin"') for line in lines_of(world, "added")] == [1, 1]
+
+
 def test_a_crash_between_transaction_and_store_loses_and_repeats_nothing() -> None:
     for stages in range(4):
         for disk in DISKS[1:]:
