@@ -140,13 +140,13 @@ class _Reader:
             self._read_group(by, list(group))
 
     def _read_group(self, by: str, lines: list[Line]) -> None:
-        if lines[0]["event"] == "unreadable":
-            self._read_unreadable(by, lines)
-            return
         while lines[0]["event"] == "gap":  # the first record behind it may have its position
             self._read_gap(lines.pop(0))
             if not lines:
                 return
+        if lines[0]["event"] == "unreadable":
+            self._read_unreadable(by, lines)
+            return
         now_ms = lines[0]["time_ms"]
         demand(now_ms >= self._book.now_ms, "time went back:", lines[0])
         demand(lines[0]["step"] >= self._step, "the step went back:", lines[0])
