@@ -1,4 +1,4 @@
-"""One batch is one Kafka transaction: changelog, outputs and input offsets, all or nothing.
+"""One batch is one Kafka transaction: changelog, outputs and input positions, all or nothing.
 
 After a commit, the coordinator is busy for some milliseconds: it writes the markers that end the
 transaction. Until then it refuses the next one of the same producer. So two producers take turns.

@@ -120,8 +120,10 @@ MUTANTS = [
     Mutant("ack of one only", "R16: in mode client an ack covers all before it", CONSUMERS,
            "            if number <= last\n", "            if number == last\n"),
     Mutant("dispatch no more", "R10: an ack lets the next be handed over", CONSUMERS,
-           "dispatches = not consumer.is_open() or queue.policy.expires_when_met",
-           "dispatches = consumer.is_open()"),
+           "dispatches = not consumer.is_open() or queue.policy.expires_when_met\n"
+           "        self._transitions.run(queue, self._transitions.acked",
+           "dispatches = consumer.is_open()\n"
+           "        self._transitions.run(queue, self._transitions.acked"),
     Mutant("funnel without expiry", "R50: what has expired leaves before a command does its work",
            DELIVERING, "        if not is_first:\n            self.expire(queue)\n", ""),
     Mutant("funnel without dispatch", "R14: what can go is dispatched after each command",
@@ -230,7 +232,7 @@ MUTANTS = [
            "stored: dict[str, int] = {}"),
     Mutant("passed over is lost", "R90: what stood behind a paused queue comes when it is resumed",
            "worker/pausing.py",
-           "            await self._reader().seek(TP(topic, self._number), offset)\n",
+           "            await self._context.reader().seek(TP(topic, self._number), offset)\n",
            "            pass\n"),
     Mutant("store before the commit", "R101: the store never runs ahead of the changelog",
            "worker/task.py",
