@@ -292,18 +292,19 @@ def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
         ClockSkewed: the clock does not agree with the brokers'.
         BrokerUnreachable: no broker answers.
     """
-    dictConfig(logging_config(worker.log_level, worker.log_format))
     with locked_data_dir(worker.data_dir):
-        log.info(
-            "ringfaust %s (%s): brokers %s, application %s, data directory %s, partitions %d",
-            __version__, compiled.KIND, worker.bootstrap_servers, worker.application,
-            worker.data_dir, worker.partitions,
-        )  # fmt: skip
         problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
         if problems:
             raise WrongTopics(problems)
         asyncio.run(check_group(worker, fingerprint(worker, queues)))
         is_clock_checked = worker.clock == "wall" and _check_clock(worker)
+        # Not before: a worker that refuses to start prints its reason, and no log of the client's.
+        dictConfig(logging_config(worker.log_level, worker.log_format))
+        log.info(
+            "ringfaust %s (%s): brokers %s, application %s, data directory %s, partitions %d",
+            __version__, compiled.KIND, worker.bootstrap_servers, worker.application,
+            worker.data_dir, worker.partitions,
+        )  # fmt: skip
         _run_faust(worker, queues, is_clock_checked=is_clock_checked)
 
 

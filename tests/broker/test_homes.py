@@ -64,7 +64,7 @@ async def consume(app: Application, count: int) -> list[str]:
     ):
         async for message in consumer:
             values.append((message.value or b"").decode())
-            await message.ack()
+            await message.ack(confirm=True)  # the worker stops right after
             if len(values) == count:
                 return values
     raise AssertionError
