@@ -42,7 +42,7 @@ test-quick: $(READY) ## run the quick tests, which need no broker and no Java (a
 test-pure: $(READY) ## run the quick tests on the Python sources, even if the engine is compiled
 	@RINGFAUST_PURE=1 $(PYTEST) -m "not java and not slow" $(QUICK)
 
-test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about 15 minutes)
+test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about 25 minutes)
 	@$(PYTEST) -m "not slow"
 
 test-all: $(READY) ## run all tests, including the slow ones
