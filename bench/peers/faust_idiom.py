@@ -1,4 +1,4 @@
-"""The usual Faust idiom: a table that holds the whole queue, written anew for each message."""
+"""The usual Faust idiom: a table that holds the whole queue and is rewritten for each message."""
 
 from __future__ import annotations
 

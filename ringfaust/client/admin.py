@@ -75,7 +75,7 @@ class Admin(AsyncResource):
         """Return the queues whose names match a pattern, in order of their names.
 
         Args:
-            pattern: words separated by `.`; `*` stands for one word, `#` for any number.
+            pattern: words separated by `.`; `*` matches one word, `#` any number of words.
         """
         pages = await asyncio.gather(*(self._queues_in(p, pattern) for p in self._partitions))
         found: dict[str, QueueSummary] = {}

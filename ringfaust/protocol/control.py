@@ -234,7 +234,7 @@ OPERATOR_TYPES = frozenset(
         "purge", "remove", "move", "cancel_scheduled", "deliver_now",
     )
 )  # fmt: skip
-"""The commands that a worker's log tells of. They change queues; consumers do not send them."""
+"""Commands that a worker logs. They change queues; operators send them, not consumers."""
 _ANY_MODEL: Any = Annotated[Union[tuple(MODELS.values())], Field(discriminator="type")]  # noqa: UP007
 _ADAPTER: TypeAdapter[ControlRecord] = TypeAdapter(_ANY_MODEL)
 

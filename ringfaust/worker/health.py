@@ -1,4 +1,4 @@
-"""Whether the worker serves its partitions now, and if not, why; the log tells of each change."""
+"""Whether the worker serves its partitions now, and if not, why. Each change is logged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 _LOOK_S = 0.5
 """How often the log is brought up to date."""
 _PROGRESS_S = 5.0
-"""How often the log tells how far recovery has come."""
+"""How often the progress of a recovery is logged."""
 LOST_AFTER_S = 5.0
 """Brokers that have not answered for so long are reported as lost."""
 
@@ -68,8 +68,8 @@ class Health:
         self.tasks = tasks
         self._replaying = replaying
         self._silent_s = silent_s
-        self._told: list[str] | None = None
-        """The problems that the log has told last."""
+        self._logged: list[str] | None = None
+        """The problems that were logged last."""
         self._are_lost = False
         self._next_progress_s = 0.0
 
@@ -115,10 +115,10 @@ class Health:
         """Log what has changed since the last look."""
         self._look_at_brokers()
         problems = self.problems()
-        is_time = not problems or self._told == [] or now_s >= self._next_progress_s
-        if problems == self._told or not is_time:
+        is_time = not problems or self._logged == [] or now_s >= self._next_progress_s
+        if problems == self._logged or not is_time:
             return
-        self._told = problems
+        self._logged = problems
         self._next_progress_s = now_s + _PROGRESS_S
         if problems:
             log.info("not ready: %s", "; ".join(problems))

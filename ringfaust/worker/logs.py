@@ -15,7 +15,7 @@ _REPEAT_S = 10.0
 _SENDER = "aiokafka.producer.sender"
 _NORMAL_S = 10.0
 """The first records of a new topic may find too few replicas in sync; the client sends them again.
-If that goes on for longer, it is not normal."""
+Only errors that last longer are logged."""
 
 
 class RateLimitFilter(logging.Filter):

@@ -143,7 +143,7 @@ def test_a_deleted_queue_blocks_nobody(harness: Harness) -> None:
     assert harness.processor.positions["in"] == 2
     harness.take(harness.send("c", "slow", "side"), harness.say("delete_queue", "slow"))
     harness.go_on("side")
-    assert harness.ready("slow") == ["c"], "queues.yaml declares it, so it was made anew"
+    assert harness.ready("slow") == ["c"], "queues.yaml declares it, so it is created again"
 
 
 def test_time_and_settles_continue(harness: Harness) -> None:
