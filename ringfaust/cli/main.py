@@ -21,6 +21,7 @@ from ringfaust.cli.parts import (
     OwnServers,
     Servers,
     group,
+    read_time,
     require_spark,
 )
 from ringfaust.cli.queue import queue
@@ -211,7 +212,7 @@ def redrive(
     by --id cannot be sent.
     """
     worker_config, queues_config = _load(folder, bootstrap_servers)
-    from ringfaust.cli.redrive import read_time, run
+    from ringfaust.cli.redrive import run
     from ringfaust.kafka.redrive import RedriveRequest
     from ringfaust.protocol.records import Role
 
@@ -220,7 +221,7 @@ def redrive(
         to=to,
         ids=ids or (),
         reason=reason,
-        since_ms=read_time(since) if since else 0,
+        since_ms=read_time("--since", since) if since else 0,
         selector=selector,
         queue=queue,
         partition=partition,
@@ -253,10 +254,8 @@ def trace(
     """
     from ringfaust.cli.trace import run
 
-    _, queues_config = _load(folder, bootstrap_servers)
-    topics = [route.topic for route in queues_config.routes]
     target = Target(folder, bootstrap_servers, application)
-    raise typer.Exit(run(target, message_id, key, since, as_json=as_json, topics=topics))
+    raise typer.Exit(run(target, message_id, key, since, as_json=as_json))
 
 
 @main.command()

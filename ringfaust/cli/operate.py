@@ -17,6 +17,7 @@ from ringfaust.errors import RingfaustError
 if TYPE_CHECKING:
     from ringfaust.client import Admin
     from ringfaust.client.connection import ConnectOptions
+    from ringfaust.config import QueuesConfig, WorkerConfig
 
 T = TypeVar("T")
 
@@ -50,22 +51,39 @@ class Target(NamedTuple):
     servers: str | None
     application: str | None
 
-    def options(self) -> ConnectOptions:
-        """How to reach it, including the security settings of worker.yaml.
+    def load(self) -> tuple[WorkerConfig, QueuesConfig]:
+        """Read its configuration.
 
         Raises:
-            ConfigError: the configuration or a certificate cannot be read.
+            ConfigError: the configuration cannot be read.
         """
         from ringfaust.config import load  # noqa: PLC0415 - slow to import
 
         changed = {} if self.application is None else {"application": self.application}
-        worker, _ = load(self.folder, bootstrap_servers=self.servers, **changed)
-        return {
-            "bootstrap_servers": worker.bootstrap_servers,
-            "application": worker.application,
-            "client_options": worker.security.client_options(),
-            "timeout_ms": ANSWER_MS,
-        }
+        return load(self.folder, bootstrap_servers=self.servers, **changed)
+
+    def options(self) -> ConnectOptions:
+        """How to reach it.
+
+        Raises:
+            ConfigError: the configuration or a certificate cannot be read.
+        """
+        worker, _ = self.load()
+        return connect_options(worker)
+
+
+def connect_options(worker: WorkerConfig) -> ConnectOptions:
+    """How to reach the application, including the security settings of worker.yaml.
+
+    Raises:
+        ConfigError: a certificate or the password cannot be read.
+    """
+    return {
+        "bootstrap_servers": worker.bootstrap_servers,
+        "application": worker.application,
+        "client_options": worker.security.client_options(),
+        "timeout_ms": ANSWER_MS,
+    }
 
 
 def with_admin(target: Target, act: Callable[[Admin], Awaitable[T]]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,6 +41,26 @@ class ErrorReportingGroup(TyperGroup):
             text = f"the Kafka brokers failed: {type(error).__name__}; try again"
         typer.secho(f"ringfaust: {text}", err=True)
         raise typer.Exit(_FAILED) from None
+
+
+class BadTime(RingfaustError):
+    """A time on the command line cannot be read. The text shows how to write one."""
+
+
+def read_time(option: str, text: str) -> int:
+    """Parse a time from the command line into ms since 1970. A time without a zone is UTC.
+
+    Raises:
+        BadTime: the text is not a time.
+    """
+    if text.isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        advice = "write it like 2026-01-31T17:05:00Z, or as ms since 1970"
+        raise BadTime(f"{option}: {text!r} is not a time; {advice}") from None
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 SPARK_MODULES = (

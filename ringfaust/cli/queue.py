@@ -28,6 +28,7 @@ from ringfaust.cli.parts import group
 from ringfaust.errors import RingfaustError, suggestion
 
 if TYPE_CHECKING:
+    from ringfaust.client import Admin
     from ringfaust.client.inspected import QueueDetails, QueueSummary
 
 queue = group("Look at queues and change them.")
@@ -132,9 +133,8 @@ def _print_queue(found: QueueDetails) -> None:
     ])  # fmt: skip
     print()
     print_fields([(name, counts[name]) for name in _GONE if counts[name] or name == "added"])
-    changed = {
-        name: value for name, value in found.settings.items() if value != _defaults().get(name)
-    }
+    defaults = _defaults()
+    changed = {name: value for name, value in found.settings.items() if value != defaults.get(name)}
     if changed:
         print("\nsettings that differ from the defaults")
         print_fields([(f"  {name}", value) for name, value in changed.items()])
@@ -261,10 +261,13 @@ def purge(
 
     Example: ringfaust queue purge orders --yes
     """
-    target = Target(folder, bootstrap_servers, application)
-    ready = with_admin(target, lambda admin: admin.queue(name)).counts["ready"]
-    confirm(f"This evicts the {ready:,} ready messages of {name}.", yes=yes)
-    with_admin(target, lambda admin: admin.purge(name))
+
+    async def act(admin: Admin) -> None:
+        ready = (await admin.queue(name)).counts["ready"]
+        confirm(f"This evicts the {ready:,} ready messages of {name}.", yes=yes)
+        await admin.purge(name)
+
+    with_admin(Target(folder, bootstrap_servers, application), act)
     print(f"{name}: purged")
 
 
@@ -326,8 +329,11 @@ def delete(
 
     Example: ringfaust queue delete audit --yes
     """
-    target = Target(folder, bootstrap_servers, application)
-    counts = with_admin(target, lambda admin: admin.queue(name)).counts
-    confirm(f"This deletes {name} and evicts or removes {counts['messages']:,} messages.", yes=yes)
-    with_admin(target, lambda admin: admin.delete_queue(name))
+
+    async def act(admin: Admin) -> None:
+        held = (await admin.queue(name)).counts["messages"]
+        confirm(f"This deletes {name} and evicts or removes {held:,} messages.", yes=yes)
+        await admin.delete_queue(name)
+
+    with_admin(Target(folder, bootstrap_servers, application), act)
     print(f"{name}: deleted")

@@ -53,22 +53,6 @@ def run(
     return 1 if plan.refused else 0
 
 
-def read_time(text: str) -> int:
-    """Parse a time from the command line into ms since 1970. A time without a zone is UTC.
-
-    Raises:
-        CannotRedrive: the text is not a time.
-    """
-    if text.isdecimal():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        advice = "write it like 2026-01-31T17:05:00Z, or as ms since 1970"
-        raise CannotRedrive("--since", f"{text!r} is not a time; {advice}") from None
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
 def _messages(count: int) -> str:
     return "1 message" if count == 1 else f"{count:,} messages"
 

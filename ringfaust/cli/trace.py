@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping
 
-from ringfaust.cli.operate import Target, age_text, print_json, time_text
+from ringfaust.cli.operate import Target, age_text, connect_options, print_json, time_text
+from ringfaust.cli.parts import read_time
 from ringfaust.client.trace import Event, Lifecycle, Trace, trace
 from ringfaust.errors import RingfaustError
 
@@ -19,22 +19,23 @@ class BadTarget(RingfaustError):
     """The command names no message, or more than one. The text says how to name one."""
 
 
-def run(
-    target: Target, message: str, key: str, since: str, *, as_json: bool, topics: Sequence[str]
-) -> int:
+def run(target: Target, message: str, key: str, since: str, *, as_json: bool) -> int:
     """Print what happened to a message.
 
     Returns:
         0; 1 if no event names the message.
 
     Raises:
-        BadTarget: not exactly one of `message` and `key` is given, or `since` is not a time.
+        BadTarget: not exactly one of `message` and `key` is given.
+        BadTime: `since` is not a time.
     """
     if bool(message) == bool(key):
         raise BadTarget("name a message by its ID, by TOPIC/PARTITION/OFFSET, or by --key KEY")
-    since_ms = _since_ms(since)
+    since_ms = read_time("--since", since) if since else int((time.time() - _HOUR_S) * 1000)
+    worker, queues = target.load()
+    topics = [route.topic for route in queues.routes]
     found = asyncio.run(
-        trace(message, key=key, topics=topics, since_ms=since_ms, **target.options())
+        trace(message, key=key, topics=topics, since_ms=since_ms, **connect_options(worker))
     )
     if as_json:
         print_json(found)
@@ -48,19 +49,6 @@ def run(
         for line in _never_seen(message or f"with the key {key}", found):
             print(line)
     return 0 if found.lifecycles else _NOT_FOUND
-
-
-def _since_ms(text: str) -> int:
-    if not text:
-        return int((time.time() - _HOUR_S) * 1000)
-    if text.isdecimal():
-        return int(text)
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        advice = "write it like 2026-01-31T17:05:00Z, or as ms since 1970"
-        raise BadTarget(f"--since: {text!r} is not a time; {advice}") from None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 # --- sentences ------------------------------------------------------------------------------------

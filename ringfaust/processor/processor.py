@@ -176,6 +176,8 @@ class Processor(Generic[Buffer]):
         self._starts_next = False
         self.notes: list[Note] = []
         """What a log may tell of the batch, until `outputs` starts the next."""
+        self.keeps_evictions = False
+        """Whether the host meters evictions. If not, `evictions` stays empty."""
         self.evictions: list[Eviction] = []
         """Those of the batch, until `outputs` starts the next."""
         self._room = limits.STEP_BYTES
@@ -430,8 +432,9 @@ class Processor(Generic[Buffer]):
             if kind is e.Evicted:
                 gone: e.Evicted = effect  # type: ignore[assignment]
                 append_evicted(out.evicted, gone)
-                age_ms = gone.at_ms - gone.message.enqueued_ms
-                self.evictions.append((gone.queue, gone.reason, age_ms))
+                if self.keeps_evictions:
+                    age_ms = gone.at_ms - gone.message.enqueued_ms
+                    self.evictions.append((gone.queue, gone.reason, age_ms))
             elif kind is e.Dispatched:
                 append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:

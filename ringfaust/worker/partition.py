@@ -160,6 +160,7 @@ class PartitionWork:
         self._pauses = InputPauses(self._number, self._processor, self._context)
         self._hearing = Hearing()  # what was read and not committed is read again
         self._processor.is_cut = True
+        self._processor.keeps_evictions = self.meter is not None
         self._check_time()
         self._processor.start()
 

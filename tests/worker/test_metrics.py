@@ -44,6 +44,7 @@ class Partition:
         self.store = MemoryKeyValue()
         state = State(ByteStore(self.store), Catalog(rings, {}, {}))
         self.processor: Processor[list[OutRecord]] = Processor(shared, state, {}, list)
+        self.processor.keeps_evictions = True
         self.number = number
         self.name = f"partition {number}"
         self.tps = {TP("in", number)}
