@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-quick test-pure test-all check rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants model clean
+.PHONY: help setup lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,11 +30,14 @@ lint: $(READY) ## check style, format, types and imports
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo
 
+lint-deploy: $(READY) ## check Dockerfiles, compose and Kubernetes files, Helm chart and systemd unit
+	@$(BIN)/python -m tests.deploy
+
 PROCESSES ?= 2
 # Module fixtures are expensive (topics, a worker, a lake): all tests of a file run in one process.
 PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-QUICK := $(addprefix tests/,core protocol processor config scenarios worker kafka client testing cli docs)
+QUICK := $(addprefix tests/,core protocol processor config scenarios worker kafka client console testing cli docs)
 
 test-quick: $(READY) ## run the quick tests, which need no broker and no Java (about a minute)
 	@$(PYTEST) -m "not java and not slow" $(QUICK)
@@ -42,19 +45,37 @@ test-quick: $(READY) ## run the quick tests, which need no broker and no Java (a
 test-pure: $(READY) ## run the quick tests on the Python sources, even if the engine is compiled
 	@RINGFAUST_PURE=1 $(PYTEST) -m "not java and not slow" $(QUICK)
 
-test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about 25 minutes)
+test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about 20 minutes)
 	@$(PYTEST) -m "not slow"
 
-test-all: $(READY) ## run all tests, including the slow ones
+test-browser: $(READY) ## run the console's tests in Chromium (apt-get install chromium chromium-driver)
+	@RINGFAUST_SCREENSHOTS=$(abspath docs/images) $(BIN)/pytest -rs tests/console/test_browser.py
+
+test-all: $(READY) ## run all tests, including the slow ones, and test-next-spark
 	@$(PYTEST)
+	@$(MAKE) --no-print-directory test-next-spark
+
+SPARK42 := .venv42
+SPARK42_PINS := pyspark==4.2.0 delta-spark==4.4.0 importlib_metadata==8.7.1
+
+test-next-spark: $(SPARK42)/.ready ## run the tests of the Spark jobs on Spark 4.2, in .venv42
+	@$(SPARK42)/bin/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" tests/spark
+
+$(SPARK42)/.ready: pyproject.toml constraints.txt
+	@test -x $(SPARK42)/bin/pip || $(PYTHON) -m venv $(SPARK42)
+	@grep -vE '^(pyspark|delta-spark|importlib_metadata)==' constraints.txt > $(SPARK42)/constraints.txt
+	@printf '%s\n' $(SPARK42_PINS) >> $(SPARK42)/constraints.txt
+	@$(SPARK42)/bin/pip --quiet --disable-pip-version-check install -c $(SPARK42)/constraints.txt -e '.[dev]'
+	@touch $@
 
 check: setup lint test-pure test ## run lint, test-pure and test, as CI does
 
 rules: $(READY) ## regenerate docs/rules.md: where each rule is implemented and tested
 	@$(BIN)/python -m tests.docs.rules > docs/rules.md.new && mv docs/rules.md.new docs/rules.md
 
-schema: $(READY) ## regenerate config/*.schema.json from the models in ringfaust/config
+schema: $(READY) ## regenerate config/*.schema.json, docs/contracts and docs/schemas from the models
 	@$(BIN)/python -m ringfaust.config.schema
+	@$(BIN)/python -m ringfaust.cli.schema
 
 demo: $(READY) ## replay flights through rings on a real broker and account for every eviction
 	@$(BIN)/ringfaust demo
@@ -104,5 +125,5 @@ model: $(READY) ## check the model of the commit, as it is and with a fault that
 	@$(BIN)/python -m tests.commit_model
 
 clean: ## remove .venv and everything built
-	@rm -rf $(VENV) ringfaust/_compiled build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(SPARK42) ringfaust/_compiled build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

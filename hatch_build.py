@@ -40,6 +40,7 @@ COMPILED = (
     "protocol/outputs.py",
     "protocol/record_batches.py",
     "protocol/routes.py",
+    "protocol/stored_rows/deliveries.py",
     "protocol/stored_rows/keys.py",
     "protocol/stored_rows/messages.py",
 )

@@ -11,21 +11,18 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Iterator
-from itertools import count, islice
+from itertools import islice
 
 from aiokafka import AIOKafkaProducer
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from bench.event_lines import event_lines
 from ringfaust.config import WorkerConfig
-from ringfaust.core import effects as e
-from ringfaust.core.model import EvictReason, Message, plain_position
 from ringfaust.kafka.admin import NewTopic, open_admin
-from ringfaust.protocol.events import WRITERS, event_tail, record_texts
-from ringfaust.protocol.records import Payload, Role
+from ringfaust.protocol.events import record_texts
+from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import stream as lake
 from ringfaust.spark.lake.tables import read
@@ -35,34 +32,8 @@ from ringfaust.testing.broker import EmbeddedBroker
 LINES = 1_000_000
 WARM_LINES = 40_000
 PARTITIONS = 4
-QUEUES = 16
-RING = 64
 ROUNDS = 3
 GOAL = 0.4
-NOW_MS = 1_760_000_000_000
-
-
-def _lines(partition: int) -> Iterator[str]:
-    """The endless lines of full rings: each message is added and evicts the oldest one."""
-    ready: dict[str, deque[Message]] = {}
-    for number in count():
-        now_ms = NOW_MS + number // 50
-        source = f"orders/{partition}/{number}"
-        queue = f"orders.{number % QUEUES}"
-        ring = ready.setdefault(queue, deque())
-        sequence = number // QUEUES + 1
-        message = Message(
-            source, sequence, plain_position(sequence), 4, now_ms, 0, 0, "", 0, 0, (), 200,
-            Payload(None, b"", (), source),
-        )  # fmt: skip
-        tail = event_tail(now_ms, source)
-        ring.append(message)
-        yield WRITERS[e.Added](e.Added(queue, message), number + 1) + tail
-        if len(ring) > RING:
-            evicted = e.Evicted(
-                queue, ring.popleft(), EvictReason.OVERFLOW, source, RING, RING, now_ms, "full"
-            )
-            yield WRITERS[e.Evicted](evicted, number + 1) + tail
 
 
 async def _fill(worker: WorkerConfig, lines: int) -> None:
@@ -74,7 +45,7 @@ async def _fill(worker: WorkerConfig, lines: int) -> None:
     )
     await producer.start()
     for partition in range(PARTITIONS):
-        for text in record_texts(list(islice(_lines(partition), lines // PARTITIONS))):
+        for text in record_texts(list(islice(event_lines(partition), lines // PARTITIONS))):
             await producer.send(topic, text.encode(), partition=partition)
     await producer.stop()
 

@@ -2,7 +2,7 @@
 
 64 full rings of 1,000 in 8 partitions, no consumer, 200-byte records: each message is added, evicts
 another and writes two events. The baselines read the same topic, group it the same way, and use
-`transformWithStateInPandas` with the same state store and the same sink. `nothing` drops the
+`transformWithStateInPandas` with the same state store and the same writer. `nothing` drops the
 records, `copy` forwards them, and `same` writes as much as the rings do (for each record one with
 the headers of an evicted one, and two event lines) without deciding anything. Spark's own progress
 times all micro-batches but the first.
@@ -29,10 +29,22 @@ from rich.table import Table
 
 from ringfaust.config import load
 from ringfaust.config.topics import create_topics
+from ringfaust.processor.processor import Outputs
+from ringfaust.protocol import headers as h
 from ringfaust.protocol.events import LINES_PER_RECORD
-from ringfaust.spark.columns import HEADER_COLUMNS, LAYOUTS
+from ringfaust.protocol.record_batches import RecordBatches
+from ringfaust.protocol.records import Role
 from ringfaust.spark.ring import job
+from ringfaust.spark.ring.writer import (
+    OutputTarget,
+    Part,
+    Place,
+    RingWriter,
+    claim_outputs,
+    new_batches,
+)
 from ringfaust.spark.session import open_session
+from ringfaust.spark.vendor import current_batch
 from ringfaust.testing.broker import EmbeddedBroker
 
 COUNT = 800_000
@@ -48,11 +60,13 @@ routes: [{topic: orders, queue: "rings.{key}"}]
 queues: {"rings.*": {ring_size: 1000}}
 """
 
-_EVICTED = (
-    b"rings.56", b"orders/0/16999", b"2125", b"4", b"1760000000000", b"orders/0/16999", b"overflow",
-    b"orders/0/24999", b"1000", b"1000", b"1760000000000", b"0", b"0",
-)  # fmt: skip
-"""Values of an evicted record's headers."""
+_EVICTED = [
+    (h.QUEUE, b"rings.56"), (h.ID, b"orders/0/16999"), (h.SEQUENCE, b"2125"), (h.PRIORITY, b"4"),
+    (h.ENQUEUED_MS, b"1760000000000"), (h.SOURCE, b"orders/0/16999"), (h.REASON, b"overflow"),
+    (h.CAUSE, b"orders/0/24999"), (h.RING_SIZE, b"1000"), (h.READY, b"1000"),
+    (h.TIME_MS, b"1760000000000"), (h.AGE_MS, b"0"), (h.HANDOVERS, b"0"),
+]  # fmt: skip
+"""An evicted record's headers."""
 _TIME_AND_CAUSE = b'"time_ms":1760000000000,"by":"orders/0/24799"}\n'
 _TWO_LINES = (
     b'{"step":24800,"event":"added","queue":"rings.56","sequence":3100,"id":"orders/0/24799",'
@@ -67,10 +81,18 @@ _LINES = _TWO_LINES * (LINES_PER_RECORD // 2)
 
 
 class Baseline(StatefulProcessor):
-    """Keeps no state, and writes the result of `frames` for each frame."""
+    """Keeps no state, and writes the result of `outputs` for each frame, exactly once."""
 
-    def __init__(self, frames: Callable[[pd.DataFrame], list[pd.DataFrame]]) -> None:
-        self._frames = frames
+    def __init__(
+        self,
+        target: OutputTarget,
+        shuffle_keys: Sequence[int],
+        outputs: Callable[[pd.DataFrame, RecordBatches], None],
+    ) -> None:
+        self._target = target
+        self._partitions = {key: partition for partition, key in enumerate(shuffle_keys)}
+        self._outputs = outputs
+        self._writer: RingWriter | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         pass
@@ -81,60 +103,48 @@ class Baseline(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: Any,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
-        for frame in rows:
-            yield from self._frames(frame)
+        partition = self._partitions[int(key[0])]
+        self._writer = self._writer or RingWriter(self._target, partition % self._target.tasks)
+        for number, frame in enumerate(rows):
+            written = new_batches()
+            self._outputs(frame, written)
+            outputs: Outputs[RecordBatches] = (
+                {(Role.EVICTED, None): written} if len(written) else {}
+            )
+            place = Place(current_batch(), 0, number)
+            self._writer.write(Part(partition, place, outputs, {}))
+        return iter(())
 
     def close(self) -> None:
-        pass
+        if self._writer is not None:
+            self._writer.close()
 
 
-def _outputs(columns: dict[str, Any], headers: Sequence[bytes] = ()) -> pd.DataFrame:
-    """Output rows of the job, all with the same header values."""
-    (layout,) = (layout for layout in LAYOUTS if len(layout) == len(headers))
-    contents = [*headers, *[None] * (len(HEADER_COLUMNS) - len(headers))]
-    return pd.DataFrame(
-        {
-            **columns,
-            "layout": LAYOUTS.index(layout),
-            **dict(zip(HEADER_COLUMNS, contents, strict=True)),
-            "names": None,
-            "contents": None,
-        }
-    )
+def _nothing(frame: pd.DataFrame, written: RecordBatches) -> None:
+    pass
 
 
-def _copy(frame: pd.DataFrame) -> list[pd.DataFrame]:
-    columns = {name: frame[name] for name in ("partition", "key", "value")}
-    return [_outputs({"topic": ["copied"] * len(frame), **columns})]
+def _copy(frame: pd.DataFrame, written: RecordBatches) -> None:
+    for key, value in zip(frame["key"], frame["value"], strict=True):
+        written.append((key, value, []))
 
 
-def _same(frame: pd.DataFrame) -> list[pd.DataFrame]:
+def _same(frame: pd.DataFrame, written: RecordBatches) -> None:
     """As many records, headers and bytes as the rings write."""
-    columns = {name: frame[name] for name in ("partition", "key", "value")}
-    evicted = _outputs({"topic": ["copied"] * len(frame), **columns}, _EVICTED)
-    count = -(-2 * len(frame) // LINES_PER_RECORD)
-    events = {
-        "topic": ["copied"] * count,
-        "partition": frame["partition"].iloc[0],
-        "key": None,
-        "value": [_LINES] * count,
-    }
-    return [evicted, _outputs(events)]
+    for key, value in zip(frame["key"], frame["value"], strict=True):
+        written.append((key, value, _EVICTED))
+    for _ in range(-(-2 * len(frame) // LINES_PER_RECORD)):
+        written.append((None, _LINES, []))
 
 
-BASELINES: dict[str, Callable[[pd.DataFrame], list[pd.DataFrame]]] = {
-    "nothing": lambda frame: [],
+BASELINES: dict[str, Callable[[pd.DataFrame, RecordBatches], None]] = {
+    "nothing": _nothing,
     "copy": _copy,
     "same": _same,
 }
 
 
 async def _prepare(folder: Path, servers: str) -> None:
-    for name in ("ring", "copied"):
-        text = f"{{application: {name}, partitions: {PARTITIONS}, bootstrap_servers: '{servers}'}}"
-        (folder / "worker.yaml").write_text(text)
-        (folder / "queues.yaml").write_text(QUEUES.replace("orders", "copied"))
-        await create_topics(*load(folder))
     (folder / "queues.yaml").write_text(QUEUES)
     (folder / "worker.yaml").write_text(
         f"{{application: ring, partitions: {PARTITIONS}, bootstrap_servers: '{servers}'}}"
@@ -170,12 +180,17 @@ def run(spark: SparkSession, folder: Path, kind: str, round_: int) -> float:
     settings = job.JobSettings(
         checkpoint=str(folder / f"{kind}-{round_}"), trigger_ms=0, batch_records=BATCH, tasks=2
     )
+    worker, queues = load(folder)
+    target = OutputTarget(
+        worker=worker, query=settings.checkpoint, tasks=settings.tasks, inputs=frozenset()
+    )
+    asyncio.run(claim_outputs(target, has_begun=False))
     patched: Any = job
     operator = patched.RingOperator
     if kind != "ring":
-        patched.RingOperator = lambda *_: Baseline(BASELINES[kind])
+        patched.RingOperator = lambda _, target, keys: Baseline(target, keys, BASELINES[kind])
     try:
-        return _rate(job.start_job(spark, *load(folder), settings, []))
+        return _rate(job.start_job(spark, worker, queues, settings, starts=[], target=target))
     finally:
         patched.RingOperator = operator
 

@@ -49,10 +49,12 @@ NEEDS_JAVA = {"broker", "spark"}
 """Fixtures that start a Java process."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that start Java, and begin with the folders that take longest."""
     for item in items:
-        if NEEDS_JAVA & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("kafka"):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if NEEDS_JAVA & fixtures or item.get_closest_marker("kafka"):
             item.add_marker(pytest.mark.java)
     items.sort(key=lambda item: _rank(item.path))
 
@@ -62,4 +64,4 @@ def _rank(path: Path) -> int:
     return _SLOW_FOLDERS.index(folder) if folder in _SLOW_FOLDERS else len(_SLOW_FOLDERS)
 
 
-_SLOW_FOLDERS = "scenarios spark chaos broker client oracle fuzz model sim".split()
+_SLOW_FOLDERS = "spark scenarios chaos broker client oracle fuzz model sim".split()

@@ -13,19 +13,23 @@ import typer
 
 from ringfaust import __version__, compiled
 from ringfaust.cli.consumer import consumer
+from ringfaust.cli.dead import Filters, Redrive, dead, evicted, redrive
+from ringfaust.cli.importing import importing
 from ringfaust.cli.message import message
-from ringfaust.cli.operate import Application, AsJson, Brokers, Folder, Target
+from ringfaust.cli.operate import AsJson, Target, with_options
 from ringfaust.cli.parts import (
     ConfigFolder,
     ErrorReportingGroup,
     OwnServers,
     Servers,
     group,
-    read_time,
+    require_modules,
     require_spark,
 )
 from ringfaust.cli.queue import queue
+from ringfaust.cli.scheduled import scheduled
 from ringfaust.cli.spark import spark
+from ringfaust.cli.worker import worker
 from ringfaust.cli.xid import xid
 
 if TYPE_CHECKING:
@@ -40,9 +44,14 @@ config = group("Check the configuration.")
 main.add_typer(queue, name="queue")
 main.add_typer(message, name="message")
 main.add_typer(consumer, name="consumer")
+main.add_typer(dead, name="dead")
+main.add_typer(evicted, name="evicted")
+main.add_typer(scheduled, name="scheduled")
 main.add_typer(xid, name="xid")
+main.add_typer(worker, name="worker")
 main.add_typer(topics, name="topics")
 main.add_typer(config, name="config")
+main.add_typer(importing, name="import")
 main.add_typer(spark, name="spark")
 
 
@@ -54,22 +63,6 @@ class HostName(StrEnum):
     SPARK = "spark"
 
 
-class LogLevel(StrEnum):
-    """How much a worker logs."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """How a worker writes the lines of its log."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 class RedriveTopic(StrEnum):
     """A topic whose messages can be redriven."""
 
@@ -77,8 +70,22 @@ class RedriveTopic(StrEnum):
     EVICTED = "evicted"
 
 
+def _on_version(wanted: bool) -> None:  # noqa: FBT001 - click passes it so
+    if wanted:
+        version()
+        raise typer.Exit
+
+
 @main.callback()
-def _before() -> None:
+def _before(
+    *,
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", is_eager=True, callback=_on_version
+        ),
+    ] = False,
+) -> None:
     # Our own errors cover what aiokafka logs. Users who configure logging still get its log.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
@@ -92,33 +99,52 @@ def _load(
 
 
 @main.command()
-def worker(
-    folder: ConfigFolder = None,
-    bootstrap_servers: Servers = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder for the worker's state. Overrides worker.yaml."),
+def init(
+    *,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder for queues.yaml and worker.yaml.")
+    ],
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT,…", help="Kafka brokers.")
     ] = None,
-    log_level: Annotated[
-        LogLevel | None, typer.Option(help="How much to log. Overrides worker.yaml.")
+    topic: Annotated[
+        list[str] | None, typer.Option(help="A topic that feeds queues. Repeatable.")
     ] = None,
-    log_format: Annotated[
-        LogFormat | None, typer.Option(help="How to write the log. Overrides worker.yaml.")
+    per_key: Annotated[
+        bool | None,
+        typer.Option("--per-key/--per-topic", help="A ring for each key, or for each topic."),
     ] = None,
+    ring_size: Annotated[
+        int | None, typer.Option(min=1, help="How many messages a ring keeps.")
+    ] = None,
+    application: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Prefix of the application's topics.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing: use defaults, and create the topics.")
+    ] = False,
 ) -> None:
-    """Run a worker until Ctrl-C or SIGTERM."""
-    worker_config, queues_config = _load(
-        folder, bootstrap_servers, data_dir=data_dir,
-        log_level=log_level and log_level.value, log_format=log_format and log_format.value,
-    )  # fmt: skip
-    from ringfaust.worker.app import run
+    """Write a first configuration: asks five questions, checks the files, creates the topics.
 
-    run(worker_config, queues_config)
+    Answers given as options are not asked.
+
+    Example: ringfaust init config --topic orders --ring-size 500 --yes
+    """
+    from ringfaust.cli.init import Given, run
+
+    given = Given(
+        servers=bootstrap_servers, application=application, topics=tuple(topic or ()),
+        per_key=per_key, ring_size=ring_size, yes=yes,
+    )  # fmt: skip
+    raise typer.Exit(run(folder, given))
 
 
 @topics.command("plan")
 def topics_plan(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
-    """Show which topics exist, are missing or differ. Changes nothing."""
+    """Show which topics exist, are missing or differ. Changes nothing.
+
+    Example: ringfaust topics plan --config config
+    """
     files = _load(folder, bootstrap_servers)
     from ringfaust.cli.topics import plan
 
@@ -127,7 +153,10 @@ def topics_plan(folder: ConfigFolder = None, bootstrap_servers: Servers = None) 
 
 @topics.command("create")
 def topics_create(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
-    """Create missing topics. Never alters or deletes a topic."""
+    """Create missing topics. Never alters or deletes a topic.
+
+    Example: ringfaust topics create --config config
+    """
     files = _load(folder, bootstrap_servers)
     from ringfaust.cli.topics import create
 
@@ -139,6 +168,8 @@ def topics_verify(folder: ConfigFolder = None, bootstrap_servers: Servers = None
     """Explain what is wrong with the topics.
 
     Exit status 1 if a worker cannot run with them.
+
+    Example: ringfaust topics verify --config config
     """
     files = _load(folder, bootstrap_servers)
     from ringfaust.cli.topics import verify
@@ -151,6 +182,8 @@ def config_check(folder: ConfigFolder = None) -> None:
     """Check queues.yaml and worker.yaml.
 
     Reports every mistake with its file, its line and a suggestion.
+
+    Example: ringfaust config check --config config
     """
     worker_config, queues = _load(folder, None)
     from ringfaust.config.documents import shipped
@@ -170,69 +203,34 @@ def config_check(folder: ConfigFolder = None) -> None:
     for route in queues.routes:
         how = "through the hop" if route.needs_hop(worker_config.partitions) else "directly"
         typer.echo(f"  {route.topic} -> {route.queue}, {how}")
+    from ringfaust.cli.topics import warn_of_order
+
+    warn_of_order(worker_config, queues)
 
 
-@main.command()
-def redrive(
+@main.command("redrive", hidden=True)
+@with_options
+def redrive_from(
     *,
     source: Annotated[
         RedriveTopic, typer.Option("--from", help="The topic that has the messages.")
     ],
-    to: Annotated[str, typer.Option(metavar="QUEUE", help="The queue to send them to.")],
-    ids: Annotated[
-        list[str] | None, typer.Option("--id", help="The message with this id. Repeatable.")
-    ] = None,
-    reason: Annotated[str, typer.Option(help="Messages with this reason.")] = "",
-    since: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="Messages since this time: ISO 8601, or ms since 1970."),
-    ] = "",
-    selector: Annotated[str, typer.Option(help="Messages that match this selector.")] = "",
-    queue: Annotated[
-        str, typer.Option(help="Messages that were in this queue, or match this pattern.")
-    ] = "",
-    partition: Annotated[
-        int | None,
-        typer.Option(min=0, help="The partition of the queue, if it cannot be determined."),
-    ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Also send messages that were sent again before.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be sent. Send nothing.")
-    ] = False,
-    folder: ConfigFolder = None,
-    bootstrap_servers: Servers = None,
+    target: Target,
+    filters: Filters,
+    how: Redrive,
 ) -> None:
-    """Send dead or evicted messages again.
+    """The former name of `dead redrive` and `evicted redrive`. It does not ask.
 
-    A message that was sent before is left out, also after a redrive that was killed.
-
-    If several records have the same id, the last one is sent. Exit status 1 if a message named
-    by --id cannot be sent.
+    Example: ringfaust redrive --from dead --id order-17 --to orders
     """
-    worker_config, queues_config = _load(folder, bootstrap_servers)
-    from ringfaust.cli.redrive import run
-    from ringfaust.kafka.redrive import RedriveRequest
-    from ringfaust.protocol.records import Role
-
-    request = RedriveRequest(
-        role=Role(source.value),
-        to=to,
-        ids=ids or (),
-        reason=reason,
-        since_ms=read_time("--since", since) if since else 0,
-        selector=selector,
-        queue=queue,
-        partition=partition,
-        again=again,
-    )
-    raise typer.Exit(run(worker_config, queues_config, request, dry_run=dry_run))
+    redrive(target, source.value, filters, how._replace(yes=True))
 
 
 @main.command()
+@with_options
 def trace(
     *,
+    target: Target,
     message_id: Annotated[
         str, typer.Argument(metavar="[ID | TOPIC/PARTITION/OFFSET]", help="The message.")
     ] = "",
@@ -243,19 +241,80 @@ def trace(
         str,
         typer.Option(metavar="TIME", help="Search since this time. Default: the last hour."),
     ] = "",
+    lake: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Search a lake instead of the topics: all of it."),
+    ] = None,
     as_json: AsJson = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Say where a message went: its whole life, in sentences.
 
-    Exit status 1 if no event names it. Example: ringfaust trace order-17
+    Exit status 1 if no event names it.
+
+    Example: ringfaust trace order-17
     """
     from ringfaust.cli.trace import run
 
-    target = Target(folder, bootstrap_servers, application)
-    raise typer.Exit(run(target, message_id, key, since, as_json=as_json))
+    raise typer.Exit(run(target, message_id, key, since, lake, as_json=as_json))
+
+
+@main.command()
+@with_options
+def console(
+    *,
+    target: Target,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 6067,
+    bind: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on.")
+    ] = "127.0.0.1",
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="Allow changes to whoever has the token."),
+    ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with the token. Default: RINGFAUST_CONSOLE_TOKEN, or print a new one.",
+        ),
+    ] = None,
+) -> None:
+    """Serve a web console: see and steer queues, until Ctrl-C or SIGTERM.
+
+    Example: ringfaust console --config config --allow-changes
+    """
+    from ringfaust.cli.console import run
+
+    run(target, bind, port, token_file, allow_changes=allow_changes)
+
+
+@main.command()
+@with_options
+def doctor(*, target: Target, as_json: AsJson = False) -> None:
+    """Check brokers, topics, groups, clocks, lag, disk and workers; say what to do.
+
+    Exit status 1 if a check fails.
+
+    Example: ringfaust doctor --config config
+    """
+    from ringfaust.cli.doctor import run
+
+    raise typer.Exit(run(target, as_json=as_json))
+
+
+@main.command()
+@with_options
+def top(*, target: Target) -> None:
+    """Show queues and workers live, the fullest or busiest queues first. q ends it.
+
+    It needs the extra top.
+
+    Example: ringfaust top --config config
+    """
+    require_modules(["textual"], "top")
+    from ringfaust.cli.top import run
+
+    run(target)
 
 
 @main.command()
@@ -273,6 +332,8 @@ def scenario(
     """Play scenario files and report which hold.
 
     Exit status: 0 if all hold, 1 if one fails, 2 if one is not valid.
+
+    Example: ringfaust scenario tests/scenarios/ring-overflow.yaml --host faust
     """
     if host is HostName.SPARK:
         require_spark()
@@ -283,7 +344,10 @@ def scenario(
 
 @main.command()
 def demo(bootstrap_servers: OwnServers = None) -> None:
-    """Send real flights through rings and account for every one."""
+    """Send real flights through rings and account for every one.
+
+    Example: ringfaust demo
+    """
     from ringfaust.demo import run
 
     raise typer.Exit(run(bootstrap_servers))
@@ -302,6 +366,8 @@ def broker(
     """Run a real Kafka broker on this machine, to try things out.
 
     It listens on 127.0.0.1 until Ctrl-C or SIGTERM.
+
+    Example: ringfaust broker --port 9092 --data-dir kafka-data
     """
     from ringfaust.cli.broker import run
 
@@ -310,5 +376,8 @@ def broker(
 
 @main.command()
 def version() -> None:
-    """Print the version, and whether the engine is compiled."""
+    """Print the version, and whether the engine is compiled.
+
+    Example: ringfaust version
+    """
     typer.echo(f"{__version__} ({compiled.KIND})")

@@ -9,34 +9,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfaust.cli.operate import (
-    Application,
     AsJson,
-    Brokers,
-    Folder,
     MessageName,
     QueueName,
     Target,
     Yes,
-    age_text,
+    beginning_of,
     confirm,
     print_fields,
     print_json,
     print_table,
     text_of,
-    time_text,
     with_admin,
+    with_options,
 )
 from ringfaust.cli.parts import group
 from ringfaust.errors import RingfaustError
+from ringfaust.times import age_text, time_text
 
 if TYPE_CHECKING:
     from ringfaust.client import Admin
     from ringfaust.client.inspected import Excerpt, MessageDetails
 
 message = group("Look at single messages and act on them.")
-
-_SHOWN_CHARS = 40
-"""How much of a body a table shows."""
 
 
 class NoMessage(RingfaustError):
@@ -58,16 +53,15 @@ class State(StrEnum):
 
 
 @message.command("browse")
+@with_options
 def browse(
     *,
+    target: Target,
     queue: QueueName,
     state: Annotated[State, typer.Option(help="Which messages.")] = State.READY,
     selector: Annotated[str, typer.Option(help="Only messages that match this selector.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Most messages to show.")] = 20,
     as_json: AsJson = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """List messages of a queue in delivery order, with the beginning of their bodies.
 
@@ -82,7 +76,7 @@ def browse(
                 break
         return found
 
-    found = with_admin(Target(folder, bootstrap_servers, application), read)
+    found = with_admin(target, read)
     if as_json:
         print_json(found)
     elif not found:
@@ -90,38 +84,29 @@ def browse(
     else:
         now_ms = int(time.time() * 1000)
         titles = ("id", "priority", "age", "bytes", "due", "consumer", "body")
-        print_table(titles, [_row(each, now_ms) for each in found])
+        print_table(titles, [_row(each, now_ms) for each in found], text_last=True)
 
 
 def _row(each: MessageDetails, now_ms: int) -> tuple[object, ...]:
     return (
         each.id, each.priority, age_text(now_ms - each.enqueued_ms), each.size_bytes,
-        time_text(each.due_ms), each.consumer, _beginning(each.value),
+        time_text(each.due_ms), each.consumer, beginning_of(each.value),
     )  # fmt: skip
 
 
-def _beginning(value: Excerpt | None) -> str:
-    if value is None:
-        return ""
-    text = "".join(char if char.isprintable() else " " for char in text_of(value.start))
-    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
-
-
 @message.command("show")
+@with_options
 def show(
     *,
+    target: Target,
     queue: QueueName,
     id_: MessageName,
     as_json: AsJson = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Show one message with its headers and body.
 
     Example: ringfaust message show orders order-17
     """
-    target = Target(folder, bootstrap_servers, application)
     found = with_admin(target, lambda admin: admin.message(queue, id_))
     if found is None:
         raise NoMessage(queue, id_)
@@ -159,77 +144,69 @@ def _whole(value: Excerpt | None) -> str:
 
 
 @message.command("remove")
+@with_options
 def remove(
     *,
+    target: Target,
     queue: QueueName,
     id_: MessageName,
     yes: Yes = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Remove one ready or scheduled message. It is gone: no topic receives it.
 
     Example: ringfaust message remove orders order-17 --yes
     """
     confirm(f"This removes message {id_} from {queue}.", yes=yes)
-    target = Target(folder, bootstrap_servers, application)
     with_admin(target, lambda admin: admin.remove(queue, id_))
     print(f"{id_}: removed from {queue}")
 
 
 @message.command("move")
+@with_options
 def move(
     *,
+    target: Target,
     queue: QueueName,
     id_: MessageName,
     to: Annotated[str, typer.Argument(metavar="TO", help="Queue to move it to.")],
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Move one ready or scheduled message to another queue of the same partition.
 
     Example: ringfaust message move orders order-17 orders-parked
     """
-    target = Target(folder, bootstrap_servers, application)
     with_admin(target, lambda admin: admin.move(queue, id_, to))
     print(f"{id_}: moved from {queue} to {to}")
 
 
 @message.command("deliver-now")
+@with_options
 def deliver_now(
     *,
+    target: Target,
     queue: QueueName,
     id_: MessageName,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Make a scheduled message due now.
 
     Example: ringfaust message deliver-now orders order-18
     """
-    target = Target(folder, bootstrap_servers, application)
     with_admin(target, lambda admin: admin.deliver_now(queue, id_))
     print(f"{id_}: due now")
 
 
 @message.command("cancel")
+@with_options
 def cancel(
     *,
+    target: Target,
     queue: QueueName,
     id_: MessageName,
     yes: Yes = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Cancel a scheduled message: it is removed before it is due.
 
     Example: ringfaust message cancel orders order-18 --yes
     """
     confirm(f"This cancels message {id_} of {queue}.", yes=yes)
-    target = Target(folder, bootstrap_servers, application)
     with_admin(target, lambda admin: admin.cancel_scheduled(queue, id_))
     print(f"{id_}: cancelled")

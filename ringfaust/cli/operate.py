@@ -2,54 +2,61 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, is_dataclass
-from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import typer
 
 from ringfaust.errors import RingfaustError
 
 if TYPE_CHECKING:
-    from ringfaust.client import Admin
+    from ringfaust.client import Admin, StatusReader
     from ringfaust.client.connection import ConnectOptions
+    from ringfaust.client.inspected import Excerpt
     from ringfaust.config import QueuesConfig, WorkerConfig
 
 T = TypeVar("T")
 
+_LINE_CHARS = 80
+_LEAST_CHARS = 12
+"""Tables fit into lines of this length, unless names are long. Free text has at least this much."""
+
 ANSWER_MS = 20_000
 """How long a command waits for a worker, in ms."""
 
-Folder = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="DIR", help="Folder with queues.yaml and worker.yaml."),
-]
-Brokers = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-servers", metavar="HOST:PORT,…", help="Kafka brokers. Default: worker.yaml's."
-    ),
-]
-Application = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Name of the application. Default: worker.yaml's."),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
+Pattern = Annotated[
+    str,
+    typer.Argument(
+        metavar="[PATTERN]", help="Words separated by dots: * is one word, # any number of them."
+    ),
+]
 MessageName = Annotated[str, typer.Argument(metavar="ID", help="Id of the message.")]
 
 
 class Target(NamedTuple):
-    """Which application a command is about; None: as worker.yaml says."""
+    """Which application a command is about. The fields are its options; see `with_options`."""
 
-    folder: Path | None
-    servers: str | None
-    application: str | None
+    folder: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="DIR", help="Folder with queues.yaml and worker.yaml."),
+    ] = None
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT,…", help="Kafka brokers. Default: worker.yaml's."),
+    ] = None
+    application: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the application. Default: worker.yaml's."),
+    ] = None
 
     def load(self) -> tuple[WorkerConfig, QueuesConfig]:
         """Read its configuration.
@@ -60,7 +67,7 @@ class Target(NamedTuple):
         from ringfaust.config import load  # noqa: PLC0415 - slow to import
 
         changed = {} if self.application is None else {"application": self.application}
-        return load(self.folder, bootstrap_servers=self.servers, **changed)
+        return load(self.folder, bootstrap_servers=self.bootstrap_servers, **changed)
 
     def options(self) -> ConnectOptions:
         """How to reach it.
@@ -70,6 +77,39 @@ class Target(NamedTuple):
         """
         worker, _ = self.load()
         return connect_options(worker)
+
+
+def with_options(act: Callable[..., None]) -> Callable[..., None]:
+    """Let several options of a command arrive as one argument.
+
+    An argument whose type is a `NamedTuple`, such as `target: Target`, becomes one option for each
+    of its fields.
+    """
+    parameters = inspect.signature(act, eval_str=True).parameters
+    tuples: dict[str, Any] = {
+        name: each.annotation
+        for name, each in parameters.items()
+        if hasattr(each.annotation, "_field_defaults")
+    }
+    kept = [each for name, each in parameters.items() if name not in tuples]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [
+        inspect.Parameter(name, keyword, default=kind._field_defaults[name], annotation=hint)
+        for kind in tuples.values()
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+    ]
+
+    @wraps(act)
+    def command(**given: Any) -> None:
+        built = {
+            name: kind(**{field: given.pop(field) for field in kind._fields})
+            for name, kind in tuples.items()
+        }
+        act(**built, **given)
+
+    command.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in (*kept, *added)}
+    return command
 
 
 def connect_options(worker: WorkerConfig) -> ConnectOptions:
@@ -95,6 +135,19 @@ def with_admin(target: Target, act: Callable[[Admin], Awaitable[T]]) -> T:
 
         async with Admin(**target.options()) as admin:
             return await act(admin)
+
+    return asyncio.run(run())
+
+
+def with_status(target: Target, look: Callable[[StatusReader], T]) -> T:
+    """Read what the workers have published, and return what `look` makes of it."""
+    import asyncio  # noqa: PLC0415 - slow to import
+
+    async def run() -> T:
+        from ringfaust.client import StatusReader  # noqa: PLC0415 - slow to import
+
+        async with StatusReader(**target.options()) as status:
+            return look(status)
 
     return asyncio.run(run())
 
@@ -125,6 +178,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
 
 
+def print_json_line(value: Any) -> None:
+    """Print a value as JSON on one line, at once."""
+    print(json.dumps(_plain(value), ensure_ascii=False), flush=True)
+
+
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {name: _plain(each) for name, each in asdict(value).items()}
@@ -145,10 +203,22 @@ def text_of(raw: bytes) -> str:
         return "base64:" + base64.b64encode(raw).decode()
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print columns in which nothing is wrapped or cut; columns of nothing but zeros are left out.
+def beginning_of(value: Excerpt | None) -> str:
+    """The beginning of a body as text."""
+    return "" if value is None else text_of(value.start)
+
+
+def print_table(
+    titles: Sequence[str], rows: Sequence[Sequence[object]], *, text_last: bool = False
+) -> None:
+    """Print columns in which no name is wrapped or cut; columns of nothing but zeros are left out.
 
     Numbers are set flush right. The first column is always shown.
+
+    Args:
+        titles: of the columns.
+        rows: their cells.
+        text_last: the last column is free text, which is cut so that lines have 80 characters.
     """
     shown = [
         column
@@ -158,6 +228,10 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     cells = [[_cell(row[column]) for column in shown] for row in rows]
     heads = [titles[column] for column in shown]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    if text_last and shown[-1] == len(titles) - 1:
+        room = max(_LINE_CHARS - sum(widths[:-1]) - 2 * len(widths[:-1]), _LEAST_CHARS)
+        for row in cells:
+            row[-1] = row[-1] if len(row[-1]) <= room else row[-1][: room - 1] + "…"
     right = [
         all(isinstance(row[column], int | float) for row in rows) and bool(rows) for column in shown
     ]
@@ -179,24 +253,6 @@ def print_fields(fields: Sequence[tuple[str, object]]) -> None:
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def time_text(at_ms: int) -> str:
-    """A time for people, in UTC; `-` for 0."""
-    if not at_ms:
-        return "-"
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00") + "Z"
-
-
-def age_text(ms: int) -> str:
-    """A length of time for people, in two units at most."""
-    seconds = ms / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "".join(char if char.isprintable() else " " for char in str(value))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,7 +65,7 @@ def read_time(option: str, text: str) -> int:
 
 
 SPARK_MODULES = (
-    "pyspark", "delta", "deltalake", "jinja2", "matplotlib", "numpy", "pandas", "google.protobuf",
+    "pyspark", "delta", "deltalake", "matplotlib", "numpy", "pandas", "google.protobuf",
     "pyarrow",
 )  # fmt: skip
 """The top-level modules of the packages of the extra `spark`, in the order of pyproject.toml."""
@@ -77,10 +78,10 @@ class MissingExtra(RingfaustError):
         modules: the modules that cannot be imported.
     """
 
-    def __init__(self, modules: list[str]) -> None:
+    def __init__(self, modules: list[str], extra: str) -> None:
         super().__init__(
             f"This command needs packages that are not installed ({', '.join(modules)}). To "
-            "install them: pip install 'ringfaust[spark]'"
+            f"install them: pip install 'ringfaust[{extra}]'"
         )
         self.modules = modules
 
@@ -91,8 +92,17 @@ def require_spark() -> None:
     Raises:
         MissingExtra: some are not.
     """
-    if missing := [name for name in SPARK_MODULES if not _is_installed(name)]:
-        raise MissingExtra(missing)
+    require_modules(SPARK_MODULES)
+
+
+def require_modules(names: Sequence[str], extra: str = "spark") -> None:
+    """Check that modules of an extra are installed, without importing them.
+
+    Raises:
+        MissingExtra: some are not.
+    """
+    if missing := [name for name in names if not _is_installed(name)]:
+        raise MissingExtra(missing, extra)
 
 
 def _is_installed(name: str) -> bool:
@@ -116,11 +126,10 @@ def group(about: str, **options: Any) -> typer.Typer:
     # Without rich, whose import takes longer than everything else at startup.
     return typer.Typer(
         help=about,
-        no_args_is_help=True,
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        **options,
+        **{"no_args_is_help": True, **options},
     )
 
 

@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfaust.cli.operate import (
-    Application,
     AsJson,
-    Brokers,
-    Folder,
+    Pattern,
     QueueName,
     Target,
     Yes,
-    age_text,
     confirm,
     print_fields,
     print_json,
     print_table,
     with_admin,
+    with_options,
 )
 from ringfaust.cli.parts import group
 from ringfaust.errors import RingfaustError, suggestion
+from ringfaust.times import age_text
 
 if TYPE_CHECKING:
     from ringfaust.client import Admin
@@ -35,13 +34,6 @@ queue = group("Look at queues and change them.")
 
 _HELD = ("ready", "delivering", "scheduled")
 _GONE = ("added", "acked", "evicted", "expired", "dead", "refused", "removed", "moved_out", "lost")
-
-Pattern = Annotated[
-    str,
-    typer.Argument(
-        metavar="[PATTERN]", help="Words separated by dots: * is one word, # any number of them."
-    ),
-]
 
 
 class Pausable(StrEnum):
@@ -61,19 +53,17 @@ class BadAssignment(RingfaustError):
 
 
 @queue.command("ls")
+@with_options
 def list_queues(
     *,
+    target: Target,
     pattern: Pattern = "#",
     as_json: AsJson = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """List queues with what they hold.
 
     Example: ringfaust queue ls 'departures.#'
     """
-    target = Target(folder, bootstrap_servers, application)
     found = with_admin(target, lambda admin: admin.queues(pattern))
     if as_json:
         print_json(found)
@@ -97,19 +87,17 @@ def _row(summary: QueueSummary) -> list[object]:
 
 
 @queue.command("show")
+@with_options
 def show(
     *,
+    target: Target,
     name: QueueName,
     as_json: AsJson = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Show a queue: what it holds, its counts, settings and consumers.
 
     Example: ringfaust queue show orders
     """
-    target = Target(folder, bootstrap_servers, application)
     found = with_admin(target, lambda admin: admin.queue(name))
     if as_json:
         print_json(found)
@@ -156,14 +144,13 @@ def _defaults() -> dict[str, Any]:
 
 
 @queue.command("watch")
+@with_options
 def watch(
     *,
+    target: Target,
     pattern: Pattern = "#",
     every_s: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
     times: Annotated[int, typer.Option(min=0, help="Stop after so many looks; 0: never.")] = 0,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Show queues again and again, with rates, until Ctrl-C.
 
@@ -171,26 +158,24 @@ def watch(
     """
     from ringfaust.cli.watch import run  # noqa: PLC0415 - slow to import
 
-    run(Target(folder, bootstrap_servers, application), pattern, every_s, times)
+    run(target, pattern, every_s, times)
 
 
 @queue.command("set")
+@with_options
 def set_(
     *,
+    target: Target,
     name: QueueName,
     settings: Annotated[
         list[str], typer.Argument(metavar="NAME=VALUE…", help="Settings, as in queues.yaml.")
     ],
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Change settings of a queue. They take precedence over queues.yaml.
 
     Example: ringfaust queue set orders ring_size=500 shrink=eager
     """
     wanted = dict(map(_assignment, settings))
-    target = Target(folder, bootstrap_servers, application)
     with_admin(target, lambda admin: admin.configure(name, wanted))
     print(f"{name}: set {', '.join(f'{key} = {value}' for key, value in wanted.items())}")
 
@@ -213,49 +198,44 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 @queue.command("pause")
+@with_options
 def pause(
     *,
+    target: Target,
     name: QueueName,
     what: What = Pausable.DISPATCH,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Stop handing out a queue's messages, or reading new ones.
 
     Example: ringfaust queue pause orders
     """
-    target = Target(folder, bootstrap_servers, application)
     with_admin(target, lambda admin: admin.pause(name, what.value))
     print(f"{name}: {what} is paused")
 
 
 @queue.command("resume")
+@with_options
 def resume(
     *,
+    target: Target,
     name: QueueName,
     what: What = Pausable.DISPATCH,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Undo `pause`.
 
     Example: ringfaust queue resume orders
     """
-    target = Target(folder, bootstrap_servers, application)
     with_admin(target, lambda admin: admin.resume(name, what.value))
     print(f"{name}: {what} is resumed")
 
 
 @queue.command("purge")
+@with_options
 def purge(
     *,
+    target: Target,
     name: QueueName,
     yes: Yes = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Evict all ready messages. They go to the evicted topic.
 
@@ -267,22 +247,21 @@ def purge(
         confirm(f"This evicts the {ready:,} ready messages of {name}.", yes=yes)
         await admin.purge(name)
 
-    with_admin(Target(folder, bootstrap_servers, application), act)
+    with_admin(target, act)
     print(f"{name}: purged")
 
 
 @queue.command("move")
+@with_options
 def move(
     *,
+    target: Target,
     name: QueueName,
     to: Annotated[str, typer.Argument(metavar="TO", help="Queue to move the messages to.")],
     most: Annotated[
         int, typer.Option("--most", min=1, help="Most messages to move, oldest first.")
     ] = 1_000,
     yes: Yes = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Move ready messages to another queue of the same partition.
 
@@ -291,39 +270,36 @@ def move(
     from ringfaust.cli.move import run  # noqa: PLC0415 - slow to import
 
     confirm(f"This moves up to {most:,} ready messages of {name} to {to}.", yes=yes)
-    moved = run(Target(folder, bootstrap_servers, application), name, to, most)
+    moved = run(target, name, to, most)
     print(f"{name}: moved {moved:,} messages to {to}")
 
 
 @queue.command("create")
+@with_options
 def create(
     *,
+    target: Target,
     name: QueueName,
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE…]", help="As in queues.yaml.")
     ] = None,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Create a queue that queues.yaml does not declare.
 
     Example: ringfaust queue create audit ring_size=500
     """
     wanted = dict(map(_assignment, settings or ()))
-    target = Target(folder, bootstrap_servers, application)
     with_admin(target, lambda admin: admin.create_queue(name, wanted))
     print(f"{name}: created")
 
 
 @queue.command("delete")
+@with_options
 def delete(
     *,
+    target: Target,
     name: QueueName,
     yes: Yes = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Delete a queue: evict what is ready, remove what is scheduled.
 
@@ -335,5 +311,5 @@ def delete(
         confirm(f"This deletes {name} and evicts or removes {held:,} messages.", yes=yes)
         await admin.delete_queue(name)
 
-    with_admin(Target(folder, bootstrap_servers, application), act)
+    with_admin(target, act)
     print(f"{name}: deleted")

@@ -1,26 +1,63 @@
-"""`ringfaust redrive`: parse a time, print the plan or the result, and return the exit status."""
+"""`ringfaust dead redrive` and `evicted redrive`: plan, ask, send, and print the result."""
 
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
+from ringfaust.cli.operate import confirm, print_json, print_table
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.redrive import redrive_context
 from ringfaust.kafka.redrive import CannotRedrive, RedrivePlan, RedriveRequest, find
 from ringfaust.kafka.redrive_send import send
+from ringfaust.times import time_text
+
+if TYPE_CHECKING:
+    from ringfaust.cli.dead import Redrive
 
 _SHOWN_MESSAGES = 20
-"""The most messages that a dry run lists."""
+"""The most messages that a plan lists as a table."""
 
 
-def run(
-    worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, *, dry_run: bool
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedrivenMessage:
+    """A message to send again."""
+
+    id: str
+    queue: str
+    """The queue it was in."""
+    sequence: int
+    reason: str
+    time_ms: int
+    """When it died or was evicted, in ms since 1970."""
+    to: str
+    """The queue that it is sent to."""
+    topic: str
+    """The topic that it is sent to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedMessage:
+    """A message that cannot be sent again."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveResult:
+    """What a redrive sent, or would send."""
+
+    sent: int
+    """How many messages were sent; 0 with --dry-run."""
+    already_sent: int
+    """How many match but were sent before, so they are left out."""
+    messages: tuple[RedrivenMessage, ...]
+    refused: tuple[RefusedMessage, ...]
+
+
+def run(worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, how: Redrive) -> int:
     """Redrive the messages, or show which would be redriven.
 
     Returns:
@@ -28,44 +65,73 @@ def run(
 
     Raises:
         CannotRedrive: the request is impossible.
+        NotConfirmed: the user did not confirm.
         RedriveStopped: the brokers failed.
         BadSelector: the selector is not valid.
         CannotRead: the topic does not exist.
     """
-    if not (request.ids or request.reason or request.since_ms or request.selector):
-        raise CannotRedrive("--id", "which messages? Give --id, --reason, --since or --selector")
-    out = Console(highlight=False, soft_wrap=True)
+    chosen = (request.ids, request.reason, request.since_ms, request.selector, request.queue)
+    if not any(chosen):
+        text = "which messages? Give --id, --queue, --reason, --since or --selector"
+        raise CannotRedrive("--id", text)
     context = redrive_context(worker, queues)
     plan = asyncio.run(find(context, request))
-    if dry_run:
-        _print_plan(out, plan)
-        sent = len(plan.messages)
+    sent = 0
+    if plan.messages and not how.dry_run:
+        where = f"to queue {request.to}" if request.to else "to the queues they were in"
+        confirm(f"This sends {_messages(len(plan.messages))} again {where}.", yes=how.yes)
+        sent = asyncio.run(send(context, plan.messages, again=request.again))
+    if how.as_json:
+        print_json(_result(plan, request, sent))
     else:
-        sent = 0
-        if plan.messages:
-            sent = asyncio.run(send(context, plan.messages, again=request.again))
-    done = "would be sent" if dry_run else "sent"
-    out.print(f"{_messages(sent)} {done} again to queue {escape(request.to)}")
-    if plan.already_sent:
-        out.print(f"{_messages(plan.already_sent)} sent before; --again sends them once more")
-    for message_id, reason in plan.refused:
-        out.print(f"[red]refused[/] {escape(message_id)}: bad_command: {escape(reason)}")
+        _print_result(plan, request, sent, dry_run=how.dry_run)
     return 1 if plan.refused else 0
+
+
+def _result(plan: RedrivePlan, request: RedriveRequest, sent: int) -> RedriveResult:
+    return RedriveResult(
+        sent=sent,
+        already_sent=plan.already_sent,
+        messages=tuple(
+            RedrivenMessage(
+                id=each.dead.id,
+                queue=each.dead.queue,
+                sequence=each.dead.sequence,
+                reason=each.dead.reason,
+                time_ms=each.dead.time_ms,
+                to=request.to or each.dead.queue,
+                topic=each.topic,
+            )
+            for each in plan.messages
+        ),
+        refused=tuple(RefusedMessage(id=id_, reason=reason) for id_, reason in plan.refused),
+    )
+
+
+def _print_result(plan: RedrivePlan, request: RedriveRequest, sent: int, *, dry_run: bool) -> None:
+    if dry_run:
+        _print_plan(plan)
+    where = f"to queue {request.to}" if request.to else "to the queues they were in"
+    count, done = (len(plan.messages), "would be sent") if dry_run else (sent, "sent")
+    print(f"{_messages(count)} {done} again {where}")
+    if plan.already_sent:
+        print(f"{_messages(plan.already_sent)} sent before; --again sends them once more")
+    for message_id, reason in plan.refused:
+        print(f"refused {message_id}: bad_command: {reason}")
 
 
 def _messages(count: int) -> str:
     return "1 message" if count == 1 else f"{count:,} messages"
 
 
-def _print_plan(out: Console, plan: RedrivePlan) -> None:
+def _print_plan(plan: RedrivePlan) -> None:
     if not plan.messages:
         return
-    table = Table("id", "queue", "sequence", "reason", "at", "to topic")
+    rows = []
     for each in plan.messages[:_SHOWN_MESSAGES]:
         dead = each.dead
-        at = datetime.fromtimestamp(dead.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        row = (dead.id, dead.queue, str(dead.sequence), dead.reason, at, each.topic)
-        table.add_row(*map(escape, row))
-    out.print(table)
+        at = time_text(dead.time_ms, timespec="seconds")
+        rows.append((dead.id, dead.queue, dead.reason, at, each.topic))
+    print_table(("id", "queue", "reason", "at", "to topic"), rows)
     if len(plan.messages) > _SHOWN_MESSAGES:
-        out.print(f"… and {len(plan.messages) - _SHOWN_MESSAGES:,} more")
+        print(f"… and {len(plan.messages) - _SHOWN_MESSAGES:,} more")

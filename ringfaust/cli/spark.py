@@ -57,7 +57,10 @@ def ring(  # noqa: PLR0917 - typer passes them by name
         typer.Option("--from-worker", help="Start with everything that the worker's rings hold."),
     ] = False,
 ) -> None:
-    """Run the rings as a Structured Streaming job until Ctrl-C or SIGTERM."""
+    """Run the rings as a Structured Streaming job until Ctrl-C or SIGTERM.
+
+    Example: ringfaust spark ring --config config --checkpoint /lake/rings
+    """
     from ringfaust.config import load
     from ringfaust.spark.ring.command import run
     from ringfaust.spark.ring.job import JobSettings
@@ -66,7 +69,7 @@ def ring(  # noqa: PLR0917 - typer passes them by name
         checkpoint=checkpoint, trigger_ms=trigger_ms, batch_records=batch_records, tasks=tasks
     )
     files = load(folder, bootstrap_servers=bootstrap_servers)
-    run(*files, settings, once=once, from_worker=from_worker, master=master)
+    typer.echo(run(*files, settings, once=once, from_worker=from_worker, master=master))
 
 
 @spark.command("move-to-worker", cls=SparkCommand)
@@ -79,7 +82,10 @@ def move_to_worker(
     bootstrap_servers: Servers = None,
     master: Master = None,
 ) -> None:
-    """Hand everything that a ring job holds to the worker, which continues when it next starts."""
+    """Hand everything that a ring job holds to the worker, which continues when it next starts.
+
+    Example: ringfaust spark move-to-worker --checkpoint /data/rings
+    """
     from ringfaust.config import load
     from ringfaust.spark.ring.command import run_move_to_worker
 
@@ -104,6 +110,8 @@ def lake(
     """Copy events, dispatched, evicted and dead records into Delta tables.
 
     Each record is copied exactly once, from the beginning of the topics, until Ctrl-C or SIGTERM.
+
+    Example: ringfaust spark lake --config config --to /lake --once
     """
     from ringfaust.config import load
     from ringfaust.spark.lake.command import run
@@ -154,6 +162,8 @@ def audit(  # noqa: PLR0917 - typer passes them by name
     """Prove that every record has exactly one outcome or is still held.
 
     Exit status: 0 if the accounts balance, 1 if not, 2 if the audit could not run.
+
+    Example: ringfaust spark audit --config config --window 1h --report report/
     """
     from ringfaust.config import load
     from ringfaust.spark.audit.command import AuditSettings, run
@@ -223,7 +233,10 @@ def backfill(  # noqa: PLR0917 - typer passes them by name
     dry_run: DryRun = False,
     master: Master = None,
 ) -> None:
-    """Write rows from Parquet, Delta, JSON or CSV to a topic, each exactly once."""
+    """Write rows from Parquet, Delta, JSON or CSV to a topic, each exactly once.
+
+    Example: ringfaust spark backfill flights.parquet --format parquet --topic flights --dry-run
+    """
     from ringfaust.config import load
     from ringfaust.spark.backfill.command import read_options, run
 
@@ -270,7 +283,10 @@ def redrive(  # noqa: PLR0917 - typer passes them by name
     dry_run: DryRun = False,
     master: Master = None,
 ) -> None:
-    """Send dead or evicted messages from the lake again, each exactly once."""
+    """Send dead or evicted messages from the lake again, each exactly once.
+
+    Example: ringfaust spark redrive --lake /lake --from dead --where "queue = 'orders'" --dry-run
+    """
     from ringfaust.config import load
     from ringfaust.spark.redrive.command import run
     from ringfaust.spark.redrive.request import LakeRedriveRequest, read_role
@@ -330,7 +346,10 @@ def rewind(  # noqa: PLR0917 - typer passes them by name
     limit: Annotated[int, typer.Option(min=0, help="Most messages to name in each list.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what a ring held, what changed, or what another ring size would have evicted."""
+    """Show what a ring held, what changed, or what another ring size would have evicted.
+
+    Example: ringfaust spark rewind --queue orders --at 2026-01-31T17:05:00Z
+    """
     from ringfaust.config import load
     from ringfaust.spark.rewind.command import read_options, run
 
@@ -363,6 +382,8 @@ def demo(
 
     Exit status: 0 if both agree and account for every flight, 1 if not, 2 if the demo could not
     run.
+
+    Example: ringfaust spark demo
     """
     from ringfaust.demo.spark import run
 

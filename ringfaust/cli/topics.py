@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.routes import arrival_order
 from ringfaust.config.topics import TopicFinding, check_topics, compare_topics, create_topics
 
 
@@ -64,7 +65,22 @@ def create(worker: WorkerConfig, queues: QueuesConfig) -> int:
         out.print(f"created {escape(name)}")
     if not created:
         out.print("all topics exist already")
+    for finding in asyncio.run(compare_topics(worker, queues)):
+        for route in queues.routes:
+            if finding.existing and finding.wanted.name == route.topic:
+                _warn(arrival_order(route, finding.existing.partitions))
     return 0
+
+
+def warn_of_order(worker: WorkerConfig, queues: QueuesConfig) -> None:
+    """Print which queues are ordered by arrival alone if `topics create` creates their topics."""
+    for route in queues.routes:
+        _warn(arrival_order(route, worker.partitions))
+
+
+def _warn(text: str) -> None:
+    if text:
+        _console().print(f"[yellow]warning[/]  {escape(text)}")
 
 
 def verify(worker: WorkerConfig, queues: QueuesConfig) -> int:

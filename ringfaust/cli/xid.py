@@ -7,16 +7,14 @@ from typing import Annotated
 import typer
 
 from ringfaust.cli.operate import (
-    Application,
     AsJson,
-    Brokers,
-    Folder,
     Target,
     Yes,
     confirm,
     print_json,
     print_table,
     with_admin,
+    with_options,
 )
 from ringfaust.cli.parts import group
 
@@ -26,18 +24,17 @@ Name = Annotated[str, typer.Argument(metavar="XID", help="Name of the transactio
 
 
 @xid.command("ls")
+@with_options
 def list_xids(
     *,
+    target: Target,
     as_json: AsJson = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """List undecided distributed transactions.
 
     Example: ringfaust xid ls
     """
-    found = with_admin(Target(folder, bootstrap_servers, application), lambda admin: admin.xids())
+    found = with_admin(target, lambda admin: admin.xids())
     if as_json:
         print_json(found)
     elif not found:
@@ -51,38 +48,34 @@ def list_xids(
 
 
 @xid.command("commit")
+@with_options
 def commit(
     *,
+    target: Target,
     name: Name,
     yes: Yes = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Commit a prepared transaction that its coordinator has left behind.
 
     Example: ringfaust xid commit transfer-7 --yes
     """
     confirm(f"This commits the transaction {name}.", yes=yes)
-    target = Target(folder, bootstrap_servers, application)
     with_admin(target, lambda admin: admin.commit_xid(name))
     print(f"{name}: committed")
 
 
 @xid.command("rollback")
+@with_options
 def rollback(
     *,
+    target: Target,
     name: Name,
     yes: Yes = False,
-    folder: Folder = None,
-    bootstrap_servers: Brokers = None,
-    application: Application = None,
 ) -> None:
     """Roll back a transaction: its sends are dropped, and what it acked returns.
 
     Example: ringfaust xid rollback transfer-8 --yes
     """
     confirm(f"This rolls back the transaction {name}.", yes=yes)
-    target = Target(folder, bootstrap_servers, application)
     with_admin(target, lambda admin: admin.rollback_xid(name))
     print(f"{name}: rolled back")

@@ -19,6 +19,8 @@ from ringfaust.client.message import Message
 from ringfaust.client.options import AckMode
 from ringfaust.client.producer import RingProducer
 from ringfaust.client.session import Session
+from ringfaust.client.status import StatusReader
+from ringfaust.client.status_rows import QueueCounts, QueueRates, QueueStatus, WorkerStatus
 from ringfaust.client.two_phase import TwoPhase
 
 __all__ = [
@@ -31,10 +33,15 @@ __all__ = [
     "NoAnswer",
     "NoTopic",
     "OutcomeUnknown",
+    "QueueCounts",
+    "QueueRates",
+    "QueueStatus",
     "Refused",
     "RingConsumer",
     "RingProducer",
     "Session",
     "SettleRefused",
+    "StatusReader",
     "TwoPhase",
+    "WorkerStatus",
 ]

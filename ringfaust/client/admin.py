@@ -11,6 +11,7 @@ from ringfaust.client.errors import Refused
 from ringfaust.client.inspected import (
     MESSAGE_STATES,
     MessageDetails,
+    MessagePage,
     MessageState,
     Pausable,
     QueueDetails,
@@ -26,6 +27,7 @@ _QUEUES_PER_PAGE = 2_000
 _CONSUMERS = 1_000
 _MESSAGES_PER_PAGE = 100
 _BODY_BYTES = 1_000
+_MOVED_AT_ONCE = 100
 
 
 class Admin(AsyncResource):
@@ -137,16 +139,48 @@ class Admin(AsyncResource):
             selector: only those that match (R15).
             body_bytes: how much of each body to fetch, up to 100,000.
         """
-        partition = (await self.queue(queue)).partition
         after: str | None = ""
         while after is not None:
-            answer = await self._ask(
-                partition, "browse", queue=queue, state=state, message=message, selector=selector,
-                after=after, limit=_MESSAGES_PER_PAGE, body_bytes=body_bytes,
+            page = await self.browse_page(
+                queue, state=state, message=message, selector=selector, after=after,
+                body_bytes=body_bytes,
             )  # fmt: skip
-            for fields in answer["messages"]:
-                yield MessageDetails.read(queue, state, fields)
-            after = answer["next"]
+            for each in page.messages:
+                yield each
+            after = page.after
+
+    async def browse_page(
+        self,
+        queue: str,
+        *,
+        state: MessageState = "ready",
+        message: str = "",
+        selector: str = "",
+        after: str = "",
+        limit: int = _MESSAGES_PER_PAGE,
+        body_bytes: int = _BODY_BYTES,
+    ) -> MessagePage:
+        """Return one page of what `browse` yields.
+
+        Args:
+            queue: the queue.
+            state: which messages.
+            message: only those with this id.
+            selector: only those that match (R15).
+            after: `after` of the page before; empty: the first page.
+            limit: the most messages of the page, up to 1,000.
+            body_bytes: how much of each body to fetch, up to 100,000.
+        """
+        answer = await self._ask(
+            (await self.queue(queue)).partition, "browse", queue=queue, state=state,
+            message=message, selector=selector, after=after, limit=limit, body_bytes=body_bytes,
+        )  # fmt: skip
+        return MessagePage(
+            messages=tuple(
+                MessageDetails.read(queue, state, fields) for fields in answer["messages"]
+            ),
+            after=answer["next"],
+        )
 
     async def message(
         self, queue: str, message: str, *, body_bytes: int = 100_000
@@ -227,6 +261,38 @@ class Admin(AsyncResource):
     async def move(self, queue: str, message: str, to: str) -> None:
         """Move one ready or scheduled message to another queue of the same partition."""
         await self._do_in(queue, "move", message=message, to=to)
+
+    async def move_oldest(self, queue: str, to: str, most: int) -> AsyncIterator[int]:
+        """Move the oldest ready messages to another queue of the same partition.
+
+        A message that leaves the queue meanwhile is skipped.
+
+        Args:
+            queue: the queue that they leave.
+            to: the queue that they enter.
+            most: how many to move.
+
+        Yields:
+            How many have been moved so far.
+        """
+        ids: list[str] = []
+        async for message in self.browse(queue, body_bytes=0):
+            if len(ids) == most:
+                break
+            ids.append(message.id)
+        moved = 0
+        yield moved
+        for start in range(0, len(ids), _MOVED_AT_ONCE):
+            batch = ids[start : start + _MOVED_AT_ONCE]
+            results = await asyncio.gather(
+                *(self.move(queue, each, to) for each in batch), return_exceptions=True
+            )
+            for result in results:
+                has_left = isinstance(result, Refused) and result.reason == "bad_command"
+                if isinstance(result, BaseException) and not has_left:
+                    raise result
+                moved += result is None
+            yield moved
 
     async def deliver_now(self, queue: str, message: str) -> None:
         """Make one scheduled message due now."""

@@ -122,7 +122,7 @@ class Attachment:
     async def next(self) -> tuple[InRecord, Mapping[str, bytes]]:
         """Return the next record dispatched to this consumer, and its headers by name.
 
-        A record that repeats a delivery is dropped (R118): a Spark job may write a record again.
+        A record that repeats a delivery is dropped (R118).
 
         Raises:
             Closed: it is not started or already closed.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol, Self, Unpack
 
 from aiokafka.errors import KafkaError
@@ -30,6 +31,7 @@ from ringfaust.client.message import Message
 from ringfaust.client.options import AckMode, ConsumerOptions, attach_command, subscription_queue
 from ringfaust.client.resource import AsyncResource
 from ringfaust.client.settling import QueuedAck, SettleQueue
+from ringfaust.spans import open_spans
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +170,7 @@ class RingConsumer(AsyncResource):
             log.warning("%s: %d acks were not written", self.name, len(self._settles))
         finally:
             await self._settles.close()
+            _end_spans(self._held.values())
             self._held.clear()
             await self._attachment.close()
             await self._disconnect()
@@ -216,6 +219,10 @@ class RingConsumer(AsyncResource):
             self._held[message.delivery] = message
             if self.ack_mode in ("auto", "dups_ok"):
                 self._last = message
+        if (spans := open_spans()) is not None:
+            message.span = spans.received(self.queue, message.id, headers, record.timestamp)
+            if self.ack_mode == "none":
+                message.span.end()
         return message
 
     def __aiter__(self) -> Self:
@@ -288,6 +295,9 @@ class RingConsumer(AsyncResource):
         self._attachment.check()
         self._settles.check()
         self._end(message, "ack")
+        if message.span is not None:
+            with message.span.settling("ack"):
+                pass  # it is written later, with others
         if self.ack_mode == "dups_ok":
             self._dups_ok_acks.append(message)
             if len(self._dups_ok_acks) < self._dups_ok_batch:
@@ -342,7 +352,8 @@ class RingConsumer(AsyncResource):
         ended = self._end(message, kind)
         if self._session is not None:
             self._session.defer(self, settle)
-        else:
+            return
+        with nullcontext() if message.span is None else message.span.settling(kind):
             await self._write(settle, raw, message.partition, confirm, ended)
 
     def _end(self, message: Message, kind: str) -> list[Message]:
@@ -353,9 +364,13 @@ class RingConsumer(AsyncResource):
             text = "the delivery has ended: it was settled or returned"
             raise SettleRefused("stale_delivery", message.id, text)
         if self.ack_mode != "client" or kind != "ack":
-            return [self._held.pop(message.delivery)]
-        together = self._session.consumers_beside(self) if self._session else [self]
-        return [ended for each in together for ended in each.end_until(message.delivery)]
+            ended = [self._held.pop(message.delivery)]
+        else:
+            together = self._session.consumers_beside(self) if self._session else [self]
+            ended = [gone for each in together for gone in each.end_until(message.delivery)]
+        if message.span is not None:
+            _end_spans(ended)
+        return ended
 
     def end_until(self, delivery: int) -> list[Message]:
         """Remove and return all held messages up to and including that delivery number."""
@@ -407,13 +422,20 @@ class RingConsumer(AsyncResource):
 
     def forget(self, snapshot: DispatchSnapshot) -> None:
         """Drop the deliveries of a snapshot: they have been returned."""
-        for number in snapshot.held:
-            self._held.pop(number, None)
+        _end_spans(self._held.pop(each) for each in snapshot.held if each in self._held)
         self._attachment.forget(snapshot.end)
 
     def _on_lost(self) -> None:
         """Drop all held deliveries: the consumer was detached and lost them."""
         self.losses += 1
+        _end_spans(self._held.values())
         self._held.clear()
         self._dups_ok_acks.clear()
         self._settles.drop_acks()
+
+
+def _end_spans(messages: Iterable[Message]) -> None:
+    """End the spans of messages that are no longer held."""
+    for each in messages:
+        if each.span is not None:
+            each.span.end()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 REMEMBERED = 10_000
 """Numbers of deliveries remembered exactly. That is about one megabyte."""
 
@@ -14,7 +16,8 @@ class SeenDeliveries:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[int, None] = {}
+        # To find the first key of a plain dict, Python passes over all that were removed before it.
+        self._numbers: OrderedDict[int, None] = OrderedDict()
         """In the order in which they were seen."""
         self._forgotten = 0
         """Numbers up to this one count as seen. The deliveries of a partition count up."""
@@ -25,7 +28,6 @@ class SeenDeliveries:
             return False
         self._numbers[number] = None
         if len(self._numbers) > REMEMBERED:
-            oldest = next(iter(self._numbers))
-            del self._numbers[oldest]
+            oldest, _ = self._numbers.popitem(last=False)
             self._forgotten = max(self._forgotten, oldest)
         return True

@@ -176,6 +176,15 @@ class MessageDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePage:
+    """Some messages of a queue, in order."""
+
+    messages: tuple[MessageDetails, ...]
+    after: str | None
+    """Where the next page begins; None: this is the last one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class XidDetails:
     """An undecided distributed transaction (R81)."""
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers, InRecord
+from ringfaust.spans import MessageSpan
 
 Scalar = str | int | float | bool | None
 """The value of a property."""
@@ -148,7 +149,7 @@ class Message(Received):
         KafkaError: the brokers did not accept the command.
     """
 
-    __slots__ = ("settler",)
+    __slots__ = ("settler", "span")
 
     def __init__(self, record: InRecord, named: Mapping[str, bytes], settler: Settler) -> None:
         """Read a message from a record of the dispatched topic.
@@ -160,6 +161,8 @@ class Message(Received):
         """
         super().__init__(record, named)
         self.settler = settler
+        self.span: MessageSpan | None = None
+        """Its span of OpenTelemetry, if the program traces."""
 
     async def ack(self, *, confirm: bool = False, xid: str = "") -> None:
         """Ack the message. In mode `client`, also ack all that were received before it (R16).

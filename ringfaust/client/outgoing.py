@@ -17,6 +17,7 @@ from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers
 from ringfaust.protocol.routes import read_send
+from ringfaust.spans import open_spans
 
 Value = str | bytes | Mapping[str, Any] | list[Any] | None
 """What a program may send. Text is UTF-8 encoded, mappings and lists become JSON."""
@@ -166,6 +167,8 @@ def _raw(given: str | bytes | None) -> bytes | None:
 
 def _headers(options: SendOptions) -> tuple[tuple[str, bytes], ...]:
     theirs: Mapping[str, str | bytes] = options.get("headers", {})
+    if (spans := open_spans()) is not None:
+        theirs = spans.with_context(theirs)
     if ours := [name for name in theirs if name.startswith(h.PREFIX)]:
         raise BadArgument(f"headers: {ours[0]} is reserved; use the option for it instead")
     said: dict[str, Any] = {

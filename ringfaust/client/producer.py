@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Unpack
@@ -17,6 +18,7 @@ from ringfaust.client.resource import AsyncResource
 from ringfaust.client.transactions import TransactionalWriter
 from ringfaust.protocol.names import client_transactional_id
 from ringfaust.protocol.records import Role
+from ringfaust.spans import open_spans
 
 _REMEMBERED = 100_000
 """How many ids of sent messages are remembered, to recognize their refusals."""
@@ -53,7 +55,7 @@ class RingProducer(AsyncResource):
         self._serializer = options.get("serializer", write_json)
         self._watches = options.get("watch_refusals", False)
         self._replies: AIOKafkaConsumer | None = None
-        self._sent: dict[str, None] = {}
+        self._sent: OrderedDict[str, None] = OrderedDict()
         self._transactions = TransactionalWriter(
             self._connection.kafka,
             client_transactional_id(self._connection.application, self._connection.name),
@@ -103,6 +105,12 @@ class RingProducer(AsyncResource):
             Closed: the producer is not started or already closed.
             KafkaError: the brokers did not accept the record.
         """
+        if (spans := open_spans()) is None:
+            return await self._send(topic, value, **options)
+        with spans.sending(topic):
+            return await self._send(topic, value, **options)
+
+    async def _send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
         sent = OutgoingMessage.of(topic, value, self._serializer, **options)
         await self._connection.check_topic(topic, options.get("partition"))
         if self._watches or self._open is not None:
@@ -163,4 +171,4 @@ class RingProducer(AsyncResource):
         if self._watches:
             self._sent[message_id] = None
             if len(self._sent) > _REMEMBERED:
-                del self._sent[next(iter(self._sent))]
+                self._sent.popitem(last=False)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from threading import Thread
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Unpack
 
+from ringfaust.client.blocking import EventLoopThread, SyncResource
 from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.consumer import RingConsumer as AsyncConsumer
-from ringfaust.client.errors import Closed, Refused, SettleRefused
+from ringfaust.client.errors import Refused, SettleRefused
 from ringfaust.client.message import Message as AsyncMessage
 from ringfaust.client.message import Received
 from ringfaust.client.options import AttachOptions, ConsumerOptions
@@ -24,104 +23,11 @@ from ringfaust.client.outgoing import SendOptions, Value
 from ringfaust.client.producer import ProducerOptions
 from ringfaust.client.producer import RingProducer as AsyncProducer
 from ringfaust.client.session import Session as AsyncSession
+from ringfaust.client.sync_admin import Admin
 from ringfaust.client.two_phase import TwoPhase as AsyncTwoPhase
 from ringfaust.client.two_phase import TwoPhaseOptions
 
-T = TypeVar("T")
-
-
-class _EventLoopThread:
-    """An event loop that runs in its own thread from `open` to `close`."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the loop runs."""
-        return self._loop is not None
-
-    def open(self) -> None:
-        """Start the thread."""
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="ringfaust", daemon=True)
-        self._thread.start()
-
-    def run(self, task: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and return its result. Ctrl-C cancels it.
-
-        Raises:
-            Closed: the loop does not run.
-        """
-        if self._loop is None:
-            task.close()
-            raise Closed("not started or already closed")
-        future = asyncio.run_coroutine_threadsafe(task, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        """Stop the loop and its thread."""
-        loop, self._loop = self._loop, None
-        if loop is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            self._thread.join()
-            loop.close()
-
-
-class _SyncResource:
-    """Wraps an asyncio client and runs it in a thread of its own."""
-
-    _inner: AsyncConsumer | AsyncProducer | AsyncSession | AsyncTwoPhase
-
-    def __init__(self) -> None:
-        self._loop = _EventLoopThread()
-
-    def start(self) -> None:
-        """Connect; see the asyncio client's `start`."""
-        self._enter()
-
-    def close(self) -> None:
-        """Disconnect; see the asyncio client's `close`."""
-        self._exit(None, None, None)
-
-    def __enter__(self) -> Self:
-        """Connect."""
-        self._enter()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Disconnect; an exception has the effect that it has in the asyncio client."""
-        self._exit(kind, error, trace)
-
-    def _enter(self) -> None:
-        self._loop.open()
-        try:
-            self._loop.run(self._inner.start())
-        except BaseException:
-            self._loop.close()
-            raise
-
-    def _exit(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not self._loop.is_open:
-            return
-        try:
-            self._loop.run(self._inner.__aexit__(kind, error, trace))
-        finally:
-            self._loop.close()
+__all__ = ["Admin", "Message", "RingConsumer", "RingProducer", "Session", "TwoPhase"]
 
 
 class Message(Received):
@@ -170,7 +76,7 @@ class Message(Received):
         self.run(self.inner.reject(text, confirm=confirm))
 
 
-class RingConsumer(_SyncResource):
+class RingConsumer(SyncResource):
     """Consumes a queue; see `ringfaust.client.RingConsumer`.
 
     ::
@@ -241,7 +147,7 @@ class RingConsumer(_SyncResource):
         self._loop.run(self._inner.recover())
 
 
-class RingProducer(_SyncResource):
+class RingProducer(SyncResource):
     """Sends messages; see `ringfaust.client.RingProducer`.
 
     ::
@@ -282,7 +188,7 @@ class RingProducer(_SyncResource):
             yield refused
 
 
-class Session(_SyncResource):
+class Session(SyncResource):
     """Sends and settles that take effect together; see `ringfaust.client.Session`.
 
     ::
@@ -322,7 +228,7 @@ class Session(_SyncResource):
         self._loop.run(self._inner.rollback())
 
 
-class TwoPhase(_SyncResource):
+class TwoPhase(SyncResource):
     """A distributed transaction (R81); see `ringfaust.client.TwoPhase`."""
 
     def __init__(self, xid: str, **options: Unpack[TwoPhaseOptions]) -> None:
@@ -350,6 +256,6 @@ class TwoPhase(_SyncResource):
 class _SessionConsumer(RingConsumer):
     """A consumer that runs in its session's thread and is closed with it."""
 
-    def __init__(self, inner: AsyncConsumer, loop: _EventLoopThread) -> None:
+    def __init__(self, inner: AsyncConsumer, loop: EventLoopThread) -> None:
         self._inner = inner
         self._loop = loop

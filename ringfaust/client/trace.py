@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Unpack
 
@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown, stop
 from ringfaust.client.errors import ClientError
+from ringfaust.protocol import headers as h
 from ringfaust.protocol.names import topic_name
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
@@ -20,6 +21,8 @@ _FETCH_BYTES = 50_000_000
 _POLL_MS = 5_000
 _MOST_LINES = 10_000
 """The most events that a trace returns."""
+_MOST_RECORDS = 20
+"""How many producers' records a trace looks at."""
 _MOST_KEYED = 20
 """With a key: how many of its latest records are traced."""
 
@@ -41,6 +44,8 @@ class Lifecycle:
     """Its record: topic/partition/offset; empty if it entered before the time searched."""
     events: tuple[Event, ...]
     """In order."""
+    redrives: int = 0
+    """How often it had been redriven when it was sent, as far as its record still says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +111,12 @@ async def trace(
                     count = len(await connection.producer.partitions_for(topic))
                     place = TopicPartition(topic, partition_of(key, count))
                     wanted += await _records_with_key(reader, place, key, since_ms)
-        search = _Search(wanted)
+        search = Search(wanted)
         if wanted:
             numbers = await connection.producer.partitions_for(events)
             places = [TopicPartition(events, each) for each in sorted(numbers)]
             await _read(reader, places, search, since_ms)
-        lifecycles = search.lifecycles()
+        lifecycles = await _with_redrives(reader, known, search.lifecycles())
         hint = (
             ""
             if lifecycles or not target
@@ -123,8 +128,12 @@ async def trace(
         await connection.close()
 
 
-class _Search:
-    """Collects the events of some messages, known by id or by record."""
+class Search:
+    """Collects the events of some messages, known by id or by record.
+
+    Args:
+        wanted: ids of messages, or their records as topic/partition/offset.
+    """
 
     def __init__(self, wanted: Iterable[str]) -> None:
         self.records = 0
@@ -139,15 +148,16 @@ class _Search:
             return
         for line in raw.split(b"\n"):
             if any(map(line.__contains__, self._needles)):
-                self._take(json.loads(line))
+                self.take(json.loads(line))
 
-    def _take(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
+        """Keep an event if it is about a wanted message. Events come in order."""
         if self._wanted & {event.get("id"), event.get("source")}:
             self._found.append(event)
             if event["id"] not in self._wanted:  # found by its record: its other events have the id
                 self._wanted.add(event["id"])
                 self._needles.append(quoted(event["id"]).encode())
-        elif self._wanted & {event.get("about"), event["by"]}:
+        elif "id" not in event and self._wanted & {event.get("about"), event["by"]}:
             self._found.append(event)
 
     def lifecycles(self) -> list[Lifecycle]:
@@ -158,10 +168,11 @@ class _Search:
                 id_ = event.get("id") or event.get("about") or ""
                 place = (event.get("queue", ""), event.get("sequence", 0), id_)
                 parts.setdefault(place, []).append(event)
-        return [
+        found = [
             Lifecycle(queue, sequence, id_, _source(events), tuple(events))
             for (queue, sequence, id_), events in parts.items()
         ]
+        return sorted(found, key=lambda each: each.events[0]["time_ms"])
 
 
 def _source(events: Iterable[Event]) -> str:
@@ -169,7 +180,7 @@ def _source(events: Iterable[Event]) -> str:
 
 
 async def _read(
-    reader: AIOKafkaConsumer, places: Sequence[TopicPartition], search: _Search, since_ms: int
+    reader: AIOKafkaConsumer, places: Sequence[TopicPartition], search: Search, since_ms: int
 ) -> None:
     """Read partitions from that time to their ends."""
     ends = await _seek(reader, places, since_ms)
@@ -223,23 +234,60 @@ async def _records_with_key(
     return found[-_MOST_KEYED:]
 
 
+async def _with_redrives(
+    reader: AIOKafkaConsumer, known: Iterable[str], lifecycles: Sequence[Lifecycle]
+) -> list[Lifecycle]:
+    """Add what the producers' records of the latest lifecycles say about redrives."""
+    found = list(lifecycles)
+    for number, lifecycle in list(enumerate(found))[-_MOST_RECORDS:]:
+        place, offset = _place(lifecycle.source)
+        if place is not None and place.topic in known:
+            headers = await _headers_at(reader, place, offset)
+            if h.REDRIVES in headers:
+                found[number] = replace(lifecycle, redrives=int(headers[h.REDRIVES]))
+    return found
+
+
+def _place(source: str) -> tuple[TopicPartition | None, int]:
+    """Read topic/partition/offset; None if it is not of that form."""
+    topic, _, rest = source.rpartition("/")
+    topic, _, partition = topic.rpartition("/")
+    if not (topic and partition.isdecimal() and rest.isdecimal()):
+        return None, 0
+    return TopicPartition(topic, int(partition)), int(rest)
+
+
+async def _headers_at(
+    reader: AIOKafkaConsumer, place: TopicPartition, offset: int
+) -> dict[str, bytes]:
+    """The headers of one record; empty if it is deleted."""
+    reader.assign([place])
+    begin = (await reader.beginning_offsets([place]))[place]
+    end = (await reader.end_offsets([place]))[place]
+    if not begin <= offset < end:
+        return {}
+    reader.seek(place, offset)
+    fetched = await reader.getmany(timeout_ms=_POLL_MS, max_records=1)
+    records = fetched.get(place, ())
+    return dict(records[0].headers) if records and records[0].offset == offset else {}
+
+
 async def _about_record(
     connection: Connection, reader: AIOKafkaConsumer, known: Iterable[str], target: str
 ) -> str:
     """What is known about the record of a message that no event names."""
-    topic, _, rest = target.rpartition("/")
-    topic, _, partition = topic.rpartition("/")
-    if not (topic and partition.isdecimal() and rest.isdecimal()):
+    place, offset = _place(target)
+    if place is None:
         return ""
+    topic, partition = place
     if topic not in known:
         return f"there is no topic {topic}"
-    if int(partition) not in await connection.producer.partitions_for(topic):
+    if partition not in await connection.producer.partitions_for(topic):
         return f"topic {topic} has no partition {partition}"
-    place = TopicPartition(topic, int(partition))
     begin = (await reader.beginning_offsets([place]))[place]
     end = (await reader.end_offsets([place]))[place]
-    if int(rest) >= end:
+    if offset >= end:
         return f"that record does not exist yet: the next offset of {topic}/{partition} is {end}"
-    if int(rest) < begin:
+    if offset < begin:
         return f"that record is deleted: {topic}/{partition} begins at offset {begin}"
     return f"that record is in the topic; {topic}/{partition} ends at offset {end}"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 import ringfaust
 from ringfaust.errors import RingfaustError, suggestion
@@ -38,6 +38,17 @@ class ConfigModel(BaseModel):
 def refuse(text: str, *place: int | str) -> PydanticCustomError:
     """Return an error for a validator to raise. `place` is the path within the value."""
     return PydanticCustomError("ringfaust", "{text}", {"text": text, "place": place})
+
+
+def refuse_all(refusals: Iterable[PydanticCustomError]) -> None:
+    """Raise them together, if there are any, from a validator.
+
+    Raises:
+        ValidationError: there is at least one.
+    """
+    details = [InitErrorDetails(type=each, input=None) for each in refusals]
+    if details:
+        raise ValidationError.from_exception_data("value", details)
 
 
 class Fault(NamedTuple):
@@ -68,6 +79,16 @@ class ConfigError(RingfaustError):
         self.source = str(source)
         self.faults = tuple(faults)
         super().__init__("\n  ".join([f"{source} cannot be used:", *map(str, faults)]))
+
+
+class ConfigErrors(ConfigError):
+    """Several files are not valid; nothing was started."""
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        """`errors`: one for each file."""
+        RingfaustError.__init__(self, "\n".join(map(str, errors)))
+        self.source = ", ".join(each.source for each in errors)
+        self.faults = tuple(fault for each in errors for fault in each.faults)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
-from ringfaust.config.documents import ConfigError, Fault, check, read, shipped
+from ringfaust.config.documents import ConfigError, ConfigErrors, Fault, check, read, shipped
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.routes import conflict
 from ringfaust.config.worker import WorkerConfig
@@ -51,8 +51,17 @@ def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig,
     queues_path, worker_path = folder / "queues.yaml", folder / "worker.yaml"
     if not folder.is_dir():
         raise ConfigError(folder, [Fault("", "not a folder; it should contain queues.yaml")])
-    queues = load_queues(queues_path)
-    worker = load_worker(worker_path if worker_path.exists() else None, **overrides)
+    errors: list[ConfigError] = []
+    try:
+        worker = load_worker(worker_path if worker_path.exists() else None, **overrides)
+    except ConfigError as error:
+        errors.append(error)
+    try:
+        queues = load_queues(queues_path)
+    except ConfigError as error:
+        errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
     faults = [*_own_topics(worker, queues), *_split_queues(worker, queues)]
     if faults:
         raise ConfigError(queues_path, faults)

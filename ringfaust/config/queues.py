@@ -5,12 +5,14 @@ All workers of an application need the same file, because any worker may own any
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
-from ringfaust.config.documents import ConfigModel, refuse, shown
+from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown
 from ringfaust.config.routes import RouteConfig
 from ringfaust.core import limits
 from ringfaust.core.address import SEPARATOR, queue_name
@@ -47,15 +49,20 @@ def _subscription(name: str) -> str:
 
 
 def _queue_fields(given: dict[str, object]) -> dict[str, object]:
+    refuse_all(_wrong_fields(given))
+    return given
+
+
+def _wrong_fields(given: dict[str, object]) -> Iterator[PydanticCustomError]:
     compat = {"compat": "artemis"} if given.get("compat") == "artemis" else {}
     for name, value in given.items():
         if name not in FIELD_NAMES:
-            raise refuse(f"unknown setting; {suggestion(name, FIELD_NAMES)}", name)
+            yield refuse(f"unknown setting; {suggestion(name, FIELD_NAMES)}", name)
+            continue
         try:
             QueueSpec().with_fields({name: value, **compat})
         except BadSetting as error:
-            raise refuse(f"{shown(value)} is not allowed: {error.advice}", name) from None
-    return given
+            yield refuse(f"{shown(value)} is not allowed: {error.advice}", name)
 
 
 def _null_is_empty(value: object) -> object:
@@ -133,11 +140,22 @@ class QueuesConfig(ConfigModel):
     """Fields by pattern, for queues that are declared elsewhere (R72)."""
 
     @model_validator(mode="after")
-    def _one_route_for_a_topic(self) -> Self:
+    def _fits_together(self) -> Self:
+        refuse_all(
+            [
+                *self._topics_with_two_routes(),
+                *self._ambiguous_names(),
+                *self._long_names(),
+                *self._routes_to_nowhere(),
+            ]
+        )
+        return self
+
+    def _topics_with_two_routes(self) -> Iterator[PydanticCustomError]:
         seen: set[str] = set()
         for index, route in enumerate(self.routes):
             if route.topic in seen:
-                raise refuse(
+                yield refuse(
                     f"topic {route.topic!r} has two routes, but a record goes to one queue: "
                     "remove one of them",
                     "routes",
@@ -145,23 +163,19 @@ class QueuesConfig(ConfigModel):
                     "topic",
                 )
             seen.add(route.topic)
-        return self
 
-    @model_validator(mode="after")
-    def _names_differ(self) -> Self:
+    def _ambiguous_names(self) -> Iterator[PydanticCustomError]:
         for name in self.queues:
             if name in self.addresses:
-                raise refuse(
+                yield refuse(
                     "is also an address, so a send would be ambiguous: rename one", "queues", name
                 )
-        return self
 
-    @model_validator(mode="after")
-    def _queues_of_addresses_have_names(self) -> Self:
+    def _long_names(self) -> Iterator[PydanticCustomError]:
         for address, given in self.addresses.items():
             for name in given.subscriptions:
                 if len(queue_name(address, name)) > limits.NAME_CHARS:
-                    raise refuse(
+                    yield refuse(
                         f"{shown(queue_name(address, name))} is too long: a queue's name, with "
                         f"its address and ::, has at most {limits.NAME_CHARS} characters",
                         "addresses",
@@ -169,21 +183,18 @@ class QueuesConfig(ConfigModel):
                         "subscriptions",
                         name,
                     )
-        return self
 
-    @model_validator(mode="after")
-    def _routes_lead_somewhere(self) -> Self:
+    def _routes_to_nowhere(self) -> Iterator[PydanticCustomError]:
         declared = [*self.queues, *self.addresses]
         for index, route in enumerate(self.routes):
             if not any(route.may_lead_to(pattern) for pattern in declared):
                 known = suggestion(route.queue, declared) if declared else "both are empty"
-                raise refuse(
+                yield refuse(
                     f"{shown(route.queue)} is not declared in `queues` or `addresses`; {known}",
                     "routes",
                     index,
                     "queue",
                 )
-        return self
 
     def split_routes(self, partitions: int) -> tuple[list[Route], list[Route]]:
         """Return the routes that workers read directly, and those whose records take the hop.

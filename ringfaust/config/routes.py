@@ -89,6 +89,26 @@ class RouteConfig(ConfigModel):
         return self.queue.replace("{topic}", self.topic)
 
 
+def arrival_order(route: RouteConfig, partitions: int) -> str:
+    """Explain that a route orders its queue by arrival alone; empty if it does not.
+
+    A queue with a constant name takes the records of every partition of its topic. Kafka keeps the
+    order within a partition, and nobody knows that between two.
+
+    Args:
+        route: the route.
+        partitions: of its topic.
+    """
+    if partitions == 1 or _PLACEHOLDER.search(route.name_template):
+        return ""
+    return (
+        f"queue {route.name_template} gets the records of {partitions} partitions of topic "
+        f"{route.topic} in the order in which they arrive, which may not be the order in which "
+        "they were sent. If that matters, create the topic with 1 partition, or send all records "
+        "of the queue with the same key"
+    )
+
+
 def conflict(one: RouteConfig, other: RouteConfig, partitions: int) -> bool:
     """Return whether the two routes could send records of one queue to different partitions.
 

@@ -1,17 +1,21 @@
-"""JSON Schemas of the configuration files, so that editors can complete and check them.
+"""JSON Schemas of the configuration files and of what is on the topics.
 
-`make schema` writes them to `config/`. They describe structure and types; `ringfaust config check`
-also checks what a schema cannot express.
+`make schema` writes those of the configuration to `config/`, so that editors can complete and
+check it, and the others to `docs/contracts/`, for programs in other languages. They describe
+structure and types; `ringfaust config check` also checks what a schema cannot express.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+from ringfaust.config.asyncapi import asyncapi
 from ringfaust.config.documents import ConfigModel, shipped
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.worker import WorkerConfig
+from ringfaust.protocol.contracts import control_schema, event_schema, reply_schema
 
 SCHEMAS: dict[str, type[ConfigModel]] = {
     "queues.schema.json": QueuesConfig,
@@ -20,15 +24,33 @@ SCHEMAS: dict[str, type[ConfigModel]] = {
 """Names of the schema files, with the model of each."""
 
 
+CONTRACTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "control.schema.json": control_schema,
+    "replies.schema.json": reply_schema,
+    "events.schema.json": event_schema,
+    "asyncapi.json": asyncapi,
+}
+"""Names of the files in `docs/contracts/`, with a function that returns the content of each."""
+
+
+def json_text(content: dict[str, Any]) -> str:
+    """Return the text of a file of JSON."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
 def schema_text(model: type[ConfigModel]) -> str:
     """Return the JSON Schema of a model as the text of its file."""
     schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **model.model_json_schema(),
     }
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    return json_text(schema)
 
 
 if __name__ == "__main__":
     for file_name, file_model in SCHEMAS.items():
         (shipped("config") / file_name).write_text(schema_text(file_model), "utf-8")
+    contracts = shipped("config").parent / "docs" / "contracts"
+    contracts.mkdir(exist_ok=True)
+    for file_name, content in CONTRACTS.items():
+        (contracts / file_name).write_text(json_text(content()), "utf-8")

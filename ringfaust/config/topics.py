@@ -249,9 +249,11 @@ def problems(topic: WantedTopic, existing: ExistingTopic | None) -> Iterator[Top
 
 
 def _problem(topic: WantedTopic, what: What, text: str) -> TopicProblem:
-    # A producer's topic is not ours to judge: only what makes it unusable is an error.
-    is_producers = topic.declaration.role is Role.PRODUCER
-    is_warning = what in _WARNINGS or (is_producers and what not in ("missing", "partitions"))
+    # A producer's topic is not ours to judge: only what makes it unusable is an error. And a worker
+    # that cannot publish its status still does its work.
+    role = topic.declaration.role
+    is_usable = role is Role.PRODUCER and what not in ("missing", "partitions")
+    is_warning = what in _WARNINGS or is_usable or role is Role.STATUS
     return TopicProblem(topic.name, what, "warning" if is_warning else "error", text)
 
 
@@ -281,7 +283,9 @@ def _wrong_partitions(topic: WantedTopic, there: int) -> str:
 
 
 def _wrong_cleanup(topic: WantedTopic, there: str) -> str:
-    if topic.declaration.cleanup == "compact":
+    if topic.declaration.role is Role.STATUS:
+        follows = "Kafka would delete the rows of queues that are idle, or keep old rows for ever"
+    elif topic.declaration.cleanup == "compact":
         follows = "Kafka would delete old state, and rings with it"
     else:
         follows = "Kafka may delete a record before it is read, if its key is written again"

@@ -67,11 +67,16 @@ _Folder = Annotated[
 
 
 class WebConfig(ConfigModel):
-    """`web`: metrics and health over HTTP."""
+    """`web`: metrics, health and the console over HTTP."""
 
     enabled: bool = False
     bind: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_535)] = 6066
+    token_file: Annotated[
+        Path | None, Field(strict=False), WithJsonSchema({"type": ["string", "null"]})
+    ] = None
+    """File with the console's token: whoever has it may change queues. Without it the console is
+    read-only, and if `bind` is not a loopback address, closed."""
 
 
 class WorkerConfig(ConfigModel):

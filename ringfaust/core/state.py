@@ -153,6 +153,10 @@ class State:
         """Have the address stored with this batch; call it before changing the address."""
         self._changed_addresses[address] = None
 
+    def changed_names(self) -> list[str]:
+        """The names of the queues that the batch may have changed, or has deleted."""
+        return [*[queue.name for queue in self.changed_queues], *self._deleted]
+
     def writes(self) -> Iterator[tuple[Row, Any | None]]:
         """All changes since the last call, to be committed as one. They are in flight until then.
 

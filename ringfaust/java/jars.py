@@ -52,13 +52,42 @@ KAFKA = Bundle(
     "44 MB",
     "use your own broker with --bootstrap-servers",
 )
-SPARK = Bundle(
-    "spark-4.0.0",
-    "spark-connectors.lock",
-    "the Kafka and Delta connectors for Apache Spark 4.0",
-    "17 MB",
-    "run the job with spark-submit on a cluster that has these jars (docs/spark.md)",
-)
+_SPARK_SIZES = {"4.0": "17 MB", "4.2": "23 MB"}
+"""By version of Spark: the size of its connectors."""
+
+
+class UnsupportedSpark(RingfaustError):
+    """No connectors are known for the installed version of PySpark.
+
+    Attributes:
+        version: the installed one.
+    """
+
+    def __init__(self, version: str) -> None:
+        known = " or ".join(f"{each}.*" for each in _SPARK_SIZES)
+        super().__init__(
+            f"PySpark {version} is installed, but ringfaust has no Kafka and Delta connectors for "
+            f"it: install PySpark {known}, or run the job with spark-submit (docs/spark.md)"
+        )
+        self.version = version
+
+
+def spark_connectors(version: str) -> Bundle:
+    """Return the jars of Kafka and Delta for a version of PySpark.
+
+    Raises:
+        UnsupportedSpark: none are known.
+    """
+    series = ".".join(version.split(".")[:2])
+    if series not in _SPARK_SIZES:
+        raise UnsupportedSpark(version)
+    return Bundle(
+        f"spark-{series}",
+        f"spark-{series}-connectors.lock",
+        f"the Kafka and Delta connectors for Apache Spark {series}",
+        _SPARK_SIZES[series],
+        "run the job with spark-submit on a cluster that has these jars (docs/spark.md)",
+    )
 
 
 class FetchFailed(RingfaustError):

@@ -130,6 +130,15 @@ class Admin:
     def __init__(self, client: kafka.AIOKafkaAdminClient) -> None:
         self._client = client
 
+    async def names(self) -> list[str]:
+        """Return the names of all topics that are not internal to Kafka, in order.
+
+        Raises:
+            KafkaError: a request failed; `open_admin` translates it.
+        """
+        found: list[dict[str, Any]] = await self._client.describe_topics()
+        return sorted(topic["topic"] for topic in found if not topic["is_internal"])
+
     async def existing(self, names: Collection[str]) -> dict[str, ExistingTopic]:
         """Return those of the named topics that exist.
 

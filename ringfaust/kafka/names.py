@@ -14,6 +14,8 @@ from ringfaust.protocol.names import topic_name
 __all__ = [
     "admin_client_id",
     "backfill_group",
+    "import_group",
+    "import_transactional_id",
     "lake_redrive_group",
     "partition_transactional_id",
     "redrive_transactional_id",
@@ -21,6 +23,8 @@ __all__ = [
     "repartition_transactional_id",
     "session_transactional_id",
     "slice_transactional_id",
+    "spark_group",
+    "spark_transactional_id",
     "topic_name",
     "worker_group",
     "worker_protocol",
@@ -92,9 +96,35 @@ def lake_redrive_group(application: str, job: str) -> str:
     return f"{application}-redrive-{job}"
 
 
+def import_group(application: str, digest: str) -> str:
+    """Return the consumer group that holds the progress of `ringfaust import` with one file.
+
+    It contains a slash, which no application or job name may, so it belongs to nothing else.
+    """
+    return f"{application}-import/{digest}"
+
+
+def import_transactional_id(application: str, digest: str) -> str:
+    """Return the id of the producer of `ringfaust import` with one file; it contains a slash."""
+    return f"{application}-import/{digest}"
+
+
 def slice_transactional_id(group: str, number: int) -> str:
     """Return the id of the producer that writes one slice of a backfill or redrive job."""
     return f"{group}/{number}"
+
+
+def spark_group(application: str) -> str:
+    """Return the consumer group whose offsets say how far `ringfaust spark ring` has come.
+
+    It contains a slash, which no application or job name may, so it belongs to nothing else.
+    """
+    return f"{application}-spark/ring"
+
+
+def spark_transactional_id(application: str, task: int) -> str:
+    """Return the id of the producer that writes the outputs of one task of `spark ring`."""
+    return f"{application}-spark/{task}"
 
 
 def admin_client_id(application: str) -> str:

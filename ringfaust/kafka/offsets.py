@@ -1,4 +1,4 @@
-"""The committed offsets of a consumer group, read reliably."""
+"""The committed offsets of a consumer group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from aiokafka import TopicPartition, errors
+from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
 
@@ -51,3 +51,26 @@ async def group_offsets(
             await asyncio.sleep(_RETRY_S)
     finally:
         await admin.close()
+
+
+async def commit_group_offsets(
+    client: Mapping[str, Any], group: str, offsets: Mapping[tuple[str, int], int]
+) -> None:
+    """Commit offsets of a group that has no members.
+
+    Args:
+        client: options of any Kafka client.
+        group: the consumer group.
+        offsets: by topic and partition, the next offset to read.
+
+    Raises:
+        KafkaError: the brokers failed.
+    """
+    consumer = AIOKafkaConsumer(**client, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        tps = {TopicPartition(*tp): at for tp, at in offsets.items()}
+        consumer.assign(list(tps))
+        await consumer.commit(tps)
+    finally:
+        await consumer.stop()

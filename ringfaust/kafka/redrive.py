@@ -10,19 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ringfaust.core.address import address_of
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.model import Message
-from ringfaust.core.selector import Selector, compile_selector
 from ringfaust.errors import RingfaustError, suggestion
 from ringfaust.kafka.admin import Brokers
+from ringfaust.kafka.dead import DeadFilter, DeadMatcher, DeadMessage
 from ringfaust.kafka.names import topic_name
 from ringfaust.kafka.reader import read_whole
 from ringfaust.kafka.redriven import PAGE_RECORDS, RedrivenPage
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import Headers, InRecord, Payload, Role
+from ringfaust.protocol.records import Headers, InRecord, Role
 from ringfaust.protocol.redrive import (
-    message_headers,
     missing_payload,
     queue_header_for,
     redriven_headers,
@@ -57,36 +54,17 @@ class RedriveContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RedriveRequest:
-    """Which messages to redrive, and to which queue. A filter that is empty or 0 is off."""
+class RedriveRequest(DeadFilter):
+    """Which messages to redrive, and to which queue."""
 
     role: Role
     """DEAD or EVICTED."""
-    to: str
-    """The queue to send them to."""
-    ids: Sequence[str] = ()
-    reason: str = ""
-    since_ms: int = 0
-    """Messages that died or were evicted at or after this time, ms since 1970."""
-    selector: str = ""
-    queue: str = ""
-    """The queue they were in, or a pattern. The name of an address matches all of its queues."""
+    to: str = ""
+    """The queue to send them to. Empty: each to the queue it was in."""
     partition: int | None = None
     """The partition of `to`. None: determine it from the route."""
     again: bool = False
     """Also send messages that a redrive has sent before."""
-
-
-class DeadMessage(NamedTuple):
-    """A message as its dead or evicted record describes it."""
-
-    id: str
-    queue: str
-    sequence: int
-    reason: str
-    time_ms: int
-    """When it died or was evicted, ms since 1970."""
-    record: InRecord
 
 
 class RedriveMessage(NamedTuple):
@@ -134,18 +112,36 @@ async def find(context: RedriveContext, request: RedriveRequest) -> RedrivePlan:
     matcher = _Matcher(request)
     topic = topic_name(context.brokers.application, request.role)
     await read_whole(context.brokers.client_options, [topic], matcher.take, from_first=False)
-    plan = RedrivePlan()
     matched = matcher.matched()
-    for dead in matched:
-        if reason := _lacks_payload(dead, context.catalog, request.role):
-            plan.refused.append((dead.id, reason))
-        else:
-            plan.messages.append(_route(dead, context, request))
+    plan = await plan_for(context, request, matched)
     known = {dead.id for dead in matched}
     reason = f"no record of the {request.role} topic has that id"
     if request.reason or request.since_ms or request.selector or request.queue:
         reason += " and matches the other options"
     plan.refused.extend((each, reason) for each in request.ids if each not in known)
+    return plan
+
+
+async def plan_for(
+    context: RedriveContext, request: RedriveRequest, found: Iterable[DeadMessage]
+) -> RedrivePlan:
+    """Plan the redrive of messages that were found. Sends nothing.
+
+    Args:
+        context: the application.
+        request: where to send them; its filters do not matter.
+        found: the messages.
+
+    Raises:
+        CannotRedrive: no route leads to the queue.
+        UnknownRedriven: it is not known which messages were sent before.
+    """
+    plan = RedrivePlan()
+    for dead in found:
+        if reason := _lacks_payload(dead, context.catalog, request.role):
+            plan.refused.append((dead.id, reason))
+        else:
+            plan.messages.append(_route(dead, context, request))
     if request.again:
         return plan
     left = [
@@ -187,62 +183,22 @@ class _Matcher:
     """Keeps the last record of each id in each queue, and its content only if it matches."""
 
     def __init__(self, request: RedriveRequest) -> None:
-        self._request = request
-        self._ids = frozenset(request.ids)
-        self._selector: Selector | None = None
-        if request.selector:
-            self._selector = compile_selector(request.selector)
+        self._matcher = DeadMatcher(request)
+        self._is_named = bool(request.ids)
         self._last: dict[tuple[str, str], DeadMessage | None] = {}
 
     def take(self, records: Sequence[InRecord]) -> None:
         """Match records of one partition."""
-        for record in records:
-            headers = dict(record.headers)
-            if h.SEQUENCE not in headers:
-                continue  # undecodable, so it never became a message
-            dead = DeadMessage(
-                headers[h.ID].decode(),
-                headers[h.QUEUE].decode(),
-                int(headers[h.SEQUENCE]),
-                headers[h.REASON].decode(),
-                int(headers[h.TIME_MS]),
-                record,
-            )
-            if not self._ids or dead.id in self._ids:
+        for dead in map(DeadMessage.read, records):
+            if dead.queue and self._matcher.is_named(dead):
                 key = (dead.queue, dead.id)
                 self._last.pop(key, None)
-                self._last[key] = dead if self._matches(dead, headers) else None
-
-    def _matches(self, dead: DeadMessage, headers: dict[str, bytes]) -> bool:
-        request = self._request
-        if dead.time_ms < request.since_ms:
-            return False
-        if request.queue and not _is_in(dead.queue, request.queue):
-            return False
-        if request.reason and dead.reason != request.reason:
-            return False
-        return self._selector is None or self._selector.matches(_message(dead, headers))
+                self._last[key] = dead if self._matcher.matches(dead) else None
 
     def matched(self) -> list[DeadMessage]:
         """Return the matches in the order they died. An id that was named occurs once: the last."""
         matched = sorted(filter(None, self._last.values()), key=lambda dead: dead.time_ms)
-        return list({dead.id: dead for dead in matched}.values()) if self._ids else matched
-
-
-def _is_in(queue: str, pattern: str) -> bool:
-    return queue == pattern or Catalog({pattern: {}}, {}).declares(address_of(queue) or queue)
-
-
-def _message(dead: DeadMessage, headers: dict[str, bytes]) -> Message:
-    """Rebuild the message that the selector tests."""
-    record = dead.record
-    own_headers = tuple(message_headers(record.headers))
-    payload = Payload(record.key, record.value, own_headers, headers[h.SOURCE].decode())
-    return Message(
-        dead.id, dead.sequence, 0, int(headers[h.PRIORITY]), int(headers[h.ENQUEUED_MS]), 0, 0,
-        headers.get(h.GROUP, b"").decode(), int(headers.get(h.ATTEMPT, b"0")),
-        int(headers[h.HANDOVERS]), (), 0, payload,
-    )  # fmt: skip
+        return list({dead.id: dead for dead in matched}.values()) if self._is_named else matched
 
 
 def _lacks_payload(dead: DeadMessage, catalog: Catalog, role: Role) -> str:
@@ -264,16 +220,17 @@ def _route(dead: DeadMessage, context: RedriveContext, request: RedriveRequest) 
         CannotRedrive: no topic does.
     """
     headers = dict(dead.record.headers)
+    to = request.to or dead.queue
     own_topic = headers[h.SOURCE].decode().rsplit("/", 2)[0]
     for route in sorted(context.routes, key=lambda route: route.topic != own_topic):
-        queue_header = queue_header_for(route.topic, route.queue, dead.record, request.to)
+        queue_header = queue_header_for(route.topic, route.queue, dead.record, to)
         if queue_header is not None:
             partition = _partition(route, dead, context, request)
             return RedriveMessage(
                 dead, route.topic, partition, redriven_headers(dead.record.headers, queue_header)
             )
-    text = f"no route of queues.yaml leads message {dead.id!r} to queue {request.to!r}"
-    known = suggestion(request.to, [route.queue for route in context.routes])
+    text = f"no route of queues.yaml leads message {dead.id!r} to queue {to!r}"
+    known = suggestion(to, [route.queue for route in context.routes])
     raise CannotRedrive("--to", f"{text}: {known}")
 
 
@@ -285,7 +242,7 @@ def _partition(
         return None
     if request.partition is not None:
         return request.partition
-    if dead.queue == request.to:
+    if not request.to or dead.queue == request.to:
         return dead.record.partition
     if context.partitions == 1:
         return 0

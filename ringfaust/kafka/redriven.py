@@ -1,4 +1,4 @@
-"""Which dead and evicted records `ringfaust redrive` has sent again (R43).
+"""Which dead and evicted records a redrive has sent again (R43).
 
 A redrive selects records in any order, so one offset for each partition does not say which were
 sent. Instead a bitmap does, with one bit for each record. It is the metadata of an offset of a

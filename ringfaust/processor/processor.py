@@ -64,9 +64,6 @@ class Note(NamedTuple):
     text: str = ""
 
 
-Eviction = tuple[str, str, int]
-"""A message that was evicted, for the host's metrics: queue, reason, and age in ms."""
-
 _MOST_NOTES = 100
 """Of one batch. The events have all of them."""
 
@@ -177,8 +174,8 @@ class Processor(Generic[Buffer]):
         self.notes: list[Note] = []
         """What a log may tell of the batch, until `outputs` starts the next."""
         self.keeps_evictions = False
-        """Whether the host meters evictions. If not, `evictions` stays empty."""
-        self.evictions: list[Eviction] = []
+        """Whether the host meters or traces evictions. If not, `evictions` stays empty."""
+        self.evictions: list[e.Evicted] = []
         """Those of the batch, until `outputs` starts the next."""
         self._room = limits.STEP_BYTES
         """How many more bytes of messages the commands of this batch may touch."""
@@ -433,8 +430,7 @@ class Processor(Generic[Buffer]):
                 gone: e.Evicted = effect  # type: ignore[assignment]
                 append_evicted(out.evicted, gone)
                 if self.keeps_evictions:
-                    age_ms = gone.at_ms - gone.message.enqueued_ms
-                    self.evictions.append((gone.queue, gone.reason, age_ms))
+                    self.evictions.append(gone)
             elif kind is e.Dispatched:
                 append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:

@@ -63,7 +63,7 @@ def answer_query(
             text = f"no queue {asked.queue!r} in this partition"
             refused = e.Refused(asked.queue, Refusal.UNKNOWN_QUEUE, asked.queue, text)
         elif isinstance(asked, control.ListRecord):
-            answer = _list(asked, queue, state, accepts_sends)
+            return _list(asked, queue, state, accepts_sends)
         else:
             try:
                 answer = _browse(asked, queue)
@@ -77,7 +77,7 @@ def answer_query(
 
 def _list(
     asked: control.ListRecord, queue: Queue, state: State, accepts_sends: Callable[[str], bool]
-) -> Answer:
+) -> OutRecord:
     limit = asked.limit
     about = {
         "pulled": accepts_sends(queue.name),
@@ -89,8 +89,9 @@ def _list(
     }
     while True:
         answer = list_queue(queue, limit) | about | {"consumers": _consumers(queue, limit, state)}
-        if limit == 0 or len(json.dumps(answer)) <= REPLY_BYTES:
-            return answer
+        reply = output.reply_record(asked.reply, None, answer)
+        if limit == 0 or len(reply[1] or b"") <= REPLY_BYTES:
+            return reply
         limit //= 2  # the counts show that there is more
 
 

@@ -27,6 +27,7 @@ class Role(StrEnum):
     EVENTS = "events"
     REPLIES = "replies"
     CHANGELOG = "changelog"
+    STATUS = "status"
 
 
 class InRecord(Protocol):

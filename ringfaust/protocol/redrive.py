@@ -2,7 +2,7 @@
 
 The record keeps its key, value and headers, and its old id, priority and group. It loses its times:
 ttl and delay do not apply a second time. A counter says how often it was redriven, and a queue
-refuses a message that exceeds its `max_redrives`. `ringfaust redrive` and `ringfaust spark redrive`
+refuses a message that exceeds its `max_redrives`. The commands `redrive` and `spark redrive`
 both follow these rules.
 """
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 import ringfaust
-from ringfaust.java.jars import SPARK, fetch
+from ringfaust.java.jars import fetch, spark_connectors
 from ringfaust.java.runtime import find_java
 
 _DELTA = {
@@ -54,13 +55,15 @@ def open_session(
 
     Raises:
         NoJava: no suitable Java was found.
+        UnsupportedSpark: no jars of Kafka and Delta are known for this PySpark.
         FetchFailed: the jars of Kafka and Delta are not in the cache and could not be downloaded.
     """
     settings = {**_DELTA, **_ALWAYS}
     if not _is_spark_submit():
         find_java()
         master = master or "local[2]"
-        settings["spark.jars"] = ",".join(map(str, sorted(fetch(SPARK).glob("*.jar"))))
+        jars = fetch(spark_connectors(pyspark.__version__)).glob("*.jar")
+        settings["spark.jars"] = ",".join(map(str, sorted(jars)))
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         quiet = files("ringfaust.spark") / "log4j2.properties"

@@ -1,17 +1,19 @@
 """Every use of an API that PySpark does not document. tests/spark/test_vendor.py pins each one.
 
-Executors import this module too, so it imports nothing but PySpark.
+Executors import this module too, so it imports nothing but PySpark and PyArrow.
 """
 
 from __future__ import annotations
 
-import time
+from inspect import signature
 from typing import Any
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.pandas import types
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 __all__ = [
     "COLUMN_PRUNING",
@@ -21,14 +23,21 @@ __all__ = [
     "is_deterministic",
     "java_array",
     "jvm",
-    "stop_between_batches",
     "to_arrow_schema",
 ]
 
 COLUMN_PRUNING = "org.apache.spark.sql.catalyst.optimizer.ColumnPruning"
 """Name of the optimizer rule that drops unused columns."""
+_UTC: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(types.to_arrow_schema).parameters else {}
+)
+"""Spark 4.2 asks for the time zone of timestamps; for 4.0 it is UTC."""
 _BATCH_ID = "streaming.sql.batchId"
-_POLL_MS = 1_000
+
+
+def to_arrow_schema(schema: StructType) -> pa.Schema:
+    """The schema as Arrow's, with timestamps in UTC."""
+    return types.to_arrow_schema(schema, **_UTC)
 
 
 def jvm(spark: SparkSession) -> Any:
@@ -64,29 +73,3 @@ def current_batch() -> int:
     number = context.getLocalProperty(_BATCH_ID) if context else None
     assert number is not None, "a stateful operator runs in a batch of a query"
     return int(number)
-
-
-def stop_between_batches(query: StreamingQuery, timeout_s: float) -> None:
-    """Stop a query after its current micro-batch.
-
-    `StreamingQuery.stop` cuts the current batch off; it would be repeated, and its output would
-    appear twice. Where one batch follows the other without a pause, no moment between two can be
-    observed from outside. So this sets the query's state to TERMINATED, as Spark itself does when
-    it ends a query: the query then ends when its batch is done, before the batch's work begins, or
-    at its next trigger.
-
-    Args:
-        query: the running query.
-        timeout_s: after this many seconds the batch is cut off.
-    """
-    running: Any = query._jsq.streamingQuery()  # noqa: SLF001
-    state = running.state()
-    kind = state.get().getClass()  # TERMINATED is in the same package, which depends on the version
-    terminated = kind.getClassLoader().loadClass(f"{kind.getPackageName()}.TERMINATED$")
-    state.set(terminated.getField("MODULE$").get(None))
-    deadline = time.monotonic() + timeout_s
-    while running.queryExecutionThread().isAlive() and time.monotonic() < deadline:
-        running.queryExecutionThread().join(_POLL_MS)
-        if not query.status["isTriggerActive"]:
-            break  # the next trigger is far off
-    query.stop()

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import socket
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -27,6 +28,7 @@ from ringfaust.core.state import State
 from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
 from ringfaust.kafka.offsets import group_offsets
+from ringfaust.kafka.status_topic import StatusTopic
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.processor.processor import Processor, ProcessorConfig
@@ -50,16 +52,17 @@ from ringfaust.worker.log_ends import LogEnds
 from ringfaust.worker.logs import logging_config
 from ringfaust.worker.metrics import WorkerMetrics
 from ringfaust.worker.partition import PartitionWork
+from ringfaust.worker.status import StatusPublisher
 from ringfaust.worker.store import open_rocks_store
 from ringfaust.worker.task import BackgroundCommit, TaskSettings
 from ringfaust.worker.transport import BatchApp
-from ringfaust.worker.web import serve, web_app
+from ringfaust.worker.web import AttachPages, serve, web_app
 
 log = logging.getLogger(__name__)
 
 _OUR_ROLES = (
     Role.CONTROL, Role.HOP, Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES,
-    Role.CHANGELOG,
+    Role.CHANGELOG, Role.STATUS,
 )  # fmt: skip
 _GC_THRESHOLDS = (100_000, 50, 100)
 """Reference counting frees most garbage of the hot path. With the default thresholds the collector
@@ -70,9 +73,20 @@ _FETCH_BYTES = 4 * 1024 * 1024
 
 
 def create_app(
-    worker: WorkerConfig, queues: QueuesConfig, *, is_clock_checked: bool = False
+    worker: WorkerConfig,
+    queues: QueuesConfig,
+    attach: AttachPages | None = None,
+    *,
+    is_clock_checked: bool = False,
 ) -> BatchApp:
-    """The Faust app of one worker; `is_clock_checked`: it has just been found right."""
+    """The Faust app of one worker.
+
+    Args:
+        worker: worker.yaml.
+        queues: queues.yaml.
+        attach: adds pages to those of the worker.
+        is_clock_checked: the clock has just been found right.
+    """
     app = BatchApp(
         worker.application,
         protocol=worker_protocol(fingerprint(worker, queues)),
@@ -103,7 +117,7 @@ def create_app(
     app.listener = assignment
     app.background = _background(clock, log_ends)
     health = Health(lambda: assignment.tasks, context.replaying, log_ends.silent_s)
-    app.beside = partial(_beside, worker, app, assignment, health)
+    app.beside = partial(_beside, worker, app, assignment, health, clock, attach=attach)
 
     @app.agent(app.topic(*sorted(assignment.topics)), name="ringfaust")
     async def ring(batches: StreamT) -> None:
@@ -115,12 +129,15 @@ def create_app(
 
 
 async def _beside(
-    worker: WorkerConfig, app: BatchApp, assignment: Assignment, health: Health
+    worker: WorkerConfig,
+    app: BatchApp,
+    assignment: Assignment,
+    health: Health,
+    clock: WorkerClock,
+    *,
+    attach: AttachPages | None,
 ) -> None:
-    """What runs beside the partitions: the log of the worker's health, metrics and pages."""
-    if not worker.web.enabled:
-        await health.watch()
-        return
+    """What runs beside the partitions: the log of the worker's health, its status, and pages."""
 
     def works() -> list[PartitionWork]:
         tasks = [task for task in assignment.tasks if not task.trouble]
@@ -132,16 +149,28 @@ async def _beside(
         except AssertionError:  # so says the Kafka client of a partition that was just revoked
             return None
 
-    censuses = Censuses(works)
-    info = {
-        "version": __version__, "engine": compiled.KIND, "application": worker.application,
-    }  # fmt: skip
-    metrics = WorkerMetrics(health, works, censuses, end, info)
-    await asyncio.gather(
-        health.watch(),
-        censuses.run(),
-        serve(web_app(health, metrics), worker.web.bind, worker.web.port),
+    info = {"version": __version__, "engine": compiled.KIND}
+    host = socket.gethostname()
+    status = StatusPublisher(
+        StatusTopic(worker.client_options(), worker.topic(Role.STATUS), worker.partitions),
+        f"{host[:64]}-{os.getpid()}-{uuid.uuid4().hex[:4]}",
+        info | {"host": host, "started_ms": wall_ms()},
+        partitions=worker.partitions,
+        works=works,
+        health=health,
+        highwater=end,
+        clock_skew_ms=lambda: clock.skew_ms if isinstance(clock, CheckedClock) else None,
     )
+    censuses = Censuses(works, status)
+    running = [health.watch(), censuses.run(), status.run()]
+    if worker.web.enabled:
+        info["application"] = worker.application
+        metrics = WorkerMetrics(health, works, censuses, end, info)
+        pages = web_app(health, metrics)
+        if attach is not None:
+            attach(pages)
+        running.append(serve(pages, worker.web.bind, worker.web.port))
+    await asyncio.gather(*running)
 
 
 def _clock(worker: WorkerConfig, *, is_checked: bool) -> WorkerClock:
@@ -213,7 +242,7 @@ def _context(
         read_bounds=lambda tps: read_bounds(client, tps),
         topic_ids=lambda names: topic_ids(client, names),
         log_end=log_ends.end,
-        is_metered=worker.web.enabled,
+        is_metered=True,
         reader=lambda: app.reader,
         crash=lambda error: app.add_future(app.crash(error)),
     )
@@ -281,8 +310,13 @@ def _credentials(worker: WorkerConfig) -> Any:
     return faust.SSLCredentials(context=context) if context is not None else None
 
 
-def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
+def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None = None) -> None:
     """Run a worker until SIGTERM or SIGINT.
+
+    Args:
+        worker: worker.yaml.
+        queues: queues.yaml.
+        attach: adds pages to those of the worker.
 
     Raises:
         BadDataDir: the data directory cannot be created or written.
@@ -305,16 +339,20 @@ def run(worker: WorkerConfig, queues: QueuesConfig) -> None:
             __version__, compiled.KIND, worker.bootstrap_servers, worker.application,
             worker.data_dir, worker.partitions,
         )  # fmt: skip
-        _run_faust(worker, queues, is_clock_checked=is_clock_checked)
+        _run_faust(worker, queues, attach, is_clock_checked=is_clock_checked)
 
 
 def _run_faust(
-    worker: WorkerConfig, queues: QueuesConfig, *, is_clock_checked: bool = False
+    worker: WorkerConfig,
+    queues: QueuesConfig,
+    attach: AttachPages | None = None,
+    *,
+    is_clock_checked: bool = False,
 ) -> None:
     """Run Faust until it is stopped. Exits with its status."""
     gc.set_threshold(*_GC_THRESHOLDS)
     process = faust.Worker(
-        create_app(worker, queues, is_clock_checked=is_clock_checked),
+        create_app(worker, queues, attach, is_clock_checked=is_clock_checked),
         quiet=True,
         loglevel="WARNING",
         redirect_stdouts=False,

@@ -1,8 +1,8 @@
 """The partitions that are assigned to this worker: opened on assignment, closed on revocation.
 
 The topics that are read without repartition are assigned together: one `partition_task` reads the
-same partition of all of them, and of control and hop. Each partition of a repartitioned topic is
-assigned on its own, to a `repartition_task`.
+same partition of all of them, and of the control and hop topics. Each partition of a repartitioned
+topic is assigned on its own, to a `repartition_task`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ client has missed that."""
 class NotCopartitioned(RingfaustError):
     """This worker was assigned a partition of one input topic and not of another.
 
-    What to do: give all topics that are read without a hop the same number of partitions;
+    What to do: give all topics that are read directly the same number of partitions;
     `ringfaust topics verify` names the one that differs.
     """
 
@@ -45,7 +45,7 @@ class Assignment:
     """Runs the tasks of the assigned partitions; a `RebalanceListener` of the transport."""
 
     def __init__(self, context: WorkerContext, repartitioned: Sequence[Route]) -> None:
-        """`repartitioned`: the routes whose records take the hop."""
+        """`repartitioned`: the routes whose records are repartitioned."""
         self._context = context
         ours = (context.topics[Role.CONTROL], context.topics[Role.HOP])
         direct = (route.topic for route in context.processor_config.routes)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ringfaust.core.model import Counts
+from ringfaust.core.queue import QueueRow
 from ringfaust.core.state import State
 from ringfaust.worker.partition import PartitionWork
 
@@ -44,12 +45,25 @@ class Census(NamedTuple):
         )
 
 
+class Observer(Protocol):
+    """Sees every stored queue once in each pass."""
+
+    def look(self, work: PartitionWork, rows: Collection[tuple[str, QueueRow]]) -> None:
+        """Look at some queues of a partition."""
+
+    def end_pass(self, work: PartitionWork) -> None:
+        """Note that all its queues have been seen."""
+
+
 class Censuses:
     """The last census of each assigned partition."""
 
-    def __init__(self, works: Callable[[], Collection[PartitionWork]]) -> None:
+    def __init__(
+        self, works: Callable[[], Collection[PartitionWork]], observer: Observer | None = None
+    ) -> None:
         """`works`: the partitions whose state is loaded."""
         self._works = works
+        self._observer = observer
         self.last: dict[int, Census] = {}
         """By partition."""
 
@@ -70,9 +84,13 @@ class Censuses:
         while rows := state.queue_rows.scan(after, _ROWS):
             for _, row in rows:
                 census = census.with_queue(Counts(*row.counts))
+            if self._observer is not None:
+                self._observer.look(work, rows)
             if len(rows) == _ROWS:
                 await asyncio.sleep(_BETWEEN_ROWS_S)
                 if work not in self._works() or work.state is not state:
                     return
             after = rows[-1][0]
         self.last[work.number] = Census(*census[:-1], time.time())
+        if self._observer is not None:
+            self._observer.end_pass(work)

@@ -94,6 +94,8 @@ class CheckedClock(SystemClock):
         self._base_ms, self._base_s = wall_ms(), time.monotonic()
         """When the clock last agreed, by itself and by the timer."""
         self._is_right = self._was_ever_right = is_checked
+        self.skew_ms: int | None = None
+        """By how much it was ahead when that was last measured; None: it was not yet."""
         self._next_check_s = self._base_s + _CHECK_INTERVAL_S if is_checked else 0.0
 
     @property
@@ -130,6 +132,7 @@ class CheckedClock(SystemClock):
 
     def _note(self, skew_ms: int) -> None:
         """Use what was measured. A clock that was never right stops the worker."""
+        self.skew_ms = skew_ms
         was_right, self._is_right = self._is_right, abs(skew_ms) <= self._skew_max_ms
         if self._is_right:
             self._base_ms, self._base_s = wall_ms(), time.monotonic()

@@ -17,9 +17,10 @@ from datetime import UTC, datetime
 
 from faust.types import TP
 
+from ringfaust.core.effects import Evicted
 from ringfaust.core.state import State
 from ringfaust.kafka.names import partition_transactional_id
-from ringfaust.processor.processor import Eviction, Note, Processor
+from ringfaust.processor.processor import Note, Processor
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.stored_rows import (
@@ -30,6 +31,7 @@ from ringfaust.protocol.stored_rows import (
     read_inputs,
     read_positions,
 )
+from ringfaust.spans import open_spans
 from ringfaust.worker.changelog import open_store
 from ringfaust.worker.command_log import CommandLog
 from ringfaust.worker.context import WorkerContext
@@ -39,6 +41,7 @@ from ringfaust.worker.input_positions import log_gaps, start_positions
 from ringfaust.worker.interfaces import Bounds, CommittedOffset, PartitionStore
 from ringfaust.worker.meter import Meter
 from ringfaust.worker.pausing import InputPauses
+from ringfaust.worker.spans import WorkerSpans
 from ringfaust.worker.task import PendingCommit, Task
 
 log = logging.getLogger(__name__)
@@ -48,6 +51,8 @@ _CLOCK_CHECK_S = 1.0
 _GROUP_OFFSETS_S = 2.0
 """How far the offsets of the consumer group may lag behind the positions in the state."""
 _NOT_OURS = -1
+_MOST_CHANGED = 100_000
+"""Of queues whose status is to be published. The census finds the others."""
 _CAUGHT_UP_CHECK_S = 0.2
 """How often a partition that was just assigned checks, when idle, whether it has read its log."""
 
@@ -89,10 +94,15 @@ class PartitionWork:
         self._command_log = CommandLog(number, context.clock.monotonic_s)
         self._notes: Sequence[Note] = ()
         """What the log tells once the commit in flight has succeeded."""
+        spans = open_spans()
+        self._spans = WorkerSpans(spans) if spans else None
         self.meter = Meter() if context.is_metered else None
         """Counts for metrics; None: nobody asks for them."""
-        self._metered: tuple[Mapping[str, int], Sequence[Eviction], float] = ({}, (), 0.0)
+        self._metered: tuple[Mapping[str, int], Sequence[Evicted], float] = ({}, (), 0.0)
         """What the meter counts once the commit in flight has succeeded, and when that began."""
+        self._changing: Sequence[str] = ()
+        """The queues that the commit in flight changes."""
+        self._changed: set[str] = set()
         self._looked_ms = 0
         """When the end of the control log was asked for that was looked at last."""
 
@@ -131,6 +141,11 @@ class PartitionWork:
         """The input topics that wait for a queue."""
         return self._processor.paused_topics
 
+    def take_changed(self) -> Collection[str]:
+        """The queues that commits have changed since the last call, up to `_MOST_CHANGED`."""
+        changed, self._changed = self._changed, set()
+        return changed
+
     def wall_ms(self) -> int:
         """The time in ms since 1970."""
         return self._context.clock.wall_ms()
@@ -160,7 +175,7 @@ class PartitionWork:
         self._pauses = InputPauses(self._number, self._processor, self._context)
         self._hearing = Hearing()  # what was read and not committed is read again
         self._processor.is_cut = True
-        self._processor.keeps_evictions = self.meter is not None
+        self._processor.keeps_evictions = bool(self.meter or self._spans)
         self._check_time()
         self._processor.start()
 
@@ -291,7 +306,8 @@ class PartitionWork:
 
     def decide(self, records: Iterator[InRecord], wall_ms: int) -> None:
         """Process records in memory; what does not fit into this cycle stays in the iterator."""
-        self._processor.take(records, wall_ms)
+        watched = self._spans.watch(records) if self._spans else records
+        self._processor.take(watched, wall_ms)
 
     def skip_to(self, offsets: Mapping[TP, int]) -> None:
         """Move past transaction markers behind the records of a cycle, which are no gap (R112)."""
@@ -308,9 +324,12 @@ class PartitionWork:
         self._before = dict(processor.positions)
         self._notes, evictions = processor.notes, processor.evictions
         outputs = processor.outputs()
+        if self._spans is not None:
+            self._spans.commit(evictions, wall_ms)
         if self.meter is not None:
             written = {str(role): len(records) for (role, _), records in outputs.items()}
             self._metered = (written, evictions, self._context.clock.monotonic_s())
+            self._changing = processor.state.changed_names()
         if not (outputs or has_read or offsets or processor.inputs_changed):
             return None
         return PendingCommit(outputs, processor.writes(), offsets, wall_ms)
@@ -348,6 +367,10 @@ class PartitionWork:
             written, evictions, began_s = self._metered
             self.meter.commit(written, evictions, self._context.clock.monotonic_s() - began_s)
             self._metered = ({}, (), 0.0)
+            if len(self._changed) < _MOST_CHANGED:
+                self._changed.update(self._changing)
+        if self._spans is not None:
+            self._spans.committed(self._context.clock.wall_ms())
         self._processor.state.committed(self._context.cache_bytes)
 
     async def end_cycle(self) -> None:

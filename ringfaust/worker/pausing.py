@@ -17,13 +17,14 @@ from ringfaust.worker.interfaces import InputChanged
 
 log = logging.getLogger(__name__)
 
-_SURELY_SAME_S = 0.5
-"""After a shorter pause the topic is taken for the same: no broker deletes and creates one faster.
-Full queues pause and resume many times a second, and the question takes a connection."""
+_SURELY_SAME_S = 0.05
+"""After a shorter pause the topic is taken for the same: a broker needs 70 ms or more to delete it
+and create another. Full queues pause and resume many times a second, and asking takes a connection.
+"""
 
 
 class InputPauses:
-    """Pauses the input topics that a processor has blocked, and resumes them."""
+    """Pauses the input topics that a processor has paused, and resumes them."""
 
     def __init__(self, number: int, processor: Processor[Any], context: WorkerContext) -> None:
         self._number = number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -11,6 +12,9 @@ from ringfaust.worker.health import Health
 from ringfaust.worker.metrics import CONTENT_TYPE, FAMILIES, WorkerMetrics
 
 _STOP_TIMEOUT_S = 2.0
+
+AttachPages = Callable[[web.Application], None]
+"""Adds pages to those of the worker: so the worker serves the console without importing it."""
 
 
 class CannotListen(RingfaustError):

@@ -1,4 +1,4 @@
-"""`ringfaust redrive` on a real worker and broker: a message is sent again, exactly once (R43)."""
+"""Redrives on a real worker and broker: a message is sent again, exactly once (R43)."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
         yield app
 
 
-def redrive(app: Application, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return app.run("redrive", "--config", app.config_dir, *arguments)
+def redrive(app: Application, role: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return app.run(role, "redrive", "--yes", "--config", app.config_dir, *arguments)
 
 
 async def test_an_evicted_message_comes_back_unchanged(app: Application) -> None:
@@ -59,10 +59,10 @@ async def test_an_evicted_message_comes_back_unchanged(app: Application) -> None
         await client.send(into, ["A"], "q", **more)
         await client.send(into, ["B", "C"], "q")
         await client.until_ready("q", "B", "C")
-        planned = redrive(app, "--from", "evicted", "--to", "q", "--id", "A", "--dry-run")
+        planned = redrive(app, "evicted", "--to", "q", "--id", "A", "--dry-run")
         assert (planned.returncode, planned.stderr) == (0, "")
         assert "1 message would be sent again to queue q" in planned.stdout
-        done = redrive(app, "--from", "evicted", "--to", "q", "--id", "A")
+        done = redrive(app, "evicted", "--to", "q", "--id", "A")
         assert (done.returncode, done.stdout) == (0, "1 message sent again to queue q\n")
         await client.until_ready("q", "A", "C")
         await client.say(
@@ -71,11 +71,12 @@ async def test_an_evicted_message_comes_back_unchanged(app: Application) -> None
         assert (await client.say("reject", "q", consumer="me", message="A", text="no"))["ok"]
 
         # A second redrive exceeds max_redrives, so the queue refuses it.
-        assert redrive(app, "--from", "dead", "--to", "q", "--reason", "rejected").returncode == 0
+        assert redrive(app, "dead", "--to", "q", "--reason", "rejected").returncode == 0
         assert (await client.reply_to("A"))["reason"] == "bad_command"
-        to_other = ("--from", "dead", "--to", "other", "--id", "A")
+        to_other = ("dead", "--to", "other", "--id", "A")
         assert "1 message sent before; --again" in redrive(app, *to_other).stdout
-        assert redrive(app, *to_other, "--again").returncode == 0
+        old_name = ("redrive", "--config", app.config_dir, "--from", *to_other, "--again")
+        assert app.run(*old_name).returncode == 0
         await client.until_ready("other", "A")
         await balanced(app, client, "q", "other")
 
@@ -86,7 +87,7 @@ async def test_options_select_the_messages(app: Application) -> None:
         for number in range(6):
             await client.send(app.inputs[0], [f"m{number}"], "q", number=str(number))
         await client.until_ready("q", "m4", "m5")
-        chosen = ("--from", "evicted", "--to", "other", "--selector", "number BETWEEN 1 AND 2")
+        chosen = ("evicted", "--to", "other", "--selector", "number BETWEEN 1 AND 2")
         assert redrive(app, *chosen).stdout == "2 messages sent again to queue other\n"
         await client.until_ready("other", "m1", "m2")
         assert "0 messages" in redrive(app, *chosen, "--queue", "no.*").stdout
@@ -100,7 +101,7 @@ async def test_a_message_that_cannot_be_redriven_is_reported(app: Application) -
     async with client_of(app) as client:
         await client.send(app.inputs[0], ["A", "B"], "thin")
         await client.until_ready("thin", "B")
-    done = redrive(app, "--from", "evicted", "--to", "q", "--id", "A", "--id", "nobody")
+    done = redrive(app, "evicted", "--to", "q", "--id", "A", "--id", "nobody")
     assert done.returncode == 1
     assert "refused A: bad_command: evicted_payload is none" in done.stdout
     assert "refused nobody: bad_command: no record of the evicted topic has that id" in done.stdout
@@ -109,7 +110,7 @@ async def test_a_message_that_cannot_be_redriven_is_reported(app: Application) -
         ("--to", "q", "--since", "noon"): "--since: 'noon' is not a time",
         ("--to", "q", "--selector", "a = = 1"): "a = = 1",
     }.items():
-        done = redrive(app, "--from", "dead", *wrong)
+        done = redrive(app, "dead", *wrong)
         assert (done.returncode, done.stdout) == (2, "")
         assert result in done.stderr
 
@@ -146,8 +147,8 @@ async def redriven(app: Application) -> tuple[list[str], int]:
 
 async def test_a_second_redrive_sends_only_what_was_not_sent(app: Application) -> None:
     await evicted(app, 4)
-    everything = ("--from", "evicted", "--to", "q", "--reason", "overflow")
-    assert redrive(app, "--from", "evicted", "--to", "q", "--id", "m2").returncode == 0
+    everything = ("evicted", "--to", "q", "--reason", "overflow")
+    assert redrive(app, "evicted", "--to", "q", "--id", "m2").returncode == 0
     assert redrive(app, *everything).stdout == (
         "3 messages sent again to queue q\n1 message sent before; --again sends them once more\n"
     )

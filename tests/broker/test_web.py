@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from ringfaust.client import QueueCounts, StatusReader
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import application, client_of, some
 from tests.chaos.harness import Application, until
@@ -28,7 +30,9 @@ def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
         yield app
 
 
-async def test_a_worker_becomes_ready_and_its_metrics_show_an_eviction(app: Application) -> None:
+async def test_a_worker_becomes_ready_and_shows_an_eviction(
+    app: Application,
+) -> None:
     port = free_port()
     settings = app.worker_config.model_dump(
         mode="json", include={"application", "bootstrap_servers", "partitions"}
@@ -67,10 +71,26 @@ async def test_a_worker_becomes_ready_and_its_metrics_show_an_eviction(app: Appl
         _, detailed = await get("/metrics/detailed?family=evicted&queue=q")
         line = 'ringfaust_queue_evicted_messages_total{queue="q",reason="purge"} 2.0'
         assert line in detailed
+    async with StatusReader(
+        bootstrap_servers=app.servers, application=app.worker_config.application
+    ) as status:
+        while (row := status.queue("q")) is None or row.counts.evicted < 5:
+            await status.changed(status.revision)
+        assert row.counts == QueueCounts(added=5, evicted=5)
+        assert (row.ring_size, row.partition) == (2, 0)
+        assert row.evicted_by == {"overflow": 3, "purge": 2}
+        (known,) = status.workers()
+        assert known.partitions == (0,)
+        assert status.worker_of(0, known.time_ms) == known
+        while not status.workers()[0].is_ready:
+            await status.changed(status.revision)
+        stopping = asyncio.ensure_future(asyncio.to_thread(worker.stop))
+        while status.workers():  # it takes its row back
+            await status.changed(status.revision)
+        assert await stopping == 0
     await until(lambda: "operator: purge of 'q'" in worker.log_text(), 10, "the log tells")
     await until(lambda: "INFO ready: partition 0" in worker.log_text(), 10, "it is logged, too")
     log = worker.log_text()
     assert log.index("INFO ringfaust ") < log.index("INFO ready: partition 0")
     assert "WARNING" not in log
     assert "NotEnoughReplicas" not in log
-    assert worker.stop() == 0

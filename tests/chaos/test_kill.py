@@ -1,4 +1,7 @@
-"""A short version of `make chaos`."""
+"""A short version of `make chaos`.
+
+The scenarios with a crash also kill a real worker, with and without its disk, but not under load.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from tests.chaos.rounds import run_round
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.slow
 async def test_a_worker_killed_wiped_and_stopped_under_load_loses_nothing(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

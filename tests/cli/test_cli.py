@@ -136,7 +136,8 @@ def test_an_unknown_command_or_option_is_refused():
 def test_the_worker_receives_both_configurations(module, tmp_path):
     calls = module("ringfaust.worker.app")
     assert run("worker", *DOWN, "--data-dir", str(tmp_path)).exit_code == 0
-    ((worker, queues),) = calls
+    ((worker, queues, attach),) = calls
+    assert attach is None
     assert (worker.bootstrap_servers, worker.data_dir) == ("127.0.0.1:9", tmp_path)
     assert list(queues.queues) == ["orders"]
 
@@ -195,18 +196,19 @@ def test_topics_are_planned_created_and_verified(broker: EmbeddedBroker, tmp_pat
     options = ("--config", str(tmp_path), "--bootstrap-servers", broker.bootstrap_servers)
     plan = run("topics", "plan", *options)
     assert plan.exit_code == 0
-    assert "0 as declared, 9 missing, 0 different" in plan.stdout
+    assert "0 as declared, 10 missing, 0 different" in plan.stdout
     verify = run("topics", "verify", *options)
     assert verify.exit_code == 1
     assert verify.stdout.count("error  Topic") == 9
     create = run("topics", "create", *options)
     assert create.exit_code == 0
     assert "created cli.changelog" in create.stdout
-    assert run("topics", "create", *options).stdout == "all topics exist already\n"
+    again = run("topics", "create", *options).stdout
+    assert again.startswith("all topics exist already\nwarning  queue orders gets the records of 2")
     verify = run("topics", "verify", *options)
     assert (verify.exit_code, verify.stdout) == (0, "a worker of cli can run with these topics\n")
     (tmp_path / "worker.yaml").write_text("application: cli\npartitions: 3\n")
-    assert "1 as declared, 0 missing, 8 different" in run("topics", "plan", *options).stdout
+    assert "1 as declared, 0 missing, 9 different" in run("topics", "plan", *options).stdout
     assert run("topics", "verify", *options).exit_code == 1
 
 

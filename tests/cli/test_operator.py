@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
+from ringfaust.cli.schema import FOLDER, SCHEMAS, file_name
 from ringfaust.client import Admin, RingConsumer, RingProducer, TwoPhase
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
@@ -46,18 +47,37 @@ class Operator:
         assert "Traceback" not in result.output
         return result.stdout if status == 0 else result.stderr or result.stdout
 
+    def run_until(self, shown: str, *arguments: str) -> str:
+        """Run a command until it prints something that contains a text."""
+        for _ in range(200):
+            if shown in (printed := self.run(*arguments)):
+                return printed
+        raise AssertionError(f"{arguments} does not print {shown}: {printed}")
+
     def json(self, *arguments: str) -> Any:
-        return json.loads(self.run(*arguments, "--json"))
+        """What a command prints with --json; it fits the published schema of the command."""
+        import jsonschema  # noqa: PLC0415 - only the tests with a broker need it
+
+        found = json.loads(self.run(*arguments, "--json"))
+        name = arguments[0] if arguments[0] in SCHEMAS else " ".join(arguments[:2])
+        schema = json.loads((FOLDER / file_name(name)).read_text("utf-8"))
+        for part in (schema, *schema.get("$defs", {}).values()):
+            if "required" in part:  # a field that the schema does not have is a mistake here
+                part["additionalProperties"] = False
+        jsonschema.validate(found, schema)
+        return found
 
     def send(self, queue: str, *ids: str, **options: Any) -> None:
         asyncio.run(self._send(queue, ids, options))
 
     async def _send(self, queue: str, ids: tuple[str, ...], options: dict[str, Any]) -> None:
         async with RingProducer(**self.where) as producer:
-            for each in ids:
-                await producer.send(
-                    "op-in", f"body of {each}", id=each, headers={"to": queue}, **options
-                )
+            async with producer.transaction():
+                for each in ids:
+                    await producer.send(
+                        "op-in", f"body of {each}", id=each, key=queue, headers={"to": queue},
+                        **options,
+                    )  # fmt: skip
         await asyncio.to_thread(self._await_messages, queue, ids)
 
     def _await_messages(self, queue: str, ids: tuple[str, ...]) -> None:
@@ -183,6 +203,79 @@ def test_transactions_are_listed_and_decided(operator: Operator) -> None:
     assert operator.run("xid", "ls") == "no transaction is undecided\n"
 
 
+def test_evicted_messages_are_shown_counted_and_redriven(operator: Operator) -> None:
+    operator.send("by.gone", "g-1", "g-2", "g-3", "g-4")
+    table = operator.run("evicted", "tail", "--queue", "by.gone").splitlines()
+    assert table[0].split() == ["id", "queue", "reason", "cause", "at", "age"]
+    assert [line.split()[:4] for line in table[1:]] == [
+        ["g-1", "by.gone", "overflow", "g-3"], ["g-2", "by.gone", "overflow", "g-4"],
+    ]  # fmt: skip
+    assert max(map(len, table)) <= 80
+    (last,) = operator.json("evicted", "tail", "--queue", "by.gone", "-n", "1")
+    assert (last["id"], last["value"]) == ("g-2", "body of g-2")
+    counts = operator.run("evicted", "count", "--queue", "by.gone").splitlines()
+    assert [line.split() for line in counts] == [
+        ["queue", "overflow", "total"], ["by.gone", "2", "2"]
+    ]  # fmt: skip
+    assert operator.json("evicted", "count", "--queue", "by.gone", "--since", "2000-01-01") == [
+        {"queue": "by.gone", "reason": "overflow", "messages": 2}
+    ]
+    one = ("evicted", "redrive", "--queue", "by.gone", "--id", "g-1")
+    assert "1 message would be sent again" in operator.run(*one, "--dry-run")
+    assert "add --yes" in operator.run(*one, status=2)
+    assert operator.run(*one, "-y") == "1 message sent again to the queues they were in\n"
+    told = operator.run_until("redriven once", "trace", "g-1")
+    assert "Then it was redriven to queue by.gone (number 5)." in told
+    result = operator.json(*one, "-y")
+    assert (result["sent"], result["already_sent"]) == (0, 1)
+
+
+def test_dead_messages_are_listed_and_redriven(operator: Operator) -> None:
+    operator.send("by.dead", "d-1")
+
+    async def reject() -> None:
+        async with RingConsumer("by.dead", **operator.where) as consumer:
+            message = await consumer.receive()
+            assert message is not None
+            await message.reject(
+                "an order without content, and more than fits into a line of this table",
+                confirm=True,
+            )
+
+    asyncio.run(reject())
+    table = operator.run("dead", "ls", "--queue", "by.dead").splitlines()
+    assert table[0].split() == ["id", "queue", "reason", "at", "tries", "text"]
+    assert table[1].split()[:3] == ["d-1", "by.dead", "rejected"]
+    assert max(map(len, table)) <= 80
+    (found,) = operator.json("dead", "ls", "--reason", "rejected", "--selector", "to = 'by.dead'")
+    assert found["text"].endswith("this table")
+    assert operator.run("dead", "ls", "--reason", "expired") == "no dead message matches\n"
+    operator.run("dead", "redrive", "--queue", "by.dead", "--yes")
+    operator.run_until("d-1", "message", "browse", "by.dead")
+    elsewhere = ("dead", "redrive", "--queue", "by.dead", "--to", "orders", "--again", "--yes")
+    assert "no route of queues.yaml leads message 'd-1'" in operator.run(*elsewhere, status=2)
+
+
+def test_the_latest_evicted_messages_are_found_going_backwards(operator: Operator) -> None:
+    """Also those of a queue that are far behind the latest ones of others."""
+    operator.send("by.rare", "r-1", "r-2", "r-3")
+    operator.send("by.often", *(f"o-{number}" for number in range(600)))
+    (rare,) = operator.json("evicted", "tail", "--queue", "by.rare")
+    assert rare["id"] == "r-1"
+    latest = [each["id"] for each in operator.json("evicted", "tail", "--limit", "3")]
+    assert latest == ["o-595", "o-596", "o-597"]
+
+
+def test_scheduled_messages_are_listed_by_their_time(operator: Operator) -> None:
+    operator.send("by.when", "when-2", delay_ms=7_200_000)
+    operator.send("by.then", "when-1", delay_ms=3_600_000)
+    table = operator.run("scheduled", "ls", "by.*").splitlines()
+    assert [line.split()[0] for line in table] == ["id", "when-1", "when-2"]
+    (first,) = operator.json("scheduled", "ls", "--limit", "1")
+    assert (first["id"], first["queue"]) == ("when-1", "by.then")
+    assert operator.run("scheduled", "ls", "orders") == "no scheduled message matches\n"
+
+
 def test_watch_shows_rates(operator: Operator) -> None:
     operator.send("by.watch", "w-1")
     shown = operator.run("queue", "watch", "by.watch", "--times", "2", "--every-s", "0.2")
@@ -233,9 +326,31 @@ def test_trace_tells_a_messages_life(operator: Operator) -> None:
         ("consumer close orders nobody --yes", "nobody"),
         ("xid commit nothing --yes", "no partition has this transaction"),
         ("xid rollback nothing --yes", "no partition has this transaction"),
+        ("dead ls --since noon", "'noon' is not a time"),
+        ("dead ls --selector priority>", "selector"),
+        ("dead ls --application nobody", "there is no topic nobody.dead"),
+        ("dead redrive --yes", "--id: which messages?"),
+        ("dead redrive --reason rejected --to here --partition x", "partition"),
+        ("evicted tail --limit 0", "limit"),
+        ("evicted count --since noon", "'noon' is not a time"),
+        ("evicted redrive --since noon", "'noon' is not a time"),
+        ("scheduled ls --limit 0", "limit"),
         ("trace", "name a message"),
         ("trace m --since yesterday", "is not a time"),
+        ("trace m --lake /nowhere", "--lake: /nowhere/silver/records cannot be read"),
     ],
 )
 def test_a_mistake_is_explained(operator: Operator, arguments: str, says: str) -> None:
     assert says in operator.run(*arguments.split(), status=2)
+
+
+def test_the_worker_is_listed_without_being_asked(operator: Operator) -> None:
+    (found,) = operator.json("worker", "ls")
+    assert found["partitions"] == [0, 1]
+    assert found["is_stale"] is False
+    table = operator.run("worker", "ls").splitlines()
+    assert len(table) == 2
+    assert table[1].split()[:3] == [found["worker"], "0-1", "ready"]
+    assert max(map(len, table)) <= 80
+    text = operator.run("worker", "ls", "--application", "nowhere", status=2)
+    assert "there is no topic nowhere.status: check the application name" in text

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from ringfaust.client import Closed, SettleRefused
-from ringfaust.client.sync import RingConsumer, RingProducer, Session
+from ringfaust.client import Admin as AsyncAdmin
+from ringfaust.client import Closed, Refused, SettleRefused
+from ringfaust.client.sync import Admin, RingConsumer, RingProducer, Session
 from tests.client.harness import ClientHarness
 
 pytestmark = pytest.mark.kafka
@@ -62,3 +63,25 @@ def test_a_session_without_asyncio(harness: ClientHarness) -> None:
                 break
     asyncio.run(harness.counts(acked=2, messages=0))
     asyncio.run(harness.counts(target, added=2))
+
+
+def test_an_admin_without_asyncio_has_every_method_of_the_other() -> None:
+    assert {name for name in vars(AsyncAdmin) if not name.startswith("_")} <= {*dir(Admin)}
+    assert Admin.purge.__doc__ == AsyncAdmin.purge.__doc__
+
+
+def test_an_admin_without_asyncio(harness: ClientHarness) -> None:
+    asyncio.run(harness.send("a", "b"))
+    asyncio.run(harness.counts(ready=2))
+    with Admin(**harness.where) as admin:
+        assert harness.queue in [each.queue for each in admin.queues()]
+        assert [each.id for each in admin.browse(harness.queue)] == ["a", "b"]
+        assert [each.id for each in admin.browse(harness.queue, selector="1 = 2")] == []
+        admin.configure(harness.queue, {"ring_size": 7})
+        admin.purge(harness.queue)
+        found = admin.queue(harness.queue)
+        assert (found.settings["ring_size"], found.counts["evicted"]) == (7, 2)
+        with pytest.raises(Refused, match="unknown_queue"):
+            admin.pause("nobody")
+    with pytest.raises(Closed):
+        admin.queues()

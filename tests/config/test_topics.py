@@ -69,9 +69,12 @@ def test_the_worker_names_topics_as_declared():
         assert declarations()[role].name.format(application="shop") == config.topic(role)
 
 
-def test_only_the_changelog_is_compacted_and_only_what_we_read_has_the_brokers_time():
+def test_only_state_is_compacted_and_only_what_we_read_has_the_brokers_time():
     found = declarations()
-    assert {role for role in Role if found[role].cleanup == "compact"} == {Role.CHANGELOG}
+    assert {role for role in Role if found[role].cleanup == "compact"} == {
+        Role.CHANGELOG,
+        Role.STATUS,
+    }
     appended = {role for role in Role if found[role].timestamps == "append"}
     assert appended == {Role.CONTROL, Role.HOP, Role.PRODUCER}
 
@@ -122,9 +125,10 @@ def test_a_topic_as_declared_has_no_problem(role):
 
 
 @pytest.mark.parametrize("role", Role)
-def test_a_missing_topic_is_an_error_that_names_the_remedy(role):
+def test_a_missing_topic_is_a_problem_that_names_the_remedy(role):
     (problem,) = problems(wanted(role), None)
-    assert (problem.what, problem.severity) == ("missing", "error")
+    severity = "warning" if role is Role.STATUS else "error"
+    assert (problem.what, problem.severity) == ("missing", severity)
     assert "does not exist. `ringfaust topics create` creates it" in problem.text
 
 

@@ -11,8 +11,11 @@ import pytest
 import yaml
 
 from ringfaust.cli.consumer import consumer
+from ringfaust.cli.dead import dead, evicted
 from ringfaust.cli.message import message
 from ringfaust.cli.queue import queue
+from ringfaust.cli.scheduled import scheduled
+from ringfaust.cli.worker import worker
 from ringfaust.cli.xid import xid
 from tests.docs.pages import ROOT, pages, without_code
 
@@ -157,9 +160,12 @@ def test_the_makefile_takes_the_interpreter_from_the_environment() -> None:
 def test_the_page_of_commands_lists_every_operators_command() -> None:
     page = (ROOT / "docs" / "commands.md").read_text()
     shown = {" ".join(text.split()[:2]) for text in re.findall(r"^\| `([^`]+)` \|", page, re.M)}
-    groups = {"queue": queue, "message": message, "consumer": consumer, "xid": xid}
+    groups = {
+        "queue": queue, "message": message, "consumer": consumer, "dead": dead,
+        "evicted": evicted, "scheduled": scheduled, "xid": xid, "worker": worker,
+    }  # fmt: skip
     known = {
         f"{name} {command.name}" for name, each in groups.items()
         for command in each.registered_commands
     }  # fmt: skip
-    assert shown == known | {"trace ID"}
+    assert shown == known | {"trace ID", "top", "doctor"}

@@ -33,6 +33,7 @@ from ringfaust.protocol import outputs as output
 from ringfaust.protocol.gaps import Gap, GapCause, gap_line
 from ringfaust.protocol.records import Payload, Role
 from ringfaust.protocol.routes import PROPERTIES_BYTES
+from ringfaust.protocol.status import RATES, QueueState, write_queue_status
 from tests.processor.test_queries import Partition
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
@@ -101,6 +102,15 @@ def test_topics_are_the_roles() -> None:
     assert topics.keys() == set(Role)
     own = {name: cells[0] for name, cells in topics.items() if name != Role.PRODUCER}
     assert own == {name: f"`{WorkerConfig().topic(name)}`" for name in own}
+
+
+def test_the_fields_of_a_queues_status_are_those_of_the_code() -> None:
+    state = QueueState(Counts().stored(), (), 0, 0, "{}")
+    row = write_queue_status(
+        state, partition=0, time_ms=1, oldest_ms=0, rates={}, evicted_by={}
+    )  # fmt: skip
+    assert [*table("Status", "field")] == [*json.loads(row)]
+    assert all(f"`{name}`" in table("Status", "field")["rates"][0] for name in RATES)
 
 
 def test_reasons_are_those_of_the_code() -> None:

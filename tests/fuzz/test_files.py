@@ -168,7 +168,7 @@ def _written(folder: Path, name: str, text: str | bytes) -> Path:
     return path
 
 
-def _told(error: Exception, words: tuple[str, ...]) -> None:
+def _assert_explained(error: Exception, words: tuple[str, ...]) -> None:
     assert error.__cause__ is None
     assert len(str(error)) < TEXT_CHARS
     str(error).encode()  # it can be printed
@@ -181,7 +181,7 @@ def test_queues(tmp_path: Path, name: str) -> None:
     text, words = QUEUES[name]
     with pytest.raises(ConfigError) as caught:
         load_queues(_written(tmp_path, "queues.yaml", text))
-    _told(caught.value, words)
+    _assert_explained(caught.value, words)
 
 
 @pytest.mark.parametrize("name", WORKER)
@@ -189,7 +189,7 @@ def test_worker(tmp_path: Path, name: str) -> None:
     text, words = WORKER[name]
     with pytest.raises(ConfigError) as caught:
         load_worker(_written(tmp_path, "worker.yaml", text))
-    _told(caught.value, words)
+    _assert_explained(caught.value, words)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -197,7 +197,7 @@ def test_scenarios(tmp_path: Path, name: str) -> None:
     text, words = SCENARIOS[name]
     with pytest.raises(BadScenario) as caught:
         load(_written(tmp_path, "hostile.yaml", text))
-    _told(caught.value, words)
+    _assert_explained(caught.value, words)
 
 
 # --- whatever else -------------------------------------------------------------------------------

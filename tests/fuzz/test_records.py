@@ -18,7 +18,7 @@ def partition() -> Partition:
     return Partition()
 
 
-def assert_told(said: Said, words: tuple[str | bytes, ...]) -> None:
+def assert_refused(said: Said, words: tuple[str | bytes, ...]) -> None:
     assert not said.has_changed, "it changed the state"
     assert said.others == 0, "it brought messages about"
     (text,) = said.texts()
@@ -27,7 +27,7 @@ def assert_told(said: Said, words: tuple[str | bytes, ...]) -> None:
         assert (word.decode() if isinstance(word, bytes) else word) in text
 
 
-def assert_unreadable(said: Said, value: bytes | None) -> None:
+def assert_undecodable(said: Said, value: bytes | None) -> None:
     ((_, kept, headers),) = said.dead
     result = dict(headers)
     reason = result[h.REASON].decode()
@@ -40,8 +40,8 @@ def assert_unreadable(said: Said, value: bytes | None) -> None:
 def test_a_control_record_that_is_no_command(partition: Partition, name: str) -> None:
     value, words = NO_COMMANDS[name]
     said = partition.control(value)
-    assert_told(said, words)
-    assert_unreadable(said, value)
+    assert_refused(said, words)
+    assert_undecodable(said, value)
     is_json = "Invalid JSON" not in said.texts()[0]
     if is_json and value and b"me/1" in value:
         ((reply),) = said.replies
@@ -55,7 +55,7 @@ def test_a_control_record_that_is_no_command(partition: Partition, name: str) ->
 def test_a_command_that_is_refused(partition: Partition, name: str) -> None:
     value, reason, words = REFUSED[name]
     said = partition.control(value)
-    assert_told(said, words)
+    assert_refused(said, words)
     assert said.reasons() == [reason]
     ((reply),) = said.replies
     assert (reply["ok"], reply["reason"], reply["text"]) == (False, reason, said.texts()[0])
@@ -66,8 +66,8 @@ def test_a_command_that_is_refused(partition: Partition, name: str) -> None:
 def test_a_record_whose_headers_make_no_sense(partition: Partition, name: str) -> None:
     headers, words = HEADERS[name]
     said = partition.produce(headers, value=b"body")
-    assert_told(said, words)
-    assert_unreadable(said, b"body")
+    assert_refused(said, words)
+    assert_undecodable(said, b"body")
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_a_record_without_the_part_that_its_route_needs(
     partition: Partition, topic: str, key: bytes | None, headers: list[tuple[str, bytes]]
 ) -> None:
     said = partition.produce(headers, topic=topic, key=key)
-    assert_told(said, ())
-    assert_unreadable(said, b"body")
+    assert_refused(said, ())
+    assert_undecodable(said, b"body")
 
 
 def test_of_a_field_that_stands_twice_the_last_counts(partition: Partition) -> None:
@@ -112,7 +112,7 @@ def test_a_refused_send_is_reported_under_its_id(partition: Partition) -> None:
         ([("to", b"orders"), ("ringfaust-redrives", b"6")], "bad_command"),
     ):
         said = partition.produce([*headers, ("ringfaust-id", b"lost")])
-        assert_told(said, ())
+        assert_refused(said, ())
         assert said.reasons() == [reason]
         ((reply),) = said.replies
         assert (reply["ok"], reply["reason"]) == (False, reason)

@@ -11,7 +11,16 @@ import pytest
 from rich.console import Console
 
 from ringfaust.java import jars
-from ringfaust.java.jars import KAFKA, SPARK, Bundle, FetchFailed, Jar, fetch, pinned_jars
+from ringfaust.java.jars import (
+    KAFKA,
+    Bundle,
+    FetchFailed,
+    Jar,
+    UnsupportedSpark,
+    fetch,
+    pinned_jars,
+    spark_connectors,
+)
 from ringfaust.java.runtime import NoJava, find_java
 from ringfaust.testing.broker import EmbeddedBroker
 
@@ -57,13 +66,19 @@ def visible(cache: Path) -> list[str]:
     ("bundle", "main"),
     [
         (KAFKA, "org.apache.kafka:kafka_2.13:4.1.1"),
-        (SPARK, "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"),
+        (spark_connectors("4.0.5"), "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"),
+        (spark_connectors("4.2.0"), "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"),
     ],
 )
 def test_every_jar_is_pinned(bundle: Bundle, main: str) -> None:
     pinned = pinned_jars(bundle)
     assert main in [jar.coordinates for jar in pinned]
     assert all(len(jar.sha256) == 64 and jar.coordinates.count(":") == 2 for jar in pinned)
+
+
+def test_a_spark_without_known_connectors_is_refused() -> None:
+    with pytest.raises(UnsupportedSpark, match=r"PySpark 4\.1\.4 .* install PySpark 4\.0\.\*"):
+        spark_connectors("4.1.4")
 
 
 def test_a_bundle_is_fetched_once_and_then_found_silently(

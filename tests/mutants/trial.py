@@ -56,8 +56,8 @@ def simulator() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def starts() -> Iterator[tuple[str, Callable[[], object]]]:
-    """What a worker checks when it starts, which the others cannot see: its folder, its group."""
-    for name in ("test_group", "test_store"):
+    """What a worker checks that the others cannot see: its folder, its group, its topics."""
+    for name in ("test_group", "test_store", "test_assignment"):
         yield name, partial(_run_tests, Path("tests/worker", f"{name}.py"))
 
 

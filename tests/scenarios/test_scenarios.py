@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,11 @@ from typer.testing import CliRunner
 from ringfaust.cli.main import main
 from ringfaust.cli.scenario import run
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.testing.scenario.faust import FaustHarness
+from ringfaust.testing.scenario.faust import PARALLEL_FILES, FaustHarness
 from ringfaust.testing.scenario.memory import MemoryScenarioHost
 from ringfaust.testing.scenario.player import Difference, play
 from ringfaust.testing.scenario.reading import load
+from ringfaust.testing.scenario.runner import PlayedScenario, play_all
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*.yaml"))
@@ -51,10 +52,30 @@ def stage(broker: EmbeddedBroker) -> Iterator[FaustHarness]:
     stage.close()
 
 
+WITH_CRASH = [path for path in FILES if load(path).crashes()]
+
+
 @pytest.mark.kafka
-@by_file
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path not in WITH_CRASH], ids=lambda path: path.stem
+)
 def test_a_scenario_holds_on_faust(path: Path, stage: FaustHarness) -> None:
     play(load(path), stage.host())
+
+
+def failed(paths: Sequence[Path], stage: FaustHarness) -> list[PlayedScenario]:
+    """Play files side by side; returns those that do not hold."""
+    return [each for each in play_all(list(map(load, paths)), stage) if each.verdict != "holds"]
+
+
+@pytest.mark.kafka
+def test_scenarios_with_a_crash_hold_on_faust(broker: EmbeddedBroker) -> None:
+    """Side by side, so that they share the restarts of the worker."""
+    stage = FaustHarness(broker.bootstrap_servers, parallel_files=PARALLEL_FILES)
+    try:
+        assert failed(WITH_CRASH, stage) == []
+    finally:
+        stage.close()
 
 
 def topics_of(broker: EmbeddedBroker) -> set[str]:
@@ -73,10 +94,10 @@ def topics_of(broker: EmbeddedBroker) -> set[str]:
 @pytest.mark.kafka
 def test_scenarios_hold_if_a_crash_also_loses_the_disk(broker: EmbeddedBroker) -> None:
     before = topics_of(broker)
-    stage = FaustHarness(broker.bootstrap_servers, lose_state=True)
+    stage = FaustHarness(broker.bootstrap_servers, lose_state=True, parallel_files=3)
     try:
-        for name in ("crash", "accounts", "settled-by-name"):
-            play(load(HERE / f"{name}.yaml"), stage.host())
+        names = ("crash", "accounts", "settled-by-name")
+        assert failed([HERE / f"{name}.yaml" for name in names], stage) == []
         assert topics_of(broker) > before
     finally:
         stage.close()

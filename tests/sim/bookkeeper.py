@@ -10,7 +10,7 @@ from typing import Any
 from ringfaust.core.limits import UNHEARD_RECHECK_MS
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions
 from tests.sim.broker import Broker, Log, Record
-from tests.sim.causes import Causes
+from tests.sim.causes import OF_SENDS, Causes
 from tests.sim.partition_book import PartitionBook
 from tests.sim.plan import ADDRESS, KEEPER, PARTITIONS, Plan
 from tests.sim.queue_book import Line, Message, demand
@@ -221,7 +221,11 @@ class _Reader:
         """A reply for each send that it made and that was refused, then its own (R62)."""
         for line in lines[:-1]:
             if line["event"] == "refused":
-                self._replies.append((line["about"], line["reason"]))
+                is_ack = command["type"] == "ack_many" and line["reason"] not in OF_SENDS
+                if not is_ack:
+                    self._replies.append((line["about"], line["reason"]))
+                elif "reply" in command:
+                    self._replies.append((command["reply"], line["reason"]))
         refused = lines[-1]["reason"] if lines[-1]["event"] == "refused" else "ok"
         if reply := command.get("reply"):
             self._replies.append((reply, refused))

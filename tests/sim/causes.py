@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.sim.partition_book import PartitionBook
 from tests.sim.plan import ADDRESS, DECLARED, SELECTORS
-from tests.sim.queue_book import WINDOW, Held, Line, Message, QueueBook, demand
+from tests.sim.queue_book import WINDOW, Client, Held, Line, Message, QueueBook, demand
 from tests.sim.sends import Send
 
 _ENTRIES = ("added", "scheduled", "unrouted", "pending")
@@ -241,6 +241,8 @@ class Causes:
         kind = command["type"]
         if kind in ("ack", "release", "reject"):
             return self._expected_of_settle(command, lines)
+        if kind == "ack_many":
+            return [], self._expected_of_acks(command, lines)
         if kind == "tick" or lines[-1]["event"] == "refused":
             return [], []
         queues = self._book.queues
@@ -294,11 +296,45 @@ class Causes:
         if settle["type"] != "ack":
             return [held], []
         client = queue.clients[held.consumer]
-        if client.mode != "client":
-            return [], [held.number]
+        covered = self._covered(queue, client, held.number)
+        return [], covered if client.mode == "client" else [held.number]
+
+    def _expected_of_acks(self, acks: dict[str, Any], lines: list[Line]) -> list[int]:
+        """Each delivery that has ended is refused alone, and one that is named twice acked once."""
+        queue = self._book.queue(acks["queue"])
+        if queue is not None and queue.spec["window"]:
+            queue.ever.add(WINDOW)
+        verdicts: list[tuple[str, str]] = []
+        accepted: list[int] = []
+        for number, message in acks["deliveries"]:
+            ack = {"consumer": acks["consumer"], "message": message, "delivery": number}
+            reason = "unknown_queue" if queue is None else queue.judge(ack)
+            if reason or number in accepted:
+                verdicts.append((message, reason or "stale_delivery"))
+            else:
+                accepted.append(number)
+        whole = next((reason for _, reason in verdicts if reason in _OF_THE_WHOLE), "")
+        refused = lines[-1]["reason"] if lines[-1]["event"] == "refused" else ""
+        demand(refused == whole, f"the answer must be {whole or 'ok'!r}:", lines)
+        if whole:
+            return []
+        said = [
+            (line["about"], line["reason"])
+            for line in lines
+            if line["event"] == "refused" and line["reason"] not in OF_SENDS
+        ]
+        demand(said == verdicts, "refused:", said, "but these have ended:", verdicts)
+        assert queue is not None
+        client = queue.clients[acks["consumer"]] if accepted else None
+        if client is not None and client.mode == "client":
+            return self._covered(queue, client, max(accepted))
+        return accepted
+
+    def _covered(self, queue: QueueBook, client: Client, last: int) -> list[int]:
+        """What an ack of this delivery acks in mode `client` (R16)."""
         mine = self._session(client.session) if client.session else [(queue, client.name)]
         numbers = [h.number for other, name in mine for h in _free(other, name)]
-        return [], sorted(number for number in numbers if number <= held.number)
+        return sorted(number for number in numbers if number <= last)
 
     def _session(self, name: str) -> list[tuple[QueueBook, str]]:
         return [
@@ -336,7 +372,8 @@ class Causes:
         """A consumer whose command was accepted is alive (R13)."""
         name, kind = command.get("consumer", ""), command["type"]
         queue = self._book.queues.get(command.get("queue", ""))
-        if queue is not None and name in queue.clients and kind in _SIGNS:
+        is_sign = kind in _SIGNS or (kind == "ack_many" and bool(self._book.acked))
+        if queue is not None and name in queue.clients and is_sign:
             queue.clients[name].seen_ms = now_ms
         if kind == "rollback":
             for other, consumer in self._session(command["session"]):
@@ -382,6 +419,9 @@ class Causes:
         """Message with the cause."""
 
 
+_OF_THE_WHOLE = ("unknown_queue", "bad_command")
+"""Reasons that refuse an `ack_many` as a whole."""
+OF_SENDS = ("queue_full", "too_large", "duplicate")
 _OURS = frozenset(("unrouted", "refused", "done", "pending", "decided"))
 _SIGNS = frozenset(
     ("attach", "subscribe", "credit", "heartbeat", "ack", "release", "reject", "recover")

@@ -41,6 +41,8 @@ class Script:
         self._again = random.Random(repr(plan))
         """Draws what is sent again; other seeds stay what they were."""
         self._repeatable: list[tuple[str, str, dict[str, Any]]] = []
+        self._together = random.Random(f"{plan!r} together")
+        """Draws how many deliveries one record acks; other seeds stay what they were."""
         self._numbers = 0
         self._units = PARTITIONS + plan.far_partitions
         self._open: list[str] = []
@@ -169,7 +171,10 @@ class Script:
         if rng.random() < 0.5:
             command["reply"] = f"r{self._next()}"
         is_late, by_name = rng.random() < 0.15, rng.random() < 0.2
-        return ("settle", rng.randrange(100), command, is_late, by_name)
+        nth, others = rng.randrange(100), 0
+        if how == "ack" and "xid" not in command:
+            others = self._together.choice((0, 0, 1, 2, 5))
+        return ("settle", nth, command, is_late, by_name, others)
 
     def _operate(self) -> Step:
         rng = self._rng

@@ -24,6 +24,8 @@ _LATER_MS = 20_000
 _MAX_ROUNDS = 200
 _HEARTBEAT_MS = 15
 """Between two heartbeats of the keeper; the shortest timeout is 60."""
+_RECREATION_MS = 60
+"""Deleting a topic and creating it again took a real broker 73 ms or more."""
 _JITTERS = (0, 7, -300)
 """Errors of a producer's clock. Nothing may depend on it."""
 Message = tuple[str, str, dict[str, Any]]
@@ -109,8 +111,13 @@ class World:
     def _do_nonsense(self, number: int, text: str) -> None:
         self.broker.write(("control", number), [(None, text.encode(), [])])
 
-    def _do_settle(self, nth: int, command: dict[str, Any], late: bool, by_name: bool) -> None:
-        """Settle the `nth` delivery that was read and not settled; if `late`, any delivery."""
+    def _do_settle(
+        self, nth: int, command: dict[str, Any], late: bool, by_name: bool, others: int
+    ) -> None:
+        """Settle the `nth` delivery that was read and not settled; if `late`, any delivery.
+
+        `others`: how many more deliveries of its consumer are acked by the same record.
+        """
         for number in range(PARTITIONS):
             self._read_dispatched(number)
         known = [each for each in self._dispatched if late or each not in self._settled]
@@ -119,9 +126,16 @@ class World:
         chosen = known[nth % len(known)]
         self._settled.add(chosen)
         number, queue, consumer, message, delivery = chosen
-        command = {**command, "queue": queue, "consumer": consumer, "message": message}
-        if not by_name:
-            command["delivery"] = delivery
+        command = {**command, "queue": queue, "consumer": consumer}
+        if others:
+            alike = [each for each in known if each[:3] == chosen[:3] and each != chosen]
+            several = [chosen, *alike[-others:]]
+            self._settled.update(several)
+            command |= {"type": "ack_many", "deliveries": [[each[4], each[3]] for each in several]}
+        else:
+            command["message"] = message
+            if not by_name:
+                command["delivery"] = delivery
         self._do_say(number, command, 1)
 
     def _read_dispatched(self, number: int) -> None:
@@ -257,6 +271,7 @@ class World:
     def _do_recreate(self, topic: str) -> None:
         if not self.broker.was_recreated(topic):
             self.broker.recreate(topic)
+            self._do_advance(_RECREATION_MS)
             for worker in self._workers:
                 for driver in worker.drivers.values():
                     driver.forget_old_log(topic)

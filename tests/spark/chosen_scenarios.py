@@ -1,4 +1,4 @@
-"""The scenario files that `make test` plays on Spark; `make test-all` plays all of them."""
+"""The scenario files that `make test` runs on Spark; `make test-all` runs all of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ CHOSEN = """
     prepared-transaction retroactive ring-rollback ring-shrink-eager scheduled-admin selectors
     settled-by-name unheard-time
 """.split()
-"""Short files, with at most one crash each, that use every kind of step and meet every
-reason. Each step takes one micro-batch for all files that are played side by side, so the longest
-file decides how long they take."""
+"""Short files, with at most one crash each, that use every kind of step and meet every reason. A
+worker plays them, and a job then processes the same topics."""
+PLAYED = "active-and-backup durable-subscription local-transaction prepared-transaction".split()
+"""Files that are played on a job. Each step takes a micro-batch for all files that are played side
+by side, so the longest file decides how long they take. One has a crash."""

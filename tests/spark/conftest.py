@@ -9,14 +9,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ringfaust.spark.session import open_session
-from tests.spark.shared_session import SMALL_DATA
+from tests.spark.shared_session import SMALL_DATA, for_small_data
+
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewRatio=1 -XX:MetaspaceSize=300m"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _short_lived() -> Iterator[None]:
-    """What lives a minute: to compile less costs half of the processor's time."""
+    """What lives a minute: to compile less costs half of the processor's time.
+
+    Starting with room for objects and classes saves a hundred garbage collections.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
         yield
 
 
@@ -25,6 +30,12 @@ def spark() -> Iterator[SparkSession]:
     session = open_session("ringfaust tests", "local[2]", SMALL_DATA)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def small_data_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let jobs that run as processes of their own use the shared session's settings, too."""
+    monkeypatch.setenv("SPARK_CONF_DIR", for_small_data(tmp_path)["SPARK_CONF_DIR"])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from ringfaust.cli.main import main
+from ringfaust.spark.audit import command as audit_command
 from ringfaust.spark.lake import command as lake_command
 from ringfaust.spark.ring import command as ring_command
 
@@ -22,6 +23,7 @@ SMALL_DATA = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
@@ -53,9 +55,10 @@ def shared_session(spark: SparkSession) -> Iterator[None]:
         session.stop = lambda: None  # type: ignore[method-assign]
         return session
 
-    with patch.multiple(lake_command, open_session=open_session):
-        with patch.multiple(ring_command, open_session=open_session):
-            yield
+    with ExitStack() as patched:
+        for command in (audit_command, lake_command, ring_command):
+            patched.enter_context(patch.multiple(command, open_session=open_session))
+        yield
 
 
 def run_command(spark: SparkSession, *arguments: str) -> Result:

@@ -18,7 +18,6 @@ from ringfaust.demo.spark.compare import (
     EvictedRecord,
     QueueComparison,
     difference,
-    without_repeats,
 )
 from ringfaust.demo.spark.result import print_result
 from ringfaust.protocol import headers as h
@@ -110,12 +109,6 @@ def evicted(sequence: int, value: bytes = b"{}", **more: bytes) -> EvictedRecord
     return EvictedRecord(b"UA", value, tuple(headers.items()))
 
 
-def test_a_repeat_is_identical() -> None:
-    one, two, other = evicted(1), evicted(2), evicted(1, b"[]")
-    assert list(without_repeats([one, two, one, two])) == [one, two]
-    assert list(without_repeats([one, two, other])) == [one, two, other]
-
-
 def differing() -> Iterator[tuple[list[EvictedRecord], str]]:
     one, two = evicted(1), evicted(2)
     yield [one], "eviction 2 is b'UA' b'{}'"
@@ -148,11 +141,10 @@ def test_the_same_error_in_both_is_found() -> None:
 def test_the_final_screen_shows_the_result(
     dashboard: Dashboard, wrong: str, balanced: bool, said: str
 ) -> None:
-    found = Comparison([QueueComparison("departures.UA", 52, 2, 2, wrong)], repeats=3)
+    found = Comparison([QueueComparison("departures.UA", 52, 2, 2, wrong)])
     with dashboard.console.capture() as captured:
         right = print_result(dashboard, found, balanced=balanced, report=Path("report"))
     result = captured.get()
     assert right is (balanced and not wrong)
     assert said in result
-    assert "3 records twice" in result
     assert ("everything equal" in result) is right

@@ -1,4 +1,7 @@
-"""The lake from topics of a real broker: every line once, whatever is repeated, late or bad."""
+"""The lake from topics of a real broker: every line once, whatever is repeated, late or bad.
+
+The lake's first run fails between two tables.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from delta.tables import DeltaTable
@@ -19,11 +23,13 @@ from pyspark.sql import Row, SparkSession
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
+from ringfaust.spark.lake import gold
 from ringfaust.spark.lake import stream as lake_stream
 from ringfaust.spark.lake.store import LakeError, Watermarks
 from ringfaust.spark.lake.tables import TABLES, path, read
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.lake_history import START_MS, LakeHistory, make_topics, parse, write_topics
+from tests.spark.shared_session import run, run_command
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
@@ -52,6 +58,10 @@ class Lake:
         )
         self.plain, self.crashed = LakeHistory(0), LakeHistory(1)
         self._rows: dict[str, list[Row]] = {}
+        worker = self.worker.model_dump_json(exclude_defaults=True)
+        (folder / "worker.yaml").write_text(worker)
+        (folder / "queues.yaml").write_text("queues: {a: {ring_size: 3}}\n")
+        self._command = ("spark", "lake", "--once", "--to", self.root, "--config", str(folder))
         asyncio.run(make_topics(self.worker))
         self._write()
 
@@ -67,6 +77,7 @@ class Lake:
         first = {role: records[:9] for role, records in self.crashed.records.items()}
         asyncio.run(write_topics(self.worker, 0, plain[:half]))
         asyncio.run(write_topics(self.worker, 1, torn[: half + 2], first))
+        self.fail_after("messages")
         self.catch_up()
         late = json.dumps({"step": 1, "event": "acked", "queue": "a", "time_ms": START_MS})
         self.step = self.crashed.host.state.step
@@ -80,11 +91,19 @@ class Lake:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Do what `ringfaust spark lake --once` does."""
+        """Read the rest."""
         self._rows.clear()
-        session = lake_stream.lake_session(self.spark, self.root, self.worker)
-        for stream in lake_stream.streams(self.root, self.worker):
-            lake_stream.start(session, self.root, self.worker, stream, once=True).awaitTermination()
+        run(self.spark, *self._command)
+
+    def fail_after(self, table: str) -> None:
+        """Read the rest, but fail when this table has been written, and before the next ones."""
+        with patch.object(gold, "_evictions", side_effect=RuntimeError("power cut")):
+            failed = run_command(self.spark, *self._command)
+        assert failed.exit_code != 0
+        assert "power cut" in failed.output
+        assert read(self.spark, self.root, table).count() > 0
+        for later in ("evictions", "deliveries"):
+            assert read(self.spark, self.root, later).count() == 0
 
     def rows(self, table: str) -> list[Row]:
         """The rows of a table, which is read once."""

@@ -30,10 +30,15 @@ ODD = b'{"step":900000,"event":"x","priority":"high"}'
 
 
 class Lake:
-    """Bronze with given records, and the tables written from it."""
+    """Bronze with given records, and the tables written from it.
 
-    def __init__(self, spark: SparkSession, root: Path) -> None:
+    `empty` is copied if it is given: creating the tables takes longer than most tests.
+    """
+
+    def __init__(self, spark: SparkSession, root: Path, empty: Path | None = None) -> None:
         self.root = str(root)
+        if empty is not None:
+            shutil.copytree(empty, root)
         self.spark = lake_session(spark, self.root, WORKER)
 
     def put(self, batch: int, values: dict[int, list[bytes]], first: int = 0) -> None:
@@ -67,9 +72,16 @@ class Lake:
         return set(folder.glob("date=*/*.parquet")) - known
 
 
+@pytest.fixture(scope="module")
+def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("empty") / "lake"
+    lake_session(spark, str(root), WORKER)
+    return root
+
+
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Lake:
-    return Lake(spark, tmp_path / "lake")
+def lake(spark: SparkSession, tmp_path: Path, empty: Path) -> Lake:
+    return Lake(spark, tmp_path / "lake", empty)
 
 
 def _values(seed: int, lines_each: int = 7) -> dict[int, list[bytes]]:
@@ -80,9 +92,9 @@ def _values(seed: int, lines_each: int = 7) -> dict[int, list[bytes]]:
 
 
 def test_both_writers_write_the_same_rows(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: Path
 ) -> None:
-    lakes = [Lake(spark, tmp_path / name) for name in ("arrow", "spark")]
+    lakes = [Lake(spark, tmp_path / name, empty) for name in ("arrow", "spark")]
     values = _values(1)
     for lake in lakes:
         lake.put(0, values)
@@ -201,9 +213,9 @@ def test_spark_reads_a_log_that_the_arrow_writer_checkpointed(
 
 @pytest.mark.parametrize(("name", "commits"), [("a b é", 1), ("a%c5", 0)])
 def test_the_path_of_a_lake_may_have_special_characters(
-    spark: SparkSession, tmp_path: Path, name: str, commits: int
+    spark: SparkSession, tmp_path: Path, name: str, commits: int, empty: Path
 ) -> None:
-    lake = Lake(spark, tmp_path / name)
+    lake = Lake(spark, tmp_path / name, empty)
     values = _values(6)[0]
     lake.put(0, {0: values})
     lake.write(0)

@@ -1,4 +1,7 @@
-"""`ringfaust spark lake` as a process: killed at any point, it ends with the same tables."""
+"""`ringfaust spark lake` as a process: killed at any point, it ends with the same tables.
+
+`test_lake` lets a run fail between two tables, which is quicker.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.lake_history import LakeHistory, make_topics, write_topics
 from tests.spark.shared_session import for_small_data, run
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 DEADLINE_S = 400
 ROUNDS = 20
 
@@ -144,9 +147,7 @@ def _await_commit(process: subprocess.Popen[bytes], root: Path, table: str, vers
 
 
 @pytest.mark.parametrize(
-    "tables",
-    [["messages"], pytest.param(["transitions", "messages"], marks=pytest.mark.slow)],
-    ids=["once", "twice"],
+    "tables", [["messages"], ["transitions", "messages"]], ids=["once", "twice"]
 )
 def test_killed_after_the_commit_of_a_table_it_continues(
     harness: Harness, tmp_path: Path, tables: list[str]
@@ -160,7 +161,6 @@ def test_killed_after_the_commit_of_a_table_it_continues(
     harness.check(root)
 
 
-@pytest.mark.slow
 def test_it_runs_on_a_cluster(harness: Harness, tmp_path: Path) -> None:
     root = tmp_path / "lake"
     process = harness.start(root, "--once", "--master", "local-cluster[2,1,1024]")
@@ -168,7 +168,6 @@ def test_it_runs_on_a_cluster(harness: Harness, tmp_path: Path) -> None:
     harness.check(root)
 
 
-@pytest.mark.slow
 def test_it_runs_until_sigterm(harness: Harness, tmp_path: Path) -> None:
     root = tmp_path / "lake"
     process = harness.start(root)
@@ -182,7 +181,6 @@ def test_it_runs_until_sigterm(harness: Harness, tmp_path: Path) -> None:
     harness.check(root)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_killed_anywhere_twenty_times_it_continues(harness: Harness, tmp_path: Path) -> None:
     rng = random.Random(7)

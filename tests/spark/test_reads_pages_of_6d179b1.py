@@ -9,7 +9,7 @@ from typing import Any
 from ringfaust.core.catalog import Catalog
 from ringfaust.processor.processor import ProcessorConfig
 from ringfaust.protocol.routes import Route
-from ringfaust.spark.ring.micro_batch import JobStart, MicroBatch, OperatorConfig
+from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, MicroBatch, OperatorConfig
 from tests.fixtures.written import FOLDER, comparable, input_record
 from tests.spark.test_ring_pages import MemoryPages
 
@@ -26,18 +26,22 @@ def read_pages() -> MemoryPages:
 def play(pages: MemoryPages, batch: dict[str, Any]) -> dict[str, list[Any]]:
     """Play one micro-batch; its outputs by topic."""
     config = OperatorConfig(
-        processor_config=ProcessorConfig(
-            control_topic=CONFIG["control_topic"],
-            repartition_topic="",
-            routes=[Route(topic, queue) for topic, queue in CONFIG["routes"]],
-            max_record_bytes=10_000,
-            log_is_clock=False,
+        rules=BatchRules(
+            processor_config=ProcessorConfig(
+                control_topic=CONFIG["control_topic"],
+                repartition_topic="",
+                routes=[Route(topic, queue) for topic, queue in CONFIG["routes"]],
+                max_record_bytes=10_000,
+                log_is_clock=False,
+            ),
+            catalog=Catalog(CONFIG["queues"], {}),
         ),
-        catalog=Catalog(CONFIG["queues"], {}),
         cache_bytes=1 << 20,
         starts=[JobStart(started_ms=0, ends={}, first_batch=CONFIG["first_batch"])],
     )
-    micro_batch = MicroBatch(config, 0, pages, batch["at_ms"], batch["batch"])
+    micro_batch = MicroBatch(
+        config, 0, pages, batch["at_ms"], batch=batch["batch"], new_buffer=list
+    )
     found: dict[str, list[Any]] = {}
     for outputs in micro_batch.run([input_record(fields, 0) for fields in batch["records"]]):
         for topic, *record in comparable(outputs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,15 +14,19 @@ import pytest
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.processor.processor import ProcessorConfig
-from ringfaust.protocol.records import InRecord, Role
+from ringfaust.protocol.records import InRecord
 from ringfaust.protocol.routes import Route
-from ringfaust.spark.columns import IN_COLUMNS, read_records, write_frames
-from ringfaust.spark.ring.micro_batch import JobStart, MicroBatch, OperatorConfig, needed_starts
+from ringfaust.spark.columns import IN_COLUMNS, read_records
+from ringfaust.spark.ring.micro_batch import (
+    BatchRules,
+    JobStart,
+    MicroBatch,
+    OperatorConfig,
+    needed_starts,
+)
 from ringfaust.spark.ring.pages import PagedMap
-from tests.spark.test_columns import headers_of
 from tests.spark.test_ring_pages import MemoryPages
 
-TOPICS = {role: role.value for role in Role}
 Row = tuple[Any, ...]
 
 
@@ -29,15 +34,17 @@ def config(
     log_is_clock: bool = False, spread: Iterable[str] = (), starts: Sequence[JobStart] = ()
 ) -> OperatorConfig:
     return OperatorConfig(
-        processor_config=ProcessorConfig(
-            control_topic="control",
-            repartition_topic="",
-            routes=[Route("sent", "{key}"), Route("far", "{key}")],
-            max_record_bytes=10_000,
-            log_is_clock=log_is_clock,
-            spread=frozenset(spread),
+        rules=BatchRules(
+            processor_config=ProcessorConfig(
+                control_topic="control",
+                repartition_topic="",
+                routes=[Route("sent", "{key}"), Route("far", "{key}")],
+                max_record_bytes=10_000,
+                log_is_clock=log_is_clock,
+                spread=frozenset(spread),
+            ),
+            catalog=Catalog({"a": {"ring_size": 3}, "b": {"ring_size": 2}}, {}),
         ),
-        catalog=Catalog({"a": {"ring_size": 3}, "b": {"ring_size": 2}}, {}),
         cache_bytes=1 << 20,
         starts=starts,
     )
@@ -59,13 +66,14 @@ def go(
     pages: MemoryPages, rows: Iterable[Row], now_ms: int, config: OperatorConfig, batch: int = 0
 ) -> tuple[list[Any], int | None]:
     """Run a micro-batch: its output records, and when time advances next."""
-    micro_batch = MicroBatch(config, 0, pages, now_ms, batch)
+    micro_batch = MicroBatch(config, 0, pages, now_ms, batch=batch, new_buffer=list)
     taken = records(rows) if (rows := list(rows)) else []
-    out = []
-    for outputs in micro_batch.run(taken):
-        for frame in write_frames(outputs, TOPICS, 0):
-            for row in frame.itertuples(index=False):
-                out.append((row.topic, row.key, row.value, headers_of(row)))
+    out = [
+        (role.value, *record)
+        for outputs in micro_batch.run(taken)
+        for (role, _), written in outputs.items()
+        for record in written
+    ]
     return out, micro_batch.close()
 
 
@@ -201,6 +209,22 @@ def test_a_batch_repeated_by_a_later_run_uses_the_start_of_the_first_run() -> No
     assert config(starts=starts).ends(0, 50) == {}
 
 
+def test_a_repeated_batch_keeps_the_configuration_of_the_run_that_began_it() -> None:
+    """Part of its outputs may be written: another ring size would contradict them."""
+    old = config()
+    before = JobStart(started_ms=1, ends={}, rules=old.rules)
+    rules = replace(old.rules, catalog=Catalog({"a": {"ring_size": 9}, "b": {}}, {}))
+    new = replace(old, rules=rules, starts=[before, JobStart(started_ms=2, ends={}, first_batch=5)])
+    rows = [sent(offset, "a") for offset in range(8)]
+
+    def evictions(given: OperatorConfig, batch: int) -> int:
+        out, _ = go(MemoryPages(), rows, 1_000, given, batch)
+        return sum(topic == "evicted" for topic, *_ in out)
+
+    assert evictions(old, 4) == evictions(new, 4) == 5
+    assert evictions(new, 5) == 0
+
+
 # --- starts ---------------------------------------------------------------------------------------
 
 BEGIN = control(0, type="begin", xid="x")
@@ -272,9 +296,15 @@ def test_the_plan_of_a_batch_is_kept_until_it_is_committed() -> None:
         assert len(starts) <= 6
         operator_config = config(starts=starts)
         if number >= 7:
-            assert operator_config.first_batch(7) == 7
+            assert planned_by(operator_config, 7) == 7
             assert operator_config.ends(0, 75) == {"control": 7}
-            assert operator_config.first_batch(8) == (8 if number > 7 else 7)
+            assert planned_by(operator_config, 8) == (8 if number > 7 else 7)
+
+
+def planned_by(operator_config: OperatorConfig, batch: int) -> int:
+    planner = operator_config.planner(batch)
+    assert planner is not None
+    return planner.first_batch
 
 
 def test_a_start_is_forgotten_once_its_batches_are_committed() -> None:

@@ -21,7 +21,6 @@ from tests.spark.ring_harness import (
     check_evicted,
     lines,
     until,
-    without_repeats,
 )
 from tests.spark.shared_session import run, run_command
 
@@ -113,7 +112,7 @@ def test_rings_move_to_the_job_and_back(
     finally:
         worker.stop()
     check_events(harness.read(Role.EVENTS), 3 * PIECE)
-    check_evicted(without_repeats(harness.read(Role.EVICTED)), 3 * PIECE)
+    check_evicted(harness.read(Role.EVICTED), 3 * PIECE)
     for ring, answer in by_worker_again.items():
         assert len(answer["ready"]) == RING_SIZE
         assert answer["counts"]["delivering"] == (CREDIT if int(ring) % 4 == 0 else 0)

@@ -21,7 +21,7 @@ from ringfaust.protocol.headers import QUEUE
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import Route
 from ringfaust.spark.columns import ConsumedRecord
-from ringfaust.spark.ring.micro_batch import JobStart, MicroBatch, OperatorConfig
+from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, MicroBatch, OperatorConfig
 from ringfaust.testing.scenario import channel
 from ringfaust.testing.scenario.channel import ScenarioRecord, WorkerChannel
 from ringfaust.testing.scenario.kafka import KafkaScenarioHost
@@ -88,9 +88,11 @@ class InMemoryJob(WorkerChannel):
     def _run(self, records: list[ConsumedRecord]) -> None:
         catalog = Catalog({"unused": {}}, {}, {f"#{ADDRESS}": {}})
         config = OperatorConfig(
-            processor_config=PROCESSOR, catalog=catalog, cache_bytes=1 << 20, starts=self._starts
+            rules=BatchRules(processor_config=PROCESSOR, catalog=catalog),
+            cache_bytes=1 << 20,
+            starts=self._starts,
         )
-        micro_batch = MicroBatch(config, 0, self._pages, 0, self._batch)
+        micro_batch = MicroBatch(config, 0, self._pages, 0, batch=self._batch, new_buffer=list)
         self._batch += 1
         for outputs in micro_batch.run(records):
             for (role, _), written in outputs.items():

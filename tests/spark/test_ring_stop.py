@@ -17,6 +17,7 @@ MESSAGES = 500
 
 
 @pytest.mark.kafka
+@pytest.mark.usefixtures("small_data_processes")
 def test_sigterm_ends_the_job_between_two_micro_batches(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.pandas import types
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ringfaust.spark import vendor
@@ -35,7 +34,6 @@ def test_only_the_vendor_module_uses_private_apis_of_pyspark() -> None:
 def test_pyspark_has_the_private_attributes() -> None:
     assert {"self._jvm", "self._jsc"} <= assigned_in(SparkSession)
     assert "self._jdf" in assigned_in(DataFrame)
-    assert "self._jsq" in assigned_in(StreamingQuery)
     assert hasattr(SparkContext, "_gateway")
 
 
@@ -69,16 +67,6 @@ def test_spark_answers_through_its_private_apis(spark: SparkSession) -> None:
     assert not vendor.is_deterministic(rows.select(F.rand()))
     optimizer = jvm.org.apache.spark.sql.catalyst.optimizer
     assert optimizer.ColumnPruning.ruleName() == vendor.COLUMN_PRUNING
-
-
-def test_a_query_stops_between_two_batches(spark: SparkSession, tmp_path: Path) -> None:
-    rows = spark.readStream.format("rate").option("rowsPerSecond", "1").load()
-    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
-    vendor.stop_between_batches(query, 60)
-    assert not query.isActive
-    assert query.exception() is None
-    files = HadoopFolder(spark, str(tmp_path))
-    assert sorted(files.numbers("offsets")) == sorted(files.numbers("commits"))
 
 
 def test_a_folder_holds_text_files(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,76 +13,25 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp.test_utils import TestClient, TestServer
-from faust.types import TP
 from prometheus_client.parser import text_string_to_metric_families
 
-from ringfaust.core.catalog import Catalog
-from ringfaust.core.state import State
-from ringfaust.processor.processor import Processor, ProcessorConfig
-from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
-from ringfaust.protocol.records import OutRecord
-from ringfaust.protocol.routes import Route
+from ringfaust.core.effects import Evicted
+from ringfaust.core.model import EvictReason, Message
+from ringfaust.protocol.records import Payload
 from ringfaust.worker import census, meter
 from ringfaust.worker.census import Censuses
 from ringfaust.worker.health import Health
 from ringfaust.worker.meter import Meter
 from ringfaust.worker.metrics import MOST_QUEUES, WorkerMetrics
 from ringfaust.worker.web import CannotListen, serve, web_app
+from tests.worker.partition import Partition
 
 COMPOSE = Path(__file__).parents[2] / "compose"
-NOW_MS = 1_000_000
+MESSAGE = Message("m", 1, 1, 4, 0, 0, 0, "", 0, 0, (), 1, Payload(None, b"", (), "in/0/0"))
 
 
-class Partition:
-    """The work of a partition, as far as metrics look at it."""
-
-    def __init__(self, rings: dict[str, Any], number: int = 0) -> None:
-        shared = ProcessorConfig(
-            control_topic="control", repartition_topic="hop", routes=[Route("in", "{header:to}")],
-            max_record_bytes=9_000, log_is_clock=False,
-        )  # fmt: skip
-        self.store = MemoryKeyValue()
-        state = State(ByteStore(self.store), Catalog(rings, {}, {}))
-        self.processor: Processor[list[OutRecord]] = Processor(shared, state, {}, list)
-        self.processor.keeps_evictions = True
-        self.number = number
-        self.name = f"partition {number}"
-        self.tps = {TP("in", number)}
-        self.is_caught_up = True
-        self.remaining_records = 0
-        self.meter = Meter()
-        self.now_ms = NOW_MS
-
-    @property
-    def state(self) -> State:
-        return self.processor.state
-
-    @property
-    def positions(self) -> dict[str, int]:
-        return self.processor.positions
-
-    @property
-    def paused_topics(self) -> dict[str, str]:
-        return self.processor.paused_topics
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def send(self, queue: str, *ids: str) -> None:
-        """Send a message each second, and commit."""
-        for each in ids:
-            headers = [("to", queue.encode()), ("ringfaust-id", each.encode())]
-            record: Any = SimpleNamespace(
-                topic="in", partition=self.number, offset=self.positions.get("in", 0),
-                key=None, value=b"x", headers=headers, timestamp=self.now_ms, timestamp_type=0,
-            )  # fmt: skip
-            self.processor.take([record], self.now_ms)
-            self.now_ms += 1_000
-        evictions = self.processor.evictions
-        outputs = self.processor.outputs()
-        self.store.apply(self.processor.writes().store)
-        self.state.committed(1 << 20)
-        self.meter.commit({str(r): len(o) for (r, _), o in outputs.items()}, evictions, 0.02)
+def evicted(queue: str) -> Evicted:
+    return Evicted(queue, MESSAGE, EvictReason.OVERFLOW, "", 1, 1, 5, "full")
 
 
 class World:
@@ -183,7 +132,7 @@ async def test_a_hundred_thousand_queues_stay_small(monkeypatch: pytest.MonkeyPa
         number=0, name="partition 0", state=state, meter=work.meter, tps=work.tps, positions={},
         paused_topics={}, wall_ms=work.wall_ms, is_caught_up=True,
     )  # fmt: skip
-    evictions = [(f"departures.airport-{n:06}", "overflow", 5) for n in range(100_000)]
+    evictions = [evicted(f"departures.airport-{n:06}") for n in range(100_000)]
     work.meter.commit({"evicted": 100_000}, evictions, 0.1)
     world = World(view)
     await world.count()
@@ -201,7 +150,7 @@ async def test_a_hundred_thousand_queues_stay_small(monkeypatch: pytest.MonkeyPa
 def test_queues_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter, "MOST_COUNTED", 2)
     counted = Meter()
-    counted.commit({}, [(queue, "overflow", 1) for queue in "abcda"], 0.1)
+    counted.commit({}, [evicted(queue) for queue in "abcda"], 0.1)
     assert counted.evicted_of_queues == {
         ("a", "overflow"): 2, ("b", "overflow"): 1, (meter.OTHERS, "overflow"): 2,
     }  # fmt: skip

@@ -249,25 +249,23 @@ class Consumers:
     def ack_many(self, ack: c.AckMany) -> None:
         """Settle several deliveries of a consumer as accepted; refuse those that have ended."""
         queue = self._transitions.queue(ack.queue)
+        consumer = queue.consumers.get(ack.consumer)
         found: dict[int, Delivery] = {}
         for number, message_id in ack.deliveries:
-            try:
-                _, delivery = self.find_delivery(
-                    c.Ack(queue.name, ack.consumer, message_id, number)
-                )
-                if delivery.number in found:
-                    reason = Refusal.STALE_DELIVERY
-                    raise CommandRefused(reason, message_id, _NO_DELIVERY[reason])
-            except CommandRefused as no:
-                if no.reason is Refusal.BAD_COMMAND:
-                    raise
-                refused = e.Refused(queue.name, no.reason, no.about, no.text, number)
-                self._transitions.out.append(refused)
-            else:
+            delivery = _held(queue, consumer, message_id, number)
+            if delivery is not None and delivery.number not in found:
                 found[delivery.number] = delivery
-        if not found:
+                continue
+            reason = Refusal.STALE_DELIVERY
+            if delivery is None:
+                reason = _why_not_held(queue, c.Ack(queue.name, ack.consumer, message_id, number))
+            if reason is Refusal.BAD_COMMAND:
+                raise CommandRefused(reason, message_id, _NO_DELIVERY[reason])
+            text = _NO_DELIVERY[reason]
+            self._transitions.out.append(e.Refused(queue.name, reason, message_id, text, number))
+        if consumer is None or not found:
             raise Idle
-        consumer = queue.consumers[ack.consumer]
+        self._alive(queue, consumer)
         if consumer.ack_mode is AckMode.CLIENT:
             self._transitions.expire(queue)
             self._ack_all(queue, found[max(found)])
@@ -346,19 +344,12 @@ class Consumers:
         """
         queue = self._transitions.queue(settle.queue)
         consumer = queue.consumers.get(settle.consumer)
-        numbers = consumer.held.get(settle.message, ()) if consumer else ()
-        for number in numbers:
-            if not settle.delivery or settle.delivery == number:
-                delivery: Delivery | None = queue.deliveries.get(number)
-                assert consumer is not None and delivery is not None
-                if not delivery.xid:
-                    self._alive(queue, consumer)
-                    return queue, delivery
-        reason = queue.history.classify(settle.consumer, settle.message)
-        is_held = settle.delivery in numbers if settle.delivery else bool(numbers)
-        if is_held or _is_orphaned(queue, settle):
-            reason = Refusal.STALE_DELIVERY  # settled in an undecided transaction
-        raise CommandRefused(reason, settle.message, _NO_DELIVERY[reason])
+        delivery = _held(queue, consumer, settle.message, settle.delivery)
+        if consumer is None or delivery is None:
+            reason = _why_not_held(queue, settle)
+            raise CommandRefused(reason, settle.message, _NO_DELIVERY[reason])
+        self._alive(queue, consumer)
+        return queue, delivery
 
     # --- returning -------------------------------------------------------------------------------
 
@@ -477,6 +468,30 @@ def check(attach: c.Attach | c.Subscribe) -> None:
             compile_selector(attach.selector)
     except BadSelector as error:
         raise CommandRefused(Refusal.BAD_SELECTOR, attach.consumer, str(error)) from None
+
+
+def _held(queue: Queue, consumer: Consumer | None, message_id: str, number: int) -> Delivery | None:
+    """The delivery of that message that the consumer may settle; number 0: the oldest."""
+    if consumer is None:
+        return None
+    for each in consumer.held.get(message_id, ()):
+        if not number or number == each:
+            delivery: Delivery | None = queue.deliveries.get(each)
+            assert delivery is not None
+            if not delivery.xid:
+                return delivery
+    return None
+
+
+def _why_not_held(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> Refusal:
+    """Why a consumer may not settle this delivery (R103)."""
+    consumer = queue.consumers.get(settle.consumer)
+    numbers = consumer.held.get(settle.message, ()) if consumer else ()
+    reason = queue.history.classify(settle.consumer, settle.message)
+    is_held = settle.delivery in numbers if settle.delivery else bool(numbers)
+    if is_held or _is_orphaned(queue, settle):
+        return Refusal.STALE_DELIVERY  # settled in an undecided transaction
+    return reason
 
 
 def _is_orphaned(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> bool:

@@ -12,6 +12,8 @@ import signal
 import tempfile
 from pathlib import Path
 
+import pyspark
+
 from ringfaust.demo import brokers
 from ringfaust.demo.dashboard import RING_SIZE, Dashboard, DemoState, open_console
 from ringfaust.demo.flights import ProducerRecord, find_flights, read_flights
@@ -21,7 +23,7 @@ from ringfaust.demo.spark.compare import compare
 from ringfaust.demo.spark.result import print_result
 from ringfaust.demo.spark.worker_run import WorkerRun
 from ringfaust.errors import BadSetting
-from ringfaust.java.jars import SPARK, fetch
+from ringfaust.java.jars import fetch, spark_connectors
 from ringfaust.java.runtime import find_java
 
 _STOPPED = 130
@@ -47,7 +49,9 @@ def run(bootstrap_servers: str | None, flights: str, report: Path) -> int:
     limit = _read_limit(flights)
     find_flights()
     find_java()
-    fetch(SPARK)  # shows its progress here; in the commands it would go to the log
+    fetch(
+        spark_connectors(pyspark.__version__)
+    )  # shows its progress here; in the commands it would go to the log
     report = report.absolute()
     report.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

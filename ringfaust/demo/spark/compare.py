@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -20,7 +20,6 @@ from ringfaust.protocol.records import Role
 
 _TIMES = {h.ENQUEUED_MS, h.TIME_MS, h.AGE_MS}
 """Headers with times, which differ between the two."""
-_IDENTITY = (h.QUEUE, h.SEQUENCE, h.SOURCE)
 
 
 class EvictedRecord(NamedTuple):
@@ -51,8 +50,6 @@ class Comparison:
     """The comparison of all queues."""
 
     rows: list[QueueComparison] = field(default_factory=list)
-    repeats: int = 0
-    """How many records the job wrote twice, as Spark's Kafka sink may."""
 
 
 async def compare(
@@ -76,9 +73,7 @@ async def compare(
     ) as consumer:
         for partition in range(worker.partitions):
             ours = _by_queue(await _read(consumer, worker, partition))
-            records = await _read(consumer, job, partition)
-            theirs = _by_queue(once := list(without_repeats(records)))
-            found.repeats += len(records) - len(once)
+            theirs = _by_queue(await _read(consumer, job, partition))
             for queue in ours | theirs:
                 found.rows.append(
                     _row(queue, sent.pop(queue, 0), ours.get(queue, []), theirs.get(queue, []))
@@ -103,17 +98,6 @@ async def _read(
 def _without_times(record: ConsumerRecord) -> EvictedRecord:
     headers = tuple((name, value) for name, value in record.headers if name not in _TIMES)
     return EvictedRecord(record.key, record.value, headers)
-
-
-def without_repeats(records: Sequence[EvictedRecord]) -> Iterator[EvictedRecord]:
-    """Yield the records without exact repeats. A different record of the same identity stays."""
-    known: dict[tuple[bytes, ...], EvictedRecord] = {}
-    for record in records:
-        headers = dict(record.headers)
-        identity = tuple(headers[name] for name in _IDENTITY)
-        if known.get(identity) != record:
-            known.setdefault(identity, record)
-            yield record
 
 
 def _by_queue(records: Sequence[EvictedRecord]) -> dict[str, list[EvictedRecord]]:

@@ -22,12 +22,6 @@ def print_result(dashboard: Dashboard, found: Comparison, *, balanced: bool, rep
     """
     console = dashboard.console
     console.print(_table(found))
-    if found.repeats:
-        console.print(
-            f"The job wrote {found.repeats:,} records twice, as Spark's Kafka sink may; identical "
-            "records count once.",
-            highlight=False,
-        )
     different = [row for row in found.rows if row.difference]
     for row in different:
         console.print(f"  {row.queue}: {row.difference}", markup=False, highlight=False)

@@ -2,10 +2,11 @@
 
 RocksDB and the changelog hold the same bytes, except that the changelog omits the bodies of
 non-persistent messages (R82). `keys` writes the keys, `values` the values by kind of row,
-`messages` and `queue_rows` the layouts of a message and of a queue, and `version` the byte that
+`messages`, `deliveries` and `queue_rows` the layouts of these, and `version` the byte that
 begins every value.
 """
 
+from ringfaust.protocol.stored_rows.deliveries import without_body
 from ringfaust.protocol.stored_rows.keys import read_tail, table_prefix, write_key
 from ringfaust.protocol.stored_rows.messages import (
     read_message,
@@ -24,7 +25,6 @@ from ringfaust.protocol.stored_rows.values import (
     read_inputs,
     read_positions,
     read_value,
-    without_body,
     write_feeds,
     write_inputs,
     write_positions,

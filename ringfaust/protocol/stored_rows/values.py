@@ -1,4 +1,4 @@
-"""Values of stored rows, by kind: messages and queues in layouts of their own, the rest in JSON."""
+"""Values of stored rows, by kind: most are JSON; messages, deliveries and queues have layouts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from ringfaust.core.address import AddressRow
 from ringfaust.core.model import (
     AckMode,
     Consumer,
-    Delivery,
     Group,
     Operation,
     Stage,
@@ -21,11 +20,8 @@ from ringfaust.core.sent_ids import SentId, SentPage
 from ringfaust.core.settlement_history import Past
 from ringfaust.core.state import Clock
 from ringfaust.core.table import Kind
-from ringfaust.protocol.stored_rows.messages import (
-    read_message,
-    without_message_body,
-    write_message,
-)
+from ringfaust.protocol.stored_rows.deliveries import read_delivery, write_delivery
+from ringfaust.protocol.stored_rows.messages import read_message, write_message
 from ringfaust.protocol.stored_rows.queue_rows import read_queue, write_queue
 from ringfaust.protocol.stored_rows.version import (
     VERSION_BYTE,
@@ -34,66 +30,6 @@ from ringfaust.protocol.stored_rows.version import (
     versioned,
     write_json,
 )
-
-_U16 = Struct(">H")
-
-# --- deliveries ---------------------------------------------------------------------------------
-
-_DELIVERY_BODY = Struct(">QQ")
-_DELIVERY = Struct(">BQQ")
-"""With the version byte in front."""
-
-# High bits of a delivery's number, which is below 2**56: it has an xid; it is an orphan.
-_HAS_XID, _ORPHAN = 1 << 63, 1 << 62
-
-
-def _write_delivery(delivery: Delivery) -> bytes:
-    consumer, number, xid = delivery.consumer.encode(), delivery.number, b""
-    if delivery.xid:
-        raw = delivery.xid.encode()
-        xid = _U16.pack(len(raw)) + raw
-        number |= _HAS_XID | (_ORPHAN if delivery.is_orphan else 0)
-    head = _DELIVERY.pack(VERSION_BYTE, number, delivery.handed_ms << 16 | len(consumer))
-    return b"".join((head, consumer, xid, write_message(delivery.message)))
-
-
-def _message_start(raw: bytes, consumer_at: int, number: int, consumer_bytes: int) -> int:
-    """Where the message in a stored delivery begins, behind its consumer and xid."""
-    end = consumer_at + consumer_bytes
-    if number & _HAS_XID:
-        end += _U16.size + _U16.unpack_from(raw, end)[0]
-    return end
-
-
-def _read_delivery(raw: bytes) -> Delivery:
-    start = body_start(raw, "DELIVERY")
-    number, rest = _DELIVERY_BODY.unpack_from(raw, start)
-    start += _DELIVERY_BODY.size
-    consumer_end = start + (rest & 0xFFFF)
-    end = _message_start(raw, start, number, rest & 0xFFFF)
-    xid = raw[consumer_end + _U16.size : end].decode()
-    message = read_message(raw[end:])
-    consumer = raw[start:consumer_end].decode()
-    is_orphan = bool(number & _ORPHAN)
-    return Delivery(number & (_ORPHAN - 1), consumer, message, rest >> 16, xid, is_orphan)
-
-
-def without_body(key: bytes, value: bytes) -> bytes:
-    """A stored row as the changelog has it: a non-persistent message without its body (R82).
-
-    Messages that an address retains, and messages that wait for the decision about a distributed
-    transaction, keep their bodies.
-    """
-    kind = key[0]
-    if kind in (Kind.RING, Kind.SCHEDULED):
-        return without_message_body(value)
-    if kind != Kind.DELIVERY:
-        return value
-    start = body_start(value, "DELIVERY")
-    number, rest = _DELIVERY_BODY.unpack_from(value, start)
-    at = _message_start(value, start + _DELIVERY_BODY.size, number, rest & 0xFFFF)
-    return value[:at] + without_message_body(value[at:])
-
 
 # --- operations of distributed transactions -------------------------------------------------------
 
@@ -280,7 +216,7 @@ _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.QUEUE: (write_queue, read_queue),
     Kind.CONSUMER: (_write_consumer, _json_reader(Kind.CONSUMER, _as_consumer)),
     Kind.RING: (write_message, read_message),
-    Kind.DELIVERY: (_write_delivery, _read_delivery),
+    Kind.DELIVERY: (write_delivery, read_delivery),
     Kind.SCHEDULED: (write_message, read_message),
     Kind.EXPIRY: (write_json, _json_reader(Kind.EXPIRY, tuple)),
     Kind.WAKE: (_write_mark, _mark_reader(Kind.WAKE)),

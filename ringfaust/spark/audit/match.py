@@ -82,9 +82,9 @@ def _events(events: DataFrame) -> DataFrame:
         # If the event of its entry is missing, its id is often its source.
         "source": F.coalesce("source", "id"),
     })  # fmt: skip
-    unreadable = events.filter("nth = 1 and event = 'unreadable'")
-    unreadable = unreadable.withColumns({"role": F.lit(UNDECODABLE), "source": F.col("by")})
-    both = of_messages.unionByName(unreadable).withColumns({"key": _key(), "summary": _summary()})
+    undecodable = events.filter("nth = 1 and event = 'unreadable'")
+    undecodable = undecodable.withColumns({"role": F.lit(UNDECODABLE), "source": F.col("by")})
+    both = of_messages.unionByName(undecodable).withColumns({"key": _key(), "summary": _summary()})
     return both.select(
         "role", "partition", "key",
         *[

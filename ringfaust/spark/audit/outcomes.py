@@ -184,14 +184,19 @@ class OutcomeChecker:
     def _split_by_progress(self, lost: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Split into records that were read, so their outcome is missing, and waiting records."""
         repartition = self._data.repartition.selectExpr(
-            "source", "topic hop_topic", "partition hop_partition", "offset hop_offset"
+            "source",
+            "topic repartitioned_topic",
+            "partition repartitioned_partition",
+            "offset repartitioned_offset",
         )
-        at_hop = F.col("hop_topic").isNotNull()
+        is_repartitioned = F.col("repartitioned_topic").isNotNull()
         # A repartitioned record waits in the repartition topic, any other in its own topic.
         at = lost.join(repartition, "source", "left").select(
             *lost.columns,
             *[
-                F.when(at_hop, F.col(f"hop_{name}")).otherwise(F.col(name)).alias(f"at_{name}")
+                F.when(is_repartitioned, F.col(f"repartitioned_{name}"))
+                .otherwise(F.col(name))
+                .alias(f"at_{name}")
                 for name in ("topic", "partition", "offset")
             ],
         )
@@ -205,9 +210,9 @@ class OutcomeChecker:
     def _last_read(self) -> DataFrame:
         """The last offset of each partition that was certainly read."""
         causes = self._events.filter("by not in ('tick', 'start')").select(F.col("by").alias("at"))
-        hopped = self._data.repartition.select(F.col("source").alias("at"))
+        repartitioned = self._data.repartition.select(F.col("source").alias("at"))
         at = F.col("at")
-        every = causes.unionByName(hopped).select(
+        every = causes.unionByName(repartitioned).select(
             _topic(at).alias("topic"),
             F.regexp_extract(at, r"/(\d+)/\d+$", 1).try_cast("int").alias("partition"),
             F.regexp_extract(at, r"/(\d+)$", 1).try_cast("long").alias("offset"),
@@ -252,10 +257,10 @@ class OutcomeChecker:
             F.col("sequence").cast("long").alias("sequence"), "id", "source",
         )  # fmt: skip
         repartition = self._data.repartition.select("by", F.col("source").alias("origin"))
-        is_hop = F.col("source").startswith(self._repartition_topic + "/")
+        of_repartition = F.col("source").startswith(self._repartition_topic + "/")
         # Only undecodable records of the repartition topic have it as their source; they are few.
-        behind = compared.filter((F.col("role") == UNDECODABLE) & is_hop)
-        direct = compared.filter((F.col("role") != UNDECODABLE) | ~is_hop)
+        behind = compared.filter((F.col("role") == UNDECODABLE) & of_repartition)
+        direct = compared.filter((F.col("role") != UNDECODABLE) | ~of_repartition)
         behind = behind.join(repartition, behind["source"] == repartition["by"]).withColumn(
             "source", F.col("origin")
         )

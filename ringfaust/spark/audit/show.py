@@ -63,18 +63,7 @@ def top_queues(verdict: Verdict, most: int = _MAX_QUEUES) -> list[dict[str, Any]
 
 def print_verdict(console: Console, verdict: Verdict, seconds: float) -> None:
     """Print the table of queues, the verdict and the first findings."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("queue", overflow="fold")
-    for name in COUNTS:
-        table.add_column(name.replace("_", " "), justify="right")
-    table.add_column("balanced")
-    for row in top_queues(verdict):
-        _add(table, row)
-    if verdict.totals["queues"] > 1:
-        table.add_section()
-        unbalanced = bool(verdict.unbalanced)
-        _add(table, {"queue": "all", **verdict.totals, "balanced": not unbalanced})
-    console.print(table)
+    console.print(_table(verdict))
     style = "bold green" if verdict.balanced else "bold red"
     console.print(headline(verdict), style=style, highlight=False)
     for text in remarks(verdict):
@@ -90,10 +79,22 @@ def print_verdict(console: Console, verdict: Verdict, seconds: float) -> None:
         console.print(f"  \u2026 and {left:,} more; --json lists all of them")
 
 
-def _add(table: Table, row: dict[str, Any]) -> None:
-    summary = "[green]yes[/]" if row["balanced"] else "[bold red]NO[/]"
-    queue = row["queue"].replace("[", "\\[")
-    table.add_row(queue, *[f"{row[name]:,}" for name in COUNTS], summary)
+def _table(verdict: Verdict) -> Table:
+    """The queues. Counts that are 0 everywhere are left out, so that it fits a terminal."""
+    rows = top_queues(verdict)
+    if verdict.totals["queues"] > 1:
+        rows.append({"queue": "all", **verdict.totals, "balanced": not verdict.unbalanced})
+    names = [name for name in COUNTS if name == "added" or verdict.totals[name]]
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("queue", overflow="fold")
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
+    table.add_column("balanced")
+    for row in rows:
+        queue = row["queue"].replace("[", "\\[")
+        summary = "[green]yes[/]" if row["balanced"] else "[bold red]NO[/]"
+        table.add_row(queue, *[f"{row[name]:,}" for name in names], summary)
+    return table
 
 
 def describe(finding: dict[str, Any]) -> str:

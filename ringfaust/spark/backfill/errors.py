@@ -58,13 +58,3 @@ class SourceChanged(RingfaustError):
             "a source that does not change (such as a version of a Delta table: PATH@v7) and run "
             "the job again"
         )
-
-
-class TakenOver(RingfaustError):
-    """Another process took over the slice, but makes no progress; run the job again."""
-
-    def __init__(self, part: int) -> None:
-        super().__init__(
-            f"slice {part} was taken over by another run of this job, which makes no progress: "
-            "make sure that only one runs, and run it again; it resumes where it stopped"
-        )

@@ -7,14 +7,13 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import slice_transactional_id
 from ringfaust.kafka.offsets import group_offsets
-from ringfaust.kafka.vendor import send_once
 from ringfaust.spark.backfill.errors import CannotBackfill, OtherJob
+from ringfaust.spark.exactly_once import ExactlyOnceWriter, Transaction
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ABOUT_CHARS = 1_000
@@ -78,18 +77,15 @@ async def reset_progress(worker: WorkerConfig, job: Job, slices: Collection[int]
         KafkaError: the brokers failed; run it again.
     """
     for part in slices:
-        producer = AIOKafkaProducer(
-            **worker.client_options(), transactional_id=job.transactional_id(part), acks="all"
-        )
-        send_once(producer)
-        await producer.start()
+        tp = (job.progress_topic, part)
+        start = Transaction(batches=[], offsets={tp: OffsetAndMetadata(0, job.metadata)})
+        options = worker.client_options()
+        writer = ExactlyOnceWriter(options, job.transactional_id(part), job.group, [tp])
+        await writer.open()
         try:
-            async with producer.transaction():
-                at = TopicPartition(job.progress_topic, part)
-                start = {at: OffsetAndMetadata(0, job.metadata)}
-                await producer.send_offsets_to_transaction(start, job.group)
+            await writer.commit(lambda _: [None], lambda _, start=start: start)  # type: ignore[misc]
         finally:
-            await producer.stop()
+            await writer.close()
 
 
 def _check_fingerprint(job: Job, metadata: str) -> None:

@@ -1,40 +1,27 @@
 """Write rows exactly once: each transaction contains some rows of a slice and its progress.
 
-One producer at a time writes a slice. Each slice has its own transactional id. So a task that Spark
-runs again, or twice at once, or that outlives its driver, is fenced by the next one, which reads
-the progress and resumes there.
+Each slice has its own transactional id, so one writer at a time writes a slice (`exactly_once`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import (
-    IllegalOperation,
-    IllegalStateError,
-    InvalidProducerEpoch,
-    KafkaError,
-    ProducerFenced,
-)
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import OffsetAndMetadata
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
-from ringfaust.kafka.vendor import send_once, sender_bug
 from ringfaust.spark.backfill.check import read_headers
-from ringfaust.spark.backfill.errors import SourceChanged, TakenOver
-from ringfaust.spark.backfill.progress import Job, read_progress
-
-log = logging.getLogger(__name__)
+from ringfaust.spark.backfill.errors import SourceChanged
+from ringfaust.spark.backfill.progress import Job
+from ringfaust.spark.exactly_once import ExactlyOnceWriter, Progress, Transaction
 
 
 class SliceRow(NamedTuple):
@@ -54,15 +41,8 @@ WRITTEN = "slice int, written long"
 
 _TRANSACTION_RECORDS = 20_000
 _TRANSACTION_BYTES = 8_000_000
-_BATCH_BYTES = 1_000_000
-_BETWEEN_TRANSACTIONS_MS = 5
-"""The coordinator is still busy with the previous transaction when the next one begins."""
 _STAND_BY_S = 30.0
-_ATTEMPTS = 3
-"""How often a transaction is tried when its outcome is unknown, before the task fails."""
 _MAX_SALTS = 64
-
-Packed = dict[tuple[str, int], list[BatchBuilder]]
 
 
 class SliceResult(NamedTuple):
@@ -141,44 +121,30 @@ class SliceWriter:
         self._task = task
         self._rate_limit = rate_limit
         self._runner = runner
-        self._producer: AIOKafkaProducer | None = None
-        self._is_fenced = False
+        self._tp = (task.job.progress_topic, part)
         self._rows: list[SliceRow] = []
         """The rows of the next transaction."""
         self._bytes = 0
         self._written = 0
-        self._position = self._done = 0
-        try:
-            runner.run(self._open())
-        except _FENCED:
-            self._stand_by()
-
-    async def _open(self) -> None:
-        producer = AIOKafkaProducer(
-            # Created here, because certificates are not sent to executors.
-            **self._task.worker.client_options(),
-            transactional_id=self._task.job.transactional_id(self.part),
-            acks="all",
-            max_batch_size=self._task.batch_bytes,
-            max_request_size=2 * _BATCH_BYTES,
-            retry_backoff_ms=_BETWEEN_TRANSACTIONS_MS,
+        self._position = 0
+        self._writer = ExactlyOnceWriter(
+            task.worker.client_options(),  # here, because certificates are not sent to executors
+            task.job.transactional_id(part),
+            task.job.group,
+            [self._tp],
+            batch_bytes=task.batch_bytes,
+            stand_by_s=max(_STAND_BY_S, 3 / task.rate if task.rate else 0),
         )
-        send_once(producer)
-        self._producer = producer
-        # Ends an open transaction of an earlier producer; only then is the progress final.
-        await producer.start()
-        progress = await read_progress(self._task.worker, self._task.job, [self.part])
-        self._done = progress.get(self.part, 0)
+        runner.run(self._writer.open())
 
     def take(self, row: SliceRow) -> None:
         """Write one row, unless it is already written."""
         self._position = row.position
-        if row.position <= self._done or self._is_fenced:
+        if row.position <= self._done(self._writer.progress):
             return
         size = len(self._rows)
         if size >= self._task.transaction_records or self._bytes >= _TRANSACTION_BYTES:
-            if not self._flush():
-                return
+            self._flush()
         self._rows.append(row)
         self._bytes += len(row.key or b"") + len(row.value or b"")
 
@@ -191,51 +157,34 @@ class SliceWriter:
         expected = self._task.ends.get(self.part, 0)
         if self._position != expected:
             raise SourceChanged(self.part, self._position, expected)
-        if self._rows and not self._is_fenced:
-            self._flush()
+        self._flush()
         self.close()
         return SliceResult(self.part, self._written)
 
     def close(self) -> None:
         """Disconnect; an open transaction is never committed."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            self._runner.run(producer.stop())
+        self._runner.run(self._writer.close())
 
-    def _flush(self) -> bool:
-        """Commit the rows; False if a newer writer took over and finished the slice.
+    def _done(self, progress: Progress) -> int:
+        """The last position that is written."""
+        return progress[self._tp].offset if self._tp in progress else 0
 
-        If the outcome is unknown, a new producer settles the transaction and reads the progress,
-        which says whether the rows are written (R117).
-        """
+    def _flush(self) -> None:
+        """Commit the rows."""
         time.sleep(self._rate_limit.wait_s(time.monotonic()))
         rows, self._rows, self._bytes = self._rows, [], 0
-        left = rows
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                if left:
-                    self._runner.run(self._commit(left))
-                break
-            except _FENCED:
-                self._stand_by()
-                return False
-            except KafkaError as error:
-                assert self._producer is not None
-                if (bug := sender_bug(self._producer)) is not None:
-                    raise bug from None
-                if attempt == _ATTEMPTS:
-                    raise
-                log.warning("slice %d: a commit failed (%r); trying again", self.part, error)
-                self.close()
-                self._runner.run(self._open())
-                left = [row for row in left if row.position > self._done]
-        self._rate_limit.sent += len(rows)
-        self._written += len(rows)
-        return True
+        self._runner.run(
+            self._writer.commit(
+                lambda progress: [row for row in rows if row.position > self._done(progress)],
+                self._pack,
+            )
+        )
+        if not self._writer.is_fenced:
+            self._rate_limit.sent += len(rows)
+            self._written += len(rows)
 
-    def _pack(self, rows: Iterable[SliceRow]) -> Packed:
-        assert self._producer is not None
-        packed: Packed = {}
+    def _pack(self, rows: Sequence[SliceRow]) -> Transaction:
+        packed: dict[tuple[str, int], list[BatchBuilder]] = {}
         for row in rows:
             record = {
                 "timestamp": row.timestamp_ms,
@@ -245,64 +194,12 @@ class SliceWriter:
             }
             builders = packed.setdefault((row.topic, row.partition), [])
             if not builders or builders[-1].append(**record) is None:
-                builders.append(self._producer.create_batch())
+                builders.append(self._writer.new_batch())
                 builders[-1].append(**record)
-        return packed
-
-    async def _commit(self, rows: Sequence[SliceRow]) -> None:
-        producer, job = self._producer, self._task.job
-        assert producer is not None
-        packed, position = self._pack(rows), rows[-1].position
-        await producer.begin_transaction()
-        sent = []
-        for (topic, partition), builders in packed.items():
-            for builder in builders:
-                future = await producer.send_batch(builder, topic, partition=partition)
-                # Retrieve the exception even if the commit fails before it waits for this future.
-                future.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
-                sent.append(future)
-        await producer.send_offsets_to_transaction(
-            {
-                TopicPartition(job.progress_topic, self.part): OffsetAndMetadata(
-                    position, job.metadata
-                )
-            },
-            job.group,
+        return Transaction(
+            batches=[(*where, builder) for where, of in packed.items() for builder in of],
+            offsets={self._tp: OffsetAndMetadata(rows[-1].position, self._task.job.metadata)},
         )
-        # If a batch was rejected, aiokafka would still commit the transaction, without that batch.
-        await asyncio.gather(*sent)
-        await producer.commit_transaction()
-
-    def _stand_by(self) -> None:
-        """Wait for the newer writer of this slice: a second attempt of this task, or another run.
-
-        If this task failed, Spark would start one more, which would fence the newer writer. So it
-        waits and skips its own rows.
-
-        Raises:
-            TakenOver: the newer writer makes no progress; perhaps it was killed.
-        """
-        self._is_fenced = True
-        self.close()
-        timeout_s = max(_STAND_BY_S, 3 / self._task.rate if self._task.rate else 0)
-        last, since = -1, time.monotonic()
-        while last < self._task.ends[self.part]:
-            progress = self._runner.run(
-                read_progress(self._task.worker, self._task.job, [self.part])
-            )
-            at = progress.get(self.part, 0)
-            if at > last:
-                last, since = at, time.monotonic()
-            elif time.monotonic() - since > timeout_s:
-                raise TakenOver(self.part)
-            else:
-                time.sleep(1)
-
-
-# If a producer is fenced between two calls, aiokafka raises one of the last three.
-_FENCED = (
-    ProducerFenced, InvalidProducerEpoch, IllegalStateError, IllegalOperation, AssertionError,
-)  # fmt: skip
 
 
 def write_rows(rows: DataFrame, task: WriteTask) -> list[SliceResult]:

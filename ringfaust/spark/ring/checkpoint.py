@@ -4,7 +4,7 @@
 last runs found when they started: after a start, time stands still until the records that were
 already in the topics have been processed (architecture 4). A batch that one run left unfinished is
 repeated by the next run and must produce the same output, so it looks up the run that first
-processed it.
+processed it, and uses that run's configuration.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.files import HadoopFolder
-from ringfaust.spark.ring.micro_batch import JobStart, needed_starts
+from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, batch_rules, needed_starts
 from ringfaust.spark.ring.offsets import record_ends
 
 _STARTS = "ringfaust/starts.json"
 _IDENTITY = "ringfaust/job.json"
+_DECISIVE = ("max_record_bytes", "clock")
+"""The settings of worker.yaml that decide what a batch does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,8 @@ class CheckpointIdentity:
     partitions: int
     tasks: int
     """The shuffle keys depend on it. Spark keeps the number, and so does the job."""
+    query: str = ""
+    """Tells the outputs of this checkpoint's job from those of another one."""
 
 
 class WrongCheckpoint(RingfaustError):
@@ -58,10 +64,7 @@ def claim_checkpoint(
     Raises:
         WrongCheckpoint: it belongs to another application or number of partitions.
     """
-    known = read_identity(spark, checkpoint)
-    if known is None:
-        HadoopFolder(spark, checkpoint).write_text(_IDENTITY, json.dumps(asdict(wanted)))
-        return wanted
+    known = read_identity(spark, checkpoint) or wanted
     for name in ("application", "partitions"):
         has, asked = getattr(known, name), getattr(wanted, name)
         if has != asked:
@@ -69,39 +72,66 @@ def claim_checkpoint(
                 f"{checkpoint} belongs to a job whose {name} is {has!r}, but worker.yaml says "
                 f"{asked!r}: give each application its own checkpoint"
             )
+    if not known.query:
+        known = replace(known, query=str(uuid.uuid4()))
+        HadoopFolder(spark, checkpoint).write_text(_IDENTITY, json.dumps(asdict(known)))
     return known
 
 
 def record_start(
-    spark: SparkSession, checkpoint: str, client: Mapping[str, Any], topics: Collection[str]
+    spark: SparkSession,
+    checkpoint: str,
+    worker: WorkerConfig,
+    queues: QueuesConfig,
+    topics: Collection[str],
 ) -> list[JobStart]:
-    """Record where the topics end now.
+    """Record where the topics end now, and the configuration.
 
     Args:
         spark: the session.
         checkpoint: folder or URI.
-        client: options of any Kafka client.
+        worker: brokers, and the configuration of this run.
+        queues: the configuration of this run.
         topics: control, and the producers' topics that need no repartitioning.
 
     Returns:
         This start and the earlier ones that are still needed, oldest first.
     """
     folder = HadoopFolder(spark, checkpoint)
-    known = [_from_json(start) for start in json.loads(folder.read_text(_STARTS) or "[]")]
-    now_ms = max([time.time_ns() // 1_000_000, *(start.started_ms + 1 for start in known)])
-    ends = asyncio.run(record_ends(client, topics))
-    first_batch = max(folder.numbers("offsets"), default=-1) + 1
-    start = JobStart(started_ms=now_ms, ends=ends, first_batch=first_batch)
+    known = json.loads(folder.read_text(_STARTS) or "[]")
+    now_ms = max([time.time_ns() // 1_000_000, *(start["started_ms"] + 1 for start in known)])
+    config = {
+        "queues": queues.model_dump(mode="json", exclude_unset=True),
+        "worker": {name: getattr(worker, name) for name in _DECISIVE},
+    }
+    start = {
+        "started_ms": now_ms,
+        "ends": asyncio.run(record_ends(worker.client_options(), topics)),
+        "first_batch": max(folder.numbers("offsets"), default=-1) + 1,
+        **config,
+    }
     unfinished = max(folder.numbers("commits"), default=-1) + 1
-    starts = [*needed_starts(known, unfinished), start]
-    folder.write_text(_STARTS, json.dumps([asdict(start) for start in starts]))
-    return starts
+    kept = needed_starts([_job_start(each) for each in known], unfinished)
+    by_time = {each["started_ms"]: each for each in known}
+    texts = [*(by_time[each.started_ms] for each in kept), start]
+    folder.write_text(_STARTS, json.dumps(texts))
+    return [replace(_job_start(each), rules=_other_rules(each, config, worker)) for each in texts]
 
 
-def _from_json(start: Mapping[str, Any]) -> JobStart:
-    ends = {topic: {int(p): end for p, end in of.items()} for topic, of in start["ends"].items()}
-    first_batch = start.get("first_batch", 0)
-    return JobStart(started_ms=start["started_ms"], ends=ends, first_batch=first_batch)
+def _job_start(text: Mapping[str, Any]) -> JobStart:
+    ends = {topic: {int(p): end for p, end in of.items()} for topic, of in text["ends"].items()}
+    first_batch = text.get("first_batch", 0)
+    return JobStart(started_ms=text["started_ms"], ends=ends, first_batch=first_batch)
+
+
+def _other_rules(
+    text: Mapping[str, Any], current: Mapping[str, Any], worker: WorkerConfig
+) -> BatchRules | None:
+    """The rules of a start if they are not the current ones."""
+    if "queues" not in text or all(text[name] == current[name] for name in current):
+        return None
+    then = worker.model_copy(update=text["worker"])
+    return batch_rules(then, QueuesConfig.model_validate(text["queues"]))
 
 
 # --- Spark's own files ----------------------------------------------------------------------------

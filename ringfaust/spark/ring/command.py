@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
@@ -32,14 +32,18 @@ from ringfaust.spark.ring.job import (
     repartitioned_routes,
     start_job,
 )
-from ringfaust.spark.ring.offsets import log_ends
+from ringfaust.spark.ring.monitor import JobMonitor
+from ringfaust.spark.ring.offsets import ReadOffsets, log_ends
+from ringfaust.spark.ring.writer import OutputTarget, claim_outputs
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
-from ringfaust.spark.vendor import stop_between_batches
 
 _MIN_SPARK = (4, 0, 2)
 _POLL_S = 1
-_STOP_S = 60
+_PAUSE_S = 0.02
+_STOP_S = 10
+_LONG_MS = 24 * 3_600_000
+"""No second micro-batch begins within this time."""
 
 
 class OldSpark(RingfaustError):
@@ -76,7 +80,7 @@ def run(
     once: bool,
     from_worker: bool,
     master: str | None,
-) -> None:
+) -> str:
     """Run the rings until SIGTERM or SIGINT.
 
     Args:
@@ -86,6 +90,9 @@ def run(
         once: end when everything has been read that was in the topics at the start.
         from_worker: begin with what the worker's rings hold.
         master: as for `spark-submit --master`.
+
+    Returns:
+        A sentence about what the job did.
 
     Raises:
         WrongTopics: the topics do not have the required settings.
@@ -104,8 +111,11 @@ def run(
     refuse_old_spark(spark.version)
     with brief_errors(), stop_requested() as requested:
         begin = _initial_state(spark, worker, queues, settings) if from_worker else {}
-        _run_queries(spark, worker, queues, settings, begin=begin, requested=requested, once=once)
+        summary = _run_queries(
+            spark, worker, queues, settings, begin=begin, requested=requested, once=once
+        )
     spark.stop()
+    return summary
 
 
 def run_move_to_worker(
@@ -150,57 +160,62 @@ def _run_queries(
     begin: dict[str, Any],
     requested: Callable[[], bool],
     once: bool,
-) -> None:
+) -> str:
     wanted = CheckpointIdentity(
         application=worker.application,
         partitions=worker.partitions,
         tasks=min(settings.tasks, worker.partitions),
     )
+    begun = last_planned(spark, settings.checkpoint) is not None
     identity = claim_checkpoint(spark, settings.checkpoint, wanted)
     settings = replace(settings, tasks=identity.tasks)
-    client = worker.client_options()
     direct = direct_topics(worker, queues)
-    inputs = [*direct, *(route.topic for route in repartitioned_routes(worker, queues))]
-    starts = record_start(spark, settings.checkpoint, client, direct)
-    ends = asyncio.run(log_ends(client, inputs)) if once else None
-    while True:
-        query = start_job(spark, worker, queues, settings, starts, **begin)
-        reached_ends = _await_end(query, ends, requested)
-        # A timer may begin a micro-batch just as the query stops. Another query has to finish it.
-        if not reached_ends or is_finished(spark, settings.checkpoint):
-            return
-        begin = {}  # now the checkpoint has them
-
-
-def _await_end(
-    query: StreamingQuery,
-    ends: Mapping[str, Mapping[int, int]] | None,
-    requested: Callable[[], bool],
-) -> bool:
-    """Wait for an error, a requested stop or, with `ends`, for the query to reach these offsets.
-
-    Spark's `availableNow` trigger never ends a job that has timers.
-
-    Returns:
-        Whether the query has reached `ends`.
-    """
-    reached = False
-    while not (reached or requested() or query.awaitTermination(_POLL_S)):
-        reached = ends is not None and _has_read(query.lastProgress, ends)
-    stop_between_batches(query, _STOP_S)
-    return reached
-
-
-def _has_read(
-    progress: StreamingQueryProgress | None, ends: Mapping[str, Mapping[int, int]]
-) -> bool:
-    """Whether the last reported batch, or one before it, ends at or after these offsets."""
-    read: dict[str, dict[str, int]] = {}
-    # As an attribute the offsets are text, of JSON or of Python depending on the version.
-    for source in json.loads(progress.json)["sources"] if progress else ():
-        read |= source["endOffset"] or {}
-    return all(
-        read.get(topic, {}).get(str(partition), 0) >= end
-        for topic, of in ends.items()
-        for partition, end in of.items()
+    repartitioned = [route.topic for route in repartitioned_routes(worker, queues)]
+    target = OutputTarget(
+        worker=worker, query=identity.query, tasks=identity.tasks, inputs=frozenset(direct)
     )
+    asyncio.run(claim_outputs(target, has_begun=begun))
+    starts = record_start(spark, settings.checkpoint, worker, queues, direct)
+    ends = asyncio.run(log_ends(worker.client_options(), [*direct, *repartitioned]))
+    start = partial(start_job, spark, worker, queues, starts=starts, target=target)
+    query = start(settings, **begin)
+    read = ReadOffsets(worker, repartitioned)
+    monitor = JobMonitor(worker)
+    with monitor.show():
+        while not (requested() or query.awaitTermination(_POLL_S)):
+            monitor.update(query.recentProgress)
+            read.update(query.lastProgress)
+            if once and read.has_reached(ends):
+                break
+        _stop(spark, query)
+        monitor.update(query.recentProgress)
+        if once and not requested():
+            _finish(spark, settings, start)
+    return monitor.summary()
+
+
+def _stop(spark: SparkSession, query: StreamingQuery) -> None:
+    """Stop a query between two micro-batches if there is a pause between them.
+
+    Otherwise, the interrupted micro-batch is repeated by the next run.
+    """
+    deadline = time.monotonic() + _STOP_S
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(_PAUSE_S)
+    spark.sparkContext.setLogLevel("OFF")  # for interrupted tasks Spark logs pages of errors
+    try:
+        query.stop()
+    finally:
+        spark.sparkContext.setLogLevel("ERROR")
+
+
+def _finish(
+    spark: SparkSession, settings: JobSettings, start: Callable[[JobSettings], StreamingQuery]
+) -> None:
+    """Repeat the last micro-batch if it was interrupted, and begin no other one."""
+    if is_finished(spark, settings.checkpoint):
+        return
+    query = start(replace(settings, trigger_ms=_LONG_MS))
+    while not (is_finished(spark, settings.checkpoint) or query.awaitTermination(_POLL_S)):
+        continue
+    query.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,19 +15,16 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.processor.processor import ProcessorConfig
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import PART, Route
-from ringfaust.spark.columns import HEADER_COLUMNS, LAYOUTS
-from ringfaust.spark.kafka import client_options, stream_topics
-from ringfaust.spark.ring.micro_batch import JobStart, OperatorConfig
+from ringfaust.spark.kafka import stream_topics
+from ringfaust.spark.ring.micro_batch import JobStart, OperatorConfig, batch_rules
+from ringfaust.spark.ring.monitor import OBSERVED
 from ringfaust.spark.ring.operator import OUTPUT, RingOperator
+from ringfaust.spark.ring.writer import COUNTS, OutputTarget
 from ringfaust.spark.vendor import COLUMN_PRUNING
 
-OUTPUT_ROLES = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)
-"""The topics that the job writes. It needs no changelog and no repartition topic: Spark's state and
-its shuffle replace them."""
 SESSION_SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -39,11 +36,8 @@ SESSION_SETTINGS = {
 """Settings that the session of a ring job must be opened with."""
 SHUFFLE_KEY = "seat"
 """Column that the job groups by. Checkpoints contain this name, so it never changes."""
-_HEADERS = "array<struct<key:string,value:binary>>"
 _CANDIDATES = 50
 """Numbers tried as shuffle keys, per partition."""
-_REQUEST_BYTES = 4_000_000
-"""Bound of what the largest input record can become in the output, with its headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +69,22 @@ def shuffle_keys(spark: SparkSession, partitions: int, tasks: int) -> list[int]:
     return [free[partition % tasks][partition // tasks] for partition in range(partitions)]
 
 
+def shuffle_key_of(keys: Sequence[int], partition: str) -> Column:
+    """The group key of the partition that a column names.
+
+    The keys are a text, because an array of literals would be an expression for each partition.
+    """
+    return F.get(F.split(F.lit(" ".join(map(str, keys))), " ").cast("array<int>"), partition)
+
+
 def start_job(
     spark: SparkSession,
     worker: WorkerConfig,
     queues: QueuesConfig,
     settings: JobSettings,
-    starts: list[JobStart],
     *,
+    starts: list[JobStart],
+    target: OutputTarget,
     state: DataFrame | None = None,
     offsets: Mapping[str, Mapping[str, int]] | None = None,
 ) -> StreamingQuery:
@@ -93,6 +96,7 @@ def start_job(
         queues: routes and queues.
         settings: of this job.
         starts: this start and earlier ones, oldest first.
+        target: where the outputs go.
         state: initial rows, from a worker's changelog (queue_partition, row_key, row_value).
         offsets: where a job without a checkpoint begins, by topic and partition; -2 is the
             earliest offset.
@@ -105,24 +109,22 @@ def start_job(
         # The rule believes that only the group key of an initial state is needed.
         spark.conf.set("spark.sql.optimizer.excludedRules", COLUMN_PRUNING)
     keys = shuffle_keys(spark, worker.partitions, settings.tasks)
-    config = _operator_config(worker, queues, starts)
-    topics = {role: worker.topic(role) for role in OUTPUT_ROLES}
+    config = OperatorConfig(
+        rules=batch_rules(worker, queues),
+        cache_bytes=worker.cache_bytes // worker.partitions,
+        starts=starts,
+    )
     rows = _input_rows(spark, worker, queues, settings, offsets)
     outputs = _grouped(rows, keys).transformWithStateInPandas(
-        statefulProcessor=RingOperator(config, topics, keys),
+        statefulProcessor=RingOperator(config, target, keys),
         outputStructType=OUTPUT,
         outputMode="Append",
-        timeMode="None" if config.processor_config.log_is_clock else "ProcessingTime",
+        timeMode="None" if config.rules.processor_config.log_is_clock else "ProcessingTime",
         initialState=None if state is None else _grouped(state, keys),
     )
     writer = (
-        _sink_rows(outputs)
-        .writeStream.format("kafka")
-        .options(**client_options(worker))
-        .option("kafka.max.request.size", str(_REQUEST_BYTES))
-        .option("kafka.linger.ms", "5")
-        .option("kafka.batch.size", "400000")
-        .option("includeHeaders", "true")
+        outputs.observe(OBSERVED, *(F.sum(name).alias(name) for name in COUNTS))
+        .writeStream.format("noop")  # the operator has written the outputs
         .option("checkpointLocation", settings.checkpoint)
         .queryName(f"{worker.application} rings")
         .outputMode("append")
@@ -139,26 +141,6 @@ def direct_topics(worker: WorkerConfig, queues: QueuesConfig) -> list[str]:
 def repartitioned_routes(worker: WorkerConfig, queues: QueuesConfig) -> list[Route]:
     """The routes whose records the shuffle brings to their queue's partition."""
     return queues.split_routes(worker.partitions)[1]
-
-
-def _operator_config(
-    worker: WorkerConfig, queues: QueuesConfig, starts: list[JobStart]
-) -> OperatorConfig:
-    direct, repartitioned = queues.split_routes(worker.partitions)
-    processor_config = ProcessorConfig(
-        control_topic=worker.topic(Role.CONTROL),
-        repartition_topic="",  # the shuffle replaces it
-        routes=[*direct, *repartitioned],
-        max_record_bytes=worker.max_record_bytes,
-        log_is_clock=worker.clock == "log",
-        spread=frozenset(route.topic for route in repartitioned),
-    )
-    return OperatorConfig(
-        processor_config=processor_config,
-        catalog=queues.catalog(),
-        cache_bytes=worker.cache_bytes // worker.partitions,
-        starts=starts,
-    )
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -208,21 +190,8 @@ def _with_partition(records: DataFrame, partition: Column) -> DataFrame:
 
 
 def _grouped(rows: DataFrame, keys: list[int]) -> GroupedData:
-    key = F.get(F.lit(keys), "queue_partition")
+    key = shuffle_key_of(keys, "queue_partition")
     return rows.withColumn(SHUFFLE_KEY, key).groupBy(SHUFFLE_KEY)
-
-
-def _sink_rows(outputs: DataFrame) -> DataFrame:
-    """The operator's output as Spark's Kafka sink wants it."""
-    headers = F.arrays_zip("names", "contents").cast(_HEADERS)
-    for number, names in enumerate(LAYOUTS):
-        pairs = [
-            F.struct(F.lit(name).alias("key"), F.col(column).alias("value"))
-            for name, column in zip(names, HEADER_COLUMNS, strict=False)
-        ]
-        known = F.array(*pairs) if pairs else F.array().cast(_HEADERS)
-        headers = F.when(F.col("layout") == number, known).otherwise(headers)
-    return outputs.select("topic", "partition", "key", "value", headers.alias("headers"))
 
 
 # --- the partition of a record's queue ------------------------------------------------------------

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
-from ringfaust.processor.processor import Processor, ProcessorConfig
+from ringfaust.processor.processor import Buffer, Outputs, Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore
-from ringfaust.protocol.records import InRecord, OutRecord
+from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.stored_rows import (
     POSITIONS_KEY,
     read_json,
@@ -19,7 +20,7 @@ from ringfaust.protocol.stored_rows import (
     write_json,
     write_record,
 )
-from ringfaust.spark.columns import ConsumedRecord, Outputs
+from ringfaust.spark.columns import ConsumedRecord
 from ringfaust.spark.ring.pages import PagedMap, PageStore
 
 _WAITING_KEY = b"\0waiting"
@@ -36,6 +37,28 @@ written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRules:
+    """The configuration that decides what a batch does."""
+
+    processor_config: ProcessorConfig
+    catalog: Catalog
+
+
+def batch_rules(worker: WorkerConfig, queues: QueuesConfig) -> BatchRules:
+    """The rules that follow from `worker.yaml` and `queues.yaml`."""
+    direct, repartitioned = queues.split_routes(worker.partitions)
+    processor_config = ProcessorConfig(
+        control_topic=worker.topic(Role.CONTROL),
+        repartition_topic="",  # the shuffle replaces it
+        routes=[*direct, *repartitioned],
+        max_record_bytes=worker.max_record_bytes,
+        log_is_clock=worker.clock == "log",
+        spread=frozenset(route.topic for route in repartitioned),
+    )
+    return BatchRules(processor_config=processor_config, catalog=queues.catalog())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobStart:
     """What a run of the job found when it started."""
 
@@ -45,6 +68,8 @@ class JobStart:
     records have been processed (architecture 4)."""
     first_batch: int = 0
     """Number of the first batch that no earlier run has planned. Earlier batches are repeated."""
+    rules: BatchRules | None = None
+    """The configuration of that run; None: that of the current one."""
 
 
 _STARTS_KEPT = 4
@@ -67,8 +92,8 @@ def needed_starts(starts: Sequence[JobStart], unfinished: int) -> list[JobStart]
 class OperatorConfig:
     """What all partitions of a job share."""
 
-    processor_config: ProcessorConfig
-    catalog: Catalog
+    rules: BatchRules
+    """Of this run."""
     cache_bytes: int
     """Bound of the decoded state between two writes."""
     starts: Sequence[JobStart]
@@ -87,13 +112,22 @@ class OperatorConfig:
             topic: ends[partition] for topic, ends in known[-1].ends.items() if partition in ends
         }
 
-    def first_batch(self, batch: int) -> int | None:
-        """First batch of the run that first processed this batch, or None if it is unknown."""
-        known = [start.first_batch for start in self.starts if start.first_batch <= batch]
+    def planner(self, batch: int) -> JobStart | None:
+        """The run that first processed this batch, or None if it is unknown."""
+        known = [start for start in self.starts if start.first_batch <= batch]
         return known[-1] if known else None
 
+    def rules_of(self, batch: int) -> BatchRules:
+        """The rules of the run that first processed this batch.
 
-class MicroBatch:
+        Part of the batch's outputs may be written. The rest must agree with them, even if the
+        configuration has changed since.
+        """
+        planner = self.planner(batch)
+        return planner.rules if planner and planner.rules else self.rules
+
+
+class MicroBatch(Generic[Buffer]):
     """A micro-batch: call `run` once, then `close`.
 
     Args:
@@ -102,10 +136,18 @@ class MicroBatch:
         store: the partition's state.
         now_ms: the batch's time in ms since 1970; a repeated batch has the same.
         batch: the batch's number; a repeated batch has the same.
+        new_buffer: returns an empty buffer for the records of one topic.
     """
 
     def __init__(
-        self, config: OperatorConfig, partition: int, store: PageStore, now_ms: int, batch: int = 0
+        self,
+        config: OperatorConfig,
+        partition: int,
+        store: PageStore,
+        now_ms: int,
+        *,
+        batch: int,
+        new_buffer: Callable[[], Buffer],
     ) -> None:
         self._config = config
         self._batch = batch
@@ -113,16 +155,27 @@ class MicroBatch:
         self._now_ms = now_ms
         self._rows = PagedMap(store)
         positions = read_positions(self._rows.get(POSITIONS_KEY))
-        state = State(ByteStore(self._rows), config.catalog)
-        self._processor: Processor[list[OutRecord]] = Processor(
-            config.processor_config, state, positions, list
+        rules = config.rules_of(batch)
+        self._log_is_clock = rules.processor_config.log_is_clock
+        state = State(ByteStore(self._rows), rules.catalog)
+        self._processor: Processor[Buffer] = Processor(
+            rules.processor_config, state, positions, new_buffer
         )
         waiting = _read_waiting(self._rows.get(_WAITING_KEY))
         self._waiting: dict[str, list[int]] = {topic: at[1:] for topic, at in waiting.items()}
         self._processor.paused_topics.update({topic: at[0] for topic, at in waiting.items()})
 
-    def run(self, records: Sequence[InRecord]) -> Iterator[Outputs]:
-        """Advance time, then process the records; yields the outputs in portions."""
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """By topic that needs no repartitioning, the next offset to read."""
+        return self._processor.positions
+
+    def run(self, records: Sequence[InRecord]) -> Iterator[Outputs[Buffer]]:
+        """Advance time, then process the records.
+
+        Yields:
+            The outputs in parts, which are the same whenever the batch is repeated.
+        """
         self._start()
         self._tick()
         yield from self._resume_topics()
@@ -141,15 +194,15 @@ class MicroBatch:
         Returns:
             When time has to advance next, in ms since 1970, or None.
         """
-        blocked = self._processor.paused_topics
-        waiting = {topic: [blocked[topic], *at] for topic, at in self._waiting.items()}
+        paused = self._processor.paused_topics
+        waiting = {topic: [paused[topic], *at] for topic, at in self._waiting.items()}
         was_waiting = self._rows.get(_WAITING_KEY) is not None
         if waiting or was_waiting:
             row = write_json(waiting) if waiting else None
             self._rows.apply([(_WAITING_KEY, row)])
         self._write()
         self._rows.flush()
-        if self._config.processor_config.log_is_clock:
+        if self._log_is_clock:
             return None
         return self._processor.state.next_wake_ms()
 
@@ -159,14 +212,14 @@ class MicroBatch:
 
     def _start(self) -> None:
         """In the first micro-batch after a start, do what a worker does on opening a partition."""
-        first = self._config.first_batch(self._batch)
+        planner = self._config.planner(self._batch)
         noted = self._rows.get(_STARTED_KEY)
-        if first is not None and (noted is None or read_json(noted, "started") != first):
-            self._rows.apply([(_STARTED_KEY, write_json(first))])
+        if planner and (noted is None or read_json(noted, "started") != planner.first_batch):
+            self._rows.apply([(_STARTED_KEY, write_json(planner.first_batch))])
             self._processor.start()
 
     def _tick(self) -> None:
-        if self._config.processor_config.log_is_clock:
+        if self._log_is_clock:
             return
         wake_ms = self._processor.state.next_wake_ms()
         if wake_ms is None or wake_ms > self._now_ms:
@@ -189,7 +242,7 @@ class MicroBatch:
             self._rows.apply([row])
             numbers[1] += 1
 
-    def _resume_topics(self) -> Iterator[Outputs]:
+    def _resume_topics(self) -> Iterator[Outputs[Buffer]]:
         """Process the waiting records of topics whose queue has been resumed."""
         processor = self._processor
         for topic, queue in list(processor.paused_topics.items()):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import DescribeGroupsRequest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -39,6 +41,7 @@ from ringfaust.spark.ring.job import (
     SHUFFLE_KEY,
     direct_topics,
     repartitioned_routes,
+    shuffle_key_of,
     shuffle_keys,
 )
 from ringfaust.spark.ring.micro_batch import is_job_row, waiting_topics
@@ -174,8 +177,7 @@ def move_to_worker(
     repartitioned = {route.topic for route in repartitioned_routes(worker, queues)}
     # Kept on the executors' disks: the driver holds the pages of one task at a time.
     pages = _read_pages(spark, checkpoint).persist(StorageLevel.DISK_ONLY)
-    known = worker_state(spark, worker).select("queue_partition", "row_key")
-    known.persist(StorageLevel.DISK_ONLY)
+    known = worker_state(spark, worker)
     try:
         _refuse_if_waiting(pages, repartitioned)
         written = _write_changelogs(
@@ -183,7 +185,6 @@ def move_to_worker(
         )
     finally:
         pages.unpersist()
-        known.unpersist()
     repartitioned_to = {topic: at for topic, at in offsets.items() if topic in repartitioned}
     asyncio.run(_commit_repartitioned(worker, repartitioned_to))
     return written
@@ -215,26 +216,38 @@ def _refuse_if_waiting(pages: DataFrame, repartitioned: set[str]) -> None:
 def _write_changelogs(
     worker: WorkerConfig, pages: DataFrame, known: DataFrame, keys: Sequence[int]
 ) -> int:
-    """Replace the rows of each partition that the job has. Returns the number of rows."""
+    """Replace the rows of each partition that the job has. Returns the number of rows.
+
+    All rows are sorted once, by partition; of each, the old keys come before the new pages.
+    """
+    partitions = {key: partition for partition, key in enumerate(keys)}
     present = {row.shuffle_key for row in pages.select("shuffle_key").distinct().collect()}
+    old = known.select(
+        shuffle_key_of(keys, "queue_partition").alias("shuffle_key"),
+        "row_key",
+        F.lit(None).cast("long").alias("number"),
+        F.lit(None).cast("binary").alias("page"),
+    )
+    rows = old.unionByName(pages, allowMissingColumns=True)
+    rows = rows.repartition("shuffle_key").sortWithinPartitions("shuffle_key", "number")
     written = 0
-    for partition, key in enumerate(keys):
+    for key, of in groupby(rows.toLocalIterator(), attrgetter("shuffle_key")):
         if key in present:
-            changelog = _Changelog(
-                pages.where(F.col("shuffle_key") == key),
-                known.where(F.col("queue_partition") == partition),
-            )
-            asyncio.run(_write_changelog(worker, partition, changelog))
+            changelog = _Changelog(of)
+            asyncio.run(_write_changelog(worker, partitions[key], changelog))
             written += changelog.count
     return written
 
 
 class _Changelog:
-    """The new rows of one partition, read while they are written."""
+    """The new rows of one partition, read while they are written.
 
-    def __init__(self, pages: DataFrame, known: DataFrame) -> None:
-        self._pages = pages
-        self._known = known
+    Args:
+        rows: first the keys of the old rows, then the pages.
+    """
+
+    def __init__(self, rows: Iterator[Row]) -> None:
+        self._rows = rows
         self.count = 0
         """Number of rows so far."""
         self.positions: dict[str, int] = {}
@@ -242,10 +255,11 @@ class _Changelog:
 
     def rows(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Delete all old rows, then write the new ones: the last row of a key counts."""
-        for old in self._known.toLocalIterator():
-            yield bytes(old.row_key), None
-        for page in self._pages.toLocalIterator():
-            for key, value in rows_of(page.number, bytes(page.page)).items():
+        for row in self._rows:
+            if row.page is None:
+                yield bytes(row.row_key), None
+                continue
+            for key, value in rows_of(row.number, bytes(row.page)).items():
                 if is_job_row(key):
                     continue
                 if key == POSITIONS_KEY:

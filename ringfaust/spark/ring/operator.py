@@ -2,47 +2,37 @@
 
 Spark guarantees what the rings need: a group has one owner at a time, its state is committed with
 the batch, and a repeated batch has the same records, the same time and the same state before it.
-A micro-batch is deterministic, so its output is the same to the byte. The sink may repeat records
-but never changes them.
+A micro-batch is deterministic, so its output is the same to the byte, and what was written before
+is left out.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from ringfaust.protocol.records import InRecord, Role
-from ringfaust.spark.columns import HEADER_COLUMNS, read_records, write_frames
+from ringfaust.protocol.records import InRecord
+from ringfaust.spark.columns import read_records
 from ringfaust.spark.ring.micro_batch import MicroBatch, OperatorConfig
 from ringfaust.spark.ring.pages import PagedMap
+from ringfaust.spark.ring.writer import (
+    COUNTS,
+    OutputTarget,
+    Part,
+    Place,
+    RingWriter,
+    new_batches,
+)
 from ringfaust.spark.vendor import current_batch
 
-OUTPUT = StructType(
-    [
-        StructField("topic", StringType(), nullable=False),
-        StructField("partition", IntegerType(), nullable=False),
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("layout", IntegerType(), nullable=False),
-        *(StructField(name, BinaryType()) for name in HEADER_COLUMNS),
-        StructField("names", ArrayType(StringType())),
-        StructField("contents", ArrayType(BinaryType())),
-    ]
-)
-"""Output rows. Where `layout` is -1, `names` and `contents` hold the headers."""
+OUTPUT = StructType([StructField(name, LongType()) for name in COUNTS])
+"""Spark only gets how many records were written: `RingWriter` writes them."""
 
 STATE_VARIABLE = "pages"
 _NUMBER = StructType([StructField("number", LongType())])
@@ -76,16 +66,19 @@ class RingOperator(StatefulProcessor):
 
     Args:
         config: shared by all partitions.
-        topics: names of the output topics by role.
+        target: where the outputs go.
         shuffle_keys: the group key of each partition.
     """
 
     def __init__(
-        self, config: OperatorConfig, topics: Mapping[Role, str], shuffle_keys: Sequence[int]
+        self, config: OperatorConfig, target: OutputTarget, shuffle_keys: Sequence[int]
     ) -> None:
         self._config = config
-        self._topics = dict(topics)
+        self._target = target
         self._partitions = {key: partition for partition, key in enumerate(shuffle_keys)}
+        self._phases: Counter[int] = Counter()
+        """How often each partition was processed in this task."""
+        self._writer: RingWriter | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Set up a task."""
@@ -101,7 +94,7 @@ class RingOperator(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Process a partition's records."""
         now_ms = timerValues.getCurrentProcessingTimeInMs()
-        yield from self._process(key, read_records(rows), now_ms, fired_ms=None)
+        return self._process(key, read_records(rows), now_ms, fired_ms=None)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -112,7 +105,7 @@ class RingOperator(StatefulProcessor):
         """Advance a partition's time."""
         now_ms = timerValues.getCurrentProcessingTimeInMs()
         fired_ms = expiredTimerInfo.getExpiryTimeInMs()
-        yield from self._process(key, [], now_ms, fired_ms)
+        return self._process(key, [], now_ms, fired_ms)
 
     def handleInitialState(  # noqa: N802
         self,
@@ -131,20 +124,33 @@ class RingOperator(StatefulProcessor):
         rows.flush()
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Commit the outputs. Spark calls it before it commits the task's state."""
+        if self._writer is not None:
+            self._writer.close()
 
     def _process(
         self, key: Any, records: list[InRecord], now_ms: int, fired_ms: int | None
     ) -> Iterator[pd.DataFrame]:
-        partition = self._partitions[int(key[0])]
-        batch = MicroBatch(self._config, partition, self._pages, now_ms, current_batch())
-        for outputs in batch.run(records):
-            yield from write_frames(outputs, self._topics, partition)
+        partition, number = self._partitions[int(key[0])], current_batch()
+        batch = MicroBatch(
+            self._config, partition, self._pages, now_ms, batch=number, new_buffer=new_batches
+        )
+        if self._writer is None:
+            self._writer = RingWriter(self._target, partition % self._target.tasks)
+        counts = dict.fromkeys(COUNTS, 0)
+        for part, outputs in enumerate(batch.run(records)):
+            place = Place(number, self._phases[partition], part)
+            self._writer.write(Part(partition, place, outputs, dict(batch.positions)))
+            for (role, _), written in outputs.items():
+                if role in counts:
+                    counts[role] += len(written)
+        self._phases[partition] += 1
         self._set_timer(batch.close(), now_ms, fired_ms)
+        return iter([pd.DataFrame([counts])])
 
     def _set_timer(self, wake_ms: int | None, now_ms: int, fired_ms: int | None) -> None:
         """Register a timer unless an earlier one is registered, which does no harm."""
-        if self._config.processor_config.log_is_clock:
+        if self._config.rules.processor_config.log_is_clock:
             return
         raw = self._pages.get(_TIMER)
         set_ms = int(raw) if raw else None

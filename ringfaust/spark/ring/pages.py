@@ -47,10 +47,12 @@ def rows_of(number: int, page: bytes) -> Mapping[bytes, bytes]:
 class _Page:
     """The rows from this page's first key up to the next page's first key."""
 
-    __slots__ = ("changed", "keys", "number", "rows")
+    __slots__ = ("changed", "first", "keys", "number", "rows")
 
-    def __init__(self, number: int, rows: dict[bytes, bytes]) -> None:
+    def __init__(self, number: int, first: bytes, rows: dict[bytes, bytes]) -> None:
         self.number = number
+        self.first = first
+        """Where it begins in the directory; this never changes."""
         self.rows = rows
         self.keys: list[bytes] | None = None
         """Sorted. None if keys were added or removed since they were last sorted."""
@@ -69,6 +71,7 @@ class PagedMap:
         self._store = store
         self._next, self._firsts, self._numbers = _read_directory(store.get(_DIRECTORY))
         self._loaded: dict[int, _Page] = {}
+        self._is_directory_changed = False
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None."""
@@ -107,10 +110,10 @@ class PagedMap:
 
     def flush(self) -> None:
         """Write the changed pages, and the directory if the set of pages has changed."""
-        before = list(self._numbers)
         for page in [page for page in self._loaded.values() if page.changed]:
             self._write(page)
-        if self._numbers != before:
+        if self._is_directory_changed:
+            self._is_directory_changed = False
             self._store.put(_DIRECTORY, _write_directory(self._next, self._firsts, self._numbers))
 
     def _index(self, key: bytes) -> int:
@@ -121,12 +124,13 @@ class PagedMap:
         number = self._numbers[index]
         page = self._loaded.get(number)
         if page is None:
-            page = self._loaded[number] = _Page(number, _read_rows(self._store.get(number)))
+            rows = _read_rows(self._store.get(number))
+            page = self._loaded[number] = _Page(number, self._firsts[index], rows)
         return page
 
     def _write(self, page: _Page) -> None:
         page.changed = False
-        index = self._numbers.index(page.number)
+        index = self._index(page.first)
         if not page.rows and index:
             self._drop(index)
             return
@@ -137,14 +141,17 @@ class PagedMap:
         for offset, rows in enumerate(parts[1:], start=1):
             number = self._next
             self._next += 1
-            self._firsts.insert(index + offset, next(iter(rows)))
+            first = next(iter(rows))
+            self._firsts.insert(index + offset, first)
             self._numbers.insert(index + offset, number)
-            self._loaded[number] = _Page(number, rows)
+            self._is_directory_changed = True
+            self._loaded[number] = _Page(number, first, rows)
             self._store.put(number, _write_rows(rows))
 
     def _drop(self, index: int) -> None:
         """Remove an empty page. Its key range joins the page before; the first page stays."""
         number = self._numbers.pop(index)
+        self._is_directory_changed = True
         del self._firsts[index], self._loaded[number]
         self._store.remove(number)
 

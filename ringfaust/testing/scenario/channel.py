@@ -2,8 +2,7 @@
 
 All outputs are read (read_committed), and each must have a cause among our records. An event
 without such a record, an output without an event, or a second reply is an error whenever it turns
-up. If the host may repeat its output, byte-identical repeats are dropped, as every reader of that
-host has to do (docs/spark.md).
+up.
 """
 
 from __future__ import annotations
@@ -81,7 +80,6 @@ class WorkerChannel:
         partition: int = 0,
         *,
         answer_seconds: float = 30.0,
-        drops_repeats: bool = False,
     ) -> None:
         """Prepare a channel; `open` connects.
 
@@ -91,11 +89,9 @@ class WorkerChannel:
             worker: the worker's process, which is checked while waiting.
             partition: the partition of all topics to write and read.
             answer_seconds: how long a running worker may take for one step.
-            drops_repeats: whether to drop byte-identical repeats of outputs.
         """
         self.partition = partition
         self._answer_seconds = answer_seconds
-        self._seen_outputs: set[Any] | None = set() if drops_repeats else None
         self._worker = worker
         self._control_topic = topic_name(application, Role.CONTROL)
         self._roles = {topic_name(application, role): role for role in _OUTPUTS}
@@ -246,21 +242,11 @@ class WorkerChannel:
             role = self._roles[position.topic]
             for record in records:
                 if role is Role.EVENTS:
-                    lines = [line for line in record.value.splitlines() if self._is_new(line)]
-                    self._lines += map(json.loads, lines)
-                elif not self._is_new((role, record.key, record.value, record.headers)):
-                    continue
+                    self._lines += map(json.loads, record.value.splitlines())
                 elif role is Role.REPLIES:
                     self._replies.append((record.key.decode(), json.loads(record.value)))
                 else:
                     self._records[role].append(record)
-
-    def _is_new(self, output: Any) -> bool:
-        if self._seen_outputs is None:
-            return True
-        before = len(self._seen_outputs)
-        self._seen_outputs.add(output)
-        return len(self._seen_outputs) > before
 
     async def _await_outputs(self, wanted: Mapping[str, ScenarioRecord]) -> None:
         """Wait until all outputs of the records are read; the events tell how many there are."""

@@ -1,6 +1,7 @@
-"""Scenarios on the Faust host: a real worker process with one partition, on a real broker.
+"""Scenarios on the Faust host: a real worker process on a real broker.
 
-They use the public protocol only; see `kafka`.
+They use the public protocol only; see `kafka`. With several partitions, as many files are played
+side by side and share the worker's crashes: see `crashes`.
 """
 
 from __future__ import annotations
@@ -8,15 +9,26 @@ from __future__ import annotations
 import asyncio
 import shutil
 from contextlib import ExitStack
+from queue import SimpleQueue
+from threading import Lock
 
 from ringfaust.testing.process import WorkerProcess
 from ringfaust.testing.scenario import grammar as g
 from ringfaust.testing.scenario.channel import WorkerChannel
+from ringfaust.testing.scenario.crashes import SharedCrashes
 from ringfaust.testing.scenario.kafka import KafkaScenarioHost
 from ringfaust.testing.scenario.loop_thread import LoopThread
 from ringfaust.testing.scenario.membership import remove_members
-from ringfaust.testing.scenario.partition import ScenarioPartition, open_channel, prepare
+from ringfaust.testing.scenario.partition import (
+    START_SECONDS,
+    ScenarioPartition,
+    open_channel,
+    prepare,
+)
 from ringfaust.testing.scenario.player import play
+
+PARALLEL_FILES = 16
+"""The number of files that the scenario command plays side by side."""
 
 
 class FaustHarness:
@@ -25,66 +37,99 @@ class FaustHarness:
     Args:
         bootstrap_servers: the brokers to use; None starts one.
         lose_state: whether the worker also loses its RocksDB folder at each crash.
+        parallel_files: the number of partitions, and of files that are played side by side.
     """
 
     capabilities: frozenset[str] = frozenset()
-    parallel_files = 1
 
-    def __init__(self, bootstrap_servers: str | None, lose_state: bool = False) -> None:
+    def __init__(
+        self, bootstrap_servers: str | None, lose_state: bool = False, parallel_files: int = 1
+    ) -> None:
+        self.parallel_files = parallel_files
         self._servers = bootstrap_servers
         self._lose_state = lose_state
         self._opened = ExitStack()
-        self._partition: ScenarioPartition | None = None
+        self._opening = Lock()
+        self._partitions: list[ScenarioPartition] = []
+        self._free: SimpleQueue[ScenarioPartition] = SimpleQueue()
         self._files = 0
 
     def host(self) -> KafkaScenarioHost:
         """Return a host for the next file; starts the worker if it is the first one.
 
+        All hosts play on the first partition, one after the other.
+
         Raises:
             WorkerFailed: the worker did not start; the text ends with its log.
         """
-        if self._partition is None:
-            try:
-                self._partition = self._open()
-            except BaseException:
-                self._opened.close()
-                raise
-        self._files += 1
-        return KafkaScenarioHost(self._partition, f"file-{self._files}.")
+        self._open()
+        return self._host_on(self._partitions[0])
 
     def close(self) -> None:
         """Stop what was started, and delete its topics and files."""
         self._opened.close()
-        self._partition = None
+        self._partitions = []
 
     def play(self, scenario: g.Scenario) -> None:
-        """Play a scenario.
+        """Play a scenario. Up to `parallel_files` threads may call this at once.
 
         Raises:
             Difference: an expectation does not hold.
         """
-        play(scenario, self.host())
+        self._open()
+        partition = self._free.get()
+        try:
+            with self._crashes.register(scenario):
+                play(scenario, self._host_on(partition))
+        finally:
+            self._free.put(partition)
 
-    def _open(self) -> ScenarioPartition:
+    def _host_on(self, partition: ScenarioPartition) -> KafkaScenarioHost:
+        self._files += 1
+        return KafkaScenarioHost(partition, f"file-{self._files}.")
+
+    def _open(self) -> None:
+        with self._opening:
+            if self._partitions:
+                return
+            try:
+                self._partitions = self._start()
+            except BaseException:
+                self._opened.close()
+                raise
+            for partition in self._partitions:
+                self._free.put(partition)
+
+    def _start(self) -> list[ScenarioPartition]:
         opened = self._opened
-        self.folder, config, queues = prepare(opened, self._servers, partitions=1)
+        self.folder, config, queues = prepare(opened, self._servers, self.parallel_files)
         worker = WorkerProcess(self.folder, self.folder / "worker.log")
         opened.callback(worker.stop)
 
-        def crash() -> None:
+        def restart() -> None:
             worker.kill()
             asyncio.run(remove_members(config.bootstrap_servers, config.application))
             if self._lose_state:
                 shutil.rmtree(config.data_dir)
             worker.start()
 
+        self._crashes = SharedCrashes(restart)
         loop = opened.enter_context(LoopThread())
-        channel = open_channel(
-            opened,
-            loop,
-            lambda: WorkerChannel(config.bootstrap_servers, config.application, worker),
-        )
-        partition = ScenarioPartition(loop, channel, config, queues, crash)
+        partitions = []
+        for number in range(self.parallel_files):
+            channel = open_channel(
+                opened,
+                loop,
+                lambda number=number: WorkerChannel(  # type: ignore[misc]
+                    config.bootstrap_servers,
+                    config.application,
+                    worker,
+                    number,
+                    answer_seconds=START_SECONDS,
+                ),
+            )
+            partitions.append(ScenarioPartition(loop, channel, config, queues, self._crashes.crash))
         worker.start()
-        partition.await_worker()
-        return partition
+        for partition in partitions:
+            partition.await_worker()
+        return partitions

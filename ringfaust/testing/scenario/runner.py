@@ -68,9 +68,9 @@ def open_harness(host: str, bootstrap_servers: str | None) -> ScenarioHarness:
     if host == "memory":
         return _MemoryHarness()
     if host == "faust":
-        from ringfaust.testing.scenario.faust import FaustHarness  # noqa: PLC0415
+        from ringfaust.testing.scenario.faust import PARALLEL_FILES, FaustHarness  # noqa: PLC0415
 
-        return FaustHarness(bootstrap_servers)
+        return FaustHarness(bootstrap_servers, parallel_files=PARALLEL_FILES)
     from ringfaust.testing.scenario.spark import SparkHarness  # noqa: PLC0415
 
     harness = SparkHarness(bootstrap_servers)

@@ -1,22 +1,20 @@
 """Scenarios on the Spark host: one job plays many files at once, each in a partition of its own.
 
 Every step takes a micro-batch, however small it is, so files are played side by side. They use the
-public protocol only (see `kafka`). The job may repeat outputs after a crash.
+public protocol only (see `kafka`).
 
-A crash kills the job that all files share. So the files with a crash are played first, and each
-waits at its crash until all of them have reached one; then the job is killed once.
+A crash kills the job that all files share: see `crashes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from queue import SimpleQueue
-from threading import Condition
 
 from ringfaust.testing.process import Process
 from ringfaust.testing.scenario import grammar as g
 from ringfaust.testing.scenario.channel import WorkerChannel
+from ringfaust.testing.scenario.crashes import SharedCrashes
 from ringfaust.testing.scenario.kafka import KafkaScenarioHost
 from ringfaust.testing.scenario.loop_thread import LoopThread
 from ringfaust.testing.scenario.partition import (
@@ -73,7 +71,7 @@ class SparkHarness:
         partition = self._free.get()
         self._files += 1
         try:
-            with self._crashes.register(scenario.crashes() or scenario.has_xids()):
+            with self._crashes.register(scenario):
                 play(scenario, KafkaScenarioHost(partition, f"file-{self._files}."))
         finally:
             self._free.put(partition)
@@ -87,7 +85,12 @@ class SparkHarness:
         ]  # fmt: skip
         job = Process(arguments, folder / "job.log")
         opened.callback(job.stop)
-        self._crashes = SharedCrashes(job)
+
+        def restart() -> None:
+            job.kill()
+            job.start()
+
+        self._crashes = SharedCrashes(restart)
         job.start()
         loop = opened.enter_context(LoopThread())
         for partition in range(PARALLEL_FILES):
@@ -100,46 +103,6 @@ class SparkHarness:
                     job,
                     partition,
                     answer_seconds=START_SECONDS,
-                    drops_repeats=True,
                 ),
             )
             self._free.put(ScenarioPartition(loop, channel, config, queues, self._crashes.crash))
-
-
-class SharedCrashes:
-    """Kills the job once for all files that have reached a crash."""
-
-    def __init__(self, job: Process) -> None:
-        self._job = job
-        self._changed = Condition()
-        self._registered = 0
-        self._waiting = 0
-        self._kills = 0
-
-    @contextmanager
-    def register(self, counts: bool) -> Iterator[None]:
-        """Register a file for the block, if it has a crash or one would affect it."""
-        with self._changed:
-            self._registered += counts
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._registered -= counts
-                self._kill_if_all_wait()
-
-    def crash(self) -> None:
-        """Wait for the other registered files; return when the job has restarted."""
-        with self._changed:
-            self._waiting += 1
-            before = self._kills
-            self._kill_if_all_wait()
-            self._changed.wait_for(lambda: self._kills > before)
-
-    def _kill_if_all_wait(self) -> None:
-        if self._waiting and self._waiting >= self._registered:
-            self._job.kill()
-            self._job.start()
-            self._waiting = 0
-            self._kills += 1
-            self._changed.notify_all()

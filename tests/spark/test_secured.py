@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
+from pyspark.sql import SparkSession
 
 from ringfaust.client import RingConsumer, RingProducer
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import WorkerProcess
+from tests.spark.shared_session import run_command
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -168,7 +170,7 @@ async def send_and_take(secured: SecuredBroker) -> list[bytes | None]:
 
 
 def test_worker_client_and_audit_work_with_tls_and_a_password(
-    secured: SecuredBroker, config: Path
+    spark: SparkSession, secured: SecuredBroker, config: Path
 ) -> None:
     made = run(config, "topics", "create")
     assert made.returncode == 0, made.stderr
@@ -181,8 +183,9 @@ def test_worker_client_and_audit_work_with_tls_and_a_password(
         worker.stop()
     assert PASSWORD not in log.read_text("utf-8")
     assert taken[-1] == b"%d" % (MESSAGES - 1)
-    audited = run(config, "spark", "audit", "--json")
-    assert audited.returncode == 0, audited.stderr
+    audited = run_command(spark, "spark", "audit", "--json", "--config", str(config))
+    assert audited.exit_code == 0, audited.output
+    assert PASSWORD not in audited.output
     verdict = json.loads(audited.stdout.splitlines()[0])
     assert (verdict["balanced"], verdict["inputs"]) == (True, MESSAGES)
 

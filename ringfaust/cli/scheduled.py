@@ -1,0 +1,73 @@
+"""`ringfaust scheduled …`: messages that wait for their delivery time."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ringfaust.cli.operate import (
+    AsJson,
+    Pattern,
+    Target,
+    beginning_of,
+    print_json,
+    print_table,
+    with_admin,
+    with_options,
+)
+from ringfaust.cli.parts import group
+from ringfaust.times import age_text, time_text
+
+if TYPE_CHECKING:
+    from ringfaust.client import Admin
+    from ringfaust.client.inspected import MessageDetails
+
+scheduled = group("Look at scheduled messages.")
+
+
+@scheduled.command("ls")
+@with_options
+def list_scheduled(
+    *,
+    target: Target,
+    pattern: Pattern = "#",
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Most messages to show.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List scheduled messages, the next due first.
+
+    `message deliver-now` and `message cancel` act on one of them.
+
+    Example: ringfaust scheduled ls 'orders.#'
+    """
+
+    async def read(admin: Admin) -> list[MessageDetails]:
+        found: list[MessageDetails] = []
+        for queue in await admin.queues(pattern):
+            if queue.counts["scheduled"]:
+                left = limit
+                async for each in admin.browse(queue.queue, state="scheduled"):
+                    found.append(each)
+                    left -= 1
+                    if not left:
+                        break
+                found = sorted(found, key=lambda each: each.due_ms)[:limit]
+        return found
+
+    found = with_admin(target, read)
+    if as_json:
+        print_json(found)
+    elif not found:
+        print("no scheduled message matches" if pattern != "#" else "no message is scheduled")
+    else:
+        now_ms = int(time.time() * 1000)
+        rows = [
+            (
+                each.id, each.queue, time_text(each.due_ms, timespec="seconds"),
+                age_text(max(each.due_ms - now_ms, 0)), each.priority, beginning_of(each.value),
+            )
+            for each in found
+        ]  # fmt: skip
+        print_table(("id", "queue", "due", "due in", "priority", "body"), rows, text_last=True)

@@ -1,0 +1,134 @@
+"""`ringfaust worker`: run one, or list those that run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ringfaust.cli.operate import (
+    AsJson,
+    Target,
+    print_json,
+    print_table,
+    with_options,
+    with_status,
+)
+from ringfaust.cli.parts import ConfigFolder, Servers, group
+from ringfaust.times import age_text
+
+if TYPE_CHECKING:
+    from ringfaust.client import WorkerStatus
+
+worker = group("Run a worker, or list the workers of an application.", no_args_is_help=False)
+
+
+class LogLevel(StrEnum):
+    """How much a worker logs."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a worker writes the lines of its log."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@worker.callback(invoke_without_command=True)
+def run_worker(
+    *,
+    context: typer.Context,
+    folder: ConfigFolder = None,
+    bootstrap_servers: Servers = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for the worker's state. Overrides worker.yaml."),
+    ] = None,
+    log_level: Annotated[
+        LogLevel | None, typer.Option(help="How much to log. Overrides worker.yaml.")
+    ] = None,
+    log_format: Annotated[
+        LogFormat | None, typer.Option(help="How to write the log. Overrides worker.yaml.")
+    ] = None,
+) -> None:
+    """Run a worker until Ctrl-C or SIGTERM.
+
+    Example: ringfaust worker --config config
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from ringfaust.config import load  # noqa: PLC0415 - slow to import
+
+    worker_config, queues_config = load(
+        folder, bootstrap_servers=bootstrap_servers, data_dir=data_dir,
+        log_level=log_level and log_level.value, log_format=log_format and log_format.value,
+    )  # fmt: skip
+    from ringfaust.worker.app import run  # noqa: PLC0415 - slow to import
+
+    attach = None
+    if worker_config.web.enabled:
+        from ringfaust.cli.console import worker_pages  # noqa: PLC0415 - slow to import
+
+        attach = worker_pages(worker_config, queues_config)
+    run(worker_config, queues_config, attach)
+
+
+@worker.command("ls")
+@with_options
+def list_workers(*, target: Target, as_json: AsJson = False) -> None:
+    """List workers: whether they are ready, their partitions and how far they lag.
+
+    It asks no worker, but reads what they publish: a worker that was killed is listed as silent.
+
+    Example: ringfaust worker ls
+    """
+    found = with_status(target, lambda status: status.workers())
+    now_ms = int(time.time() * 1000)
+    if as_json:
+        print_json([asdict(each) | {"is_stale": each.is_stale(now_ms)} for each in found])
+        return
+    if not found:
+        print("no worker has published its status")
+        return
+    print_table(
+        ("worker", "partitions", "state", "lag", "queues", "version", "running for"),
+        [
+            (
+                each.worker, ranges(each.partitions) or "none", state_text(each, now_ms),
+                sum(each.lag.values()), each.queues, each.version,
+                age_text(now_ms - each.started_ms),
+            )
+            for each in found
+        ],
+    )  # fmt: skip
+
+
+def state_text(status: WorkerStatus, now_ms: int) -> str:
+    """A worker's state in a few words."""
+    if status.is_stale(now_ms):
+        return f"silent for {age_text(now_ms - status.time_ms)}"
+    if status.is_ready:
+        return "ready"
+    left = sum(status.recovering.values())
+    return f"recovering, {left:,} records left" if left else "not ready"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers for people: 0-3,7."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    return ",".join("-".join(map(str, each)) for each in found)

@@ -1,0 +1,108 @@
+"""Run an asyncio client in a thread of its own, for programs without asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ringfaust.client.errors import Closed
+from ringfaust.client.resource import AsyncResource
+
+T = TypeVar("T")
+
+
+class EventLoopThread:
+    """An event loop that runs in its own thread from `open` to `close`."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the loop runs."""
+        return self._loop is not None
+
+    def open(self) -> None:
+        """Start the thread."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="ringfaust", daemon=True)
+        self._thread.start()
+
+    def run(self, task: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and return its result. Ctrl-C cancels it.
+
+        Raises:
+            Closed: the loop does not run.
+        """
+        if self._loop is None:
+            task.close()
+            raise Closed("not started or already closed")
+        future = asyncio.run_coroutine_threadsafe(task, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and its thread."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            loop.close()
+
+
+class SyncResource:
+    """Wraps an asyncio client and runs it in a thread of its own."""
+
+    _inner: AsyncResource
+
+    def __init__(self) -> None:
+        self._loop = EventLoopThread()
+
+    def start(self) -> None:
+        """Connect; see the asyncio client's `start`."""
+        self._enter()
+
+    def close(self) -> None:
+        """Disconnect; see the asyncio client's `close`."""
+        self._exit(None, None, None)
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        self._enter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Disconnect; an exception has the effect that it has in the asyncio client."""
+        self._exit(kind, error, trace)
+
+    def _enter(self) -> None:
+        self._loop.open()
+        try:
+            self._loop.run(self._inner.start())
+        except BaseException:
+            self._loop.close()
+            raise
+
+    def _exit(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._loop.is_open:
+            return
+        try:
+            self._loop.run(self._inner.__aexit__(kind, error, trace))
+        finally:
+            self._loop.close()

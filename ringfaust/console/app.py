@@ -1,0 +1,124 @@
+"""The console as an aiohttp application: its routes, and the checks that every request passes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from aiohttp import web
+from aiokafka.errors import KafkaError
+
+from ringfaust.client.errors import NoAnswer, Refused
+from ringfaust.console import access, actions, gone_pages, live, message_pages, pages, queue_pages
+from ringfaust.console.backend import Backend, reason_of
+from ringfaust.console.context import CONSOLE, FORM_TOKEN, SESSION, Console, is_fragment, page
+from ringfaust.console.rendering import ASSETS, ASSETS_PATH, PREFIX
+from ringfaust.errors import RingfaustError
+
+_MOST_BYTES = 65_536
+"""Largest form."""
+_PUBLIC = ("/login", "/assets/")
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleOptions:
+    """Who may use the console."""
+
+    bind: str = "127.0.0.1"
+    """Where it listens. Beyond this machine, reading needs the token, too."""
+    token: str = ""
+    """Whoever has it may change queues; empty: nobody may."""
+
+
+def attach_console(app: web.Application, backend: Backend, options: ConsoleOptions) -> None:
+    """Mount the console in an application, under /console/."""
+
+    async def to_console(_: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound(f"{PREFIX}/")
+
+    app.router.add_get("/", to_console)
+    app.router.add_get(PREFIX, to_console)
+    app.add_subapp(PREFIX, console_app(backend, options))
+
+
+def console_app(backend: Backend, options: ConsoleOptions) -> web.Application:
+    """The console."""
+    app = web.Application(middlewares=[_guard])
+    app[CONSOLE] = Console(
+        backend=backend,
+        sessions=access.Sessions(options.token),
+        bind=options.bind,
+        needs_token=not access.is_loopback(options.bind),
+    )
+    app.on_response_prepare.append(_add_headers)
+    app.cleanup_ctx.append(_lifetime)
+    app.router.add_static(ASSETS_PATH, ASSETS)
+    for routes in (pages, queue_pages, message_pages, gone_pages, actions, live):
+        app.add_routes(routes.ROUTES)
+    return app
+
+
+async def _lifetime(app: web.Application) -> AsyncIterator[None]:
+    yield
+    await app[CONSOLE].backend.close()
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(access.HEADERS)
+    if response.status == 200 and ASSETS_PATH in request.path:
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+
+
+@web.middleware
+async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    console = request.config_dict[CONSOLE]
+    if not access.is_our_host(request.host, console.bind):
+        text = "This console answers only to its own address, this machine's name and localhost.\n"
+        return web.Response(status=421, text=text)
+    if (session := console.sessions.of(request)) is not None:
+        request[SESSION] = session
+    path = request.path.removeprefix(PREFIX)
+    is_public = path.startswith(_PUBLIC)
+    if console.needs_token and session is None and not is_public:
+        return _log_in_first(request)
+    try:
+        if request.method not in ("GET", "HEAD"):
+            await _check_change(request, path)
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return _failure(request, error.status, error.text or error.reason)
+    except Refused as error:
+        return _failure(request, 404 if error.reason == "unknown_queue" else 400, str(error))
+    except NoAnswer as error:
+        return _failure(request, 504, str(error))
+    except (TimeoutError, RingfaustError, KafkaError, OSError) as error:
+        return _failure(request, 502, reason_of(error))
+
+
+async def _check_change(request: web.Request, path: str) -> None:
+    if (request.content_length or 0) > _MOST_BYTES:
+        raise web.HTTPRequestEntityTooLarge(_MOST_BYTES, request.content_length or 0)
+    if path == "/login":
+        if not access.is_same_origin(request):
+            raise web.HTTPForbidden(text="The request does not come from a page of this console.")
+        return
+    form = await request.post()
+    given = str(form.get(FORM_TOKEN, ""))
+    if reason := access.refusal_of_change(request, request.get(SESSION), given):
+        raise web.HTTPForbidden(text=reason)
+
+
+def _log_in_first(request: web.Request) -> web.StreamResponse:
+    if request.method != "GET" or "HX-Request" in request.headers:
+        return web.Response(status=401, text="Log in with the console's token first.\n")
+    raise web.HTTPFound(f"{PREFIX}/login?back={quote(request.path_qs, safe='')}")
+
+
+def _failure(request: web.Request, status: int, text: str) -> web.Response:
+    if is_fragment(request):
+        return web.Response(status=status, text=text)
+    return page(request, "error.jinja", status=status, text=text)

@@ -1,0 +1,273 @@
+"""What the console knows of the whole application: held in memory once, sorted and searched."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from ringfaust.client.status_rows import QueueCounts, QueueRates, QueueStatus, WorkerStatus
+
+PAGE_QUEUES = 50
+"""Queues of one page."""
+_LOOK_S = 2.0
+_SHARE = 10
+"""A look at all queues may take this part of the time: with more queues, looks become rarer."""
+_POINTS = 300
+_WATCHED = 64
+"""Queues whose past is kept, for a chart: those that were looked at last."""
+_ORDERS = 8
+"""Sorted lists that are kept until the next look."""
+_UNBALANCED = 10
+
+
+class StatusSource(Protocol):
+    """What the board reads: a `StatusReader`."""
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether there are more queues than it knows."""
+        ...
+
+    def queue(self, name: str) -> QueueStatus | None:
+        """One queue; None if it is not known."""
+        ...
+
+    def queues(self) -> list[QueueStatus]:
+        """All queues."""
+        ...
+
+    def workers(self) -> list[WorkerStatus]:
+        """All workers."""
+        ...
+
+
+class Point(NamedTuple):
+    """A moment in a chart."""
+
+    time_s: float
+    ready: int
+    added: float
+    acked: float
+    evicted: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """All queues together."""
+
+    queues: int
+    consumers: int
+    paused: int
+    full: int
+    counts: QueueCounts
+    rates: QueueRates
+    evicted_by: Mapping[str, int]
+    size_bytes: int
+    unbalanced: tuple[str, ...]
+    """Queues whose counts do not add up (R100): the first ten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuesPage:
+    """A page of queues that match a search."""
+
+    rows: Sequence[QueueStatus]
+    found: int
+    number: int
+    """From 1."""
+    pages: int
+
+
+def fill(row: QueueStatus) -> float:
+    """How full its ring is, from 0 to 1; 0: it has no ring."""
+    return min(row.counts.ready / row.ring_size, 1.0) if row.ring_size > 0 else 0.0
+
+
+def is_balanced(counts: QueueCounts) -> bool:
+    """Whether every message that was added is still there or has left for a known reason (R100)."""
+    gone = (
+        counts.acked + counts.evicted + counts.expired + counts.dead
+        + counts.removed + counts.moved_out + counts.lost
+    )  # fmt: skip
+    return counts.added == counts.messages + gone
+
+
+_Key = Callable[[QueueStatus], tuple[float | str, ...]]
+SORTS: Mapping[str, _Key] = {
+    "name": lambda row: (row.queue,),
+    "ready": lambda row: (row.counts.ready,),
+    "fill": lambda row: (fill(row), row.counts.ready),
+    "held": lambda row: (row.counts.delivering,),
+    "scheduled": lambda row: (row.counts.scheduled,),
+    "in": lambda row: (row.rates.added, row.counts.added),
+    "out": lambda row: (row.rates.acked, row.counts.acked),
+    "evicted": lambda row: (row.rates.evicted, row.counts.evicted),
+    "age": lambda row: (-row.oldest_ms if row.oldest_ms else float("-inf"),),
+    "consumers": lambda row: (row.consumers,),
+}
+"""By what queues can be sorted."""
+
+FILTERS: Mapping[str, Callable[[QueueStatus], bool]] = {
+    "all": lambda row: True,
+    "full": lambda row: 0 < row.ring_size <= row.counts.ready,
+    "evicting": lambda row: row.rates.evicted > 0,
+    "paused": lambda row: bool(row.paused),
+    "unread": lambda row: row.counts.ready > 0 and not row.consumers,
+}
+"""Which queues can be shown."""
+
+
+class Look:
+    """All queues and workers at one time. Its methods may run in any thread."""
+
+    def __init__(
+        self, queues: Sequence[QueueStatus], workers: Sequence[WorkerStatus], *, is_truncated: bool
+    ) -> None:
+        self.at_ms = int(time.time() * 1000)
+        self.rows = queues
+        self.workers = workers
+        self.is_truncated = is_truncated
+        self.totals = _totals(queues)
+        self._orders: OrderedDict[tuple[str, str, str, bool], Sequence[QueueStatus]] = OrderedDict()
+
+    @property
+    def live_workers(self) -> list[WorkerStatus]:
+        """Those that have not been silent for too long."""
+        return [each for each in self.workers if not each.is_stale(self.at_ms)]
+
+    @property
+    def lag(self) -> int:
+        """Records that the workers have not read yet."""
+        return sum(sum(each.lag.values()) for each in self.live_workers)
+
+    def page(
+        self, *, search: str = "", show: str = "all", sort: str = "name",
+        is_descending: bool = False, number: int = 1,
+    ) -> QueuesPage:  # fmt: skip
+        """A page of the queues whose names contain a text, in any case.
+
+        Args:
+            search: the text.
+            show: one of `FILTERS`.
+            sort: one of `SORTS`.
+            is_descending: the largest first.
+            number: which page, from 1; the last one if there are fewer.
+        """
+        found = self._ordered(search.lower(), show, sort, is_descending)
+        pages = max(-(-len(found) // PAGE_QUEUES), 1)
+        number = min(max(number, 1), pages)
+        first = (number - 1) * PAGE_QUEUES
+        rows = found[first : first + PAGE_QUEUES]
+        return QueuesPage(rows=rows, found=len(found), number=number, pages=pages)
+
+    def _ordered(
+        self, search: str, show: str, sort: str, is_descending: bool
+    ) -> Sequence[QueueStatus]:
+        asked = (search, show, sort, is_descending)
+        known = self._orders.get(asked)
+        if known is not None:
+            return known
+        has = FILTERS[show]
+        found: Iterable[QueueStatus] = self.rows
+        if search:
+            found = (row for row in found if search in row.queue.lower())
+        if show != "all":
+            found = filter(has, found)
+        ordered = sorted(found, key=lambda row: row.queue)
+        if sort != "name" or is_descending:
+            ordered.sort(key=SORTS[sort], reverse=is_descending)
+        self._orders[asked] = ordered
+        if len(self._orders) > _ORDERS:
+            self._orders.popitem(last=False)
+        return ordered
+
+
+def _totals(queues: Sequence[QueueStatus]) -> Totals:
+    counts = [0] * len(QueueCounts._fields)
+    rates = [0.0] * len(QueueRates._fields)
+    evicted_by: dict[str, int] = {}
+    unbalanced: list[str] = []
+    for row in queues:
+        for number, count in enumerate(row.counts):
+            counts[number] += count
+        if any(row.rates):
+            for number, rate in enumerate(row.rates):
+                rates[number] += rate
+        for reason, count in row.evicted_by.items():
+            evicted_by[reason] = evicted_by.get(reason, 0) + count
+        if len(unbalanced) < _UNBALANCED and not is_balanced(row.counts):
+            unbalanced.append(row.queue)
+    return Totals(
+        queues=len(queues),
+        consumers=sum(row.consumers for row in queues),
+        paused=sum(bool(row.paused) for row in queues),
+        full=sum(map(FILTERS["full"], queues)),
+        counts=QueueCounts(*counts),
+        rates=QueueRates(*rates),
+        evicted_by=dict(sorted(evicted_by.items())),
+        size_bytes=sum(row.size_bytes for row in queues),
+        unbalanced=tuple(unbalanced),
+    )
+
+
+@dataclass(slots=True)
+class Board:
+    """Looks at the status again and again, and remembers enough for the charts."""
+
+    source: StatusSource
+    look: Look | None = None
+    past: deque[Point] = field(default_factory=lambda: deque(maxlen=_POINTS))
+    """All queues together."""
+    _watched: OrderedDict[str, deque[Point]] = field(default_factory=OrderedDict)
+    _looked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            began_s = time.monotonic()
+            await self.look_now()
+            took_s = time.monotonic() - began_s
+            await asyncio.sleep(max(_LOOK_S, _SHARE * took_s))
+
+    async def look_now(self) -> Look:
+        """Look once."""
+        queues, workers = self.source.queues(), self.source.workers()
+        is_truncated = self.source.is_truncated
+        look = await asyncio.to_thread(Look, queues, workers, is_truncated=is_truncated)
+        self.look = look
+        self.past.append(_point(look.at_ms, look.totals.counts, look.totals.rates))
+        if self._watched:
+            for row in queues:
+                if (past := self._watched.get(row.queue)) is not None:
+                    past.append(_point(look.at_ms, row.counts, row.rates))
+        looked, self._looked = self._looked, asyncio.Event()
+        looked.set()
+        return look
+
+    async def next_look(self) -> Look:
+        """Wait for the next look."""
+        await self._looked.wait()
+        assert self.look is not None
+        return self.look
+
+    async def first_look(self) -> Look:
+        """The latest look; waits for the first one."""
+        return self.look if self.look is not None else await self.next_look()
+
+    def past_of(self, queue: str) -> deque[Point]:
+        """What is remembered of a queue; it is remembered from now on."""
+        past = self._watched.pop(queue, None)
+        if past is None:
+            past = deque(maxlen=_POINTS)
+            if len(self._watched) >= _WATCHED:
+                self._watched.popitem(last=False)
+        self._watched[queue] = past
+        return past
+
+
+def _point(at_ms: int, counts: QueueCounts, rates: QueueRates) -> Point:
+    return Point(at_ms / 1000, counts.ready, rates.added, rates.acked, rates.evicted)

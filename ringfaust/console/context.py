@@ -1,0 +1,118 @@
+"""What the pages share: the console's parts, the session of a request, and full pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from ringfaust.console.access import Session, Sessions
+from ringfaust.console.backend import Backend
+from ringfaust.console.rendering import PREFIX, render
+
+SESSION = web.RequestKey("session", Session)
+"""Key of a request: its session. Requests without one lack it."""
+FORM_TOKEN = "form-token"  # noqa: S105 - the name of a field
+_LONGEST = 4_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Console:
+    """The parts of a console."""
+
+    backend: Backend
+    sessions: Sessions
+    bind: str
+    needs_token: bool
+    """Whether reading needs the token, too."""
+    listeners: int = 0
+    """Pages that are kept current now."""
+
+
+CONSOLE = web.AppKey("console", Console)
+
+
+def backend_of(request: web.Request) -> Backend:
+    """The connections."""
+    return request.config_dict[CONSOLE].backend
+
+
+def asked(request: web.Request, name: str) -> str:
+    """A parameter of the address; empty if it is missing.
+
+    Raises:
+        HTTPBadRequest: it is too long.
+    """
+    return _short(name, request.query.get(name, ""))
+
+
+def required(request: web.Request, name: str) -> str:
+    """A parameter of the address.
+
+    Raises:
+        HTTPBadRequest: it is missing or too long.
+    """
+    if not (value := asked(request, name)):
+        raise web.HTTPBadRequest(text=f"The address lacks {name}.")
+    return value
+
+
+def _short(name: str, value: str) -> str:
+    if len(value) > _LONGEST:
+        raise web.HTTPBadRequest(text=f"{name} is longer than {_LONGEST:,} characters.")
+    return value
+
+
+def whole(request: web.Request, name: str, default: int) -> int:
+    """A parameter that is a whole number.
+
+    Raises:
+        HTTPBadRequest: it is something else.
+    """
+    text = asked(request, name)
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise web.HTTPBadRequest(text=f"{name} = {text[:80]!r}: a whole number is needed.")
+    return int(text)
+
+
+def one_of(request: web.Request, name: str, *names: str) -> str:
+    """A parameter that is one of some words, by default the first.
+
+    Raises:
+        HTTPBadRequest: it is none of them.
+    """
+    value = asked(request, name) or names[0]
+    if value not in names:
+        raise web.HTTPBadRequest(text=f"{name} = {value[:80]!r}: use one of {', '.join(names)}.")
+    return value
+
+
+def is_fragment(request: web.Request) -> bool:
+    """Whether htmx asks for a part of a page."""
+    return "HX-Request" in request.headers and "HX-History-Restore-Request" not in request.headers
+
+
+def page(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
+    """Fill in a template, with what every page needs."""
+    console = request.config_dict[CONSOLE]
+    session: Session | None = request.get(SESSION)
+    notices: list[tuple[str, str]] = []
+    if session is not None and not is_fragment(request):
+        notices, session.notices = session.notices, []
+    common = {
+        "application": console.backend.worker.application,
+        "can_change": session is not None,
+        "can_log_in": console.sessions.exist,
+        "form_token": session.form_token if session is not None else "",
+        "here": request.path_qs if request.method == "GET" else f"{PREFIX}/",
+        "path": request.path.removeprefix(PREFIX),
+        "notices": notices,
+        "trouble": console.backend.trouble,
+        "is_fragment": is_fragment(request),
+        "status": status,
+    }
+    text = render(template, common | values)
+    return web.Response(status=status, text=text, content_type="text/html")

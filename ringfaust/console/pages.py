@@ -1,0 +1,122 @@
+"""The overview, transactions, and logging in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from ringfaust.console.access import COOKIE, SESSION_S
+from ringfaust.console.board import FILTERS, SORTS, Look
+from ringfaust.console.context import CONSOLE, SESSION, asked, backend_of, one_of, page, whole
+from ringfaust.console.rendering import PREFIX
+
+ROUTES = web.RouteTableDef()
+_FIRST_LOOK_S = 10.0
+"""How long the first page waits until the status topic has been read."""
+
+
+async def look_of(request: web.Request) -> Look | None:
+    """The latest look; None while the status topic cannot be read, or is still being read."""
+    backend = backend_of(request)
+    board = backend.board
+    if backend.trouble:
+        return board.look
+    try:
+        async with asyncio.timeout(_FIRST_LOOK_S):
+            return await board.first_look()
+    except TimeoutError:
+        return None
+
+
+@ROUTES.get("/")
+async def overview(request: web.Request) -> web.Response:
+    """The application: totals, workers, and a page of queues."""
+    look = await look_of(request)
+    return page(
+        request, "overview.jinja", look=look, past=backend_of(request).board.past,
+        **await _queues(request, look),
+    )  # fmt: skip
+
+
+@ROUTES.get("/overview/state")
+async def overview_state(request: web.Request) -> web.Response:
+    """The part of the overview above the queues."""
+    return page(request, "overview_state.jinja", look=await look_of(request))
+
+
+@ROUTES.get("/overview/workers")
+async def overview_workers(request: web.Request) -> web.Response:
+    """The part of the overview below the queues."""
+    return page(request, "overview_workers.jinja", look=await look_of(request))
+
+
+@ROUTES.get("/queues")
+async def queues(request: web.Request) -> web.Response:
+    """A page of queues: only the table if htmx asks for it."""
+    look = await look_of(request)
+    template = "queues.jinja" if "HX-Request" in request.headers else "overview.jinja"
+    past = backend_of(request).board.past
+    return page(request, template, look=look, past=past, **await _queues(request, look))
+
+
+async def _queues(request: web.Request, look: Look | None) -> dict[str, Any]:
+    search = asked(request, "search").strip()
+    show = one_of(request, "show", *FILTERS)
+    sort = one_of(request, "sort", *SORTS)
+    order = one_of(request, "order", "up", "down")
+    found = None
+    if look is not None:
+        found = await asyncio.to_thread(
+            look.page, search=search, show=show, sort=sort, is_descending=order == "down",
+            number=whole(request, "page", 1),
+        )  # fmt: skip
+    return {"found": found, "search": search, "show": show, "sort": sort, "order": order}
+
+
+@ROUTES.get("/transactions")
+async def transactions(request: web.Request) -> web.Response:
+    """The undecided distributed transactions."""
+    admin = await backend_of(request).admin()
+    return page(request, "transactions.jinja", xids=await admin.xids())
+
+
+# --- permission -----------------------------------------------------------------------------------
+
+
+@ROUTES.get("/login")
+async def login_page(request: web.Request) -> web.Response:
+    """The form for the token."""
+    return page(request, "login.jinja", back=_local(asked(request, "back")), wrong=False)
+
+
+@ROUTES.post("/login")
+async def login(request: web.Request) -> web.StreamResponse:
+    """Give a browser a session."""
+    form = await request.post()
+    back = _local(str(form.get("back", "")))
+    session = request.config_dict[CONSOLE].sessions.log_in(str(form.get("token", "")))
+    if session is None:
+        return page(request, "login.jinja", status=403, back=back, wrong=True)
+    response = web.HTTPSeeOther(back)
+    response.set_cookie(
+        COOKIE, session.id, max_age=SESSION_S, path=PREFIX, httponly=True, samesite="Strict",
+        secure=request.secure,
+    )  # fmt: skip
+    raise response
+
+
+@ROUTES.post("/logout")
+async def logout(request: web.Request) -> web.StreamResponse:
+    """End the session."""
+    session = request[SESSION]
+    request.config_dict[CONSOLE].sessions.log_out(session)
+    response = web.HTTPSeeOther(f"{PREFIX}/")
+    response.del_cookie(COOKIE, path=PREFIX)
+    raise response
+
+
+def _local(back: str) -> str:
+    """Where to go next: only to a page of this console."""
+    return back if back.startswith(f"{PREFIX}/") else f"{PREFIX}/"

@@ -1,0 +1,192 @@
+"""Dead and evicted messages: find the latest, plan to send some again, and send them.
+
+The only module of the console that uses `ringfaust.kafka`: there is one redrive, and this is it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ringfaust.client import Admin
+from ringfaust.client.errors import Refused
+from ringfaust.client.inspected import Excerpt
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.redrive import redrive_context
+from ringfaust.kafka.dead import DeadFilter, DeadMessage, dead_reader
+from ringfaust.kafka.redrive import RedriveMessage, RedriveRequest, plan_for
+from ringfaust.kafka.redrive_send import send
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Role
+
+Kind = Literal["dead", "evicted"]
+Position = tuple[int, int]
+"""Partition and offset of a record of the dead or evicted topic."""
+_BODY_BYTES = 2_000
+_sending = asyncio.Lock()
+"""A redrive that starts stops one that runs, so there is one at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoneMessage:
+    """A dead or evicted message, as a page shows it."""
+
+    id: str
+    queue: str
+    """Empty: its record was undecodable, so it never became a message."""
+    reason: str
+    time_ms: int
+    """When it died or was evicted, in ms since 1970."""
+    age_ms: int
+    """How old it was then."""
+    text: str
+    """What was said about it, or which message took its place."""
+    handovers: int
+    redrives: int
+    source: str
+    """Its producer's record: topic/partition/offset."""
+    position: Position
+    value: Excerpt | None
+
+    @classmethod
+    def of(cls, dead: DeadMessage) -> GoneMessage:
+        """Read what the record says."""
+        record = dead.record
+        headers = dict(record.headers)
+        value = record.value
+        return cls(
+            id=dead.id,
+            queue=dead.queue,
+            reason=dead.reason,
+            time_ms=dead.time_ms,
+            age_ms=max(dead.time_ms - int(headers.get(h.ENQUEUED_MS, headers[h.TIME_MS])), 0),
+            text=(headers.get(h.TEXT) or headers.get(h.CAUSE) or b"").decode(),
+            handovers=int(headers.get(h.HANDOVERS, b"0")),
+            redrives=int(headers.get(h.REDRIVES, b"0")),
+            source=headers[h.SOURCE].decode(),
+            position=(record.partition, record.offset),
+            value=None
+            if value is None
+            else Excerpt(start=value[:_BODY_BYTES], size_bytes=len(value)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a redrive of some messages would do."""
+
+    sent: Sequence[tuple[GoneMessage, str]]
+    """Each message with the topic that it is sent to."""
+    refused: Sequence[tuple[str, str]]
+    """Ids with the reason for each."""
+    already_sent: int
+    full: Mapping[str, int]
+    """Queues whose rings have less room than messages come: how many others they evict."""
+
+
+class Redriver:
+    """Finds and redrives the messages of one application."""
+
+    def __init__(self, worker: WorkerConfig, queues: QueuesConfig) -> None:
+        self._worker = worker
+        self._queues = queues
+
+    async def latest(
+        self,
+        kind: Kind,
+        limit: int,
+        *,
+        ids: Sequence[str] = (),
+        queue: str = "",
+        reason: str = "",
+        selector: str = "",
+        since_ms: int = 0,
+    ) -> list[GoneMessage]:
+        """The latest messages that match, the newest first. A filter that is empty or 0 is off.
+
+        Args:
+            kind: which topic.
+            limit: the most messages.
+            ids: only those with these ids.
+            queue: only those that were in this queue, or match this pattern.
+            reason: only those with this reason.
+            selector: only those that match (R15).
+            since_ms: only those that died or were evicted since then, in ms since 1970.
+
+        Raises:
+            BadSelector: the selector is not valid.
+            CannotRead: the topic does not exist.
+            KafkaError: the brokers failed.
+        """
+        wanted = DeadFilter(
+            ids=ids, queue=queue, reason=reason, selector=selector, since_ms=since_ms
+        )
+        async with dead_reader(self._worker.client_options(), self._worker.topic(kind)) as reader:
+            found = await reader.latest(wanted, limit)
+        return [GoneMessage.of(each) for each in reversed(found)]
+
+    async def preview(self, kind: Kind, positions: Collection[Position], admin: Admin) -> Preview:
+        """Plan to send some messages to the queues they were in. Sends nothing.
+
+        Raises:
+            CannotRedrive: no route leads to a queue.
+            KafkaError: the brokers failed.
+        """
+        sent, refused, already_sent, full = await self._plan(kind, positions, admin)
+        return Preview(
+            sent=[(GoneMessage.of(each.dead), each.topic) for each in sent],
+            refused=refused, already_sent=already_sent, full=full,
+        )  # fmt: skip
+
+    async def send(self, kind: Kind, positions: Collection[Position], admin: Admin) -> int:
+        """Send some messages to the queues they were in, each once; return how many.
+
+        Raises:
+            CannotRedrive: no route leads to a queue.
+            RedriveStopped: the brokers failed.
+        """
+        async with _sending:
+            messages, *_ = await self._plan(kind, positions, admin)
+            return await send(redrive_context(self._worker, self._queues), messages)
+
+    async def _plan(
+        self, kind: Kind, positions: Collection[Position], admin: Admin
+    ) -> tuple[list[RedriveMessage], list[tuple[str, str]], int, dict[str, int]]:
+        async with dead_reader(self._worker.client_options(), self._worker.topic(kind)) as reader:
+            found = [each for each in await reader.at(positions) if each.queue]
+        request = RedriveRequest(role=Role(kind))
+        plan = await plan_for(redrive_context(self._worker, self._queues), request, found)
+        refused = list(plan.refused)
+        sent: list[RedriveMessage] = []
+        room: dict[str, int | None] = {}
+        most: dict[str, int] = {}
+        for each in plan.messages:
+            queue = each.dead.queue
+            if queue not in room:
+                room[queue], most[queue] = await _limits(admin, queue)
+            times = int(dict(each.dead.record.headers).get(h.REDRIVES, b"0"))
+            if 0 <= most[queue] <= times:
+                text = f"it was redriven {times} times; max_redrives of {queue} is {most[queue]}"
+                refused.append((each.dead.id, text))
+            else:
+                sent.append(each)
+        coming = [each.dead.queue for each in sent]
+        full = {
+            queue: evicted
+            for queue, left in room.items()
+            if left is not None and (evicted := coming.count(queue) - left) > 0
+        }
+        return sent, refused, plan.already_sent, full
+
+
+async def _limits(admin: Admin, queue: str) -> tuple[int | None, int]:
+    """How many messages its ring has room for (None: no limit), and its `max_redrives`."""
+    try:
+        details = await admin.queue(queue)
+    except Refused:  # it does not exist now; its first message creates it
+        return None, -1
+    size = details.settings["ring_size"]
+    room = max(size - details.counts["ready"], 0) if size > 0 else None
+    return room, details.settings["max_redrives"]

@@ -1,0 +1,1 @@
+"""Read the configuration and the stored messages of other brokers."""

@@ -1,0 +1,65 @@
+"""`diverts` of broker.xml: a copy becomes a queue of the address, a detour becomes a route."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+from ringfaust.importers.artemis_queues import read_filter
+from ringfaust.importers.artemis_values import Reader
+from ringfaust.importers.imported import Fields, Imported, Verdict
+from ringfaust.importers.xml_file import Element
+
+
+def read_diverts(section: Element, reader: Reader, imported: Imported) -> None:
+    """Read `diverts`."""
+    for divert in section.all("divert"):
+        name = divert.attributes.get("name", "")
+        source, target = divert.text_of("address"), divert.text_of("forwarding-address")
+        about = f"divert {name} from {source} to {target}"
+        if not (
+            imported.is_name(source, divert.line, about)
+            and imported.is_name(target, divert.line, about)
+            and imported.is_name(name, divert.line, about)
+        ):
+            continue
+        for child in divert.all("transformer", "transformer-class-name", "routing-type"):
+            why = "the message stays as it is"
+            imported.note(Verdict.NONE, child.line, f"{about}, {child.tag}", why)
+        exclusive = divert.first("exclusive")
+        is_exclusive = exclusive is not None and reader.switch(
+            exclusive, "exclusive", reader.value(exclusive)
+        )
+        if is_exclusive and divert.first("filter") is not None:
+            why = "a message goes to one queue or to each queue of an address, not to either"
+            imported.note(Verdict.NONE, divert.line, about, why)
+        elif is_exclusive:
+            if target not in imported.queues and target not in imported.addresses:
+                imported.queues[target] = {}
+            imported.routes[_topic_name(source)] = target
+            why = f"a route takes the records of topic {_topic_name(source)} to {target}"
+            imported.note(Verdict.CHANGED, divert.line, about, why)
+        else:
+            _copy(divert, name, source, about, imported)
+
+
+def _topic_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:240]
+
+
+def _copy(divert: Element, name: str, source: str, about: str, imported: Imported) -> None:
+    """A copy is a queue of the address; a plain queue becomes an address for it."""
+    plain = imported.queues.pop(source, None)
+    declared = imported.addresses.setdefault(source, {})
+    declared.pop("routing", None)
+    queues = cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
+    if plain is not None:
+        queues[source] = plain
+    fields = queues.setdefault(name, {})
+    target = divert.text_of("forwarding-address")
+    why = f"{source} copies to its queue {source}::{name}; consumers of {target} attach there"
+    if plain is not None:
+        why += f", and those of {source} attach {source}::{source}"
+    imported.note(Verdict.CHANGED, divert.line, about, why)
+    if (selector := divert.first("filter")) is not None:
+        read_filter(about, selector, fields, imported)

@@ -1,0 +1,229 @@
+"""`addresses` of broker.xml, and the `queues` of older files."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ringfaust.core.selector import compile_selector
+from ringfaust.core.settings import QueueSpec
+from ringfaust.errors import BadSelector
+from ringfaust.importers.artemis_settings import BACKUPS, set_ring_size
+from ringfaust.importers.artemis_values import Reader, UnknownValue
+from ringfaust.importers.imported import Fields, Finding, Imported, Verdict, first_value
+from ringfaust.importers.xml_file import Element
+
+_FILTERS = {
+    "AMQPriority": "JMSPriority", "AMQTimestamp": "JMSTimestamp", "AMQExpiration": "JMSExpiration",
+    "AMQDurable": "JMSDeliveryMode", "AMQUserID": "JMSMessageID", "AMQGroupID": "JMSXGroupID",
+}  # fmt: skip
+"""Fields of a message in filters of Artemis, and their names in a selector."""
+
+_NO_EQUIVALENT = {
+    "user": "Kafka's ACLs say who may do what",
+    "purge-on-no-consumers": "messages stay when the last consumer leaves",
+    "group-rebalance": "a group stays with its consumer until that consumer detaches",
+    "group-rebalance-pause-dispatch": "a group stays with its consumer",
+    "group-buckets": "groups are not hashed; max_groups bounds what is remembered",
+    "group-first-key": "a delivery does not say that it is the first of its group",
+    "last-value": "a ring of one for each key keeps last values: a route with {key}",
+    "last-value-key": "a ring of one for each key keeps last values: a route with {key}",
+    "non-destructive": "a message leaves its queue when it is acked",
+    "consumers-before-dispatch": "pause the queue until its consumers are there",
+    "delay-before-dispatch": "pause the queue until its consumers are there",
+    "enabled": "pause the queue: `ringfaust queue pause`",
+}
+_OFF = {
+    "purge-on-no-consumers": "false", "group-rebalance": "false", "group-buckets": "-1",
+    "group-rebalance-pause-dispatch": "false", "last-value": "false", "non-destructive": "false",
+    "consumers-before-dispatch": "0", "delay-before-dispatch": "-1", "enabled": "true",
+}  # fmt: skip
+
+
+def read_addresses(section: Element, reader: Reader, imported: Imported) -> None:
+    """Read `addresses`: each becomes a queue or an address."""
+    for address in _merged(section):
+        if address.tag != "address":
+            why = "not read: put its content in the place of this line"
+            imported.note(Verdict.NONE, address.line, f"addresses, {address.tag}", why)
+            continue
+        name = address.attributes.get("name", "")
+        if not imported.is_name(name, address.line, f"address {name}"):
+            continue
+        anycast = [queue for part in address.all("anycast") for queue in part.all("queue")]
+        multicast = list(address.all("multicast"))
+        subscribed = [queue for part in multicast for queue in part.all("queue")]
+        if multicast or len(anycast) > 1 or any(_needs_address(name, queue) for queue in anycast):
+            _as_address(
+                name,
+                address,
+                anycast=anycast,
+                subscribed=subscribed,
+                reader=reader,
+                imported=imported,
+            )
+        elif anycast or address.first("anycast"):
+            fields = imported.queues.setdefault(name, {})
+            imported.note(Verdict.TAKEN, address.line, f"address {name}, anycast", f"queue {name}")
+            for queue in anycast:
+                _queue_fields(name, queue, fields, reader, imported)
+        else:
+            imported.addresses.setdefault(name, {})
+            why = f"address {name}, whose queues are created by subscribers"
+            imported.note(Verdict.TAKEN, address.line, f"address {name}", why)
+
+
+def _merged(section: Element) -> list[Element]:
+    """Return the addresses; what the file says of one in several places is put together."""
+    found: dict[str, Element] = {}
+    for child in section.children:
+        name = child.attributes.get("name", "") if child.tag == "address" else f"line {child.line}"
+        if name in found:
+            found[name].children += child.children
+        else:
+            found[name] = child
+    return list(found.values())
+
+
+def read_old_queues(section: Element, reader: Reader, imported: Imported) -> None:
+    """Read the `queues` of an older broker.xml, which name their address."""
+    for queue in section.all("queue"):
+        name = queue.attributes.get("name", "")
+        address = queue.text_of("address") or name
+        about = f"queue {name} of address {address}"
+        if not (
+            imported.is_name(name, queue.line, about)
+            and imported.is_name(address, queue.line, about)
+        ):
+            continue
+        if address == name and queue.first("filter") is None:
+            fields = imported.queues.setdefault(name, {})
+            imported.note(Verdict.TAKEN, queue.line, about, f"queue {name}")
+        else:
+            fields = _subscription(imported, address, name)
+            why = f"queue {name} of address {address}: consumers attach {address}::{name}"
+            imported.note(Verdict.TAKEN, queue.line, about, why)
+        _queue_fields(name, queue, fields, reader, imported)
+
+
+def _needs_address(address: str, queue: Element) -> bool:
+    """Only the queue of an address has a name of its own, and a selector."""
+    return queue.attributes.get("name") != address or queue.first("filter") is not None
+
+
+def _as_address(
+    name: str,
+    address: Element,
+    *,
+    anycast: list[Element],
+    subscribed: list[Element],
+    reader: Reader,
+    imported: Imported,
+) -> None:
+    """Declare an address with its queues."""
+    declared = imported.addresses.setdefault(name, {})
+    if anycast and not subscribed and len(anycast) == 1:
+        declared["routing"] = "anycast"
+        verdict, why = Verdict.TAKEN, f"address {name} with one queue"
+    elif anycast and subscribed:
+        verdict, why = Verdict.CHANGED, f"address {name}: each of its queues gets every message"
+    elif anycast:
+        verdict = Verdict.CHANGED
+        why = f"address {name}: each of its queues gets every message, not one of them in turn"
+    else:
+        verdict, why = Verdict.TAKEN, f"address {name}, which copies to each of its queues"
+    imported.note(verdict, address.line, f"address {name}", why)
+    for queue in (*anycast, *subscribed):
+        own = queue.attributes.get("name", "")
+        if not imported.is_name(own, queue.line, f"queue {own} of address {name}"):
+            continue
+        fields = _subscription(imported, name, own)
+        why = f"consumers attach {name}::{own}"
+        imported.note(Verdict.TAKEN, queue.line, f"queue {own} of address {name}", why)
+        _queue_fields(own, queue, fields, reader, imported)
+        if queue in subscribed and queue.attributes.get("max-consumers") != "1":
+            fields["shared"] = True
+
+
+def _subscription(imported: Imported, address: str, name: str) -> Fields:
+    declared = imported.addresses.setdefault(address, {})
+    subscriptions = cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
+    return subscriptions.setdefault(name, {})
+
+
+def _queue_fields(
+    name: str, queue: Element, fields: Fields, reader: Reader, imported: Imported
+) -> None:
+    """Read the attributes and children of a queue."""
+    given = [(key, queue, value) for key, value in queue.attributes.items() if key != "name"]
+    given += [
+        (child.tag, child, child.text) for child in queue.children
+        if child.tag not in ("address", "filter")
+    ]  # fmt: skip
+    for key, element, raw in given:
+        about = f"queue {name}, {key} = {raw}"
+        try:
+            text = reader.value(element, raw)
+        except UnknownValue as unknown:
+            why = f"the broker's property {unknown} is not known here: set it by hand"
+            imported.note(Verdict.NONE, element.line, about, why)
+            continue
+        _queue_field(key, text, element, about, fields=fields, reader=reader, imported=imported)
+    if (selector := queue.first("filter")) is not None:
+        read_filter(f"queue {name}", selector, fields, imported)
+    default = first_value(imported.settings, name, "ring_size")
+    if default not in (None, -1) and "ring_size" not in fields:
+        about = f"queue {name}, no ring-size"
+        why = f"ring_size: {default} by its pattern; Artemis ignores the default for this queue"
+        imported.note(Verdict.CHANGED, queue.line, about, why)
+
+
+def _queue_field(
+    key: str,
+    text: str,
+    element: Element,
+    about: str,
+    *,
+    fields: Fields,
+    reader: Reader,
+    imported: Imported,
+) -> None:
+    line = element.line
+    if key == "ring-size":
+        set_ring_size(imported, fields, reader.whole(element, key, text), line, about)
+    elif key == "max-consumers":
+        number = reader.whole(element, key, text)
+        finding = Finding(Verdict.TAKEN, line, about, f"max_active_consumers: {number}")
+        imported.set(fields, "max_active_consumers", number, finding)
+    elif key == "exclusive" and reader.switch(element, key, text):
+        fields |= {"max_active_consumers": 1, "max_backup_consumers": BACKUPS}
+        why = "max_active_consumers: 1; the others wait as backups"
+        imported.note(Verdict.CHANGED, line, about, why)
+    elif key == "durable" and not reader.switch(element, key, text):
+        why = "the queue and its persistent messages survive a restart"
+        imported.note(Verdict.CHANGED, line, about, why)
+    elif key in ("exclusive", "durable") or _OFF.get(key) == text.lower():
+        imported.note(Verdict.TAKEN, line, about, "nothing to do")
+    else:
+        why = _NO_EQUIVALENT.get(key, "not a setting that is known here")
+        imported.note(Verdict.NONE, line, about, why)
+
+
+def read_filter(owner: str, element: Element, fields: Fields, imported: Imported) -> None:
+    """Read a filter into the selector of an address' queue."""
+    text = element.attributes.get("string", "") or element.text
+    if not text:
+        return
+    selector = text
+    for name, ours in _FILTERS.items():
+        selector = selector.replace(name, ours)
+    about = f"{owner}, filter = {text}"
+    try:
+        compile_selector(selector)
+        QueueSpec().with_fields({"selector": selector})
+    except BadSelector as error:
+        why = f"not a selector here, so the queue gets every message: {error.advice}"
+        imported.note(Verdict.NONE, element.line, about, why)
+        return
+    fields["selector"] = selector
+    verdict = Verdict.TAKEN if selector == text else Verdict.CHANGED
+    imported.note(verdict, element.line, about, f"selector: {selector}")

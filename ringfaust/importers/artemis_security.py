@@ -1,0 +1,95 @@
+"""`security-settings` of broker.xml: permissions of roles become ACLs of Kafka."""
+
+from __future__ import annotations
+
+import re
+
+from ringfaust.importers.artemis_values import Wildcards
+from ringfaust.importers.imported import Imported, Verdict
+from ringfaust.importers.xml_file import Element
+from ringfaust.kafka.names import topic_name
+from ringfaust.protocol.records import Role
+
+_OWN = "ringfaust"
+_OPERATE = frozenset(
+    {
+        "browse", "manage", "view", "edit", "createDurableQueue", "deleteDurableQueue",
+        "createNonDurableQueue", "deleteNonDurableQueue", "createAddress", "deleteAddress",
+    }
+)  # fmt: skip
+_PRINCIPAL = re.compile(r"[\w.@+-]+")
+
+
+def read_security(section: Element, wildcards: Wildcards, imported: Imported) -> None:
+    """Read `security-settings`."""
+    for element in section.children:
+        if element.tag != "security-setting":
+            name = element.attributes.get("from") or element.attributes.get("class-name") or ""
+            about = f"security-settings, {element.tag} {name}".strip()
+            why = "Kafka authenticates users, and its ACLs name users, not roles"
+            imported.note(Verdict.NONE, element.line, about, why)
+            continue
+        match = element.attributes.get("match", "")
+        pattern = wildcards.translate(match)
+        for permission in element.all("permission"):
+            roles = permission.attributes.get("roles", "")
+            for role in filter(None, (role.strip() for role in roles.split(","))):
+                kind = permission.attributes.get("type", "")
+                _permit(permission, match, pattern, kind=kind, role=role, imported=imported)
+
+
+def _permit(
+    permission: Element,
+    match: str,
+    pattern: str | None,
+    *,
+    kind: str,
+    role: str,
+    imported: Imported,
+) -> None:
+    about = f"security-setting {match}, {kind} for role {role}"
+    line = permission.line
+    if not _PRINCIPAL.fullmatch(role):
+        why = "a user's name in these commands has letters, digits and . _ @ + -"
+        imported.note(Verdict.NONE, line, about, why)
+    elif kind == "send" and pattern is not None:
+        topics = list(imported.topics_for(pattern))
+        for topic in topics:
+            allow(imported, role, topic, "Write")
+        if not topics:
+            imported.note(Verdict.NONE, line, about, "no declared queue or address matches")
+            return
+        why = f"User:{role} may write to {_listed(topics)}; ACLs name users, not roles"
+        imported.note(Verdict.CHANGED, line, about, why)
+    elif kind == "consume":
+        allow_control(imported, role)
+        allow(imported, role, topic_name(_OWN, Role.DISPATCHED), "Read")
+        why = f"User:{role} may attach and receive, from all queues; ACLs name users, not roles"
+        imported.note(Verdict.CHANGED, line, about, why)
+    elif kind in _OPERATE:
+        allow_control(imported, role)
+        why = f"User:{role} may write commands, for all queues; ACLs name users, not roles"
+        imported.note(Verdict.CHANGED, line, about, why)
+    else:
+        imported.note(Verdict.NONE, line, about, "not a permission that is known here")
+
+
+def allow_control(imported: Imported, user: str) -> None:
+    """Let a user write commands and read the answers."""
+    allow(imported, user, topic_name(_OWN, Role.CONTROL), "Write")
+    allow(imported, user, topic_name(_OWN, Role.REPLIES), "Read")
+
+
+def allow(imported: Imported, user: str, topic: str, operation: str) -> None:
+    """Let a user read or write a topic."""
+    acl = (
+        f"--add --allow-principal User:{user} --operation {operation} --operation Describe "
+        f"--topic {topic}"
+    )
+    if acl not in imported.acls:
+        imported.acls.append(acl)
+
+
+def _listed(topics: list[str]) -> str:
+    more = f" and {len(topics) - 3} more" if len(topics) > 3 else ""
+    return ", ".join(topics[:3]) + more

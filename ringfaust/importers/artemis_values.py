@@ -1,0 +1,134 @@
+"""Values in broker.xml: numbers, sizes, switches, placeholders, and patterns of names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringfaust.importers.imported import CannotImport, Imported, Verdict
+from ringfaust.importers.xml_file import Element
+
+_PLACEHOLDER = re.compile(r"\$\{([^}:]*)(?::([^}]*))?\}")
+_SIZE = re.compile(r"(-?\d+)\s*(?:([kmg])i?b?|b)?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class UnknownValue(Exception):
+    """A value is a placeholder without a default, which only the broker's machine knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads values of one file."""
+
+    source: Path
+
+    def value(self, element: Element, text: str | None = None) -> str:
+        """Return an element's text with the defaults of its placeholders.
+
+        Raises:
+            UnknownValue: a placeholder has no default.
+        """
+        raw = element.text if text is None else text
+        for name, default in _PLACEHOLDER.findall(raw):
+            if f"${{{name}:" not in raw:
+                raise UnknownValue(name)
+            raw = raw.replace(f"${{{name}:{default}}}", default)
+        return raw
+
+    def whole(self, element: Element, name: str, text: str) -> int:
+        """Parse a whole number.
+
+        Raises:
+            CannotImport: it is none.
+        """
+        if not re.fullmatch(r"[+-]?\d{1,19}", text):
+            raise CannotImport(
+                self.source, element.line, f"{name} = {text[:60]!r} is not a whole number"
+            )
+        return int(text)
+
+    def number(self, element: Element, name: str, text: str) -> float:
+        """Parse a number.
+
+        Raises:
+            CannotImport: it is none.
+        """
+        if not re.fullmatch(r"[+-]?\d{1,19}(\.\d{0,19})?([eE][+-]?\d{1,3})?", text):
+            raise CannotImport(self.source, element.line, f"{name} = {text[:60]!r} is not a number")
+        return float(text)
+
+    def size(self, element: Element, name: str, text: str) -> int:
+        """Parse a number of bytes, such as 10M or 20KiB.
+
+        Raises:
+            CannotImport: it is none.
+        """
+        found = _SIZE.fullmatch(text)
+        if found is None or len(found[1]) > 19:
+            raise CannotImport(
+                self.source,
+                element.line,
+                f"{name} = {text[:60]!r} is not a number of bytes, such as 10485760 or 10M",
+            )
+        return int(found[1]) * _UNITS[(found[2] or "").lower()]
+
+    def switch(self, element: Element, name: str, text: str) -> bool:
+        """Parse true or false.
+
+        Raises:
+            CannotImport: it is neither.
+        """
+        if text.lower() not in ("true", "false"):
+            raise CannotImport(
+                self.source, element.line, f"{name} = {text[:60]!r} is neither true nor false"
+            )
+        return text.lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Wildcards:
+    """The syntax of patterns, which `wildcard-addresses` may change."""
+
+    delimiter: str = "."
+    any_words: str = "#"
+    single_word: str = "*"
+    literal: tuple[str, str] = ("", "")
+    """What surrounds a match that is no pattern (`literal-match-markers`)."""
+
+    def translate(self, pattern: str) -> str | None:
+        """Return the pattern in our syntax, or None if that is impossible."""
+        opening, closing = self.literal
+        if opening and pattern.startswith(opening) and pattern.endswith(closing):
+            name = pattern[len(opening) : -len(closing) or None]
+            return None if {"*", "#"} & set(name.split(".")) else name
+        if self.delimiter == ".":
+            words = pattern.split(".")
+        else:
+            words = pattern.split(self.delimiter)
+            if len(words) > 1 or "." in pattern:
+                return None  # our words end at dots, so names with another delimiter are one word
+        ours = {self.any_words: "#", self.single_word: "*"}
+        return ".".join(ours.get(word, word) for word in words)
+
+
+def wildcards_of(core: Element, imported: Imported) -> Wildcards:
+    """Read the syntax of patterns from a core element."""
+    markers = core.text_of("literal-match-markers")
+    literal = (markers[0], markers[1]) if len(markers) == 2 else ("", "")
+    given = core.first("wildcard-addresses")
+    if given is None:
+        return Wildcards(literal=literal)
+    found: Mapping[str, str] = {child.tag: child.text for child in given.children}
+    for child in given.children:
+        setting = f"wildcard-addresses, {child.tag} = {child.text}"
+        text = "patterns are written in ringfaust's syntax: words between dots, * and #"
+        imported.note(Verdict.CHANGED, child.line, setting, text)
+    return Wildcards(
+        delimiter=found.get("delimiter", "."),
+        any_words=found.get("any-words", "#"),
+        single_word=found.get("single-word", "*"),
+        literal=literal,
+    )

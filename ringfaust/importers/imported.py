@@ -1,0 +1,164 @@
+"""What an import found: the configuration to write, and one finding for each setting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from ringfaust.core import limits
+from ringfaust.core.address import SEPARATOR
+from ringfaust.core.catalog import matches
+from ringfaust.core.settings import QueueSpec
+from ringfaust.errors import BadSetting, RingfaustError
+from ringfaust.kafka.names import topic_name
+from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import Role
+
+FILE_BYTES = 10 << 20
+"""Size of the largest file that an import of configuration reads."""
+
+Fields = dict[str, object]
+
+
+class CannotImport(RingfaustError):
+    """A file cannot be imported; nothing was written. The text names the line if there is one."""
+
+    def __init__(self, source: Path | str, line: int, text: str) -> None:
+        where = f"{source}, line {line}" if line else str(source)
+        super().__init__(f"{where}: {text}")
+        self.line = line
+
+
+class Verdict(StrEnum):
+    """What became of a setting."""
+
+    TAKEN = "taken over"
+    CHANGED = "changed"
+    NONE = "no equivalent"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one setting of the other broker."""
+
+    verdict: Verdict
+    line: int
+    """Line of the file, from 1; 0: unknown."""
+    setting: str
+    """What the file says, such as `address-setting #, max-delivery-attempts = 3`."""
+    text: str
+    """What it is now, what differs, or what to do instead."""
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line else ""
+        return f"{self.verdict:<13}  {where}{self.setting}: {self.text}"
+
+
+@dataclass(slots=True)
+class Imported:
+    """The configuration that an import writes, and how it came about."""
+
+    source: Path
+    queues: dict[str, Fields] = field(default_factory=dict)
+    addresses: dict[str, dict[str, object]] = field(default_factory=dict)
+    settings: dict[str, Fields] = field(default_factory=dict)
+    routes: dict[str, str] = field(default_factory=dict)
+    """The queue, or the template of its name, by topic."""
+    acls: list[str] = field(default_factory=list)
+    """Arguments of kafka-acls.sh, without the brokers; each once."""
+    findings: list[Finding] = field(default_factory=list)
+
+    def note(self, verdict: Verdict, line: int, setting: str, text: str) -> None:
+        """Record what became of a setting."""
+        self.findings.append(Finding(verdict, line, setting, text))
+
+    def set(self, fields: Fields, name: str, value: object, finding: Finding) -> None:
+        """Set a queue's field, and record the finding; if the value is not allowed, record that."""
+        try:
+            QueueSpec().with_fields({name: value})
+        except BadSetting as error:
+            self.note(
+                Verdict.NONE, finding.line, finding.setting, f"{name} has to be {error.advice}"
+            )
+            return
+        fields[name] = value
+        self.findings.append(finding)
+
+    def is_name(self, name: str, line: int, setting: str) -> bool:
+        """Return whether a queue or address can have this name; record it if not."""
+        if not name or len(name) > limits.NAME_CHARS or SEPARATOR in name or "\0" in name:
+            why = f"a name has 1 to {limits.NAME_CHARS} characters and no ::"
+        elif any(len(word) > 1 and {"*", "#"} & set(word) for word in name.split(".")):
+            why = "* and # stand for whole words between dots"
+        else:
+            return True
+        self.note(Verdict.NONE, line, setting, f"the name is not possible here: {why}")
+        return False
+
+    def add_routes(self) -> None:
+        """Give every queue and address a topic; patterns and queues of addresses share another."""
+        named = {name: None for name in (*self.queues, *self.addresses) if not is_pattern(name)}
+        routed = set(self.routes.values())
+        for name in named:
+            if name not in routed:
+                self.routes[self._topic(name)] = name
+        if self.addresses or any(map(is_pattern, self.queues)):
+            self.routes[self._topic("messages")] = f"{{header:{h.QUEUE}}}"
+
+    def _topic(self, name: str) -> str:
+        """Return a valid topic name that differs from all others, also in Kafka's metrics."""
+        ours = {topic_name("ringfaust", role) for role in Role}
+        taken = {_metric(topic) for topic in (*self.routes, *ours)}
+        base = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:240]
+        base = base if base.strip(".") else "queue"
+        topic, number = base, 1
+        while _metric(topic) in taken:
+            number += 1
+            topic = f"{base}-{number}"
+        return topic
+
+    def topics_for(self, pattern: str) -> Iterator[str]:
+        """Yield the topics whose messages go to queues or addresses that match."""
+        declared = [name for name in (*self.queues, *self.addresses) if is_pattern(name)]
+        for topic, queue in self.routes.items():
+            names = declared if "{" in queue else [queue]
+            if any(overlap(pattern, name) for name in names):
+                yield topic
+
+    def queues_data(self) -> dict[str, object]:
+        """Return the content of queues.yaml."""
+        data: dict[str, object] = {
+            "routes": [{"topic": topic, "queue": queue} for topic, queue in self.routes.items()],
+            "queues": self.queues,
+            "addresses": self.addresses,
+            "settings": {name: fields for name, fields in self.settings.items() if fields},
+        }
+        return {name: value for name, value in data.items() if value}
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether a name has words that are wildcards."""
+    return bool({"*", "#"} & set(name.split(".")))
+
+
+def overlap(one: str, other: str) -> bool:
+    """Return whether one of two patterns covers the other."""
+    mine, theirs = one.split("."), other.split(".")
+    return matches(mine, theirs) or matches(theirs, mine)
+
+
+def _metric(topic: str) -> str:
+    return topic.replace(".", "_")
+
+
+def first_value(table: Mapping[str, Fields], name: str, field_name: str) -> object:
+    """Return the field of the most specific pattern that matches the name, or None."""
+    found: list[tuple[int, object]] = [
+        (len(pattern.replace("#", "").replace("*", "")), fields[field_name])
+        for pattern, fields in table.items()
+        if field_name in fields and matches(pattern.split("."), name.split("."))
+    ]
+    return max(found, key=lambda entry: entry[0])[1] if found else None

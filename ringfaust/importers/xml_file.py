@@ -1,0 +1,144 @@
+"""Read an XML file that may come from anywhere: no DTD, no entities, bounded size and depth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.sax import SAXParseException
+from xml.sax.handler import ContentHandler
+from xml.sax.xmlreader import AttributesImpl
+
+from defusedxml.common import DefusedXmlException
+from defusedxml.expatreader import create_parser
+
+from ringfaust.importers.imported import FILE_BYTES, CannotImport
+
+DEPTH = 50
+"""How deeply elements may nest. A broker.xml has about ten levels."""
+_CHUNK = 1 << 16
+
+
+@dataclass(slots=True)
+class Element:
+    """An element with the line it begins in. Names have no namespace."""
+
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    text: str = ""
+    children: list[Element] = field(default_factory=list)
+
+    def all(self, *tags: str) -> Iterator[Element]:
+        """Yield the children with one of these tags."""
+        return (child for child in self.children if child.tag in tags)
+
+    def first(self, tag: str) -> Element | None:
+        """Return the first child with this tag."""
+        return next(self.all(tag), None)
+
+    def text_of(self, tag: str) -> str:
+        """Return the text of the first child with this tag; empty if there is none."""
+        child = self.first(tag)
+        return child.text if child else ""
+
+
+def read_xml(path: Path) -> Element:
+    """Read a whole file.
+
+    Raises:
+        CannotImport: it is too large, nests too deeply, or is not XML; it names the line.
+    """
+    if path.stat().st_size > FILE_BYTES:
+        raise CannotImport(path, 0, f"is larger than {FILE_BYTES >> 20} MiB")
+    builder = _Builder(path)
+    parser = XmlParser(path, builder)
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            parser.feed(chunk)
+    parser.close()
+    if builder.root is None:
+        raise CannotImport(path, 1, "not XML: no element found")
+    return builder.root
+
+
+class XmlParser:
+    """Passes a file, piece by piece, to a handler; every error names its line."""
+
+    def __init__(self, path: Path, handler: ContentHandler) -> None:
+        self._path = path
+        self._parser = create_parser(forbid_dtd=True)
+        self._parser.setContentHandler(handler)
+        handler.setDocumentLocator(self._parser)
+
+    def feed(self, data: bytes) -> None:
+        """Parse the next piece of the file.
+
+        Raises:
+            CannotImport: it is not XML, or has a DTD or an entity.
+        """
+        self._try(lambda: self._parser.feed(data))
+
+    def close(self) -> None:
+        """Parse the end of the file.
+
+        Raises:
+            CannotImport: the file ends too early.
+        """
+        self._try(self._parser.close)
+
+    def _try(self, step: Any) -> None:
+        try:
+            step()
+        except SAXParseException as error:
+            line = error.getLineNumber() or 1
+            raise CannotImport(self._path, line, f"not XML: {error.getMessage()}") from None
+        except DefusedXmlException:
+            line = self._parser.getLineNumber()
+            text = "a DTD or an entity is not accepted: write its text in its place"
+            raise CannotImport(self._path, line, text) from None
+
+
+def local(name: str) -> str:
+    """Return a name without its namespace prefix; of XInclude the prefix stays."""
+    return name if name.startswith("xi:") else name.rpartition(":")[2]
+
+
+class _Builder(ContentHandler):
+    """Builds the tree of a file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._open: list[Element] = []
+        self._locator: Any = None
+        self.root: Element | None = None
+
+    def setDocumentLocator(self, locator: Any) -> None:  # noqa: N802 - SAX names it
+        """Remember who knows the line."""
+        self._locator = locator
+
+    def startElement(self, name: str, attrs: AttributesImpl) -> None:  # noqa: N802
+        """Open an element."""
+        line = self._locator.getLineNumber()
+        if len(self._open) == DEPTH:
+            raise CannotImport(self._path, line, f"elements nest deeper than {DEPTH} levels")
+        given = {local(key): value.strip() for key, value in attrs.items()}
+        element = Element(local(name), given, line)
+        if self._open:
+            self._open[-1].children.append(element)
+        else:
+            self.root = element
+        self._open.append(element)
+
+    def characters(self, content: str) -> None:
+        """Collect text."""
+        if self._open:
+            self._open[-1].text += content
+
+    def endElement(self, name: str) -> None:  # noqa: N802
+        """Close an element."""
+        element = self._open.pop()
+        element.text = re.sub(r"\s+", " ", element.text).strip()

@@ -1,0 +1,115 @@
+"""The rows of the status topic: what they are called, and how those of queues are written.
+
+A row is JSON. Fields are added over time and never change their meaning, so a reader skips what it
+does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal, NamedTuple, cast
+
+from ringfaust.core.model import Counts
+
+Kind = Literal["queue", "worker"]
+
+RATES = ("added", "acked", "evicted", "expired", "dead")
+"""The counts of which a row has rates."""
+
+_COUNTS = tuple(each.name for each in fields(Counts))
+
+
+def queue_key(queue: str) -> bytes:
+    """The key of a queue's row."""
+    return f"queue/{queue}".encode()
+
+
+def worker_key(worker: str) -> bytes:
+    """The key of a worker's row."""
+    return f"worker/{worker}".encode()
+
+
+def read_key(key: bytes | None) -> tuple[Kind, str] | None:
+    """What a row is about: queue or worker, and its name. None: it is not one of ours."""
+    try:
+        kind, slash, name = (key or b"").decode().partition("/")
+    except UnicodeDecodeError:
+        return None
+    is_known = kind in ("queue", "worker") and slash and name
+    return (cast(Kind, kind), name) if is_known else None
+
+
+class QueueState(NamedTuple):
+    """The part of a queue's row whose change makes a new row."""
+
+    counts: tuple[int, ...]
+    """In the order of the fields of `Counts`."""
+    paused: tuple[str, ...]
+    consumers: int
+    size_bytes: int
+    settings: str
+    """JSON: those that differ from the defaults."""
+
+
+def settings_text(settings: Mapping[str, object]) -> str:
+    """Settings as `QueueState` has them."""
+    return json.dumps(dict(settings), separators=(",", ":"), sort_keys=True)
+
+
+def write_queue_status(
+    state: QueueState,
+    *,
+    partition: int,
+    time_ms: int,
+    oldest_ms: int,
+    rates: Mapping[str, float],
+    evicted_by: Mapping[str, int],
+) -> bytes:
+    """The value of a queue's row.
+
+    Args:
+        state: what it holds, how it is set.
+        partition: the partition in which the queue lives.
+        time_ms: when it was so.
+        oldest_ms: send time of its oldest ready message; 0: none is ready.
+        rates: by name, see `RATES`: a second. Those that are 0 are left out.
+        evicted_by: evictions by reason, since the partition was opened.
+    """
+    counts = {name: n for name, n in zip(_COUNTS, state.counts, strict=True) if n}
+    row = {
+        "time_ms": time_ms,
+        "partition": partition,
+        "counts": counts,
+        "rates": rates,
+        "evicted_by": evicted_by,
+        "bytes": state.size_bytes,
+        "oldest_ms": oldest_ms,
+        "consumers": state.consumers,
+        "paused": state.paused,
+    }
+    head = json.dumps(row, separators=(",", ":"))
+    return f'{head[:-1]},"settings":{state.settings}}}'.encode()
+
+
+def read_queue_state(value: bytes) -> tuple[QueueState, bool]:
+    """The part of a queue's row whose change makes a new row, and whether it has rates.
+
+    Raises:
+        ValueError: it is no such row.
+    """
+    try:
+        row: dict[str, Any] = json.loads(value)
+        counts = row["counts"]
+        state = QueueState(
+            tuple(counts.get(name, 0) for name in _COUNTS),
+            tuple(row["paused"]),
+            row["consumers"],
+            row["bytes"],
+            settings_text(row["settings"]),
+        )
+        hash(state)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not a row of a queue: {error!r}") from None
+    return state, bool(row.get("rates"))

@@ -1,0 +1,165 @@
+"""What a ring job has done: for the terminal, as JSON lines, and for Prometheus."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from rich.console import Console
+from rich.status import Status
+
+from ringfaust.config import WorkerConfig
+from ringfaust.errors import RingfaustError
+from ringfaust.spark.ring.writer import COUNTS
+
+OBSERVED = "rings"
+"""Name under which Spark reports the sums of the operator's rows."""
+
+
+class CannotListen(RingfaustError):
+    """The job cannot listen where `web` says.
+
+    What to do: choose another `web.port` or `web.bind`, or set `web.enabled: false`.
+    """
+
+
+class BatchReport(NamedTuple):
+    """One micro-batch, as Spark reports it."""
+
+    batch: int
+    seconds: float
+    records: int
+    lag: int
+    """Records that were in the topics and not yet read."""
+    state_bytes: int
+    dispatched: int
+    evicted: int
+    dead: int
+
+    @classmethod
+    def of(cls, progress: StreamingQueryProgress) -> BatchReport:
+        """Read a report of Spark."""
+        found: dict[str, Any] = json.loads(progress.json)
+        counted = found.get("observedMetrics", {}).get(OBSERVED, {})
+        return cls(
+            batch=found["batchId"],
+            seconds=found["durationMs"].get("triggerExecution", 0) / 1_000,
+            records=found["numInputRows"],
+            lag=sum(map(_lag, found["sources"])),
+            state_bytes=sum(each["memoryUsedBytes"] for each in found["stateOperators"]),
+            **{name: counted.get(name) or 0 for name in COUNTS},
+        )
+
+
+def _lag(source: dict[str, Any]) -> int:
+    read, latest = source["endOffset"] or {}, source["latestOffset"] or {}
+    return sum(
+        max(0, end - read.get(topic, {}).get(partition, 0))
+        for topic, of in latest.items()
+        for partition, end in of.items()
+    )
+
+
+class JobMonitor:
+    """Follows the micro-batches of one run.
+
+    Args:
+        worker: `web` says whether and where Prometheus reads, `log_format: json` asks for a line
+            on stderr for each micro-batch with records.
+    """
+
+    def __init__(self, worker: WorkerConfig) -> None:
+        self._as_json = worker.log_format == "json"
+        self._application = worker.application
+        self._last = -1
+        self._batches = self._records = 0
+        self._counts = dict.fromkeys(COUNTS, 0)
+        self._status: Status | None = None
+        self._metrics = _Metrics(worker) if worker.web.enabled else None
+
+    @contextmanager
+    def show(self) -> Iterator[None]:
+        """Show the last micro-batch on a terminal during the block."""
+        console = Console(stderr=True)
+        if not console.is_terminal or self._as_json:
+            yield
+            return
+        with console.status("waiting for the first micro-batch") as self._status:
+            yield
+
+    def update(self, reports: Sequence[StreamingQueryProgress]) -> None:
+        """Take over the micro-batches that Spark has reported, oldest first."""
+        for report in map(BatchReport.of, reports):
+            if report.batch > self._last:
+                self._last = report.batch
+                self._add(report)
+
+    def summary(self) -> str:
+        """A sentence about all micro-batches so far."""
+        counts = ", ".join(f"{count:,} {name}" for name, count in self._counts.items())
+        return f"{self._records:,} records in {self._batches:,} micro-batches: {counts}"
+
+    def _add(self, report: BatchReport) -> None:
+        self._batches += report.records > 0
+        self._records += report.records
+        for name in COUNTS:
+            self._counts[name] += getattr(report, name)
+        if self._metrics is not None:
+            self._metrics.add(report)
+        if self._as_json and report.records:
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            line = {"time": now, "level": "info", "logger": "ringfaust.spark.ring"}
+            said = {"message": "micro-batch", "application": self._application}
+            print(json.dumps(line | said | report._asdict()), file=sys.stderr, flush=True)
+        if self._status is not None:
+            rate = report.records / report.seconds if report.seconds else 0
+            self._status.update(
+                f"micro-batch {report.batch}: {rate:,.0f} records/s, lag {report.lag:,}; so far "
+                f"{self.summary()}"
+            )
+
+
+class _Metrics:
+    """The metrics of the driver, served over HTTP until the process ends."""
+
+    def __init__(self, worker: WorkerConfig) -> None:
+        registry = CollectorRegistry()
+        prefix = "ringfaust_spark_"
+        self._counters = {
+            name: Counter(f"{prefix}{name}", text, registry=registry)
+            for name, text in {
+                "batches": "Micro-batches.",
+                "records": "Records read from the input topics.",
+                "batch_seconds": "Time spent in micro-batches.",
+                **{name: f"Records written to the {name} topic." for name in COUNTS},
+            }.items()
+        }
+        self._lag = Gauge(f"{prefix}lag_records", "Records not yet read.", registry=registry)
+        self._state = Gauge(f"{prefix}state_bytes", "Memory of the state.", registry=registry)
+        self._last = Gauge(
+            f"{prefix}last_batch_seconds", "Duration of the last micro-batch.", registry=registry
+        )
+        web = worker.web
+        try:
+            start_http_server(web.port, web.bind, registry)
+        except OSError as error:
+            raise CannotListen(
+                f"web: cannot listen on {web.bind}, port {web.port}: {error.strerror}. Choose "
+                "another bind or port in worker.yaml, or set enabled: false"
+            ) from None
+
+    def add(self, report: BatchReport) -> None:
+        """Count a micro-batch."""
+        self._counters["batches"].inc()
+        self._counters["batch_seconds"].inc(report.seconds)
+        for name in ("records", *COUNTS):
+            self._counters[name].inc(getattr(report, name))
+        self._lag.set(report.lag)
+        self._state.set(report.state_bytes)
+        self._last.set(report.seconds)

@@ -1,0 +1,141 @@
+"""`ringfaust doctor` on an application with deliberate faults, and on one without."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from typer.testing import CliRunner
+
+from ringfaust.cli import findings
+from ringfaust.cli.findings import disk, judge_workers
+from ringfaust.cli.main import main
+from ringfaust.client import WorkerStatus
+from ringfaust.config import WorkerConfig
+from ringfaust.kafka.admin import NewTopic, open_admin
+from ringfaust.testing.broker import EmbeddedBroker
+from tests.chaos.harness import Application
+
+CONFIG = WorkerConfig(partitions=2)
+
+
+def status(**more: Any) -> WorkerStatus:
+    about: dict[str, Any] = {
+        "worker": "w", "time_ms": 1_000, "started_ms": 0, "host": "h", "version": "1",
+        "engine": "compiled", "is_ready": True, "problems": (), "partitions": (0, 1), "lag": {},
+        "recovering": {}, "clock_skew_ms": None, "queues": 3, "published": 3,
+    }  # fmt: skip
+    return WorkerStatus(**about | more)
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([status()], [("ok", "1 ready, version 1")]),
+        ([], [("warn", "none runs")]),
+        ([status(partitions=(1,))], [("warn", "nobody serves partition 0")]),
+        ([status(is_ready=False, problems=("slow",))], [("warn", "w is not ready: slow")]),
+        ([status(clock_skew_ms=90_000)], [("fail", "the clock of w differs by 90,000 ms")]),
+        (
+            [status(), status(worker="v", version="2")],
+            [("warn", "workers run different versions: 1, 2")],
+        ),
+        (
+            [status(), status(worker="v", time_ms=-99_000)],
+            [("warn", "v has been silent for 101 s")],
+        ),
+    ],
+)
+def test_workers_are_judged_by_what_they_publish(
+    workers: list[WorkerStatus], expected: list[tuple[str, str]]
+) -> None:
+    found = judge_workers(workers, CONFIG, 2_000)
+    assert [(each.level, each.text) for each in found] == expected
+    assert all(each.remedy for each in found if each.level != "ok")
+
+
+@pytest.mark.parametrize(
+    ("free", "level"), [(500 << 30, "ok"), (5 << 30, "warn"), (1 << 30, "warn"), (1 << 20, "fail")]
+)
+def test_a_full_disk_is_found(
+    free: int, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = SimpleNamespace(total=1 << 40, used=0, free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: (usage.total, 0, usage.free))
+    found = disk(tmp_path / "not" / "there")
+    assert (found.check, found.level) == ("disk", level)
+
+
+def doctor(app: Application, status: int, *more: str) -> list[dict[str, str]]:
+    result = CliRunner().invoke(main, ["doctor", "--config", str(app.config_dir), "--json", *more])
+    assert result.exit_code == status, (result.output, result.exception)
+    return list(json.loads(result.stdout))
+
+
+@pytest.mark.kafka
+def test_faults_are_found_with_their_remedies(
+    broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = {"routes": [{"topic": f"in-{tmp_path.name}", "queue": "q"}], "queues": {"q": {}}}
+    app = Application(tmp_path / "app", broker.bootstrap_servers, queues, partitions=2)
+    wrong = [
+        NewTopic(app.topic("dead"), 3, -1, {}),
+        NewTopic(app.topic("changelog"), 2, -1, {"cleanup.policy": "delete"}),
+        NewTopic(app.topic("status"), 2, -1, {}),
+    ]
+    asyncio.run(_create(app, wrong))
+    found = doctor(app, 1)
+    topics = [each for each in found if each["check"] == "topics"]
+    texts = " ".join(each["text"] for each in topics)
+    assert f"Topic {app.topic('dead')} has 3 partitions" in texts
+    assert f"Topic {app.topic('changelog')} has cleanup.policy=delete" in texts
+    assert f"Topic {app.topic('control')} does not exist" in texts
+    levels = {each["text"].split()[1]: each["level"] for each in topics}
+    assert levels[app.topic("status")] == "warn"
+    assert levels[app.topic("dead")] == "fail"
+    assert all(each["remedy"] for each in found if each["level"] != "ok")
+
+    good = Application(tmp_path / "good", broker.bootstrap_servers, queues, partitions=2)
+    good.create_topics()
+    by_check = {each["check"]: each for each in doctor(good, 0)}
+    assert by_check.keys() == {
+        "disk", "brokers", "topics", "group", "clock", "lag", "transactions", "workers",
+    }  # fmt: skip
+    assert {name for name, each in by_check.items() if each["level"] == "warn"} - {"disk"} == {
+        "group", "workers",  # none runs
+    }  # fmt: skip
+    monkeypatch.setattr(findings, "HANGING_MS", -60_000)
+    hanging = asyncio.run(_with_open_transaction(good))
+    (found_open,) = (each for each in hanging if each["check"] == "transactions")
+    assert found_open["level"] == "fail"
+    assert f"in-{tmp_path.name}/0 has a transaction open" in found_open["text"]
+    assert "find-hanging" in found_open["remedy"]
+
+
+async def _create(app: Application, topics: list[NewTopic]) -> None:
+    async with open_admin(app.worker_config.brokers()) as admin:
+        await admin.create(topics)
+
+
+async def _with_open_transaction(app: Application) -> list[dict[str, str]]:
+    producer = AIOKafkaProducer(bootstrap_servers=app.servers, transactional_id=app.topic("open"))
+    async with producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(app.inputs[0], b"x", partition=0)
+        found = await asyncio.to_thread(doctor, app, 1)
+        await producer.abort_transaction()
+    return found
+
+
+def test_brokers_that_do_not_answer_are_one_finding(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["doctor", "--bootstrap-servers", "127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "fail  brokers" in result.stdout
+    assert "check bootstrap_servers and security" in result.stdout
+    assert "Traceback" not in result.output

@@ -1,0 +1,183 @@
+"""Every action asks `Admin` for the right thing, says what was done, and returns to its page."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from unittest.mock import call
+
+import pytest
+
+from ringfaust.client.errors import NoAnswer, Refused
+from ringfaust.client.inspected import Excerpt, MessagePage, XidDetails
+from ringfaust.console.rendering import ASSETS, body_of, one_line
+from tests.console.harness import HOSTILE, Console, console_of, message_row, queue_row
+
+Q = {"queue": "orders"}
+M = Q | {"id": "m 1"}
+ACTIONS = [
+    ("/queue/pause", Q | {"what": "dispatch"}, call.pause("orders", "dispatch")),
+    ("/queue/pause", Q | {"what": "pulling"}, call.pause("orders", "pulling")),
+    ("/queue/resume", Q | {"what": "dispatch"}, call.resume("orders", "dispatch")),
+    ("/queue/resume", Q | {"what": "pulling"}, call.resume("orders", "pulling")),
+    ("/queue/purge", Q, call.purge("orders")),
+    ("/queue/delete", Q, call.delete_queue("orders")),
+    ("/queue/set", Q | {"set-ring_size": "25"}, call.configure("orders", {"ring_size": 25})),
+    ("/queue/set", Q | {"set-durable": "false"}, call.configure("orders", {"durable": False})),
+    (
+        "/queue/set",
+        Q | {"set-ring_size": "10", "set-redelivery_multiplier": "1.5", "set-evict": "oldest"},
+        call.configure("orders", {"redelivery_multiplier": 1.5, "evict": "oldest"}),
+    ),
+    ("/queue/move", Q | {"to": "parked", "most": "7"}, call.move_oldest("orders", "parked", 7)),
+    ("/message/remove", M, call.remove("orders", "m 1")),
+    ("/message/move", M | {"to": " parked "}, call.move("orders", "m 1", "parked")),
+    ("/message/deliver-now", M, call.deliver_now("orders", "m 1")),
+    ("/message/cancel", M, call.cancel_scheduled("orders", "m 1")),
+    ("/consumer/close", Q | {"consumer": "c"}, call.close_consumer("orders", "c")),
+    ("/xid/commit", {"xid": "x-1"}, call.commit_xid("x-1")),
+    ("/xid/rollback", {"xid": "x-1"}, call.rollback_xid("x-1")),
+]
+
+
+@pytest.fixture
+async def console() -> AsyncIterator[Console]:
+    async with console_of([queue_row("orders")]) as running:
+
+        async def move_oldest(queue: str, to: str, most: int) -> AsyncIterator[int]:
+            yield 0
+            yield most
+
+        running.backend.fake.move_oldest.side_effect = move_oldest
+        yield running
+
+
+def changes(console: Console) -> list[object]:
+    """What `Admin` was asked to change."""
+    return [each for each in console.backend.fake.mock_calls if each[0] != "queue"]
+
+
+@pytest.mark.parametrize(("path", "fields", "asked"), ACTIONS, ids=lambda value: str(value)[:40])
+async def test_an_action_asks_for_the_right_thing(
+    console: Console, path: str, fields: dict[str, str], asked: object
+) -> None:
+    assert (await console.post(path, fields)).status == 403
+    assert changes(console) == []
+    await console.log_in()
+    answer = await console.post(path, fields | {"back": "/console/queue?name=orders"})
+    assert answer.status == 303
+    assert answer.headers["Location"] == "/console/queue?name=orders"
+    assert changes(console) == [asked]
+    assert 'class="notice done"' in await console.text("/")
+    assert 'class="notice done"' not in await console.text("/")
+
+
+async def test_a_refusal_is_said_in_a_sentence(console: Console) -> None:
+    await console.log_in()
+    console.backend.fake.purge.side_effect = Refused("unknown_queue", HOSTILE, "it is gone")
+    await console.post("/queue/purge", Q)
+    text = await console.text("/")
+    assert "it is gone" in text
+    assert 'class="notice failed"' in text
+    assert HOSTILE not in text
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "says"),
+    [
+        ("/queue/set", Q | {"set-ring_size": "many"}, "a whole number is needed"),
+        ("/queue/set", Q | {"set-durable": "maybe"}, "true or false"),
+        ("/queue/set", Q | {"set-redelivery_multiplier": "x"}, "a number is needed"),
+        ("/queue/set", Q | {"set-ring_size": "10"}, "No setting of orders was changed"),
+        ("/queue/move", Q | {"to": "parked", "most": "0"}, "from 1 to 10,000"),
+        ("/queue/move", Q | {"to": "parked", "most": "99999"}, "from 1 to 10,000"),
+    ],
+)
+async def test_a_mistake_changes_nothing(
+    console: Console, path: str, fields: dict[str, str], says: str
+) -> None:
+    await console.log_in()
+    await console.post(path, fields)
+    assert changes(console) == []
+    assert says in await console.text("/")
+
+
+async def test_a_form_without_a_field_is_refused(console: Console) -> None:
+    await console.log_in()
+    answer = await console.post("/message/remove", Q)
+    assert answer.status == 400
+    assert "id is empty" in await answer.text()
+
+
+async def test_failures_have_a_page_of_their_own(console: Console) -> None:
+    console.backend.fake.queue.side_effect = Refused("unknown_queue", "nobody", "no such queue")
+    answer = await console.get("/queue?name=nobody")
+    assert answer.status == 404
+    assert "no such queue" in await answer.text()
+    console.backend.fake.queue.side_effect = NoAnswer("no worker answered")
+    answer = await console.get("/queue/state?name=orders", **{"HX-Request": "true"})
+    assert (answer.status, await answer.text()) == (504, "no worker answered")
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+async def test_messages_are_shown_page_by_page_and_escaped(console: Console) -> None:
+    rows = (message_row(HOSTILE, HOSTILE.encode()), message_row("m-2", b'{"a": [1]}'))
+    console.backend.fake.browse_page.return_value = MessagePage(messages=rows, after="next-one")
+    text = await console.text("/queue?name=orders")
+    assert HOSTILE not in text
+    assert "after=next-one" in text
+    assert "disabled" in text
+    await console.text("/queue/messages?name=orders&state=scheduled&selector=priority>4&after=x")
+    console.backend.fake.browse_page.assert_called_with(
+        "orders", state="scheduled", selector="priority>4", after="x", limit=25, body_bytes=2_000
+    )
+    assert (await console.get("/queue/messages?name=orders&state=lost")).status == 400
+
+
+async def test_a_message_is_shown_with_its_body(console: Console) -> None:
+    console.backend.fake.message.return_value = message_row("m-1", b'{"a":["<b>"]}')
+    text = await console.text("/message?queue=orders&id=m-1")
+    assert "&lt;b&gt;" in text
+    assert "<b>" not in text
+    assert "/console/message/trace?id=m-1" in text
+
+
+async def test_transactions_are_listed(console: Console) -> None:
+    xid = XidDetails(xid=HOSTILE, prepared=True, operations=3, partitions=(0, 1))
+    console.backend.fake.xids.return_value = [xid]
+    text = await console.text("/transactions")
+    assert "prepared" in text
+    assert HOSTILE not in text
+
+
+def test_a_body_is_shown_as_what_it_is() -> None:
+    def shown(raw: bytes, size: int | None = None) -> tuple[str, str, str]:
+        body = body_of(Excerpt(start=raw, size_bytes=len(raw) if size is None else size))
+        return body.kind, body.text, body.note
+
+    assert shown(b'{"a":1}') == ("json", '{\n  "a": 1\n}', "")
+    assert shown(b'{"a":') == ("text", '{"a":', "")
+    assert shown(b"plain") == ("text", "plain", "")
+    assert shown(b"\xff\x00") == ("binary", "ff 00", "2 bytes that are not text")
+    assert shown(b"cut here", 1_000) == ("text", "cut here", "the first 8 of 1,000 bytes")
+    assert shown("caf\N{LATIN SMALL LETTER E WITH ACUTE}".encode()[:-1], 99)[:2] == ("text", "caf")
+    assert len(shown(b"\xff" * 10_000)[1]) == 4_096 * 3 - 1
+    assert shown(b"[" * 50_000)[0] == "text"
+    assert body_of(None).kind == "none"
+    assert one_line(Excerpt(start=b"a\nb" * 100, size_bytes=300)).endswith("…")
+
+
+def test_vendored_files_are_the_ones_that_the_readme_names() -> None:
+    listed = dict(
+        re.findall(r"^\| (\S+) \|.*`(\w{64})` \|$", (ASSETS / "README.md").read_text(), re.M)
+    )
+    ours = {"console.css", "console.js", "icon.svg"}
+    files = {path.name: path for path in ASSETS.iterdir() if path.suffix in (".js", ".css", ".svg")}
+    assert set(listed) == set(files) - ours
+    for name, sum_ in listed.items():
+        assert hashlib.sha256(files[name].read_bytes()).hexdigest() == sum_
+    assert Path(ASSETS / "LICENSE-uplot").exists()

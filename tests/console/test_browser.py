@@ -1,0 +1,447 @@
+"""The console in Chromium: alone on 10,000 made-up queues, and on a live worker.
+
+It needs Debian's `chromium` and `chromium-driver`. With `RINGFAUST_SCREENSHOTS=DIR` it also writes
+the pictures of docs/console.md there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfaust.client import Admin, RingConsumer, RingProducer, TwoPhase
+from ringfaust.testing.broker import EmbeddedBroker
+from tests.broker.test_web import free_port
+from tests.chaos.harness import Application, command, environment
+from tests.console.harness import TOKEN
+from tests.console.made_up import serve_made_up
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None,
+        reason="needs chromium and chromedriver: apt-get install chromium chromium-driver",
+    ),
+]
+webdriver = pytest.importorskip("selenium.webdriver")
+
+HERE = Path(__file__).parent
+PICTURES = os.environ.get("RINGFAUST_SCREENSHOTS")
+SHOWN = {"overview-light", "overview-phone", "queue-dark", "message-light", "dead-light"}
+"""The pictures that the docs use."""
+WAIT_S = 20
+MODES = {"light": (1280, 900, "light"), "dark": (1280, 900, "dark"), "phone": (390, 844, "light")}
+
+
+class Browser:
+    """Chromium without a window."""
+
+    def __init__(self) -> None:
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        service = webdriver.ChromeService(executable_path=DRIVER)
+        self.driver = webdriver.Chrome(options=options, service=service)
+        self.base = ""
+
+    def look_like(self, mode: str) -> None:
+        """Take on a size and a colour scheme."""
+        width, height, scheme = MODES[mode]
+        self.driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
+        )
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def open(self, path: str) -> None:
+        self.driver.get(f"{self.base}{path}")
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def one(self, selector: str) -> Any:
+        return self.driver.find_element("css selector", selector)
+
+    def text(self, selector: str = "main") -> str:
+        return str(self.run(f"return document.querySelector('{selector}')?.innerText ?? ''"))
+
+    def until(self, true: Callable[[], Any], what: str) -> None:
+        """Wait for a condition; what is read while a page changes is read again."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                if true():
+                    return
+            except Exception as error:  # noqa: BLE001 - a stale element, or no page yet
+                if time.monotonic() > deadline:
+                    raise AssertionError(what) from error
+            assert time.monotonic() < deadline, f"{what}: {self.text()}"
+            time.sleep(0.05)
+
+    def until_shown(self, text: str, selector: str = "main") -> None:
+        self.until(lambda: text in self.text(selector), f"{text!r} is shown")
+
+    def press(self, action: str, **fields: str) -> None:
+        """Press the button of the form that does `action`, and confirm if asked."""
+        inputs = "".join(f':has(input[name="{k}"][value="{v}"])' for k, v in fields.items())
+        form = f'form[action="/console{action}"]{inputs}'
+        asks = self.find_and_run(
+            "const form = document.querySelector(arguments[0]), asks = 'confirm' in form.dataset;"
+            "form.querySelector('button').click(); return asks",
+            form,
+        )
+        if asks:
+            self.one('#confirm button[value="yes"]').click()
+
+    def find_and_run(self, script: str, *arguments: Any) -> Any:
+        """Run a script as soon as it finds what it needs."""
+        results: list[Any] = []
+        self.until(lambda: not results.append(self.run(script, *arguments)), script)
+        return results[-1]
+
+    def faults(self) -> list[str]:
+        """What axe finds that is serious."""
+        self.run((HERE / "axe" / "axe.min.js").read_text())
+        found = self.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+        return [
+            f"{each['id']}: {each['nodes'][0]['html']} {each['nodes'][0].get('failureSummary')}"
+            for each in found["violations"]
+            if each["impact"] in ("serious", "critical")
+        ]
+
+    def complaints(self) -> list[str]:
+        """What the console of the browser says since the last call."""
+        return [each["message"] for each in self.driver.get_log("browser")]
+
+    def picture(self, name: str) -> None:
+        """Write a picture for the docs, if they are wanted."""
+        if PICTURES and name in SHOWN:
+            from PIL import Image  # noqa: PLC0415 - only for pictures
+
+            image = Image.open(BytesIO(self.driver.get_screenshot_as_png())).convert("RGB")
+            image.quantize(96).save(Path(PICTURES, f"console-{name}.png"), optimize=True)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    started = Browser()
+    yield started
+    started.driver.quit()
+
+
+# --- 10,000 made-up queues ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def made_up() -> Iterator[str]:
+    """The address of a console on 10,000 made-up queues, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    stack = serve_made_up(10_000)
+    port = asyncio.run_coroutine_threadsafe(stack.__aenter__(), loop).result(WAIT_S)
+    yield f"http://127.0.0.1:{port}/console"
+    asyncio.run_coroutine_threadsafe(stack.__aexit__(None, None, None), loop).result(WAIT_S)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pages_are_readable_for_everybody(browser: Browser, made_up: str, mode: str) -> None:
+    browser.base = made_up
+    browser.look_like(mode)
+    browser.complaints()
+    for name, path, sign in PAGES:
+        browser.open(path)
+        browser.until_shown(sign)
+        assert browser.faults() == [], f"{name} in {mode}"
+        assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), name
+        browser.picture(f"{name}-{mode}")
+    assert browser.complaints() == []
+
+
+PAGES = [
+    ("overview", "/", "10,000 queues"),
+    ("queue", "/queue?name=orders", "Ready"),
+    ("message", "/message?queue=orders&id=order-1041", "Body"),
+    ("dead", "/dead", "order-1043"),
+    ("redrive", "/redrive?kind=dead&record=0:17", "Send 1 message again?"),
+    ("transactions", "/transactions", "transfer-77"),
+    ("login", "/login", "Token"),
+]
+
+
+def test_pages_of_many_queues_are_loaded_and_searched(
+    browser: Browser, made_up: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    browser.base = made_up
+    browser.look_like("light")
+    timing = "const t = performance.getEntriesByType('navigation')[0]; return t.loadEventEnd"
+    times = {}
+    for name, path, sign in PAGES:
+        browser.open(path)
+        browser.until_shown(sign)
+        browser.until(lambda: browser.run(timing), "the page is loaded")
+        times[name] = round(browser.run(timing))
+    browser.open("/")
+    browser.one("body").send_keys("/")
+    browser.run("return document.activeElement").send_keys("sensor.00777")
+    browser.until_shown("1 queue\n", "#queues")
+    assert "search=sensor.00777" in browser.driver.current_url
+    browser.open("/queues?page=3")
+    browser.one("body").send_keys("jj")
+    second = browser.run("return document.querySelectorAll('[data-row]')[1].innerText")
+    assert browser.run("return document.activeElement.innerText") == second
+    browser.run("return document.activeElement").send_keys("k\ue007")  # Enter
+    browser.until(lambda: "/queue?name=" in browser.driver.current_url, "Enter opens the row")
+    browser.one("body").send_keys("?")
+    assert browser.run("return document.querySelector('#help').open")
+    with capsys.disabled():
+        print(f"\nload times with 10,000 queues, in ms: {times}")
+
+
+# --- a live worker --------------------------------------------------------------------------------
+
+
+class Live:
+    """A worker, a console beside it, and one in it."""
+
+    def __init__(self, app: Application, browser: Browser) -> None:
+        self.app = app
+        self.browser = browser
+        self.where: dict[str, Any] = {
+            "bootstrap_servers": app.servers, "application": app.worker_config.application,
+        }  # fmt: skip
+        self.base = ""
+        self.worker_base = ""
+
+    def send(self, queue: str, *ids: str, **options: Any) -> None:
+        async def send() -> None:
+            async with RingProducer(**self.where) as producer:
+                for each in ids:
+                    body = {"id": each, "html": "<b>bold</b>"}
+                    await producer.send("in", body, id=each, headers={"to": queue}, **options)
+
+        asyncio.run(send())
+
+    def done(self, text: str) -> None:
+        """Wait for what the console says was done."""
+        self.browser.until_shown(text, ".notice.done")
+        assert "<b>" not in self.browser.text(".notice.done")
+
+
+@pytest.fixture(scope="module")
+def live(
+    broker: EmbeddedBroker, browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Live]:
+    queues = {
+        "routes": [{"topic": "in", "queue": "{header:to}"}],
+        "queues": {"orders": {"ring_size": 5}, "parked": {}, "dull": {}},
+    }
+    worker_port = free_port()
+    app = Application(
+        tmp_path_factory.mktemp("console"), broker.bootstrap_servers, queues, partitions=1,
+        web={"enabled": True, "port": worker_port},
+    )  # fmt: skip
+    app.create_topics()
+    app.new_worker()
+    running = Live(app, browser)
+    running.worker_base = f"http://127.0.0.1:{worker_port}/console"
+    try:
+        asyncio.run(_until_ready(running))
+        with _console(app) as base:
+            running.base = base
+            yield running
+    finally:
+        app.end()
+
+
+async def _until_ready(live: Live) -> None:
+    async with Admin(**live.where) as admin:
+        await admin.queues()
+
+
+@contextmanager
+def _console(app: Application) -> Iterator[str]:
+    """`ringfaust console` in a process of its own."""
+    port = free_port()
+    arguments = command(
+        "console", "--config", app.config_dir, "--port", str(port), "--allow-changes"
+    )
+    process = subprocess.Popen(
+        arguments, env=environment() | {"RINGFAUST_CONSOLE_TOKEN": TOKEN}, text=True,
+        stdout=subprocess.PIPE, cwd=app.folder,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        assert f"http://127.0.0.1:{port}/console/" in said
+        assert TOKEN not in said
+        yield f"http://127.0.0.1:{port}/console"
+        process.terminate()
+        assert process.wait(WAIT_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_without_permission_nothing_can_be_changed(browser: Browser, live: Live) -> None:
+    live.send("orders", "r-1")
+    for base in (live.base, live.worker_base):
+        browser.base = base
+        browser.open("/queue?name=orders")
+        browser.until_shown("r-1", "#messages")
+        buttons = "return [...document.querySelectorAll('main form[method=post] button')]"
+        assert browser.run(f"{buttons}.length") >= 7
+        assert browser.run(f"{buttons}.every((button) => button.disabled)")
+        refused = browser.driver.execute_async_script(
+            "const done = arguments[0];"
+            "fetch('/console/queue/purge', {method: 'POST', body: new URLSearchParams("
+            "{queue: 'orders'})}).then((answer) => done(answer.status))"
+        )
+        assert refused == 403
+    assert all("403" in each for each in browser.complaints())
+
+
+def test_the_overview_changes_while_messages_come(browser: Browser, live: Live) -> None:
+    browser.base = live.worker_base
+    browser.open("/")
+    browser.until_shown("orders", "#queues")
+    browser.run("window.isSamePage = true")
+    before = browser.text("#state")
+    live.send("dull", *(f"d-{number}" for number in range(50)))
+    browser.until_shown("dull\t50", "#queues")
+    assert browser.text("#state") != before
+    browser.until(lambda: browser.run("return document.querySelector('canvas') !== null"), "chart")
+    assert browser.run("return window.isSamePage")
+    assert browser.complaints() == []
+
+
+def test_every_action_works(browser: Browser, live: Live) -> None:
+    browser.base = live.base
+    browser.open("/login?back=/console/queue?name=orders")
+    browser.one("#token").send_keys(TOKEN)
+    browser.one("#token").submit()
+    browser.until_shown("changes allowed", ".who")
+    _steer_a_queue(browser, live)
+    _steer_messages(browser, live)
+    _close_a_consumer(browser, live)
+    _decide_transactions(browser, live)
+    _redrive(browser, live)
+    browser.open("/queue?name=parked")
+    browser.press("/queue/delete")
+    live.done("parked was deleted")
+    browser.press("/logout")
+    browser.until_shown("read-only", ".who")
+    assert browser.complaints() == []
+
+
+def _steer_a_queue(browser: Browser, live: Live) -> None:
+    for what, badge in (("dispatch", "dispatch paused"), ("pulling", "reading paused")):
+        browser.press("/queue/pause", what=what)
+        live.done("orders is paused")
+        browser.until_shown(badge, "#state")
+        browser.press("/queue/resume", what=what)
+        live.done("orders is resumed")
+    ring_size = browser.one("#set-ring_size")
+    ring_size.clear()
+    ring_size.send_keys("7")
+    browser.press("/queue/set")
+    live.done("orders: set ring_size = 7")
+    live.send("orders", "p-1", "p-2")
+    live.send("parked", "there")
+    browser.open("/queue?name=orders")
+    browser.until_shown("p-2", "#messages")
+    browser.one("#move-to").send_keys("parked")
+    most = browser.one("#most")
+    most.clear()
+    most.send_keys("1")
+    browser.press("/queue/move")
+    live.done("Moved 1 message from orders to parked")
+    browser.press("/queue/purge")
+    live.done("All ready messages of orders were evicted")
+
+
+def _steer_messages(browser: Browser, live: Live) -> None:
+    live.send("orders", "m-1", "m-2")
+    live.send("orders", "s-1", "s-2", delay_ms=3_600_000)
+    browser.open("/queue?name=orders")
+    browser.until(lambda: browser.driver.refresh() or "m-2" in browser.text("#messages"), "m-2")
+    assert "<b>bold</b>" in browser.run("return document.querySelector('#messages').textContent")
+    browser.press("/message/remove", id="m-1")
+    live.done("Message m-1 was removed")
+    browser.open("/message?queue=orders&id=m-2")
+    browser.until_shown("Entered the queue from in/0/", "#trace")
+    browser.one("#move-to").send_keys("parked")
+    browser.press("/message/move")
+    live.done("Message m-2 was moved from orders to parked")
+    browser.open("/queue?name=orders&state=scheduled")
+    browser.until(lambda: browser.driver.refresh() or "s-2" in browser.text("#messages"), "s-2")
+    browser.press("/message/deliver-now", id="s-1")
+    live.done("Message s-1 is due now")
+    browser.press("/message/cancel", id="s-2")
+    live.done("Message s-2 was cancelled")
+
+
+def _close_a_consumer(browser: Browser, live: Live) -> None:
+    async def hold() -> None:
+        async with RingConsumer("orders", name="sleeper", credit=1, **live.where) as consumer:
+            assert await consumer.receive() is not None
+            await asyncio.to_thread(browser.open, "/queue?name=orders")
+            await asyncio.to_thread(browser.until_shown, "sleeper", "#state")
+            await asyncio.to_thread(browser.press, "/consumer/close", consumer="sleeper")
+            await asyncio.to_thread(live.done, "Consumer sleeper was closed")
+
+    asyncio.run(hold())
+
+
+def _decide_transactions(browser: Browser, live: Live) -> None:
+    async def leave(xid: str) -> None:
+        async with TwoPhase(xid, **live.where) as transaction:
+            await transaction.begin()
+            await transaction.prepare()
+
+    for xid in ("left-1", "left-2"):
+        asyncio.run(leave(xid))
+    browser.open("/transactions")
+    browser.press("/xid/commit", xid="left-1")
+    live.done("Transaction left-1 was committed")
+    browser.press("/xid/rollback", xid="left-2")
+    live.done("Transaction left-2 was rolled back")
+
+
+def _redrive(browser: Browser, live: Live) -> None:
+    async def reject() -> None:
+        live_consumer = RingConsumer("dull", name="picky", credit=1, **live.where)
+        async with live_consumer as consumer:
+            message = await consumer.receive()
+            assert message is not None
+            await message.reject("not today", confirm=True)
+
+    asyncio.run(reject())
+    browser.open("/dead")
+    browser.until_shown("not today")
+    browser.one("input[name=record]").click()
+    browser.run("document.querySelector('form[action=\"/console/redrive\"] button').click()")
+    browser.until_shown("Send 1 message again?")
+    browser.press("/redrive")
+    live.done("1 message was sent")
+    browser.open("/evicted")
+    browser.until_shown("purge")

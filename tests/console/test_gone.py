@@ -1,0 +1,90 @@
+"""Dead and evicted messages in the console: search, preview with loop guard, and redrive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from unittest.mock import AsyncMock, call, create_autospec
+
+import pytest
+
+from ringfaust.client.inspected import Excerpt
+from ringfaust.console.redriving import GoneMessage, Preview, Redriver
+from tests.console.harness import HOSTILE, Console, console_of, queue_row
+
+
+def gone(name: str = "m-1", queue: str = "orders") -> GoneMessage:
+    return GoneMessage(
+        id=name, queue=queue, reason="rejected", time_ms=5_000, age_ms=4_000, text=HOSTILE,
+        handovers=1, redrives=2, source="in/0/1", position=(0, 17),
+        value=Excerpt(start=HOSTILE.encode(), size_bytes=len(HOSTILE)),
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def console() -> AsyncIterator[Console]:
+    async with console_of([queue_row("orders")]) as running:
+        running.backend.redriver = create_autospec(Redriver, instance=True)
+        running.backend.redriver.latest.return_value = [gone(), gone(HOSTILE, "")]
+        running.backend.redriver.preview.return_value = Preview(
+            sent=[(gone(), "in")], refused=[("m-2", "it was redriven 5 times")], already_sent=3,
+            full={"orders": 4},
+        )  # fmt: skip
+        running.backend.redriver.send.return_value = 2
+        yield running
+
+
+def redriver(console: Console) -> AsyncMock:
+    found: AsyncMock = console.backend.redriver  # type: ignore[assignment]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["dead", "evicted"])
+async def test_messages_are_searched_and_escaped(console: Console, kind: str) -> None:
+    path = f"/{kind}?queue=orders.%23&reason=rejected&id=m-1&selector=priority>4&hours=all"
+    text = await console.text(path)
+    assert HOSTILE not in text
+    assert 'name="record" value="0:17"' in text
+    assert text.count('name="record"') == 1  # an undecodable record cannot be sent again
+    assert redriver(console).latest.call_args == call(
+        kind,
+        50,
+        ids=["m-1"],
+        queue="orders.#",
+        reason="rejected",
+        selector="priority>4",
+        since_ms=0,
+    )
+
+
+async def test_a_preview_says_what_would_happen_and_sends_nothing(console: Console) -> None:
+    text = await console.text("/redrive?kind=dead&record=0:17&record=1:4")
+    for said in (
+        "Send 1 message again?", "3 of the selected were redriven before",
+        "m-2 cannot be sent: it was redriven 5 times", "The ring of orders lacks room: 4 of its",
+    ):  # fmt: skip
+        assert said in text
+    assert redriver(console).preview.call_args.args[:2] == ("dead", [(0, 17), (1, 4)])
+    redriver(console).send.assert_not_called()
+
+
+async def test_a_redrive_needs_permission(console: Console) -> None:
+    fields = {"kind": "evicted", "record": "0:17"}
+    assert (await console.post("/redrive", fields)).status == 403
+    redriver(console).send.assert_not_called()
+    await console.log_in()
+    answer = await console.post("/redrive", fields)
+    assert (answer.status, answer.headers["Location"]) == (303, "/console/evicted")
+    assert redriver(console).send.call_args.args[:2] == ("evicted", [(0, 17)])
+    assert "2 messages were sent" in await console.text("/evicted")
+
+
+@pytest.mark.parametrize("record", ["", "record=x", "record=1", "&".join(["record=0:1"] * 51)])
+async def test_a_selection_that_makes_no_sense_is_refused(console: Console, record: str) -> None:
+    assert (await console.get(f"/redrive?kind=dead&{record}")).status == 400
+
+
+async def test_the_age_at_eviction_is_summed_up(console: Console) -> None:
+    text = await console.text("/evicted/ages")
+    assert "median 4.0 s, from 4.0 s to 4.0 s (the latest 2 of the last day)" in text
+    redriver(console).latest.return_value = []
+    assert "No message was evicted" in await console.text("/evicted/ages")

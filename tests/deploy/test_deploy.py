@@ -1,0 +1,48 @@
+"""The deployment files: linters are content, and the configuration in them is valid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from ringfaust.config import QueuesConfig, WorkerConfig
+from tests.deploy.linters import CHART, LINTERS, MANIFESTS, SERVICE, Missing
+
+
+@pytest.mark.parametrize("name", LINTERS)
+def test_the_linter_finds_nothing(name: str) -> None:
+    try:
+        assert not LINTERS[name]()
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+def manifests() -> dict[str, Any]:
+    return {
+        each["kind"]: each for path in MANIFESTS for each in yaml.safe_load_all(path.read_text())
+    }
+
+
+def test_the_configuration_of_the_manifests_is_valid() -> None:
+    data = manifests()["ConfigMap"]["data"]
+    worker = WorkerConfig.model_validate(yaml.safe_load(data["worker.yaml"]))
+    QueuesConfig.model_validate(yaml.safe_load(data["queues.yaml"]))
+    container = manifests()["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
+    assert worker.web.enabled and container["ports"][0]["containerPort"] == worker.web.port
+
+
+def test_the_values_of_the_chart_are_valid() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert WorkerConfig.model_validate(values["worker"]).web.enabled
+    QueuesConfig.model_validate(values["queues"])
+
+
+def test_a_worker_is_never_root_and_finishes_its_batch() -> None:
+    pod = manifests()["StatefulSet"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] and pod["terminationGracePeriodSeconds"] >= 60
+    for container in (*pod["initContainers"], *pod["containers"]):
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+    unit = SERVICE.read_text()
+    assert "DynamicUser=yes" in unit and "ProtectSystem=strict" in unit

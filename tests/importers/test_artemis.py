@@ -1,0 +1,227 @@
+"""`ringfaust import artemis`: what a broker.xml says, in ringfaust's terms."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ringfaust.cli.main import main
+from ringfaust.config import load
+from ringfaust.importers.artemis import import_artemis
+from ringfaust.importers.imported import CannotImport, Finding, Imported, Verdict
+from tests.importers.settings_of_artemis import ADDRESS_SETTINGS, VALUES
+
+FIXTURES = Path(__file__).with_name("fixtures")
+
+
+def imported(text: str, tmp_path: Path) -> Imported:
+    path = tmp_path / "broker.xml"
+    path.write_text(text)
+    return import_artemis(path)
+
+
+def finding(found: Imported, about: str) -> Finding:
+    matching = [each for each in found.findings if about in each.setting]
+    assert len(matching) == 1, [str(each) for each in matching]
+    return matching[0]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FIXTURES.glob("*.xml")))
+def test_what_is_written_is_a_valid_configuration(name: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        main, ["import", "artemis", str(FIXTURES / name), "--to", str(tmp_path / "to")]
+    )
+    assert done.exit_code == 0, done.output
+    checked = CliRunner().invoke(main, ["config", "check", "--config", str(tmp_path / "to")])
+    assert checked.exit_code == 0, checked.output
+    verdicts = tuple(Verdict)
+    assert all(line.startswith(verdicts) for line in done.output.splitlines()[:-1])
+
+
+def test_the_snippets_of_the_manual_become_rings(tmp_path: Path) -> None:
+    rings = import_artemis(FIXTURES / "ring-queue.xml")
+    assert (rings.queues, rings.routes) == ({"myRing": {"ring_size": 3}}, {"myRing": "myRing"})
+    default = import_artemis(FIXTURES / "ring-default.xml")
+    assert default.settings == {"ring.#": {"ring_size": 3}}
+    assert default.queues == {"ring.#": {}}, "Artemis creates such queues when they are first used"
+    assert default.routes == {"messages": "{header:ringfaust-queue}"}
+    both = import_artemis(FIXTURES / "ring-both.xml")
+    assert both.queues == {"myRing": {"ring_size": 5}, "ring.#": {}}
+
+
+def test_a_created_broker_xml_is_taken_over() -> None:
+    found = import_artemis(FIXTURES / "artemis-created.xml")
+    assert found.queues == {"DLQ": {}, "ExpiryQueue": {}, "#": {}}
+    assert found.settings["#"]["when_full"] == "block"
+    assert finding(found, "address-setting #, dead-letter-address").verdict is Verdict.CHANGED
+    assert any("--allow-principal User:amq --operation Write" in acl for acl in found.acls)
+
+
+def test_queues_addresses_and_settings_are_read() -> None:
+    found = import_artemis(FIXTURES / "shop.xml")
+    assert found.settings["#"] == {"consumer_timeout": 45_000, "max_attempts": 3}
+    assert found.settings["orders.#"] == {
+        "redelivery_delay": 5000, "redelivery_multiplier": 2.0, "redelivery_jitter": 0.15,
+        "redelivery_delay_max": 50_000, "max_bytes": 10 << 20, "max_messages": 1000,
+        "when_full": "reject_newest",
+    }  # fmt: skip
+    assert found.settings["prices.#"] == {"max_messages": 500, "when_full": "drop_newest"}
+    assert found.addresses["jobs"] == {
+        "routing": "anycast",
+        "subscriptions": {
+            "work": {"max_active_consumers": 1, "max_backup_consumers": 100,
+                     "ring_size": 0, "compat": "artemis"},
+        },
+    }  # fmt: skip
+    assert found.addresses["prices.eu"] == {
+        "subscriptions": {
+            "audit": {"max_active_consumers": 1, "ring_size": 50},
+            "web": {"shared": True},
+            "desk": {"shared": True},
+        },
+        "retroactive_count": 10,
+    }
+    assert found.addresses["prices.#"] == {"retroactive_count": 10}
+    assert found.addresses["colours"] == {"subscriptions": {"red": {"selector": "color='red'"}}}
+    assert "old" in found.queues
+
+
+def test_a_divert_becomes_a_queue_of_the_address_or_a_route() -> None:
+    found = import_artemis(FIXTURES / "shop.xml")
+    assert found.addresses["orders"] == {
+        "subscriptions": {
+            "orders": {"ring_size": 100, "max_active_consumers": 5},
+            "copy": {"selector": "JMSPriority > 5"},
+        }
+    }
+    assert found.routes["legacy"] == "orders.new"
+    assert finding(found, "divert either").verdict is Verdict.NONE
+
+
+def test_roles_become_acls() -> None:
+    found = import_artemis(FIXTURES / "shop.xml")
+    added = "--add --allow-principal User:"
+    assert f"{added}web --operation Write --operation Describe --topic orders" in found.acls
+    dispatched = "--operation Read --operation Describe --topic ringfaust.dispatched"
+    assert f"{added}billing {dispatched}" in found.acls
+    to_new = f"{added}web --operation Write --operation Describe --topic legacy"
+    assert to_new in found.acls, "that topic now leads to orders.new"
+    assert finding(found, "fly for role billing").verdict is Verdict.NONE
+
+
+def test_each_finding_says_what_to_do_and_where() -> None:
+    found = import_artemis(FIXTURES / "shop.xml")
+    lines = (FIXTURES / "shop.xml").read_text().splitlines()
+    for each in found.findings:
+        assert each.text and each.line <= len(lines)
+    assert finding(found, "max-redelivery-delay = ${longest}").verdict is Verdict.NONE
+    assert "more.xml" in finding(found, "xi:include").setting
+    assert finding(found, "address-setting sensors*, default-ring-size").verdict is Verdict.NONE
+    repeated = finding(found, "address-setting prices.#, default-ring-size")
+    assert "repeated" in repeated.text and "prices.#" in lines[repeated.line - 1]
+    assert finding(found, "queue web, filter").verdict is Verdict.NONE
+    assert finding(found, "address a::b").verdict is Verdict.NONE
+    assert "topsecret" not in "\n".join(map(str, found.findings))
+
+
+@pytest.mark.parametrize("setting", ADDRESS_SETTINGS)
+def test_every_address_setting_of_artemis_is_known(setting: str, tmp_path: Path) -> None:
+    value = VALUES.get(setting, "1")
+    found = imported(
+        f'<address-settings><address-setting match="a.#">\n<{setting}>{value}</{setting}>'
+        "</address-setting></address-settings>",
+        tmp_path,
+    )
+    about = finding(found, f"address-setting a.#, {setting} = ")
+    assert about.line == 2
+    assert "is known here" not in about.text
+
+
+@pytest.mark.parametrize("attribute", [
+    "max-consumers", "purge-on-no-consumers", "exclusive", "group-rebalance", "group-buckets",
+    "group-rebalance-pause-dispatch", "group-first-key", "last-value", "last-value-key",
+    "non-destructive", "consumers-before-dispatch", "delay-before-dispatch", "ring-size",
+    "enabled", "user", "durable",
+])  # fmt: skip
+def test_every_attribute_of_a_queue_is_known(attribute: str, tmp_path: Path) -> None:
+    value = "true" if attribute in ("exclusive", "durable") else "1"
+    queue = f'<queue name="q" {attribute}="{value}"/>'
+    found = imported(
+        f'<addresses><address name="q"><anycast>{queue}</anycast></address></addresses>', tmp_path
+    )
+    assert "is known here" not in finding(found, f"queue q, {attribute} = ").text
+
+
+@pytest.mark.parametrize(("text", "line", "says"), [
+    ("<addresses>\n<address name='a'>\n</addresses>", 3, "mismatched tag"),
+    ("", 1, "no element found"),
+    ("<addresses>", 1, "no element found"),
+    ("<jms/>", 1, "<jms> is not broker.xml"),
+    ("<configuration>\n<jms/></configuration>", 1, "has no <core>"),
+    ("<!DOCTYPE a [<!ENTITY b 'c'>]>\n<core/>", 1, "a DTD or an entity is not accepted"),
+    ("<a>" * 60, 1, "nest deeper than 50 levels"),
+    ("<core><address-settings>\n<address-setting match='a'>\n<max-delivery-attempts>many"
+     "</max-delivery-attempts></address-setting></address-settings></core>", 3,
+     "max-delivery-attempts = 'many' is not a whole number"),
+    ("<core><address-settings><address-setting match='a'>\n<max-size-bytes>10 apples"
+     "</max-size-bytes></address-setting></address-settings></core>", 2, "not a number of bytes"),
+    ("<core><address-settings><address-setting match='a'>\n<auto-create-queues>maybe"
+     "</auto-create-queues></address-setting></address-settings></core>", 2,
+     "'maybe' is neither true nor false"),
+])  # fmt: skip
+def test_a_broken_file_gives_one_sentence(text: str, line: int, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "broker.xml"
+    path.write_text(text)
+    done = CliRunner().invoke(main, ["import", "artemis", str(path), "--to", str(tmp_path / "to")])
+    assert done.exit_code == 2
+    assert not done.stdout and not (tmp_path / "to").exists()
+    assert re.fullmatch(rf"ringfaust: {re.escape(str(path))}, line {line}: .*\n", done.stderr)
+    assert says in done.stderr
+
+
+def test_a_large_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CannotImport, match="is larger than 10 MiB"):
+        imported("<core>" + " " * (10 << 20) + "</core>", tmp_path)
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "queues.yaml").write_text("{}\n")
+    arguments = ["import", "artemis", str(FIXTURES / "shop.xml"), "--to", str(tmp_path)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2 and "exists already" in done.stderr
+    assert (tmp_path / "queues.yaml").read_text() == "{}\n"
+
+
+def test_other_wildcards_are_translated(tmp_path: Path) -> None:
+    found = imported(
+        "<core><wildcard-addresses><any-words>&gt;</any-words><single-word>+</single-word>"
+        "</wildcard-addresses><address-settings>"
+        "<address-setting match='a.&gt;'><default-ring-size>1</default-ring-size></address-setting>"
+        "<address-setting match='b.+'><default-ring-size>2</default-ring-size></address-setting>"
+        "</address-settings></core>",
+        tmp_path,
+    )
+    assert found.settings == {"a.#": {"ring_size": 1}, "b.*": {"ring_size": 2}}
+
+
+def test_names_that_kafka_does_not_allow_get_other_topics(tmp_path: Path) -> None:
+    names = ("a b", "a_b", "a.b", "ringfaust.control")
+    queues = "".join(
+        f'<address name="{name}"><anycast><queue name="{name}"/></anycast></address>'
+        for name in names
+    )
+    found = imported(f"<addresses>{queues}</addresses>", tmp_path)
+    assert list(found.routes.values()) == list(names)
+    assert list(found.routes) == ["a_b", "a_b-2", "a.b-3", "ringfaust.control-2"]
+
+
+def test_the_configuration_means_what_the_file_said(tmp_path: Path) -> None:
+    arguments = ["import", "artemis", str(FIXTURES / "shop.xml"), "--to", str(tmp_path / "to")]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    catalog = load(tmp_path / "to")[1].catalog()
+    audit = catalog.spec("prices.eu::audit", {})
+    assert (audit.ring_size, audit.max_messages, audit.max_attempts) == (50, 500, 3)
+    assert catalog.spec("orders::orders", {}).redelivery_delay == 5000

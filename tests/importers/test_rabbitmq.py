@@ -1,0 +1,105 @@
+"""`ringfaust import rabbitmq`: what definitions.json says, in ringfaust's terms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ringfaust.cli.main import main
+from ringfaust.config import load
+from ringfaust.core.model import Message
+from ringfaust.core.selector import compile_selector
+from ringfaust.importers.imported import Verdict
+from ringfaust.importers.rabbitmq import import_rabbitmq
+from ringfaust.importers.rabbitmq_bindings import topic_selector
+from ringfaust.protocol.records import Payload
+
+FILE = Path(__file__).with_name("fixtures") / "definitions.json"
+
+
+def test_queues_take_arguments_and_policies() -> None:
+    found = import_rabbitmq(FILE)
+    assert found.queues["latest"] == {"ring_size": 3}
+    assert found.queues["orders"] == {"ring_size": 100}
+    assert found.settings == {"sensors.#": {"ring_size": 10}}
+
+
+def test_a_limit_that_rejects_is_no_ring() -> None:
+    strict = import_rabbitmq(FILE).queues["strict"]
+    assert strict == {
+        "max_messages": 5, "max_bytes": 1_000_000, "when_full": "reject_newest",
+        "max_attempts": 5, "max_active_consumers": 1, "max_backup_consumers": 100,
+    }  # fmt: skip
+
+
+def test_exchanges_become_addresses() -> None:
+    found = import_rabbitmq(FILE)
+    prices = found.addresses["events"]["subscriptions"]["prices"]
+    assert prices["shared"] is True and prices["selector"].count("routing_key") == 4
+    assert "audit" in found.addresses["later"]["subscriptions"]
+    assert found.addresses["later"]["subscriptions"]["audit"]["selector"] == ""
+    refused = [each.setting for each in found.findings if each.verdict is Verdict.NONE]
+    assert any("later -> prices" in each for each in refused)
+    assert any("later -> events" in each for each in refused)
+
+
+def test_the_file_becomes_a_valid_configuration(tmp_path: Path) -> None:
+    to = tmp_path / "to"
+    done = CliRunner().invoke(main, ["import", "rabbitmq", str(FILE), "--to", str(to)])
+    assert done.exit_code == 0, done.output
+    assert "topsecret" not in done.output
+    for said in ("mystery = 1", "message-ttl = 60000", "policy odd", "auto_delete"):
+        assert said in done.output
+    catalog = load(to)[1].catalog()
+    assert catalog.spec("latest", {}).ring_size == 3
+    assert catalog.spec("sensors.roof.1", {}).ring_size == 10
+    assert "User:shop --operation Write" in (to / "acls.sh").read_text()
+
+
+@pytest.mark.parametrize(("binding", "yes", "no"), [
+    ("prices.#", ["prices", "prices.eu", "prices.eu.fx"], ["price", "pricesx", "a.prices"]),
+    ("fx.*", ["fx.eur"], ["fx", "fx.eur.usd", "afx.b"]),
+    ("*.b.*", ["a.b.c"], ["a.b", "b.c", "a.b.c.d", "a.x.b.c"]),
+    ("a_b.*", ["a_b.c"], ["axb.c"]),
+    ("it's", ["it's"], ["its"]),
+    ("#", ["", "a.b"], []),
+])  # fmt: skip
+def test_a_topic_binding_matches_the_same_keys(binding: str, yes: list[str], no: list[str]) -> None:
+    text = topic_selector(binding)
+    assert text is not None
+
+    def matches(key: str) -> bool:
+        payload = Payload(None, b"", (("routing_key", key.encode()),), "t/0/0")
+        message = Message("m", 1, 0, 4, 0, 0, 0, "", 0, 0, (), 0, payload)
+        return not text or compile_selector(text).matches(message)
+
+    assert [key for key in (*yes, *no) if matches(key)] == yes
+
+
+def test_what_no_selector_can_say_is_reported() -> None:
+    assert topic_selector("a.#.b") is None and topic_selector("*.#") is None
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ('{"queues": [\n{"name": }]}', ", line 2: not JSON"),
+    ("[]", ", line 1: is not RabbitMQ's definitions"),
+    ('{"queues": 5}', "queues is not a list of objects"),
+    ('{"policies": [{"name": "p", "pattern": "("}]}', "policy 'p': pattern '('"),
+    ("[" * 100_000, "nests too deeply"),
+])  # fmt: skip
+def test_a_broken_file_gives_one_sentence(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "definitions.json"
+    path.write_text(text)
+    done = CliRunner().invoke(main, ["import", "rabbitmq", str(path), "--to", str(tmp_path / "x")])
+    assert done.exit_code == 2 and says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_virtual_hosts_become_prefixes(tmp_path: Path) -> None:
+    queues = [{"name": "q", "vhost": vhost, "arguments": {}} for vhost in ("/", "test")]
+    path = tmp_path / "definitions.json"
+    path.write_text(json.dumps({"queues": queues}))
+    assert set(import_rabbitmq(path).queues) == {"q", "test.q"}

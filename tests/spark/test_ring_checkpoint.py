@@ -1,0 +1,34 @@
+"""What is stored beside the checkpoint comes back as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ringfaust.config import QueuesConfig, WorkerConfig, load
+from ringfaust.spark.ring.checkpoint import _DECISIVE, _other_rules
+from ringfaust.spark.ring.micro_batch import batch_rules
+
+SHIPPED = Path(__file__).parents[2] / "config"
+
+
+def stored(worker: WorkerConfig, queues: QueuesConfig) -> dict[str, object]:
+    return {
+        "queues": queues.model_dump(mode="json", exclude_unset=True),
+        "worker": {name: getattr(worker, name) for name in _DECISIVE},
+    }
+
+
+def test_the_configuration_of_an_earlier_run_is_read_back() -> None:
+    worker, queues = load(SHIPPED)
+    assert QueuesConfig.model_validate(stored(worker, queues)["queues"]) == queues
+    other = worker.model_copy(update={"max_record_bytes": 5_000})
+    rules = _other_rules(stored(other, queues), stored(worker, queues), worker)
+    assert rules is not None
+    assert rules.processor_config == batch_rules(other, queues).processor_config
+    assert rules.processor_config.max_record_bytes == 5_000
+
+
+def test_the_same_configuration_is_not_sent_twice() -> None:
+    worker, queues = load(SHIPPED)
+    assert _other_rules(stored(worker, queues), stored(worker, queues), worker) is None
+    assert _other_rules({"started_ms": 1}, stored(worker, queues), worker) is None, "of old files"

@@ -1,0 +1,90 @@
+"""A partition without Kafka, for tests of what a worker tells about its partitions."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+from faust.types import TP
+
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.state import State
+from ringfaust.processor.processor import Processor, ProcessorConfig
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol.records import OutRecord
+from ringfaust.protocol.routes import Route
+from ringfaust.worker.meter import Meter
+
+NOW_MS = 1_000_000
+
+
+class Partition:
+    """The work of a partition, as far as metrics and status look at it."""
+
+    def __init__(self, rings: dict[str, Any], number: int = 0) -> None:
+        shared = ProcessorConfig(
+            control_topic="control", repartition_topic="hop", routes=[Route("in", "{header:to}")],
+            max_record_bytes=9_000, log_is_clock=False,
+        )  # fmt: skip
+        self.store = MemoryKeyValue()
+        state = State(ByteStore(self.store), Catalog(rings, {}, {}))
+        self.processor: Processor[list[OutRecord]] = Processor(shared, state, {}, list)
+        self.processor.keeps_evictions = True
+        self.number = number
+        self.name = f"partition {number}"
+        self.tps = {TP("in", number)}
+        self.is_caught_up = True
+        self.remaining_records = 0
+        self.meter = Meter()
+        self.now_ms = NOW_MS
+        self._changed: set[str] = set()
+
+    @property
+    def state(self) -> State:
+        return self.processor.state
+
+    @property
+    def positions(self) -> dict[str, int]:
+        return self.processor.positions
+
+    @property
+    def paused_topics(self) -> dict[str, str]:
+        return self.processor.paused_topics
+
+    def take_changed(self) -> set[str]:
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def send(self, queue: str, *ids: str) -> None:
+        """Send a message each second, and commit."""
+        for each in ids:
+            headers = [("to", queue.encode()), ("ringfaust-id", each.encode())]
+            record: Any = SimpleNamespace(
+                topic="in", partition=self.number, offset=self.positions.get("in", 0),
+                key=None, value=b"x", headers=headers, timestamp=self.now_ms, timestamp_type=0,
+            )  # fmt: skip
+            self.processor.take([record], self.now_ms)
+            self.now_ms += 1_000
+        self.commit()
+
+    def do(self, command: dict[str, Any]) -> None:
+        """Carry out a control command, and commit."""
+        record: Any = SimpleNamespace(
+            topic="control", partition=self.number, offset=self.positions.get("control", 0),
+            key=None, value=json.dumps(command).encode(), headers=[], timestamp=self.now_ms,
+            timestamp_type=0,
+        )  # fmt: skip
+        self.processor.take([record], self.now_ms)
+        self.commit()
+
+    def commit(self) -> None:
+        self._changed.update(self.state.changed_names())
+        evictions = self.processor.evictions
+        outputs = self.processor.outputs()
+        self.store.apply(self.processor.writes().store)
+        self.state.committed(1 << 20)
+        self.meter.commit({str(r): len(o) for (r, _), o in outputs.items()}, evictions, 0.02)
