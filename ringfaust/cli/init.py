@@ -19,8 +19,8 @@ from ringfaust.errors import RingfaustError
 from ringfaust.kafka.admin import open_admin
 from ringfaust.protocol.records import Role
 
-_SHOWN = 200
-"""The most topics that are offered."""
+_SHOWN = 2000
+"""The most topics that are offered; typing narrows the list."""
 _NEW = "a new topic"
 _EXAMPLE = "orders"
 _RING_SIZE = 1000
@@ -116,8 +116,9 @@ def _which_topics(given: Given, partitions_of: Mapping[str, int]) -> tuple[str, 
     chosen: list[str] = []
     if names:
         chosen = _ask(given, [], lambda: questionary.checkbox(
-            "2/5  Which topics feed queues? (space selects)", choices=[*names, _NEW],
-            validate=lambda some: bool(some) or "select one",
+            "2/5  Which topics feed queues?", choices=[_NEW, *names],
+            validate=lambda some: bool(some) or "select one with the space bar",
+            use_search_filter=True, use_jk_keys=False,
         ))  # fmt: skip
     if not names or _NEW in chosen:
         new = _ask(given, _EXAMPLE, lambda: questionary.text(
