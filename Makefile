@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants model clean
+.PHONY: help setup lock lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,11 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@
+
+lock: $(READY) ## pin what pyproject.toml asks for in constraints.txt: make lock UPGRADE=1 takes newer releases
+	@$(PIP) install 'uv>=0.9'
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate \
+		$(if $(UPGRADE),--upgrade) --output-file constraints.txt pyproject.toml
 
 lint: $(READY) ## check style, format, types and imports
 	@$(BIN)/ruff check --quiet .
@@ -56,14 +61,14 @@ test-all: $(READY) ## run all tests, including the slow ones, and test-next-spar
 	@$(MAKE) --no-print-directory test-next-spark
 
 SPARK42 := .venv42
-SPARK42_PINS := pyspark==4.2.0 delta-spark==4.4.0 importlib_metadata==8.7.1
+SPARK42_PINS := pyspark==4.2.0 delta-spark==4.4.0 importlib-metadata==8.7.1
 
 test-next-spark: $(SPARK42)/.ready ## run the tests of the Spark jobs on Spark 4.2, in .venv42
 	@$(SPARK42)/bin/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" tests/spark
 
 $(SPARK42)/.ready: pyproject.toml constraints.txt
 	@test -x $(SPARK42)/bin/pip || $(PYTHON) -m venv $(SPARK42)
-	@grep -vE '^(pyspark|delta-spark|importlib_metadata)==' constraints.txt > $(SPARK42)/constraints.txt
+	@grep -vE '^(pyspark|delta-spark|importlib-metadata)==' constraints.txt > $(SPARK42)/constraints.txt
 	@printf '%s\n' $(SPARK42_PINS) >> $(SPARK42)/constraints.txt
 	@$(SPARK42)/bin/pip --quiet --disable-pip-version-check install -c $(SPARK42)/constraints.txt -e '.[dev]'
 	@touch $@

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from ringfaust.config.environment import drop_variables
 from ringfaust.testing.broker import EmbeddedBroker
 
 # A shell that starts the tests in the background makes them ignore Ctrl-C, and so does every
@@ -17,6 +18,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # SIGTERM ends the tests like Ctrl-C. Otherwise the workers that a test started would keep running.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+drop_variables()
 
 # Every run of CI tries the same examples. RINGFAUST_HYPOTHESIS=deep looks for new ones.
 settings.register_profile("same", derandomize=True)

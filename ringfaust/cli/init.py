@@ -83,7 +83,10 @@ def run(folder: Path, given: Given) -> int:
     )
     write_starter(starter_files(answers, partitions_of), folder)
     try:
-        worker, queues = load(folder)
+        # What was answered wins over variables of the environment, as on a command line.
+        worker, queues = load(
+            folder, bootstrap_servers=answers.servers, application=answers.application
+        )
     except ConfigError:
         for name in ("queues.yaml", "worker.yaml"):
             (folder / name).unlink()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfaust import __version__, compiled
+from ringfaust.cli.configuration import config
 from ringfaust.cli.consumer import consumer
 from ringfaust.cli.dead import Filters, Redrive, dead, evicted, redrive
 from ringfaust.cli.importing import importing
@@ -40,7 +41,6 @@ main = group(
     cls=ErrorReportingGroup,
 )
 topics = group("Inspect, create and verify the topics of an application.")
-config = group("Check the configuration.")
 main.add_typer(queue, name="queue")
 main.add_typer(message, name="message")
 main.add_typer(consumer, name="consumer")
@@ -175,37 +175,6 @@ def topics_verify(folder: ConfigFolder = None, bootstrap_servers: Servers = None
     from ringfaust.cli.topics import verify
 
     raise typer.Exit(verify(*files))
-
-
-@config.command("check")
-def config_check(folder: ConfigFolder = None) -> None:
-    """Check queues.yaml and worker.yaml.
-
-    Reports every mistake with its file, its line and a suggestion.
-
-    Example: ringfaust config check --config config
-    """
-    worker_config, queues = _load(folder, None)
-    from ringfaust.config.documents import shipped
-
-    where = folder or shipped("config")
-    typer.echo(
-        f"{where / 'queues.yaml'} is valid: routes {len(queues.routes)}, queues "
-        f"{len(queues.queues)}, "
-        f"addresses {len(queues.addresses)}, settings {len(queues.settings)}"
-    )
-    path = where / "worker.yaml"
-    state = "is valid" if path.exists() else "does not exist, so every setting has its default"
-    typer.echo(f"{path} {state}: application {worker_config.application}")
-    from ringfaust.config.agreement import fingerprint
-
-    typer.echo(f"fingerprint, equal on all workers: {fingerprint(worker_config, queues)}")
-    for route in queues.routes:
-        how = "through the hop" if route.needs_hop(worker_config.partitions) else "directly"
-        typer.echo(f"  {route.topic} -> {route.queue}, {how}")
-    from ringfaust.cli.topics import warn_of_order
-
-    warn_of_order(worker_config, queues)
 
 
 @main.command("redrive", hidden=True)

@@ -47,7 +47,12 @@ class Target(NamedTuple):
 
     folder: Annotated[
         Path | None,
-        typer.Option("--config", metavar="DIR", help="Folder with queues.yaml and worker.yaml."),
+        typer.Option(
+            "--config",
+            metavar="DIR",
+            envvar="RINGFAUST_CONFIG",
+            help="Folder with queues.yaml and worker.yaml.",
+        ),
     ] = None
     bootstrap_servers: Annotated[
         str | None,

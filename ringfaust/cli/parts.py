@@ -138,6 +138,7 @@ ConfigFolder = Annotated[
     typer.Option(
         "--config",
         metavar="DIR",
+        envvar="RINGFAUST_CONFIG",
         help="Folder with queues.yaml and worker.yaml. Default: the shipped example.",
     ),
 ]

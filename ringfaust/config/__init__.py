@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfaust.config.documents import ConfigError, Fault
-from ringfaust.config.load import load, load_queues, load_worker
+from ringfaust.config.load import load, load_queues, load_worker, origins
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.routes import RouteConfig
 from ringfaust.config.security import SecurityConfig
@@ -20,4 +20,5 @@ __all__ = [
     "load",
     "load_queues",
     "load_worker",
+    "origins",
 ]

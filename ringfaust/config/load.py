@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
-from ringfaust.config.documents import ConfigError, ConfigErrors, Fault, check, read, shipped
+from ringfaust.config.documents import ConfigError, ConfigErrors, Fault, read, shipped
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.routes import conflict
+from ringfaust.config.sources import Origin, WorkerSources
 from ringfaust.config.worker import WorkerConfig
 from ringfaust.protocol.records import Role
 
@@ -23,18 +24,30 @@ def load_queues(path: Path) -> QueuesConfig:
 
 
 def load_worker(path: Path | None = None, **overrides: object) -> WorkerConfig:
-    """Load a `worker.yaml`. Without a path, every setting has its default.
+    """Load a `worker.yaml`, and what the environment sets. Otherwise settings have their defaults.
 
     Args:
         path: the file, which must exist.
-        overrides: settings from the command line, which override the file. None means not given.
+        overrides: settings from the command line, which win over variables and file. None means
+            not given.
 
     Raises:
-        ConfigError: the file is not valid; it lists every mistake with its line.
+        ConfigError: a setting is not valid; it lists every mistake with its line or variable.
     """
-    given = {name: value for name, value in overrides.items() if value is not None}
-    alone = check(WorkerConfig, given, "command line")
-    return read(path).model(WorkerConfig, given) if path else alone
+    return WorkerSources(path, overrides).config()
+
+
+def origins(folder: Path | None = None, **overrides: object) -> list[Origin]:
+    """Return every setting of a worker, and where its value comes from.
+
+    Args:
+        folder: as for `load`.
+        overrides: as for `load_worker`.
+
+    Raises:
+        ConfigError: a setting is not valid.
+    """
+    return list(WorkerSources(_worker_path(folder or shipped("config")), overrides).origins())
 
 
 def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig, QueuesConfig]:
@@ -48,12 +61,12 @@ def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig,
         ConfigError: a file is not valid, or the two contradict each other.
     """
     folder = folder or shipped("config")
-    queues_path, worker_path = folder / "queues.yaml", folder / "worker.yaml"
+    queues_path = folder / "queues.yaml"
     if not folder.is_dir():
         raise ConfigError(folder, [Fault("", "not a folder; it should contain queues.yaml")])
     errors: list[ConfigError] = []
     try:
-        worker = load_worker(worker_path if worker_path.exists() else None, **overrides)
+        worker = load_worker(_worker_path(folder), **overrides)
     except ConfigError as error:
         errors.append(error)
     try:
@@ -66,6 +79,11 @@ def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig,
     if faults:
         raise ConfigError(queues_path, faults)
     return worker, queues
+
+
+def _worker_path(folder: Path) -> Path | None:
+    path = folder / "worker.yaml"
+    return path if path.exists() else None
 
 
 def _own_topics(worker: WorkerConfig, queues: QueuesConfig) -> Iterator[Fault]:

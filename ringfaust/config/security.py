@@ -1,4 +1,4 @@
-"""How a process authenticates to the brokers. Secrets come from the environment, never a file."""
+"""How a process authenticates to the brokers. The configuration names secrets, and has none."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ class SecurityConfig(ConfigModel):
     username: str | None = None
     password_env: str | None = Field(default=None, repr=False)
     """Name of the environment variable that holds the password."""
+    password_file: _OptionalPath = None
+    """File that holds the password, such as a secret of Docker or Kubernetes. A newline at its end
+    does not belong to the password."""
 
     @field_validator("password_env")
     @classmethod
@@ -56,15 +59,20 @@ class SecurityConfig(ConfigModel):
     @model_validator(mode="after")
     def _fits_the_protocol(self) -> Self:
         tls = [name for name in ("ca_file", "cert_file", "key_file") if getattr(self, name)]
-        sasl = [name for name in ("username", "password_env") if getattr(self, name) is not None]
+        passwords = [name for name in ("password_env", "password_file") if getattr(self, name)]
+        sasl = [*(["username"] if self.username is not None else []), *passwords]
         if tls and "SSL" not in self.protocol.split("_"):
             raise refuse(f"is not used by protocol {self.protocol}; did you mean SSL?", tls[0])
         if sasl and not self.protocol.startswith("SASL"):
             raise refuse(
                 f"is not used by protocol {self.protocol}; did you mean SASL_SSL?", sasl[0]
             )
+        if len(passwords) > 1:
+            raise refuse("password_env and password_file exclude each other: set one of them")
         if self.protocol.startswith("SASL") and len(sasl) < 2:
-            raise refuse(f"protocol {self.protocol} needs both username and password_env")
+            raise refuse(
+                f"protocol {self.protocol} needs username, and password_file or password_env"
+            )
         if bool(self.cert_file) != bool(self.key_file):
             raise refuse("cert_file and key_file go together: set both or neither")
         return self
@@ -83,7 +91,8 @@ class SecurityConfig(ConfigModel):
         """Return keyword arguments for any aiokafka client. Printing them hides the password.
 
         Raises:
-            ConfigError: a certificate cannot be loaded, or the password's variable is not set.
+            ConfigError: a certificate cannot be loaded, or there is no password where the settings
+                say.
         """
         options: dict[str, object] = {"security_protocol": self.protocol}
         if self.protocol.endswith("SSL"):
@@ -99,7 +108,7 @@ class SecurityConfig(ConfigModel):
 
         Raises:
             ConfigError: the client's certificate or key cannot be read, Java cannot read its
-                format, or the password's variable is not set.
+                format, or there is no password where the settings say.
         """
         options: dict[str, str] = {"security.protocol": self.protocol}
         if self.ca_file:
@@ -134,6 +143,8 @@ class SecurityConfig(ConfigModel):
         return context
 
     def _password(self) -> _Secret:
+        if self.password_file:
+            return _Secret(_password_in(self.password_file))
         password = os.environ.get(self.password_env or "")
         if not password:
             raise ConfigError(
@@ -165,6 +176,18 @@ def _pem(field: str, path: Path, needed: str = "-----BEGIN") -> str:
         )
         raise _cannot_load(field, path, ValueError(advice))
     return text
+
+
+def _password_in(path: Path) -> str:
+    try:
+        password = path.read_text("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise _cannot_load("password_file", path, ValueError("not UTF-8 text")) from None
+    except OSError as error:
+        raise _cannot_load("password_file", path, error) from None
+    if not password:
+        raise _cannot_load("password_file", path, ValueError("the file is empty"))
+    return password
 
 
 def _jaas_quoted(text: str) -> str:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ringfaust.config import load_worker
+from ringfaust.config.environment import drop_variables
 from ringfaust.demo.dashboard import RING_SIZE, Dashboard, DemoState, open_console
 from ringfaust.demo.flights import ProducerRecord, find_flights, read_flights
 from ringfaust.demo.flights_run import FlightsRun, write_config
@@ -39,6 +40,7 @@ def run(bootstrap_servers: str | None, limit: int | None = None) -> int:
         RingfaustError: the demo could not complete; the text says why.
     """
     find_flights()  # before the broker is started
+    drop_variables()
     console = open_console()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     state = DemoState(

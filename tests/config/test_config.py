@@ -414,7 +414,7 @@ def test_a_key_that_java_cannot_read_is_reported_with_a_remedy(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{protocol: SASL_SSL}", "needs both username and password_env"),
+        ("{protocol: SASL_SSL}", "needs username, and password_file or password_env"),
         ("{ca_file: a.pem}", "security.ca_file: is not used by protocol PLAINTEXT"),
         ("{username: u}", "security.username: is not used by protocol PLAINTEXT"),
         ("{protocol: SSL, cert_file: a.pem}", "cert_file and key_file go together"),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyspark
 
+from ringfaust.config.environment import drop_variables
 from ringfaust.demo import brokers
 from ringfaust.demo.dashboard import RING_SIZE, Dashboard, DemoState, open_console
 from ringfaust.demo.flights import ProducerRecord, find_flights, read_flights
@@ -52,6 +53,7 @@ def run(bootstrap_servers: str | None, flights: str, report: Path) -> int:
     fetch(
         spark_connectors(pyspark.__version__)
     )  # shows its progress here; in the commands it would go to the log
+    drop_variables()
     report = report.absolute()
     report.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -19,6 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError
 
 from ringfaust.config import QueuesConfig, WorkerConfig, load
+from ringfaust.config.environment import drop_variables
 from ringfaust.config.redrive import redrive_context
 from ringfaust.config.topics import create_topics, wanted_topics
 from ringfaust.kafka.admin import NewTopic, open_admin
@@ -174,6 +175,7 @@ def prepare(
         The folder with the configuration, and the configuration.
     """
     brokers = servers or opened.enter_context(EmbeddedBroker()).bootstrap_servers
+    drop_variables()
     folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="ringfaust-")))
     _write_config(folder, f"scenario-{uuid.uuid4().hex[:12]}", brokers, partitions)
     config, queues = load(folder)

@@ -1,0 +1,74 @@
+"""Settings of worker.yaml from the environment: `RINGFAUST_WEB__PORT` is `web.port`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from ringfaust.config.worker import WorkerConfig
+
+_PREFIX, _NESTED = "RINGFAUST_", "__"
+_OTHERS = {"pure", "config", "cache", "console_token"}
+"""Variables of ours that are no settings of a worker."""
+
+
+class _Variables(WorkerConfig, BaseSettings):
+    """What pydantic-settings needs to know. An empty variable counts as not set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_nested_delimiter=_NESTED,
+        env_ignore_empty=True,
+        env_parse_none_str="null",
+        enable_decoding=False,
+    )
+
+
+def variable(place: Sequence[int | str]) -> str:
+    """Return the variable for a setting: for `("web", "port")`, `RINGFAUST_WEB__PORT`."""
+    return _PREFIX + _NESTED.join(map(str, place)).upper()
+
+
+def read_variables() -> dict[str, Any]:
+    """Return the settings that the environment contains, nested as in worker.yaml.
+
+    Numbers and truth values are converted; a text that is neither stays, for the model to refuse.
+    """
+    return EnvSettingsSource(_Variables)()
+
+
+def drop_variables() -> None:
+    """Remove the settings from the environment of this process, and so of those that it starts.
+
+    Demos, scenarios and tests bring their own settings: they must not reach a cluster that a
+    variable happens to name.
+    """
+    for name in [name for name in os.environ if _setting(name) in WorkerConfig.model_fields]:
+        del os.environ[name]
+
+
+def misspelled_variables() -> list[str]:
+    """Return a sentence for each variable that is no setting, but looks like one.
+
+    It is no error: Kubernetes, for one, sets variables that begin with the name of a service.
+    """
+    known = WorkerConfig.model_fields
+    found = []
+    for name in sorted(os.environ):
+        own = _setting(name)
+        if own and own not in known and own not in _OTHERS:
+            close = get_close_matches(own, known, n=1, cutoff=0.75)
+            found += [f"{name} is not a setting; did you mean {variable(close)}?"] if close else []
+    return found
+
+
+def _setting(name: str) -> str:
+    """Return the setting that a variable would set, or its group; "" if it is not one of ours."""
+    upper = name.upper()
+    if not upper.startswith(_PREFIX):
+        return ""
+    return upper.removeprefix(_PREFIX).partition(_NESTED)[0].lower()

@@ -1,0 +1,223 @@
+"""Every setting of worker.yaml can come from the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from typer.testing import CliRunner
+
+from ringfaust.cli.main import main
+from ringfaust.config import ConfigError, SecurityConfig, WorkerConfig, load, load_worker, origins
+from ringfaust.config.environment import drop_variables, misspelled_variables, variable
+from ringfaust.config.sources import WorkerSources
+
+SECRET = "correct horse battery"
+
+EXAMPLES = {
+    "application": ("shop", "shop"),
+    "bootstrap_servers": ("a:1, b:2", "a:1,b:2"),
+    "partitions": ("8", 8),
+    "replication_factor": ("-1", -1),
+    "data_dir": ("/state", Path("/state")),
+    "cache_bytes": ("2000000", 2_000_000),
+    "batch_records": ("5", 5),
+    "clock": ("log", "log"),
+    "clock_skew_max": ("500", 500),
+    "tick_ms": ("60", 60),
+    "on_gap": ("stop", "stop"),
+    "max_record_bytes": ("1000", 1000),
+    "session_timeout_ms": ("6000", 6000),
+    "security.protocol": ("SASL_SSL", "SASL_SSL"),
+    "security.ca_file": ("/ca.pem", Path("/ca.pem")),
+    "security.cert_file": ("/cert.pem", Path("/cert.pem")),
+    "security.key_file": ("/key.pem", Path("/key.pem")),
+    "security.sasl_mechanism": ("SCRAM-SHA-512", "SCRAM-SHA-512"),
+    "security.username": ("007", "007"),
+    "security.password_env": ("KAFKA_PASSWORD", "KAFKA_PASSWORD"),
+    "security.password_file": ("/run/secrets/kafka", Path("/run/secrets/kafka")),
+    "web.enabled": ("true", True),
+    "web.bind": ("0.0.0.0", "0.0.0.0"),
+    "web.port": ("7000", 7000),
+    "web.token_file": ("/token", Path("/token")),
+    "log_level": ("debug", "debug"),
+    "log_format": ("json", "json"),
+}
+"""A text for each setting, and the value that it becomes."""
+
+
+def names(kind: type[BaseModel], prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for name, field in kind.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found += names(inner, f"{prefix}{name}.")
+        else:
+            found.append(prefix + name)
+    return found
+
+
+def test_there_is_an_example_for_every_setting() -> None:
+    assert list(EXAMPLES) == names(WorkerConfig)
+
+
+@pytest.mark.parametrize("alternative", ["security.password_env", "security.password_file"])
+def test_every_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, alternative: str) -> None:
+    wanted = {name: each for name, each in EXAMPLES.items() if name != alternative}
+    for name, (text, _) in wanted.items():
+        monkeypatch.setenv(variable(name.split(".")), text)
+    found = {each.name: each for each in WorkerSources(None, {}).origins()}
+    for name, (_, value) in wanted.items():
+        assert found[name].value == value, name
+        assert found[name].source == variable(name.split("."))
+    assert found[alternative].source == "default"
+
+
+def test_the_command_line_wins_over_variables_these_over_the_file_and_it_over_defaults(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "worker.yaml"
+    text = (
+        "partitions: 2\ntick_ms: 60\nlog_level: error\nweb: {port: 1, bind: ::1}\ndata_dir: null\n"
+    )
+    path.write_text(text)
+    (tmp_path / "queues.yaml").write_text("queues: {q: }\n")
+    monkeypatch.setenv("RINGFAUST_TICK_MS", "70")
+    monkeypatch.setenv("RINGFAUST_LOG_LEVEL", "warning")
+    monkeypatch.setenv("RINGFAUST_WEB__PORT", "2")
+    worker, _ = load(tmp_path, log_level="debug")
+    assert (worker.batch_records, worker.partitions, worker.tick_ms) == (16_000, 2, 70)
+    assert (worker.log_level, worker.web.port, worker.web.bind) == ("debug", 2, "::1")
+    sources = {each.name: each.source for each in origins(tmp_path, log_level="debug")}
+    assert sources["batch_records"] == sources["data_dir"] == "default"
+    assert sources["partitions"] == "worker.yaml, line 1"
+    assert sources["tick_ms"] == "RINGFAUST_TICK_MS"
+    assert sources["log_level"] == "command line"
+    assert sources["web.port"] == "RINGFAUST_WEB__PORT"
+    assert sources["web.bind"] == "worker.yaml, line 4"
+
+
+def test_an_empty_variable_is_not_set_and_null_is_null(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "worker.yaml"
+    path.write_text("partitions: 2\nweb: {token_file: /t}\n")
+    monkeypatch.setenv("RINGFAUST_PARTITIONS", "")
+    monkeypatch.setenv("RINGFAUST_WEB__TOKEN_FILE", "null")
+    worker = load_worker(path)
+    assert (worker.partitions, worker.web.token_file) == (2, None)
+
+
+FAULTS = {
+    "number": ({"RINGFAUST_PARTITIONS": "many"}, "'many' is not allowed: must be a valid integer"),
+    "range": ({"RINGFAUST_TICK_MS": "0"}, "must be greater than or equal to 1"),
+    "choice": ({"RINGFAUST_CLOCK": "sun"}, "'sun' is not allowed: must be 'wall' or 'log'"),
+    "truth": ({"RINGFAUST_WEB__ENABLED": "perhaps"}, "must be a valid boolean"),
+    "unknown": ({"RINGFAUST_WEB__PROT": "1"}, "unknown setting; did you mean 'port'?"),
+    "group": ({"RINGFAUST_WEB": "on"}, "must be a mapping"),
+    "address": ({"RINGFAUST_BOOTSTRAP_SERVERS": "kafka"}, "write host:port"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_mistake_names_the_variable(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables, words = FAULTS[case]
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    with pytest.raises(ConfigError) as caught:
+        load_worker()
+    assert str(caught.value).startswith("the environment cannot be used:")
+    (fault,) = caught.value.faults
+    assert (fault.field, fault.line) == (next(iter(variables)), 0)
+    assert words in fault.text
+
+
+def test_mistakes_in_file_and_variables_are_reported_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "worker.yaml"
+    path.write_text("tick_ms: 0\nsecurity: {username: u}\n")
+    monkeypatch.setenv("RINGFAUST_PARTITIONS", "0")
+    with pytest.raises(ConfigError) as caught:
+        load_worker(path)
+    faults = {(fault.field, fault.line) for fault in caught.value.faults}
+    assert faults == {("tick_ms", 1), ("security.username", 2), ("RINGFAUST_PARTITIONS", 0)}
+
+
+def test_a_protocol_without_a_password_is_a_fault_of_the_environment_if_that_sets_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RINGFAUST_SECURITY__PROTOCOL", "SASL_SSL")
+    with pytest.raises(ConfigError, match="RINGFAUST_SECURITY: protocol SASL_SSL needs username"):
+        load_worker()
+    path = tmp_path / "worker.yaml"
+    path.write_text("security: {username: u, password_env: P}\n")
+    with pytest.raises(ConfigError, match=r"worker\.yaml.*\n.*security\.username: is not used"):
+        monkeypatch.setenv("RINGFAUST_SECURITY__PROTOCOL", "PLAINTEXT")
+        load_worker(path)
+    monkeypatch.setenv("RINGFAUST_SECURITY__PROTOCOL", "SASL_SSL")
+    assert load_worker(path).security.username == "u"
+
+
+def test_a_password_in_the_wrong_variable_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PASSWORD_ENV", "PROTOCOL", "PASSWORD", "USERNAME"):
+        monkeypatch.setenv(f"RINGFAUST_SECURITY__{name}", SECRET)
+    with pytest.raises(ConfigError) as caught:
+        load_worker()
+    assert SECRET not in str(caught.value)
+
+
+def test_a_password_can_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    security = SecurityConfig(protocol="SASL_SSL", username="u", password_file=path)
+    path.write_text(f"{SECRET}\n")
+    options = security.client_options()
+    assert options["sasl_plain_password"] == SECRET
+    assert SECRET not in repr(options)
+    assert SECRET in security.java_options("")["sasl.jaas.config"]
+    path.write_text("\n")
+    with pytest.raises(ConfigError, match=r"security\.password_file: .*the file is empty"):
+        security.client_options()
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"security\.password_file: .*No such file"):
+        security.client_options()
+
+
+def test_a_password_comes_from_one_place() -> None:
+    text = "password_env and password_file exclude each other"
+    with pytest.raises(ValueError, match=text):
+        SecurityConfig(protocol="SASL_SSL", username="u", password_env="P", password_file=Path("p"))
+
+
+def test_config_show_says_where_each_value_comes_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "queues.yaml").write_text("queues: {q: }\n")
+    (tmp_path / "worker.yaml").write_text("partitions: 2\n")
+    monkeypatch.setenv("RINGFAUST_CONFIG", str(tmp_path))
+    monkeypatch.setenv("RINGFAUST_WEB__ENABLED", "1")
+    monkeypatch.setenv("RINGFAUST_PARTITION", "5")
+    monkeypatch.setenv("RINGFAUST_SERVICE_HOST", "10.0.0.1")
+    result = CliRunner().invoke(main, ["config", "show", "--bootstrap-servers", "a:1"])
+    assert result.exit_code == 0
+    lines = [line.split(maxsplit=1) for line in result.stdout.splitlines()]
+    shown = {name: " ".join(rest.split()) for name, rest in lines}
+    assert shown["bootstrap_servers"] == "command line a:1"
+    assert shown["partitions"] == "worker.yaml, line 1 2"
+    assert shown["web.enabled"] == "RINGFAUST_WEB__ENABLED true"
+    assert shown["security.username"] == "default null"
+    assert max(map(len, result.stdout.splitlines()[:5])) <= 80
+    warning = "warning: RINGFAUST_PARTITION is not a setting; did you mean RINGFAUST_PARTITIONS?"
+    assert result.stderr.splitlines() == [warning]
+    checked = CliRunner().invoke(main, ["config", "check"])
+    assert "from the environment: RINGFAUST_WEB__ENABLED" in checked.stdout
+
+
+def test_demos_and_scenarios_drop_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGFAUST_BOOTSTRAP_SERVERS", "production:9092")
+    monkeypatch.setenv("RINGFAUST_WEB__PROT", "1")
+    monkeypatch.setenv("RINGFAUST_CACHE", "/cache")
+    drop_variables()
+    assert load_worker() == WorkerConfig()
+    assert misspelled_variables() == []
