@@ -78,9 +78,8 @@ def test_the_command_line_wins_over_variables_these_over_the_file_and_it_over_de
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "worker.yaml"
-    text = (
-        "partitions: 2\ntick_ms: 60\nlog_level: error\nweb: {port: 1, bind: ::1}\ndata_dir: null\n"
-    )
+    text = "partitions: 2\ntick_ms: 60\nlog_level: error\ndata_dir: null\n"
+    text += "web: {port: 1, bind: '::1'}\n"
     path.write_text(text)
     (tmp_path / "queues.yaml").write_text("queues: {q: }\n")
     monkeypatch.setenv("RINGFAUST_TICK_MS", "70")
@@ -95,7 +94,7 @@ def test_the_command_line_wins_over_variables_these_over_the_file_and_it_over_de
     assert sources["tick_ms"] == "RINGFAUST_TICK_MS"
     assert sources["log_level"] == "command line"
     assert sources["web.port"] == "RINGFAUST_WEB__PORT"
-    assert sources["web.bind"] == "worker.yaml, line 4"
+    assert sources["web.bind"] == "worker.yaml, line 5"
 
 
 def test_an_empty_variable_is_not_set_and_null_is_null(
