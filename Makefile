@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos sim oracle mutants model clean
+.PHONY: help setup lock lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos chaos-spark sim oracle mutants model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ bench-spark-skew: $(READY) ## measure one hot ring among many on Spark; draws do
 
 chaos: $(READY) ## kill workers under load and verify the accounts
 	@$(BIN)/python -m tests.chaos
+
+chaos-spark: $(READY) ## kill the driver and executors of a ring job 20 times under load (10 minutes)
+	@$(BIN)/pytest -q -s tests/spark/test_ring_kill.py
 
 SEEDS ?= 2000
 FIRST ?= 0

@@ -1,6 +1,7 @@
-"""After kill -9 of a ring job's driver or of its executors the output is exact.
+"""After kill -9 of a ring job's driver or of its executors, under load, the output is exact.
 
-`test_ring_scenarios` kills a job once, which is quicker.
+`make chaos-spark` runs it: 10 kills of the driver and 10 of executors. `test_ring_scenarios` kills
+a job once, which is quicker.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,8 +33,43 @@ from tests.spark.ring_harness import (
 )
 from tests.spark.shared_session import run
 
-PIECE = 400
-"""Records for each ring between two kills."""
+KILLS = 10
+PIECE = 25
+"""Records that each ring is sent at a time."""
+PACE_S = 0.4
+"""Pause between two pieces: 1,000 records a second, also while no job runs."""
+
+
+class Load:
+    """Sends records to all rings in a thread."""
+
+    def __init__(self, harness: RingHarness) -> None:
+        self._harness = harness
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self._failed: Exception | None = None
+        self.sent = 0
+        """Records that each ring was sent."""
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Send while the body runs. Raises what stopped the load."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._thread.join()
+        if self._failed:
+            raise self._failed
+
+    def _send(self) -> None:
+        try:
+            while not self._stop.wait(PACE_S):
+                self._harness.send(self.sent, PIECE)
+                self.sent += PIECE
+        except Exception as error:  # noqa: BLE001 - raised in the test's thread
+            self._failed = error
 
 
 def wait_for_output(harness: RingHarness, job: Process, chance: random.Random) -> None:
@@ -40,26 +79,20 @@ def wait_for_output(harness: RingHarness, job: Process, chance: random.Random) -
     time.sleep(chance.random())
 
 
-def finish_and_check(spark: SparkSession, harness: RingHarness, sent: int) -> None:
+def finish_and_check(spark: SparkSession, harness: RingHarness, sent: int, killed: str) -> None:
+    """A reader with read_committed misses nothing and finds nothing twice."""
     run(spark, *harness.arguments("--once"))
+    evicted, dispatched = harness.read(Role.EVICTED), harness.read(Role.DISPATCHED)
     check_events(harness.read(Role.EVENTS), sent)
-    check_evicted(harness.read(Role.EVICTED), sent)
-    check_dispatched(harness.read(Role.DISPATCHED))
+    check_evicted(evicted, sent)
+    check_dispatched(dispatched)
     verdict = audit(spark, AuditRequest(*load(harness.folder), repeats_are_faults=True))
     assert verdict.balanced and verdict.repeats == 0
-
-
-def kill_the_driver(harness: RingHarness, rounds: int) -> int:
-    """Kill the driver once a round; returns how many records each ring was sent."""
-    chance = random.Random(rounds)
-    job = harness.job("--batch-records", "3000")
-    harness.attach()
-    for round_ in range(rounds):
-        job.start()
-        harness.send(round_ * PIECE, PIECE)
-        wait_for_output(harness, job, chance)
-        job.kill()
-    return rounds * PIECE
+    print(
+        f"\n{KILLS} kills of {killed} under load: {verdict.inputs:,} records in, "
+        f"{len(evicted):,} evicted and {len(dispatched):,} dispatched exactly once, "
+        f"audit with --repeats fail: {sum(verdict.kinds.values())} findings"
+    )
 
 
 @pytest.mark.kafka
@@ -69,7 +102,15 @@ def test_the_output_is_exact_after_the_driver_was_killed_ten_times(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     harness = RingHarness(tmp_path, broker.bootstrap_servers, "kill-drivers")
-    finish_and_check(spark, harness, kill_the_driver(harness, 10))
+    chance = random.Random(KILLS)
+    job = harness.job("--batch-records", "3000")
+    harness.attach()
+    with (sending := Load(harness)).running():
+        for _ in range(KILLS):
+            job.start()
+            wait_for_output(harness, job, chance)
+            job.kill()
+    finish_and_check(spark, harness, sending.sent, "the driver")
 
 
 @pytest.mark.kafka
@@ -85,14 +126,14 @@ def test_the_output_is_exact_after_executors_were_killed_ten_times(
     harness.attach()
     job.start()
     try:
-        for round_ in range(10):
-            harness.send(round_ * PIECE, PIECE)
+        with (sending := Load(harness)).running():
+            for _ in range(KILLS):
+                wait_for_output(harness, job, chance)
+                os.kill(chance.choice(await_executors(job)), signal.SIGKILL)
             wait_for_output(harness, job, chance)
-            os.kill(chance.choice(await_executors(job)), signal.SIGKILL)
-        until(lambda: harness.count(Role.EVENTS) > 0, job)
     finally:
         job.stop()
-    finish_and_check(spark, harness, 10 * PIECE)
+    finish_and_check(spark, harness, sending.sent, "executors")
 
 
 def await_executors(job: Process) -> list[int]:
