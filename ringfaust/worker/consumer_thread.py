@@ -53,9 +53,9 @@ _PLACEHOLDERS = 4000
 class Batch:
     """The records of one fetch from one partition, in offset order.
 
-    It is empty if the consumer has only passed records of aborted transactions and markers: the
-    position moves on, so that nobody sees a lag where nothing is left to read. `generation` changes with every assignment and every seek of the partition;
-    see `BatchConsumer.is_current`.
+    It is empty if the consumer has passed nothing but aborted records: the position moves on, so
+    that nobody sees a lag where nothing is left to read. `generation` changes with every assignment
+    and every seek of the partition; see `BatchConsumer.is_current`.
     """
 
     tp: TP
