@@ -32,10 +32,10 @@ QUEUES: dict[str, dict[str, object]] = {
 class LakeHistory:
     """The rings of one partition: commands in, event lines and output records out."""
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, start_ms: int = START_MS) -> None:
         self.partition = partition
         self.host = MemoryHost(Catalog(QUEUES, {}))
-        self.now_ms = START_MS
+        self.now_ms = start_ms
         self.lines: list[str] = []
         self.records: dict[Role, list[OutRecord]] = {role: [] for role in ROLES[1:]}
         self._sent = 0

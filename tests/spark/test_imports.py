@@ -9,7 +9,6 @@ DRIVER = ("ringfaust.spark.ring.command", "ringfaust.spark.lake.command")
 EXECUTOR = (
     "ringfaust.protocol.partitioner",
     "ringfaust.spark.lake.day_files",
-    "ringfaust.spark.lake.profile",
     "ringfaust.spark.ring.operator",
 )
 """The modules of the functions and classes that tasks of the ring and the lake load."""

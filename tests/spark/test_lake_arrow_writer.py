@@ -99,7 +99,7 @@ def test_both_writers_write_the_same_rows(
     for lake in lakes:
         lake.put(0, values)
         lake.write(0)
-        monkeypatch.setattr(arrow_writer, "stage", lambda *_: None)
+        monkeypatch.setattr(arrow_writer, "write", lambda *_: False)
     by_arrow, by_spark = lakes
     assert by_arrow.rows() == by_spark.rows()
     assert by_arrow.rows().total() > 100
@@ -151,18 +151,6 @@ def test_a_batch_with_an_odd_line_goes_to_the_spark_writer(lake: Lake) -> None:
     lake.write(0)
     assert lake.rows().total() == lines + 1
     assert (lake.commits(), lake.stray()) == (0, set())
-
-
-def test_a_batch_with_repeats_goes_to_the_spark_writer_which_drops_them(lake: Lake) -> None:
-    values = _values(4)[0]
-    half = len(values) // 2
-    lake.put(0, {0: values[:half]})
-    lake.write(0)
-    lake.put(1, {0: values[half - 2 :]}, first=half)
-    lake.write(1)
-    assert "\n".join(lake.raw()).encode() == b"\n".join(values)
-    assert lake.rows("repeats").total() == 1
-    assert (lake.commits(), lake.stray()) == (1, set())
 
 
 def test_a_step_that_continues_in_the_next_batch_is_no_repeat(lake: Lake) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ringfaust.spark.audit.lifecycles import ENTRY_EVENTS, EXIT_EVENTS, message_events
+from ringfaust.spark.audit.lifecycles import message_events
+from ringfaust.spark.message_states import ENDED, ENTRY_EVENTS, EXIT_EVENTS
 
 STATES = ("ready", "delivering", "scheduled")
 COUNTS = ("added", *EXIT_EVENTS, *STATES)
@@ -47,7 +48,7 @@ def window_rows(events: DataFrame, length: str) -> DataFrame:
     counts |= {
         "added": event.isin(*ENTRY_EVENTS),
         "began": event.isin(*ENTRY_EVENTS) & F.col("first"),
-        "ended": F.col("last") & (F.col("state") == "gone"),
+        "ended": F.col("last") & (F.col("state") == ENDED),
     }
     found = message_events(events).groupBy("queue", start).agg(*_sums(counts))
     so_far = Window.partitionBy("queue").orderBy("start")

@@ -16,11 +16,9 @@ from ringfaust.spark.audit.findings import (
     or_none,
 )
 from ringfaust.spark.lines import is_refusal
+from ringfaust.spark.message_states import ENDED, ENTRY_EVENTS, EXIT_EVENTS, STATE_AFTER
 
-ENTRY_EVENTS = ("added", "scheduled")
-EXIT_EVENTS = ("acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
 _OF_A_MESSAGE = (*ENTRY_EVENTS, "due", "dispatched", "returned", *EXIT_EVENTS)
-_STATES = {"added": "ready", "scheduled": "scheduled", "due": "ready", "dispatched": "delivering"}
 _STEPLESS = ("refused", "unreadable", "gap")
 """Events whose lines have no step of their own."""
 _MAX_NAMED = 10_000
@@ -65,7 +63,7 @@ def trace(lines: DataFrame) -> DataFrame:
     )
     so_far = message.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     events = good.withColumns({
-        "state": _state(),
+        "state": F.expr(STATE_AFTER),
         "before": F.lag("event").over(message),
         "was_delivery": F.lag("delivery").over(message),
         "source": F.when(
@@ -88,14 +86,6 @@ def _is_damaged() -> Column:
 
 def _is_before_line(end: Column) -> Column:
     return end < F.col("step")
-
-
-def _state() -> Column:
-    event = F.col("event")
-    state = F.when(event == "returned", F.when(F.col("due_ms") > 0, "scheduled").otherwise("ready"))
-    for name, after in _STATES.items():
-        state = state.when(event == name, after)
-    return state.when(event.isin(*EXIT_EVENTS), "gone")
 
 
 def message_events(events: DataFrame) -> DataFrame:
@@ -138,14 +128,14 @@ def transitions(events: DataFrame, events_topic: str) -> DataFrame:
     kinds = {
         EVICTED_WHILE_HELD: (event == "evicted") & (was == "delivering"),
         MISSING: was.isNull(),
-        DOUBLED: (was == "gone") | event.isin(*ENTRY_EVENTS),
+        DOUBLED: (was == ENDED) | event.isin(*ENTRY_EVENTS),
     }
     kind = F.lit(ILLEGAL)
     for name, condition in reversed(kinds.items()):
         kind = F.when(condition, name).otherwise(kind)
     text = F.concat(
         event, F.lit(" while "),
-        F.when(was.isNull(), "not in the queue").when(was == "gone", "no longer in the queue")
+        F.when(was.isNull(), "not in the queue").when(was == ENDED, "no longer in the queue")
         .otherwise(was), F.when(event == "evicted", F.concat(F.lit(" ("), "reason", F.lit(")")))
         .otherwise(""),
     )  # fmt: skip

@@ -13,10 +13,11 @@ from ringfaust.core.address import SEPARATOR
 from ringfaust.core.catalog import Catalog
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.findings import ALTERED, DOUBLED, MISSING, UNEXPLAINED, finding
-from ringfaust.spark.audit.lifecycles import ENTRY_EVENTS, message_events
+from ringfaust.spark.audit.lifecycles import message_events
 from ringfaust.spark.audit.offsets import TopicOffsets
 from ringfaust.spark.audit.sources import UNDECODABLE, AuditData, empty_digest, position, topics_of
 from ringfaust.spark.lines import is_refusal
+from ringfaust.spark.message_states import ENTRY_EVENTS
 
 Checkpoint = Callable[[DataFrame], DataFrame]
 

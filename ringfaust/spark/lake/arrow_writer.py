@@ -9,7 +9,6 @@ which produces the same rows.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
@@ -18,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake.day_files import DayFile, discard, write_day_files
-from ringfaust.spark.lake.profile import RecordProfile
 from ringfaust.spark.lake.store import transaction
 from ringfaust.spark.lake.tables import BRONZE, TRANSITIONS, LakeTable, path
 
@@ -26,69 +24,52 @@ _MAX_READER_VERSION, _MAX_WRITER_VERSION = 1, 2
 """Delta's versions of tables without table features, whose files contain exactly their rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class StagedBatch:
-    """A batch whose files are written but not yet part of the table."""
-
-    folder: str
-    """Of the table."""
-    records: list[RecordProfile]
-    """In order."""
-    files: list[DayFile]
-
-    def commit(self, stream: str, batch: int) -> None:
-        """Add the files to the table, once per batch, as `append` does."""
-        table = DeltaTable(self.folder)
-        name = transaction(stream)
-        done = table.transaction_version(name)
-        if done is not None and done >= batch:
-            self.discard()
-            return
-        now_ms = time.time_ns() // 1_000_000
-        adds: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size_bytes, {"date": file.date}, now_ms, True, file.stats)
-            for file in self.files
-        ]
-        table.create_write_transaction(
-            adds,
-            "append",
-            table.schema(),
-            list(TRANSITIONS.partitioned_by),
-            commit_properties=CommitProperties(app_transactions=[Transaction(name, batch)]),
-        )
-
-    def discard(self) -> None:
-        """Delete the files."""
-        discard(self.folder, self.files)
-
-
-def stage(spark: SparkSession, root: str, bronze: DataFrame, batch: int) -> StagedBatch | None:
-    """Write the files of a batch's transitions.
+def write(spark: SparkSession, root: str, bronze: DataFrame, stream: str, batch: int) -> bool:
+    """Write a batch's transitions, once.
 
     Args:
         spark: the session.
         root: the lake's folder or URI.
         bronze: the batch's records of the events topic, as they are in the table.
-        batch: its number.
+        stream: the stream that the batch belongs to.
+        batch: its number. A batch that the table already has is not written again.
 
     Returns:
-        None if only the Spark writer can write this batch.
+        False if only the Spark writer can write this batch.
     """
     lake = HadoopFolder(spark, root).local_path()
     if lake is None or not (_is_supported(lake, BRONZE) and _is_supported(lake, TRANSITIONS)):
-        return None
+        return False
     folder = path(lake, TRANSITIONS.name)
+    done = DeltaTable(folder).transaction_version(transaction(stream))
+    if done is not None and done >= batch:
+        return True
     sources = [name.removeprefix("file:") for name in bronze.inputFiles()]
     tasks = spark.sparkContext.parallelize(sources, max(1, len(sources)))
     parts = tasks.map(lambda source: write_day_files(source, folder, batch)).collect()
-    plain = [part for part in parts if part is not None]
-    records = [record for part in plain for record in part.records]
-    records.sort(key=lambda record: (record.partition, record.offset))
-    staged = StagedBatch(folder, records, [file for part in plain for file in part.files])
-    if len(plain) < len(parts):
-        staged.discard()
-        return None
-    return staged
+    files = [file for part in parts if part is not None for file in part]
+    if None in parts:
+        discard(folder, files)
+        return False
+    _commit(folder, files, stream, batch)
+    return True
+
+
+def _commit(folder: str, files: list[DayFile], stream: str, batch: int) -> None:
+    table = DeltaTable(folder)
+    now_ms = time.time_ns() // 1_000_000
+    adds: list[AddAction | RemoveAction] = [
+        AddAction(file.path, file.size_bytes, {"date": file.date}, now_ms, True, file.stats)
+        for file in files
+    ]
+    done = Transaction(transaction(stream), batch)
+    table.create_write_transaction(
+        adds,
+        "append",
+        table.schema(),
+        list(TRANSITIONS.partitioned_by),
+        commit_properties=CommitProperties(app_transactions=[done]),
+    )
 
 
 def _is_supported(lake: str, table: LakeTable) -> bool:

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ringfaust.spark.arrow_lines import NotPlainError, read_plain_lines
-from ringfaust.spark.lake.profile import RecordProfile
 from ringfaust.spark.lake.tables import MOSTLY_DISTINCT, TRANSITIONS
 from ringfaust.spark.vendor import to_arrow_schema
 
@@ -41,15 +40,7 @@ class DayFile:
     """Delta's statistics: number of rows, and bounds of some columns."""
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFiles:
-    """The files written from one file of bronze, and the profiles of its records."""
-
-    records: list[RecordProfile]
-    files: list[DayFile]
-
-
-def write_day_files(source: str, folder: str, batch: int) -> StagedFiles | None:
+def write_day_files(source: str, folder: str, batch: int) -> list[DayFile] | None:
     """Write the transitions of one file of bronze.
 
     Args:
@@ -60,20 +51,17 @@ def write_day_files(source: str, folder: str, batch: int) -> StagedFiles | None:
     Returns:
         None if a record is not plain. Then no file is left behind.
     """
-    records: list[RecordProfile] = []
     days: dict[date, _DayWriter] = {}
     try:
         for chunk in _records(source, batch):
-            lines = read_plain_lines(chunk)
-            records += _profiles(lines)
-            for day, rows in _by_day(lines, batch):
+            for day, rows in _by_day(read_plain_lines(chunk), batch):
                 if day not in days:
                     days[day] = _DayWriter(folder, day)
                 days[day].add(rows)
     except NotPlainError:
         discard(folder, [day.close() for day in days.values()])
         return None
-    return StagedFiles(records, [day.close() for day in days.values()])
+    return [day.close() for day in days.values()]
 
 
 def discard(folder: str, files: Iterable[DayFile]) -> None:
@@ -91,21 +79,6 @@ def _records(source: str, batch: int) -> Iterator[pa.Table]:
         records = pa.Table.from_batches([chunk]).filter(pc.field("batch") == batch)
         if len(records):
             yield records
-
-
-def _profiles(lines: pa.Table) -> Iterator[RecordProfile]:
-    """The profile of each record."""
-    begins = np.flatnonzero(lines["line"].to_numpy() == 0)
-    ends = np.append(begins[1:], len(lines))
-    step = lines["step"].to_numpy()
-    lows, highs = np.minimum.reduceat(step, begins), np.maximum.reduceat(step, begins)
-    raw = lines["raw"]
-    has_doubles = pc.count_distinct(raw).as_py() < len(lines)
-    for begin, end, low, high in zip(begins, ends, lows, highs, strict=True):
-        count = int(end - begin)
-        doubled = has_doubles and pc.count_distinct(raw.slice(begin, count)).as_py() < count
-        partition, offset = (lines[name][begin].as_py() for name in ("partition", "offset"))
-        yield RecordProfile(partition, offset, count, int(low), int(high), doubled)
 
 
 def _by_day(lines: pa.Table, batch: int) -> Iterator[tuple[date, pa.Table]]:

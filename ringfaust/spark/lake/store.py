@@ -6,7 +6,6 @@ that is repeated after a crash changes nothing in tables that already have it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,8 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.files import HadoopFolder
-from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, path
+from ringfaust.spark.lake.tables import BRONZE, MESSAGES, TABLES, LakeTable, path
 
+GOLD = "gold"
+"""The stream of the gold tables: batches of the stream `events`, some time later."""
 _APPLICATION = "ringfaust.application"
 _PROPERTIES = {"delta.checkpointInterval": "20"}
 """So that readers without Spark open few files of the log."""
@@ -39,7 +40,7 @@ def create_tables(spark: SparkSession, root: str, application: str) -> None:
 
     Raises:
         LakeError: the lake belongs to another application. Partitions, steps and queues of the two
-            would be mixed up.
+            would be mixed up. Or its gold tables are those of an older version.
     """
     if DeltaTable.isDeltaTable(spark, path(root, BRONZE.name)):
         owner = _properties(spark, root, BRONZE).get(_APPLICATION)
@@ -49,6 +50,7 @@ def create_tables(spark: SparkSession, root: str, application: str) -> None:
                 f"belongs to the application {owner!r}, not {application!r}: each application "
                 "needs a folder of its own, give another --to",
             )
+    _check_gold(spark, root)
     missing = [
         table
         for table in TABLES.values()
@@ -56,6 +58,18 @@ def create_tables(spark: SparkSession, root: str, application: str) -> None:
     ]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda table: _create(spark, root, table, application), missing))
+
+
+def _check_gold(spark: SparkSession, root: str) -> None:
+    """Raise LakeError for gold of a version that wrote messages with each batch."""
+    if DeltaTable.isDeltaTable(spark, path(root, MESSAGES.name)):
+        columns = DeltaTable.forPath(spark, path(root, MESSAGES.name)).toDF().columns
+        if "batch" not in columns:
+            raise LakeError(
+                root,
+                "has gold tables of an older version: delete its folders gold and "
+                "state/marks/gold, and start again; gold is then written anew from silver",
+            )
 
 
 def _create(spark: SparkSession, root: str, table: LakeTable, application: str) -> None:
@@ -74,7 +88,15 @@ def _properties(spark: SparkSession, root: str, table: LakeTable) -> dict[str, s
     return dict(detail.select("properties").collect()[0][0])
 
 
-def append(rows: DataFrame, root: str, table: LakeTable, stream: str, batch: int) -> None:
+def append(
+    rows: DataFrame,
+    root: str,
+    table: LakeTable,
+    stream: str,
+    batch: int,
+    *,
+    replace: str | None = None,
+) -> None:
     """Append a batch's rows to a table, once.
 
     Args:
@@ -83,15 +105,18 @@ def append(rows: DataFrame, root: str, table: LakeTable, stream: str, batch: int
         table: the table.
         stream: the stream that the batch belongs to.
         batch: its number. A batch that the table already has is not written again.
+        replace: a condition: the same commit removes existing rows for which it holds.
     """
-    (
+    writer = (
         rows.write.format("delta")
-        .mode("append")
+        .mode("append" if replace is None else "overwrite")
         .option("mergeSchema", "true")
         .option("txnAppId", transaction(stream))
         .option("txnVersion", batch)
-        .save(path(root, table.name))
     )
+    if replace is not None:
+        writer = writer.option("replaceWhere", replace)
+    writer.save(path(root, table.name))
 
 
 def transaction(stream: str) -> str:
@@ -131,33 +156,23 @@ def merge(
     merging.whenNotMatchedInsertAll().execute()
 
 
-class Watermarks:
-    """How far a stream of the lake has come: its last batch, and a watermark for each partition.
+class Progress:
+    """How far a stream of the lake has come.
 
-    They are stored in a small file, which is the last thing that a batch writes. So a repeated
-    batch sees the watermarks it saw at first, those of the batch before.
+    It is stored in a small file, which is the last thing that a batch writes.
     """
 
     def __init__(self, spark: SparkSession, root: str, stream: str) -> None:
         self._folder = HadoopFolder(spark, f"{root.rstrip('/')}/state/marks/{stream}")
         self.batch = max(self._folder.numbers(), default=-1)
         """The last completed batch; -1: none."""
-        self.by_partition: dict[tuple[str, int], int] = {}
-        """By topic and partition: anything up to this value may be a repeat."""
-        if self.batch >= 0:
-            rows = json.loads(self._folder.read_text(str(self.batch)) or "[]")
-            self.by_partition = {(topic, partition): mark for topic, partition, mark in rows}
+        self.note = (self._folder.read_text(str(self.batch)) or "") if self.batch >= 0 else ""
+        """What that batch leaves for the next one."""
 
-    def raise_to(self, topic: str, partition: int, value: int) -> None:
-        """Raise a partition's watermark to at least this value."""
-        key = (topic, partition)
-        self.by_partition[key] = max(value, self.by_partition.get(key, value))
-
-    def save(self, batch: int) -> None:
+    def complete(self, batch: int, note: str = "") -> None:
         """Complete a batch. The files of all batches but this and the one before are deleted."""
-        rows = [(*key, value) for key, value in sorted(self.by_partition.items())]
-        self._folder.write_text(str(batch), json.dumps(rows))
-        self.batch = batch
+        self._folder.write_text(str(batch), note)
+        self.batch, self.note = batch, note
         for old in self._folder.numbers():
             if old < batch - 1:
                 self._folder.delete(str(old))

@@ -19,7 +19,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import gold, records, transitions
-from ringfaust.spark.lake.store import LakeError, Watermarks, append, compact, create_tables
+from ringfaust.spark.lake.store import LakeError, Progress, append, compact, create_tables
 from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT
 
 _SETTINGS = {
@@ -29,6 +29,8 @@ _SETTINGS = {
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     # A merge, too, adds columns that a later version has and the table lacks.
     "spark.databricks.delta.schema.autoMerge.enabled": "true",
+    # A closing replaces the open rows and appends ended ones in one commit.
+    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
     # The source of a merge returns the same rows each time. A copy would cost a job per merge.
     "spark.databricks.delta.merge.materializeSource": "none",
     # Nearly all groups are the few lines of a message: sorting costs less than a table of objects.
@@ -45,9 +47,6 @@ _FETCH_BYTES = 16_000_000
 """Per partition. Kafka's default of 1 MB holds eleven events records: a task would mostly wait."""
 _BATCHES_PER_COMPACTION = 50
 """Each batch adds a few files to a day's folder."""
-_EVENTS_TABLES = (
-    "bronze", "transitions", "messages", "evictions", "deliveries", "queue_minutes", "queues",
-)  # fmt: skip
 _OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 
 
@@ -62,7 +61,7 @@ class LakeStream:
     refine: Callable[[SparkSession, int], None]
     """Writes the other tables from a batch that is in bronze."""
     tables: tuple[str, ...]
-    """Tables that it writes often and therefore compacts."""
+    """Tables that it writes with each batch and therefore compacts."""
 
 
 def streams(
@@ -87,7 +86,7 @@ def streams(
         records.write(spark, root, outputs, batch)
 
     return (
-        LakeStream(transitions.STREAM, (events,), 2_500, refine_events, _EVENTS_TABLES),
+        LakeStream(transitions.STREAM, (events,), 2_500, refine_events, ("bronze", "transitions")),
         LakeStream(records.STREAM, tuple(outputs.values()), 200_000, refine_outputs, ("records",)),
     )
 
@@ -107,7 +106,7 @@ def start(
     Returns:
         The running query.
     """
-    done = Watermarks(spark, root, stream.name).batch
+    done = Progress(spark, root, stream.name).batch
     if done >= 0:
         stream.refine(spark, done)  # gold that was skipped or removed, without waiting for records
     options = {
@@ -148,7 +147,7 @@ def lake_session(spark: SparkSession, root: str, worker: WorkerConfig) -> SparkS
         session.conf.set(name, value)
     create_tables(session, root, worker.application)
     for name in (transitions.STREAM, records.STREAM):
-        has_rows = Watermarks(session, root, name).batch >= 0
+        has_rows = Progress(session, root, name).batch >= 0
         if has_rows and not HadoopFolder(session, checkpoint(root, name)).exists():
             raise LakeError(
                 root,

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,6 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ringfaust.spark.lake.views import ENDED_ON, VIEWS, view
 from ringfaust.spark.lines import LINE
 
 _LONG, _INT, _TEXT, _BYTES = LongType(), IntegerType(), StringType(), BinaryType()
@@ -123,11 +126,6 @@ QUARANTINE = LakeTable(
     ("date",),
     ("partition", "offset", "batch"),
 )
-REPEATS = LakeTable(
-    "repeats",
-    "silver/repeats",
-    _columns((_TEXT, "table topic"), (_INT, "partition"), (_LONG, "batch repeats")),
-)
 MESSAGES = LakeTable(
     "messages",
     "gold/messages",
@@ -143,28 +141,11 @@ MESSAGES = LakeTable(
         (_TEXT, "state fate reason cause consumer text to"),
         (_LONG, "age_ms ended_ms ended_step last_offset"),
         (_INT, "last_line"),
+        (_LONG, "batch"),
         (_DATE, "ended_date"),
     ),
     ("ended_date",),
-    ("partition", "queue", "life", "sequence", "enqueued_ms", "ended_ms"),
-)
-EVICTIONS = LakeTable(
-    "evictions",
-    "gold/evictions",
-    _columns(
-        *_MESSAGE,
-        (_TEXT, "source"),
-        (_INT, "priority"),
-        (_TEXT, "group"),
-        (_LONG, "size_bytes enqueued_ms evicted_ms step"),
-        (_TEXT, "reason cause"),
-        (_INT, "ready ring_size"),
-        (_LONG, "age_ms"),
-        (_INT, "handovers"),
-        (_DATE, "date"),
-    ),
-    ("date",),
-    ("partition", "queue", "life", "sequence", "evicted_ms", "step"),
+    ("partition", "queue", "life", "sequence", "enqueued_ms", "ended_ms", "batch"),
 )
 DELIVERIES = LakeTable(
     "deliveries",
@@ -178,11 +159,11 @@ DELIVERIES = LakeTable(
         (_INT, "attempt handovers"),
         (_LONG, "handed_ms handed_step"),
         (_TEXT, "how"),
-        (_LONG, "settled_ms settled_step held_ms"),
+        (_LONG, "settled_ms settled_step held_ms batch"),
         (_DATE, "settled_date"),
     ),
     ("settled_date",),
-    ("partition", "delivery", "queue", "handed_ms", "settled_ms"),
+    ("partition", "delivery", "queue", "handed_ms", "settled_ms", "batch"),
 )
 COUNTED = (
     "added", "due", "dispatched", "redelivered", "acked", "returned", "evicted", "expired", "dead",
@@ -216,6 +197,11 @@ QUEUES = LakeTable(
         (_LONG, "batch"),
     ),
 )
+SCHEDULED = LakeTable(
+    "scheduled",
+    "gold/scheduled",
+    _columns((_INT, "partition"), (_TEXT, "queue"), (_LONG, "sequence")),
+)
 DELETIONS = LakeTable(
     "deletions",
     "gold/deletions",
@@ -224,8 +210,8 @@ DELETIONS = LakeTable(
 TABLES = {
     table.name: table
     for table in (
-        BRONZE, TRANSITIONS, RECORDS, QUARANTINE, REPEATS, MESSAGES, EVICTIONS, DELIVERIES,
-        QUEUE_MINUTES, QUEUES, DELETIONS,
+        BRONZE, TRANSITIONS, RECORDS, QUARANTINE, MESSAGES, DELIVERIES, QUEUE_MINUTES, QUEUES,
+        SCHEDULED, DELETIONS,
     )
 }  # fmt: skip
 """All tables by name."""
@@ -236,16 +222,31 @@ def path(root: str, table: str) -> str:
     return f"{root.rstrip('/')}/{TABLES[table].path}"
 
 
-def read(spark: SparkSession, root: str, table: str) -> DataFrame:
-    """Read a table of the lake as a batch.
+def sql_name(root: str, table: str) -> str:
+    """How SQL refers to a table."""
+    return f"delta.`{path(root, table).replace('`', '``')}`"
+
+
+def last_closing(spark: SparkSession, root: str, table: str) -> int:
+    """The last batch that a closing has brought into `messages` or `deliveries`; -1: none."""
+    rows = spark.read.format("delta").load(path(root, table)).agg(F.max("batch"))
+    batch = rows.collect()[0][0]
+    return -1 if batch is None else int(batch)
+
+
+def read(spark: SparkSession, root: str, name: str) -> DataFrame:
+    """Read a table or view of the lake as a batch.
 
     Args:
         spark: a session with Delta.
         root: the lake's folder or URI.
-        table: a name in TABLES, such as `transitions`.
+        name: in TABLES or `views.VIEWS`, such as `transitions` or `messages_now`.
 
     Raises:
         KeyError: there is no table with that name.
         AnalysisException: there is no lake at `root`.
     """
-    return spark.read.format("delta").load(path(root, table))
+    if name in VIEWS:
+        after = {table: last_closing(spark, root, table) for table in ENDED_ON}
+        return spark.sql(view(name, partial(sql_name, root), after))
+    return spark.read.format("delta").load(path(root, name))

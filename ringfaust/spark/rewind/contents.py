@@ -15,12 +15,8 @@ from pyspark.sql import functions as F
 from ringfaust.core.model import Counts, due_position, plain_position
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.lines import is_refusal
-from ringfaust.spark.rewind.messages import (
-    EXIT_STATES,
-    HELD_STATES,
-    number_generations,
-    trace_messages,
-)
+from ringfaust.spark.message_states import EXIT_EVENTS, HELD_STATES
+from ringfaust.spark.rewind.messages import number_generations, trace_messages
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
 
 
@@ -212,7 +208,7 @@ def _contents(
     counts = {name: 0 for name in Counts().as_dict()} | {"added": total, "refused": refused}
     counts |= {
         state: by_state[state]["messages"]
-        for state in (*HELD_STATES, *EXIT_STATES)
+        for state in (*HELD_STATES, *EXIT_EVENTS)
         if state in by_state
     }
     counts["messages"] = sum(counts[state] for state in HELD_STATES)

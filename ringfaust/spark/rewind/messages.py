@@ -5,10 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-ENTRY_EVENTS = ("added", "scheduled")
-HELD_STATES = ("ready", "delivering", "scheduled")
-"""States of a message that the ring holds."""
-EXIT_STATES = ("acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
+from ringfaust.spark.message_states import ENDED, ENTRY_EVENTS, STATE_AFTER
+
 _QUEUE = ("request", "partition", "queue")
 _MESSAGE = (*_QUEUE, "generation", "sequence")
 
@@ -37,8 +35,7 @@ def number_generations(lines: DataFrame) -> DataFrame:
 def trace_messages(lines: DataFrame, **moments: Column) -> DataFrame:
     """Each message with its last transition at each moment.
 
-    The last transition alone decides the state of a message. Repeated lines, which Spark's Kafka
-    sink writes after a crash, do no harm: they are equal and have the same step.
+    The last transition alone decides the state of a message.
 
     Args:
         lines: result of `read_lines` up to the last of the moments, with a column `request`, so
@@ -49,17 +46,12 @@ def trace_messages(lines: DataFrame, **moments: Column) -> DataFrame:
         request, partition, queue, `generation`, `generations`, sequence; `entry`, a struct (null if
         the events do not go back so far); `came_due_ms`, when a message that was sent with a
         schedule became due; `handovers`, the number of all deliveries; and a struct per moment
-        (null if the message had not been sent) with its `state`, one of HELD_STATES or EXIT_STATES,
+        (null if the message had not been sent) with its `state`, one of HELD_STATES or EXIT_EVENTS,
         and other fields of the transition.
     """
     event = F.col("event")
-    is_ready = event.isin("added", "due") | ((event == "returned") & F.col("due_ms").isNull())
-    state = (
-        F.when(is_ready, "ready")
-        .when(event.isin("scheduled", "returned"), "scheduled")
-        .when(event == "dispatched", "delivering")
-        .otherwise(event)
-    )
+    after = F.expr(STATE_AFTER)
+    state = F.when(after == ENDED, event).otherwise(after)
     # The fields of the order come first, so that the greatest struct is the last transition.
     transition = F.struct(
         "step", "offset", "line", state.alias("state"), "time_ms", "due_ms", "consumer", "delivery",

@@ -20,7 +20,7 @@ from ringfaust.core.catalog import Catalog, Fields
 from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSetting
 from ringfaust.spark.lines import is_refusal
-from ringfaust.spark.rewind.messages import EXIT_STATES
+from ringfaust.spark.message_states import EXIT_EVENTS
 from ringfaust.spark.rewind.moment import ResolvedMoment, until
 from ringfaust.spark.rewind.replay import (
     CHANGEABLE,
@@ -189,12 +189,12 @@ def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 def _replayed(
     replays: Mapping[str, Replay], lines: Iterable[EventLine]
 ) -> Iterator[tuple[str, Departure]]:
-    """Replay one queue step by step; lines that Spark's Kafka sink repeated count once."""
+    """Replay one queue step by step; lines that the log has twice count once."""
     generation = 0
     for _, step_lines in groupby(lines, key=lambda line: line.step):
         step = list(dict.fromkeys(step_lines))
         for line in step:
-            if line.event in EXIT_STATES:
+            if line.event in EXIT_EVENTS:
                 yield HISTORY, _departed(line, generation)
         for name, replay in replays.items():
             for departure in replay.replay_step(step):

@@ -1,0 +1,205 @@
+"""Gold's queries, as SQL that both Spark and DuckDB understand. No PySpark.
+
+A **closing** brings the tables `messages` and `deliveries` up to a batch: rows that have ended are
+appended, open rows are replaced. The views `…_now` add the batches since the last closing without
+storing them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ringfaust.spark.message_states import ENTRY_EVENTS, EXIT_EVENTS, STATE_AFTER, any_of
+
+ENDED_ON = {"messages": "ended_date", "deliveries": "settled_date"}
+"""The tables that closings write, and their column that is null in open rows."""
+VIEWS = ("messages_now", "deliveries_now", "evictions")
+
+_RECORD_LINES = 1 << 20
+"""More lines than fit into a record of 1 MB, so that one number can hold offset and line."""
+_ENTERS, _ENDS = any_of(ENTRY_EVENTS), any_of(EXIT_EVENTS)
+_DISPATCHED = "event = 'dispatched'"
+_SETTLES = "(event IN ('acked', 'returned') OR (event = 'expired' AND delivery > 0))"
+_ENDS_UNNAMED = "(fate = 'dead' OR reason = 'return_overflow')"
+"""The last line of such a message ends its last delivery without giving the number."""
+
+TableName = Callable[[str], str]
+"""How the engine refers to a table of the lake."""
+
+
+def _when(condition: str, *names: str, **others: str) -> dict[str, str]:
+    """Columns that only lines of this kind set."""
+    values = {name: f"l.{name}" for name in names} | others
+    return {name: f"CASE WHEN {condition} THEN {value} END" for name, value in values.items()}
+
+
+_MESSAGE_KEY = ("partition", "queue", "life", "sequence")
+_ENQUEUED = f"""CASE WHEN {_ENTERS} THEN l.enqueued_ms
+                WHEN event = 'evicted' THEN l.time_ms - l.age_ms END"""
+_MESSAGE = {
+    "id": "l.id",
+    **_when(_ENTERS, "source", "priority", "group", "size_bytes", added_step="l.step"),
+    "enqueued_ms": _ENQUEUED,
+    **_when(_ENTERS, "due_ms", "expires_at_ms"),
+    **_when(_DISPATCHED, first_dispatched_ms="l.time_ms", last_dispatched_ms="l.time_ms"),
+    **_when(_DISPATCHED, last_delivery="l.delivery"),
+    "attempts": "l.attempt",
+    "handovers": "l.handovers",
+    "consumers": f"CASE WHEN {_DISPATCHED} THEN {{array}}(l.consumer) END",
+    "state": "l.state",
+    **_when(_ENDS, "reason", "cause", "consumer", "text", "to", "age_ms", fate="l.event"),
+    **_when(_ENDS, ended_ms="l.time_ms", ended_step="l.step", ended_date="l.date"),
+    "place": "l.place",
+}
+"""What a line says about its message. The greatest value of each column counts, except of these."""
+_MESSAGE_COMBINED = {
+    "first_dispatched_ms": "min(c.first_dispatched_ms)",
+    "consumers": "array_sort(array_distinct(flatten("
+    "array_agg(c.consumers) FILTER (WHERE c.consumers IS NOT NULL))))",
+    "state": "max_by(c.state, c.place)",
+}
+_DELIVERY_KEY = ("partition", "delivery")
+_DELIVERY = {
+    **{name: f"l.{name}" for name in ("queue", "life", "sequence", "id")},
+    **_when(_DISPATCHED, "consumer", "attempt", "handovers"),
+    **_when(_DISPATCHED, handed_ms="l.time_ms", handed_step="l.step"),
+    **_when(_SETTLES, how="l.event", settled_ms="l.time_ms", settled_step="l.step"),
+    **_when(_SETTLES, settled_date="l.date"),
+}
+_UNNAMED = {
+    "partition": "m.partition",
+    "delivery": "m.last_delivery",
+    **{name: f"m.{name}" for name in ("queue", "life", "sequence", "id")},
+    "how": "m.fate",
+    "settled_ms": "m.ended_ms",
+    "settled_step": "m.ended_step",
+    "settled_date": "m.ended_date",
+}
+
+COLUMNS = {
+    "messages": (
+        *_MESSAGE_KEY, *(name for name in _MESSAGE if name != "place"), "last_offset", "last_line",
+        "batch",
+    ),
+    "deliveries": (*_DELIVERY_KEY, *_DELIVERY, "held_ms", "batch"),
+}  # fmt: skip
+"""The columns of these tables, in the order of the queries."""
+
+
+def closing(table: str, name_of: TableName, after: int, upto: int) -> str:
+    """The rows of a closing: those that have ended since the last one, and all that are open.
+
+    Args:
+        table: `messages` or `deliveries`. Messages must be closed first.
+        name_of: how Spark refers to a table.
+        after: the batch of the last closing of this table; -1: none.
+        upto: the batch of this closing.
+    """
+    lines = f"batch > {after} AND batch <= {upto}"
+    if table == "messages":
+        return _messages(name_of, lines, upto, "array")
+    closed = f"SELECT * FROM {name_of('messages')} WHERE batch > {after} AND batch <= {upto}"
+    return _deliveries(name_of, lines, upto, closed)
+
+
+def view(name: str, name_of: TableName, after: Mapping[str, int], *, array: str = "array") -> str:
+    """The query of a view.
+
+    Args:
+        name: one of VIEWS.
+        name_of: how the engine refers to a table.
+        after: by table, the batch of its last closing; -1: none.
+        array: the engine's function that makes an array.
+    """
+    if name == "evictions":
+        return _evictions(name_of)
+    since = {table: f"batch > {batch}" for table, batch in after.items()}
+    messages = _messages(name_of, since["messages"], None, array)
+    messages = _with_ended(name_of, "messages", messages)
+    if name == "messages_now":
+        return messages
+    recent = f"SELECT * FROM ({messages}) e WHERE e.batch IS NULL OR e.{since['deliveries']}"
+    deliveries = _deliveries(name_of, since["deliveries"], None, recent)
+    return _with_ended(name_of, "deliveries", deliveries)
+
+
+def _with_ended(name_of: TableName, table: str, rows: str) -> str:
+    """The ended rows of a table, and these."""
+    columns = _columns({name: f"t.{name}" for name in COLUMNS[table]})
+    ended = f"SELECT {columns} FROM {name_of(table)} t WHERE t.{ENDED_ON[table]} IS NOT NULL"
+    return f"{ended} UNION ALL {rows}"
+
+
+def _lines(name_of: TableName, where: str) -> str:
+    """Lines with `life`, the step in which the queue was last deleted before, or 0."""
+    return f"""
+SELECT t.*, coalesce(d.begins, 0) AS life
+FROM (SELECT * FROM {name_of("transitions")} WHERE {where}) t LEFT JOIN (
+    SELECT partition, queue, step AS begins,
+           lead(step) OVER (PARTITION BY partition, queue ORDER BY step) AS ends
+    FROM (SELECT DISTINCT partition, queue, step FROM {name_of("deletions")}) each
+) d ON t.partition = d.partition AND t.queue = d.queue
+   AND t.step > d.begins AND (d.ends IS NULL OR t.step <= d.ends)"""
+
+
+def _columns(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{value} AS {name}" for name, value in values.items())
+
+
+def _batch(upto: int | None) -> str:
+    return "CAST(NULL AS BIGINT)" if upto is None else f"CAST({upto} AS BIGINT)"
+
+
+def _messages(name_of: TableName, where: str, upto: int | None, array: str) -> str:
+    key = {name: f"l.{name}" for name in _MESSAGE_KEY}
+    open_ = {name: f"m.{name}" for name in (*_MESSAGE_KEY, *_MESSAGE)}
+    open_["place"] = f"m.last_offset * {_RECORD_LINES} + m.last_line"
+    combined = {name: f"max(c.{name})" for name in _MESSAGE} | _MESSAGE_COMBINED
+    kept = {name: f"g.{name}" for name in COLUMNS["messages"]}
+    kept |= {
+        "last_offset": f"g.place >> {_RECORD_LINES.bit_length() - 1}",
+        "last_line": f"CAST(g.place & {_RECORD_LINES - 1} AS INT)",
+        "batch": _batch(upto),
+    }
+    return f"""
+SELECT {_columns(kept)} FROM (
+    SELECT {_columns({n: f"c.{n}" for n in _MESSAGE_KEY} | combined)} FROM (
+        SELECT {_columns(open_)} FROM {name_of("messages")} m WHERE m.ended_date IS NULL
+        UNION ALL
+        SELECT {_columns(key | _MESSAGE).format(array=array)} FROM (
+            SELECT n.*, n.offset * {_RECORD_LINES} + n.line AS place, {STATE_AFTER} AS state
+            FROM ({_lines(name_of, f"{where} AND sequence IS NOT NULL")}) n
+        ) l WHERE l.state IS NOT NULL
+    ) c GROUP BY {", ".join(f"c.{name}" for name in reversed(_MESSAGE_KEY))}
+) g"""  # grouped first by the column that distinguishes most messages
+
+
+def _deliveries(name_of: TableName, where: str, upto: int | None, messages: str) -> str:
+    key = {name: f"l.{name}" for name in _DELIVERY_KEY}
+    every = (*_DELIVERY_KEY, *_DELIVERY)
+    unnamed = {name: _UNNAMED.get(name, "NULL") for name in every}
+    combined = {name: f"max(c.{name})" for name in _DELIVERY}
+    kept = {name: f"g.{name}" for name in every}
+    kept |= {"held_ms": "g.settled_ms - g.handed_ms", "batch": _batch(upto)}
+    about = f"{where} AND ({_DISPATCHED} OR {_SETTLES})"
+    return f"""
+SELECT {_columns(kept)} FROM (
+    SELECT {_columns({n: f"c.{n}" for n in _DELIVERY_KEY} | combined)} FROM (
+        SELECT {_columns({n: f"d.{n}" for n in every})} FROM {name_of("deliveries")} d
+        WHERE d.settled_date IS NULL
+        UNION ALL
+        SELECT {_columns(key | _DELIVERY)} FROM ({_lines(name_of, about)}) l
+        UNION ALL
+        SELECT {_columns(unnamed)} FROM ({messages}) m
+        WHERE {_ENDS_UNNAMED} AND m.last_delivery IS NOT NULL
+    ) c GROUP BY {", ".join(f"c.{name}" for name in reversed(_DELIVERY_KEY))}
+) g"""
+
+
+def _evictions(name_of: TableName) -> str:
+    lines = _lines(name_of, "event = 'evicted'")
+    columns = {name: f"l.{name}" for name in ("partition", "queue", "life", "sequence", "id")}
+    columns |= {"enqueued_ms": "l.time_ms - l.age_ms", "evicted_ms": "l.time_ms"}
+    kept = ("step", "reason", "cause", "ready", "ring_size", "age_ms", "handovers", "date")
+    columns |= {name: f"l.{name}" for name in kept}
+    return f"SELECT {_columns(columns)} FROM ({lines}) l"
