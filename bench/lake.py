@@ -47,14 +47,14 @@ async def _fill(worker: WorkerConfig, lines: int) -> None:
     await _send(worker, lines, PARTITIONS)
 
 
-async def _send(worker: WorkerConfig, lines: int, partitions: int) -> None:
+async def _send(worker: WorkerConfig, lines: int, partitions: int, from_ms: int = FROM_MS) -> None:
     topic = worker.topic(Role.EVENTS)
     producer = AIOKafkaProducer(
         bootstrap_servers=worker.bootstrap_servers, max_batch_size=500_000, linger_ms=5
     )
     await producer.start()
     for partition in range(partitions):
-        made = list(islice(event_lines(partition, FROM_MS), lines // partitions))
+        made = list(islice(event_lines(partition, from_ms), lines // partitions))
         for text in record_texts(made):
             await producer.send(topic, text.encode(), partition=partition)
     await producer.stop()
@@ -84,7 +84,7 @@ def _lake(spark: SparkSession, worker: WorkerConfig, folder: str, gold: bool) ->
 
 def _tiny_batch(spark: SparkSession, worker: WorkerConfig, folder: str) -> float:
     """Seconds of a batch of a single record, in a lake that has read the rest."""
-    asyncio.run(_send(worker, TINY_LINES, partitions=1))
+    asyncio.run(_send(worker, TINY_LINES, 1, FROM_MS + 10_000))  # of the last day
     session = lake.lake_session(spark, folder, worker)
     query = lake.start(session, folder, worker, lake.streams(folder, worker)[0], once=True)
     query.awaitTermination()
