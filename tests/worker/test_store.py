@@ -82,8 +82,11 @@ def flip(path: Path) -> None:
     path.write_bytes(bytes(raw))
 
 
-def table(folder: Path) -> Path:
-    return max(folder.glob("*.sst"), key=lambda path: path.stat().st_size)
+def tables(folder: Path) -> list[Path]:
+    """All of them: some may be left over from a compaction, and nobody reads those."""
+    found = list(folder.glob("*.sst"))
+    assert found
+    return found
 
 
 def manifest(folder: Path) -> Path:
@@ -97,12 +100,14 @@ def test_an_undamaged_database_is_used(folder: Path) -> None:
     assert not set_aside_folders(folder)
 
 
-def delete_a_table(folder: Path) -> None:
-    table(folder).unlink()
+def delete_the_tables(folder: Path) -> None:
+    for table in tables(folder):
+        table.unlink()
 
 
-def shorten_a_table(folder: Path) -> None:
-    os.truncate(table(folder), 100)
+def shorten_the_tables(folder: Path) -> None:
+    for table in tables(folder):
+        os.truncate(table, 100)
 
 
 def delete_the_manifest(folder: Path) -> None:
@@ -119,7 +124,7 @@ def empty_current(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [delete_a_table, shorten_a_table, delete_the_manifest, delete_current, empty_current],
+    [delete_the_tables, shorten_the_tables, delete_the_manifest, delete_current, empty_current],
 )
 def test_a_database_with_damaged_files_is_set_aside_when_it_is_opened(
     folder: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
@@ -154,14 +159,17 @@ def test_a_manifest_that_loses_its_end_after_the_store_was_closed_is_noticed(
     os.truncate(newest, newest.stat().st_size // 2)
     store = reopened(folder)
     assert is_complete(store)
-    assert store.applied == (0, 0)
+    # What is cut off may be no more than the end of a compaction: then nothing is missing.
+    assert store.applied[0] in {0, BATCHES}
+    assert bool(set_aside_folders(folder)) == (store.applied[0] == 0)
 
 
 @pytest.mark.parametrize("how", ["read", "scanned", "written"])
 def test_damage_that_is_found_later_is_an_error_and_the_next_start_sets_the_folder_aside(
     folder: Path, how: str
 ) -> None:
-    flip(table(folder))
+    for table in tables(folder):
+        flip(table)
     store = reopened(folder)
     with pytest.raises(StoreDamaged, match="Start the worker again: it sets the folder aside"):
         if how == "scanned":
@@ -188,7 +196,8 @@ class _FailedCompaction:
 
 
 def test_a_store_found_damaged_is_set_aside_and_replaced_in_the_same_process(folder: Path) -> None:
-    flip(table(folder))
+    for table in tables(folder):
+        flip(table)
     store = reopened(folder)
     with pytest.raises(StoreDamaged):
         is_complete(store)
