@@ -1,7 +1,7 @@
 """JSON Schemas of what `--json` prints, one for each command.
 
 `make schema` writes them to `docs/schemas/`. New fields may be added to the output; existing ones
-keep their names and meaning.
+keep their names and meaning. It also writes `docs/cli.md`, the reference of all commands.
 """
 
 from __future__ import annotations
@@ -92,6 +92,9 @@ _DROPPED = {"title", "default"}
 
 
 if __name__ == "__main__":
+    from ringfaust.cli.reference import page  # it reads this module
+
     FOLDER.mkdir(exist_ok=True)
     for name in SCHEMAS:
         (FOLDER / file_name(name)).write_text(schema_text(name), "utf-8")
+    (FOLDER.parent / "cli.md").write_text(page(), "utf-8")

@@ -103,7 +103,9 @@ class AddressConfig(ConfigModel):
     """One of `addresses`. A message sent to it is copied to each of its queues (R70)."""
 
     routing: Literal["multicast", "anycast"] = "multicast"
+    """multicast: each of its queues gets a copy; anycast: it has one queue (R70)."""
     compat: Literal["default", "artemis"] = "default"
+    """Which rules apply to retained messages (C11)."""
     retroactive_count: Annotated[int, Field(ge=0, le=limits.RETAINED)] = 0
     """How many messages it keeps for queues that are created later (R71)."""
     subscriptions: _Subscriptions = {}
@@ -132,6 +134,7 @@ class QueuesConfig(ConfigModel):
     """`queues.yaml`: the queues, their settings, and the topics that feed them."""
 
     routes: Annotated[tuple[RouteConfig, ...], Field(strict=False)] = ()
+    """Which queue the records of each producer's topic go to."""
     queues: _Table = {}
     """Fields by queue name. A pattern declares every queue that matches."""
     addresses: _Addresses = {}

@@ -33,6 +33,7 @@ class RouteConfig(ConfigModel):
     """One of `routes`: which queue the records of a producer's topic go to."""
 
     topic: Annotated[str, AfterValidator(_topic_name)]
+    """Name of a producer's topic. Each topic has one route."""
     queue: str
     """Template of the queue's name: text, `{topic}`, `{key}`, `{header:NAME}`."""
     hop: Literal["auto", "always", "never"] = "auto"

@@ -2,7 +2,8 @@
 
 `make schema` writes those of the configuration to `config/`, so that editors can complete and
 check it, and the others to `docs/contracts/`, for programs in other languages. They describe
-structure and types; `ringfaust config check` also checks what a schema cannot express.
+structure and types; `ringfaust config check` also checks what a schema cannot express. And it
+writes `docs/configuration.md`, the same for people.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from ringfaust.config.asyncapi import asyncapi
 from ringfaust.config.documents import ConfigModel, shipped
 from ringfaust.config.queues import QueuesConfig
+from ringfaust.config.reference import page
 from ringfaust.config.worker import WorkerConfig
 from ringfaust.protocol.contracts import control_schema, event_schema, reply_schema
 
@@ -50,7 +52,9 @@ def schema_text(model: type[ConfigModel]) -> str:
 if __name__ == "__main__":
     for file_name, file_model in SCHEMAS.items():
         (shipped("config") / file_name).write_text(schema_text(file_model), "utf-8")
-    contracts = shipped("config").parent / "docs" / "contracts"
+    docs = shipped("config").parent / "docs"
+    (docs / "configuration.md").write_text(page(), "utf-8")
+    contracts = docs / "contracts"
     contracts.mkdir(exist_ok=True)
     for file_name, content in CONTRACTS.items():
         (contracts / file_name).write_text(json_text(content()), "utf-8")

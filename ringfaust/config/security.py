@@ -33,12 +33,17 @@ class SecurityConfig(ConfigModel):
     """`security`: how this process authenticates. Names where secrets are, and contains none."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """Whether the connection is encrypted (SSL), and whether there is a password (SASL)."""
     ca_file: _OptionalPath = None
     """Certificate authorities that sign the brokers' certificates (PEM). None: the system's."""
     cert_file: _OptionalPath = None
+    """Certificate of this client (PEM). It needs `key_file`."""
     key_file: _OptionalPath = None
+    """Key of this client's certificate (PEM), unencrypted."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    """How the password is proven to the brokers."""
     username: str | None = None
+    """User of the brokers, with SASL."""
     password_env: str | None = Field(default=None, repr=False)
     """Name of the environment variable that holds the password."""
     password_file: _OptionalPath = None

@@ -70,8 +70,11 @@ class WebConfig(ConfigModel):
     """`web`: metrics, health and the console over HTTP."""
 
     enabled: bool = False
+    """Whether the worker serves them."""
     bind: str = "127.0.0.1"
+    """Address to listen on. Metrics and health need no password: choose one that only you reach."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 6066
+    """Port to listen on."""
     token_file: Annotated[
         Path | None, Field(strict=False), WithJsonSchema({"type": ["string", "null"]})
     ] = None
@@ -95,7 +98,8 @@ class WorkerConfig(ConfigModel):
     replication_factor: Annotated[int, Field(ge=-1, le=32_767)] = -1
     """Copies of each partition of the topics we create. -1: the brokers' default."""
     data_dir: _Folder = Field(default_factory=_state_folder)
-    """Folder for RocksDB, absolute. Each worker needs its own."""
+    """Folder for RocksDB. Each worker needs its own. Default: `ringfaust/APPLICATION` in
+    `$XDG_STATE_HOME` or `~/.local/state`."""
     cache_bytes: Annotated[int, Field(ge=1 << 20)] = 256 << 20
     """Most memory for cached state, over all partitions of this worker."""
     batch_records: Annotated[int, Field(ge=1, le=100_000)] = 16_000
@@ -116,6 +120,7 @@ class WorkerConfig(ConfigModel):
     security: SecurityConfig = SecurityConfig()
     web: WebConfig = WebConfig()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """How much the worker logs."""
     log_format: Literal["text", "json"] = "text"
     """json: an object a line, with `time`, `level`, `logger`, `message` and `error`."""
 

@@ -90,7 +90,7 @@ class QueueSpec:
     scheduled_when_full: str = "drop"
     """When a due message finds the ring full: drop it, or displace the oldest (R31)."""
     max_attempts: int = 10
-    """After so many deliveries a returned message is dead; -1: never (R40)."""
+    """How many deliveries a message gets before it goes to the dead topic; -1: no limit (R40)."""
     redelivery_delay: int = 0
     """Delay before a released message is ready again (R40)."""
     redelivery_multiplier: float = 1.0
@@ -104,33 +104,33 @@ class QueueSpec:
     max_backup_consumers: int = 0
     """How many backup consumers may wait to take over (R11)."""
     consumer_timeout: int = 30_000
-    """A consumer that is silent for so long is detached; 0: never (R13)."""
+    """A consumer that is silent for this long is detached; 0: never (R13)."""
     batch: int = 1
     """Deliveries in a row to one consumer before round robin goes to the next (R11)."""
     max_messages: int = -1
-    """How many messages it may hold in total; -1: no limit (R60)."""
+    """How many messages the queue may hold in total; -1: no limit (R60)."""
     max_bytes: int = -1
-    """How many bytes it may hold in total; -1: no limit (R60)."""
+    """How many bytes they may have in total; -1: no limit (R60)."""
     max_message_bytes: int = -1
-    """The size of the largest message it accepts; -1: no limit (R60)."""
+    """The largest message; a larger one goes to the dead topic; -1: no limit (R60)."""
     when_full: str = "drop_oldest"
     """What happens at a limit: which message leaves, or `block` to stop pulling (R60)."""
     max_redrives: int = 5
     """How often a message may be redriven; -1: no limit (R43)."""
     selector: str = ""
-    """Which messages of its address it accepts (R70, R71); empty: all."""
+    """Which messages of its address the queue receives; empty: all (R70, R71)."""
     shared: bool = False
     """Whether a subscription may have several consumers at a time (R70)."""
     durable: bool = True
     """False: the queue is deleted when its last consumer leaves (R70)."""
     max_groups: int = 1_000
-    """Of how many message groups without a message the owner is remembered (R116)."""
+    """How many message groups without a message keep their consumer (R116)."""
     window: int = 0
-    """The managed window: so many unsettled messages without a consumer; 0: off (R12)."""
+    """How many unsettled messages are dispatched with no consumer attached; 0: off (R12)."""
     window_lease: int = 300_000
-    """A delivery of the window that is not settled for so long returns; 0: never (R12)."""
+    """A delivery of the window returns if it is not settled for this long; 0: never (R12)."""
     dedup_window: int = 0
-    """A message is refused if its id was sent less than so long before; 0: off (R119)."""
+    """A message is refused if its id was sent within this time before; 0: off (R119)."""
 
     def set_fields(self) -> Mapping[str, object]:
         """The fields that differ from the defaults."""
@@ -163,6 +163,11 @@ def _set_fields(spec: QueueSpec) -> Mapping[str, object]:
 
 FIELD_NAMES = tuple(f.name for f in fields(QueueSpec))
 """The settings of a queue."""
+
+
+def allowed_values(name: str) -> str:
+    """Return which values a setting of a queue may have, in words."""
+    return _RULES[name][2]
 
 
 def _all_checked(

@@ -10,13 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ringfaust.cli.consumer import consumer
-from ringfaust.cli.dead import dead, evicted
-from ringfaust.cli.message import message
-from ringfaust.cli.queue import queue
-from ringfaust.cli.scheduled import scheduled
-from ringfaust.cli.worker import worker
-from ringfaust.cli.xid import xid
 from tests.docs.pages import ROOT, pages, without_code
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
@@ -152,20 +145,3 @@ def test_the_workflow_runs_ci_on_three_versions_of_python() -> None:
 def test_the_makefile_takes_the_interpreter_from_the_environment() -> None:
     assert re.search(r"^PYTHON \?= ", MAKEFILE, re.MULTILINE)
     assert (ROOT / ".ci/run").stat().st_mode & 0o111
-
-
-# --- commands -----------------------------------------------------------------------------------
-
-
-def test_the_page_of_commands_lists_every_operators_command() -> None:
-    page = (ROOT / "docs" / "commands.md").read_text()
-    shown = {" ".join(text.split()[:2]) for text in re.findall(r"^\| `([^`]+)` \|", page, re.M)}
-    groups = {
-        "queue": queue, "message": message, "consumer": consumer, "dead": dead,
-        "evicted": evicted, "scheduled": scheduled, "xid": xid, "worker": worker,
-    }  # fmt: skip
-    known = {
-        f"{name} {command.name}" for name, each in groups.items()
-        for command in each.registered_commands
-    }  # fmt: skip
-    assert shown == known | {"trace ID", "top", "doctor"}

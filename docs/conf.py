@@ -1,0 +1,82 @@
+"""How Sphinx builds the documentation site; `make docs` does.
+
+The source folder is the checkout's top level, so the links of a page are the same on the site as on
+GitHub. The pages contain no markup of Sphinx: the navigation is below.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+
+from ringfaust import __version__
+
+NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "README": {
+        "Start": ("docs/tutorials/README", "docs/glossary"),
+        "Deploy": (
+            "docs/operations", "docs/configuration", "docs/commands", "docs/cli", "docs/console",
+            "docs/import", "docs/artemis", "docs/spark", "docs/performance", "SECURITY",
+            "CHANGELOG",
+        ),
+        "Integrate": ("docs/client", "docs/protocol", "docs/backfill"),
+        "Audit": ("docs/semantics", "docs/rules", "docs/audit", "docs/lake", "docs/rewind"),
+        "Contribute": (
+            "CONTRIBUTING", "docs/architecture", "docs/adr/README", "docs/scenario-format",
+            "docs/model/README",
+        ),
+    },
+    "docs/tutorials/README": {"": ("[1-9]*",)},
+    "docs/adr/README": {"": ("0*",)},
+}  # fmt: skip
+"""The pages below a page, by heading. Sphinx warns of a page that is in none of them."""
+
+project = "ringfaust"
+copyright = "the ringfaust developers"  # noqa: A001 - Sphinx's name
+release = __version__
+root_doc = "README"
+include_patterns = ["[A-Z]*.md", "docs/*.md", "docs/**/*.md"]
+exclude_patterns = ["[.a-ce-z]*", "**/node_modules"]  # the folders beside docs
+extensions = ["myst_parser"]
+myst_heading_anchors = 4
+nitpicky = True
+
+html_theme = "furo"
+html_title = f"ringfaust {__version__}"
+html_copy_source = False
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
+
+
+def add_navigation(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Append the pages below this one, which Sphinx shows at the side."""
+    for heading, below in NAVIGATION.get(page, {}).items():
+        options = [":hidden:", ":glob:", *([f":caption: {heading}"] if heading else [])]
+        source[0] += "\n".join(["\n\n```{toctree}", *options, "", *below, "```", ""])
+
+
+def show_folders_as_text(app: Sphinx, document: nodes.document) -> None:
+    """Turn links to folders of the checkout into text; the site has no pages for them."""
+    for link in list(document.findall(addnodes.pending_xref)):
+        page = app.env.doc2path(link["refdoc"])
+        if (page.parent / link["reftarget"]).is_dir():
+            link.replace_self(link.children)
+
+
+def add_index(app: Sphinx, error: Exception | None) -> None:
+    """Give the first page the name that browsers and servers look for."""
+    if error is None:
+        shutil.copyfile(app.outdir / "README.html", app.outdir / "index.html")
+
+
+def setup(app: Sphinx) -> Mapping[str, Any]:
+    """Connect the functions above."""
+    app.connect("source-read", add_navigation)
+    app.connect("doctree-read", show_folders_as_text)
+    app.connect("build-finished", add_index)
+    return {"parallel_read_safe": True}
