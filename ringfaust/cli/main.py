@@ -238,7 +238,7 @@ def console(
     ] = "127.0.0.1",
     allow_changes: Annotated[
         bool,
-        typer.Option("--allow-changes", help="Allow changes to whoever has the token."),
+        typer.Option("--allow-changes", help="Allow changes to those who have the token."),
     ] = False,
     token_file: Annotated[
         Path | None,

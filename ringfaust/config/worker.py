@@ -78,7 +78,7 @@ class WebConfig(ConfigModel):
     token_file: Annotated[
         Path | None, Field(strict=False), WithJsonSchema({"type": ["string", "null"]})
     ] = None
-    """File with the console's token: whoever has it may change queues. Without it the console is
+    """File with the console's token, which allows changes. Without it the console is
     read-only, and if `bind` is not a loopback address, closed."""
 
 
