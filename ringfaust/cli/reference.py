@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import typer
 
 from ringfaust.cli.main import main
-from ringfaust.cli.schema import SCHEMAS, file_name
 
 _INTRODUCTION = """\
 # Command reference
@@ -60,14 +59,17 @@ def _command(command: Any, name: str) -> Command:
     return Command(name, text.strip(), example.strip(), records["argument"], records["option"])
 
 
-def page() -> str:
-    """Return the text of the page."""
+def page(schemas: Mapping[str, str]) -> str:
+    """Return the text of the page. `schemas`: the file with the JSON Schema, by command."""
     found = commands()
     listing = next(each for each in found if each.name == "queue ls")
     common = [record for record in listing.options if record[0].split()[0] in _COMMON]
     parts = [_INTRODUCTION, _table("option", common)]
     parts.extend(["| command | what it does |", "|---|---|", *map(_line, found)])
-    return "\n".join([*parts, *(_section(each, common) for each in found)]) + "\n"
+    return (
+        "\n".join([*parts, *(_section(each, common, schemas.get(each.name)) for each in found)])
+        + "\n"
+    )
 
 
 def _line(command: Command) -> str:
@@ -77,7 +79,7 @@ def _line(command: Command) -> str:
     return f"| [`{command.name}`](#{anchor}) | {_cell(about)} |"
 
 
-def _section(command: Command, common: list[tuple[str, str]]) -> str:
+def _section(command: Command, common: list[tuple[str, str]], schema: str | None) -> str:
     arguments = [re.sub(" <.*", "", shown) for shown, _ in command.arguments]
     own = [record for record in command.options if record not in common]
     usage = ["ringfaust", command.name, *arguments, *(["[OPTIONS]"] if command.options else [])]
@@ -94,8 +96,7 @@ def _section(command: Command, common: list[tuple[str, str]]) -> str:
         parts.append(_table("option", own))
     if len(own) < len(command.options):
         parts.append("And the common options." if own else "It takes the common options.")
-    if command.name in SCHEMAS:
-        schema = file_name(command.name)
+    if schema:
         parts.append(f"`--json` prints [{schema}](schemas/{schema}).")
     return "\n\n".join(part.rstrip("\n") if part[0] != "\n" else part for part in parts)
 

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from ringfaust.cli.dead import DeadDetails, EvictedCount
 from ringfaust.cli.findings import Finding
+from ringfaust.cli.reference import page
 from ringfaust.cli.redrive import RedriveResult
 from ringfaust.client.inspected import (
     ConsumerDetails,
@@ -73,6 +74,11 @@ def schema_text(command: str) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
+def commands_text() -> str:
+    """Return the text of `docs/cli.md`."""
+    return page({command: file_name(command) for command in SCHEMAS})
+
+
 def _published(schema: Any) -> Any:
     """Adapt a generated schema: every field is always printed, and bytes are printed as text."""
     if isinstance(schema, list):
@@ -92,9 +98,7 @@ _DROPPED = {"title", "default"}
 
 
 if __name__ == "__main__":
-    from ringfaust.cli.reference import page  # it reads this module
-
     FOLDER.mkdir(exist_ok=True)
     for name in SCHEMAS:
         (FOLDER / file_name(name)).write_text(schema_text(name), "utf-8")
-    (FOLDER.parent / "cli.md").write_text(page(), "utf-8")
+    (FOLDER.parent / "cli.md").write_text(commands_text(), "utf-8")
