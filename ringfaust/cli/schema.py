@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 
 from ringfaust.cli.dead import DeadDetails, EvictedCount
 from ringfaust.cli.findings import Finding
-from ringfaust.cli.reference import page
 from ringfaust.cli.redrive import RedriveResult
+from ringfaust.cli.reference import page
 from ringfaust.client.inspected import (
     ConsumerDetails,
     MessageDetails,
