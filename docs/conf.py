@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from docutils import nodes
+from pygments.lexers.special import TextLexer
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
@@ -76,6 +77,7 @@ def add_index(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> Mapping[str, Any]:
     """Connect the functions above."""
+    app.add_lexer("mermaid", TextLexer)  # GitHub draws it; the site loads nothing that could
     app.connect("source-read", add_navigation)
     app.connect("doctree-read", show_folders_as_text)
     app.connect("build-finished", add_index)
