@@ -46,7 +46,7 @@ lint: $(READY) ## check style, format, types and imports
 lint-deploy: $(READY) ## check Dockerfiles, compose and Kubernetes files, Helm chart and systemd unit
 	@$(BIN)/python -m tests.deploy
 
-PROCESSES ?= 2
+PROCESSES ?= 3
 # Module fixtures are expensive (topics, a worker, a lake): all tests of a file run in one process.
 PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
@@ -58,7 +58,7 @@ test-quick: $(READY) ## run the quick tests, which need no broker and no Java (a
 test-pure: $(READY) ## run the quick tests on the Python sources, even if the engine is compiled
 	@RINGFAUST_PURE=1 $(PYTEST) -m "not java and not slow" $(QUICK)
 
-test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about 20 minutes)
+test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about 15 minutes)
 	@$(PYTEST) -m "not slow"
 
 test-browser: $(READY) ## run the console's tests in Chromium (apt-get install chromium chromium-driver)

@@ -19,9 +19,11 @@ from ringfaust import __version__
 
 NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "README": {
-        "Start": ("docs/tutorials/README", "docs/glossary"),
+        "Start": (
+            "docs/tutorials/README", "docs/concepts", "docs/comparison", "docs/glossary",
+        ),
         "Deploy": (
-            "docs/operations", "docs/configuration", "docs/commands", "docs/cli", "docs/console",
+            "docs/operations", "docs/troubleshooting", "docs/configuration", "docs/commands", "docs/cli", "docs/console",
             "docs/import", "docs/artemis", "docs/spark", "docs/performance", "SECURITY",
             "CHANGELOG",
         ),

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import UnknownTopicOrPartitionError
 
 from ringfaust.core.address import address_of
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Message
 from ringfaust.core.selector import compile_selector
-from ringfaust.kafka.reader import CannotRead, read_to_end
+from ringfaust.kafka.reader import read_to_end, require_topics
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import InRecord, Payload
 from ringfaust.protocol.redrive import message_headers
@@ -136,11 +135,8 @@ async def dead_reader(client: Mapping[str, Any], topic: str) -> AsyncIterator[De
         fetch_max_wait_ms=100,
     )
     try:
-        try:
-            await consumer.start()
-        except UnknownTopicOrPartitionError:
-            text = f"there is no topic {topic}: check the application name"
-            raise CannotRead(text) from None
+        await require_topics(client, [topic])
+        await consumer.start()
         yield DeadReader(consumer, sorted(consumer.assignment()))
     finally:
         await consumer.stop()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+from aiokafka.errors import KafkaError
 
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.records import InRecord
@@ -88,7 +88,7 @@ async def read_whole(
         max_partition_fetch_bytes=_FETCH_BYTES,
     )
     try:
-        await _start(consumer, topics, client["bootstrap_servers"])
+        await _start(consumer, client, topics)
         ends = await _seek_to_first(consumer, from_first)
         async for records in read_to_end(consumer, ends):
             take(records)
@@ -107,23 +107,41 @@ async def first_offsets(
     """
     consumer = AIOKafkaConsumer(*topics, **client, auto_offset_reset="earliest")
     try:
-        await _start(consumer, topics, client["bootstrap_servers"])
+        await _start(consumer, client, topics)
         begins = await consumer.beginning_offsets(sorted(consumer.assignment()))
         return {(tp.topic, tp.partition): begin for tp, begin in begins.items() if begin}
     finally:
         await consumer.stop()
 
 
-async def _start(consumer: AIOKafkaConsumer, topics: Collection[str], servers: str) -> None:
+async def require_topics(client: Mapping[str, Any], topics: Collection[str]) -> None:
+    """Check that topics exist. A consumer that subscribes to one that does not asks for 40 s.
+
+    Raises:
+        CannotRead: a topic is missing.
+        KafkaError: the brokers cannot be reached or refuse the client.
+    """
+    asking = AIOKafkaConsumer(**client)
     try:
+        await asking.start()
+        missing = sorted(set(topics) - await asking.topics())
+    finally:
+        await asking.stop()
+    if missing:
+        raise CannotRead(f"there is no topic {', '.join(missing)}: check the application name")
+
+
+async def _start(
+    consumer: AIOKafkaConsumer, client: Mapping[str, Any], topics: Collection[str]
+) -> None:
+    try:
+        await require_topics(client, topics)
         await consumer.start()
-    except UnknownTopicOrPartitionError as error:
-        raise CannotRead(f"one of these topics does not exist: {', '.join(topics)}") from error
     except KafkaError as error:
         reason = type(error).__name__
         raise CannotRead(
-            f"no Kafka broker answers at {servers} ({reason}). Check bootstrap_servers in "
-            "worker.yaml or --bootstrap-servers"
+            f"no Kafka broker answers at {client['bootstrap_servers']} ({reason}). Check "
+            "bootstrap_servers in worker.yaml or --bootstrap-servers"
         ) from error
 
 
