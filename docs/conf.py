@@ -23,7 +23,8 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "docs/tutorials/README", "docs/concepts", "docs/comparison", "docs/glossary",
         ),
         "Deploy": (
-            "docs/operations", "docs/troubleshooting", "docs/configuration", "docs/commands", "docs/cli", "docs/console",
+            "docs/operations", "docs/troubleshooting", "docs/configuration", "docs/commands",
+            "docs/cli", "docs/console",
             "docs/import", "docs/artemis", "docs/spark", "docs/performance", "SECURITY",
             "CHANGELOG",
         ),
