@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ringfaust.errors import RingfaustError
@@ -41,6 +42,7 @@ class Process:
         self._log_path = log_path
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
+        self._is_restarting = False
 
     def start(self) -> None:
         """Start the process. Returns at once; ask the worker over its protocol whether it is up."""
@@ -66,15 +68,29 @@ class Process:
         assert self._process is not None, "it is not started"
         return self._process.pid
 
+    @contextmanager
+    def restarting(self) -> Iterator[None]:
+        """Kill the process for the block, and start it again. Other threads may `check` it."""
+        self._is_restarting = True
+        try:
+            self.kill()
+            yield
+            self.start()
+        finally:
+            self._is_restarting = False
+
     def check(self) -> None:
-        """Check that the process runs.
+        """Check that the process runs, or is about to run again.
 
         Raises:
             WorkerFailed: it was not started or has ended.
         """
-        if self._process is None:
+        process = self._process
+        if self._is_restarting:
+            return
+        if process is None:
             raise self.failed("is not started")
-        if (code := self._process.poll()) is not None:
+        if (code := process.poll()) is not None:
             raise self.failed(f"ended unexpectedly with exit code {code}")
 
     def failed(self, what: str) -> WorkerFailed:

@@ -107,11 +107,10 @@ class FaustHarness:
         opened.callback(worker.stop)
 
         def restart() -> None:
-            worker.kill()
-            asyncio.run(remove_members(config.bootstrap_servers, config.application))
-            if self._lose_state:
-                shutil.rmtree(config.data_dir)
-            worker.start()
+            with worker.restarting():
+                asyncio.run(remove_members(config.bootstrap_servers, config.application))
+                if self._lose_state:
+                    shutil.rmtree(config.data_dir)
 
         self._crashes = SharedCrashes(restart)
         loop = opened.enter_context(LoopThread())

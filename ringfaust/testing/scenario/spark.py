@@ -87,8 +87,8 @@ class SparkHarness:
         opened.callback(job.stop)
 
         def restart() -> None:
-            job.kill()
-            job.start()
+            with job.restarting():
+                pass
 
         self._crashes = SharedCrashes(restart)
         job.start()

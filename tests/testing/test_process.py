@@ -1,0 +1,24 @@
+"""Processes that tests and scenarios start, kill and check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ringfaust.testing.process import Process, WorkerFailed
+
+
+def test_a_process_that_is_restarted_is_not_missed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    process = Process(["version"], log)
+    with pytest.raises(WorkerFailed, match="is not started"):
+        process.check()
+    process.start()
+    with process.restarting():
+        process.check()
+    assert process.pid
+    process.kill()
+    with pytest.raises(WorkerFailed, match="is not started"):
+        process.check()
