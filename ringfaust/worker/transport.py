@@ -240,13 +240,14 @@ class BatchConsumer(FaustConsumer):
             return
         self._waiting_for_agent.add(batch.tp)
         self.app.monitor.track_tp_end_offset(batch.tp, self.highwater(batch.tp))
+        first = batch.records[0]
         await self.callback(
             Message(
-                batch.tp.topic,
-                batch.tp.partition,
-                batch.next_offset - 1,
-                0.0,
-                0,
+                first.topic,
+                first.partition,
+                first.offset,
+                first.timestamp / 1000,
+                first.timestamp_type,
                 None,
                 None,
                 cast(Any, batch),
