@@ -36,11 +36,11 @@ from ringfaust.worker.changelog import open_store
 from ringfaust.worker.command_log import CommandLog
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.hearing import Hearing
-from ringfaust.worker.homes import Homes, MovedQueue, refuse_moved
 from ringfaust.worker.input_positions import log_gaps, start_positions
 from ringfaust.worker.interfaces import Bounds, CommittedOffset, PartitionStore
 from ringfaust.worker.meter import Meter
 from ringfaust.worker.pausing import InputPauses
+from ringfaust.worker.route_changes import MovedQueue, RouteChanges, refuse_moved
 from ringfaust.worker.spans import WorkerSpans
 from ringfaust.worker.task import PendingCommit, Task
 
@@ -199,11 +199,11 @@ class PartitionWork:
             GapFound: records are missing, and the worker stops then.
             QueuesMoved: queues with messages would move to other partitions.
         """
-        self._check_homes()
+        self._check_routes()
         self.check_inputs(bounds, committed)
         self._ends = {topic: bound.end for topic, bound in bounds.items()}
 
-    def _check_homes(self) -> None:
+    def _check_routes(self) -> None:
         """Refuse routes that would move a queue with messages; delete empty ones that moved (R113).
 
         A client attaches where a queue has had messages, so an empty one must not stay behind.
@@ -211,13 +211,13 @@ class PartitionWork:
         before, now = self._feeds, self._context.feeds
         if before == now:
             return
-        homes, processor = Homes(before, now), self._processor
+        changes, processor = RouteChanges(before, now), self._processor
         moved = []
-        if homes.has_changed:
+        if changes.has_changed:
             for name, messages in processor.queues():
-                is_elsewhere, home = homes.elsewhere(name, self._number)
+                is_elsewhere, partition = changes.elsewhere(name, self._number)
                 if is_elsewhere:
-                    moved.append(MovedQueue(name, messages, home))
+                    moved.append(MovedQueue(name, messages, partition))
         refuse_moved(self._number, [queue for queue in moved if queue.messages])
         for queue in moved:
             log.info("partition %d: deletes %r: it is empty and moved", self._number, queue.name)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 TESTED_ELSEWHERE = {
     "R111": "tests/broker/test_identity.py",
     "R112": "tests/broker/test_gaps.py",
-    "R113": "tests/broker/test_homes.py",
+    "R113": "tests/broker/test_route_changes.py",
     "R115": "tests/broker/test_clock.py",
     "R117": "tests/broker/test_late_end.py",
 }

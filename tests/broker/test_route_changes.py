@@ -1,4 +1,4 @@
-"""R113 on a real broker: a queue has one home, and a topic changes between direct and the hop."""
+"""R113 on a real broker: a queue stays in one partition when the route of its topic changes."""
 
 from __future__ import annotations
 

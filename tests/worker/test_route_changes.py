@@ -6,14 +6,14 @@ import pytest
 
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.stored_rows import FEEDS_KEY, Feed, Feeds, read_feeds, write_feeds
-from ringfaust.worker.homes import Homes, MovedQueue, QueuesMoved, refuse_moved
+from ringfaust.worker.route_changes import MovedQueue, QueuesMoved, RouteChanges, refuse_moved
 
 DIRECT, REPARTITIONED = Feed("in", "key.{key}", False), Feed("in", "key.{key}", True)
 BY_KEY, BY_NAME = partition_of("A", 4), partition_of("key.A", 4)
 
 
-def homes(before: Feed | None, now: Feed, partitions: int = 4) -> Homes:
-    return Homes(Feeds(4, (before,)) if before else None, Feeds(partitions, (now,)))
+def changes(before: Feed | None, now: Feed, partitions: int = 4) -> RouteChanges:
+    return RouteChanges(Feeds(4, (before,)) if before else None, Feeds(partitions, (now,)))
 
 
 def test_the_partitions_differ() -> None:
@@ -26,7 +26,7 @@ def test_the_partitions_differ() -> None:
     ids=["to the hop", "from the hop"],
 )
 def test_a_change_of_hop_moves_a_queue(before: Feed, now: Feed, old: int, new: int) -> None:
-    found = homes(before, now)
+    found = changes(before, now)
     assert found.has_changed
     assert found.elsewhere("key.A", old) == (True, new)
     assert found.elsewhere("key.A", new) == (False, new)
@@ -35,16 +35,16 @@ def test_a_change_of_hop_moves_a_queue(before: Feed, now: Feed, old: int, new: i
 
 def test_the_same_routes_move_nothing_wherever_a_queue_is() -> None:
     """Producers may have a partitioner of their own."""
-    found = homes(DIRECT, DIRECT)
+    found = changes(DIRECT, DIRECT)
     assert not found.has_changed
-    assert not homes(None, REPARTITIONED).has_changed, "a new partition"
+    assert not changes(None, REPARTITIONED).has_changed, "a new partition"
 
 
 def test_another_number_of_partitions_moves_queues() -> None:
     moved = {
         name
         for name in "ABCDEFGH"
-        if homes(DIRECT, DIRECT, 5).elsewhere(f"key.{name}", partition_of(name, 4))[0]
+        if changes(DIRECT, DIRECT, 5).elsewhere(f"key.{name}", partition_of(name, 4))[0]
     }
     assert moved == {name for name in "ABCDEFGH" if partition_of(name, 4) != partition_of(name, 5)}
     assert moved
@@ -52,15 +52,15 @@ def test_another_number_of_partitions_moves_queues() -> None:
 
 def test_a_topic_that_leaves_the_hop_may_bring_a_queue_anywhere() -> None:
     before, now = Feed("in", "{header:to}", True), Feed("in", "{header:to}", False)
-    assert homes(before, now).elsewhere("q", 0) == (True, None)
-    assert homes(now, now).elsewhere("q", 0) == (False, 0)
+    assert changes(before, now).elsewhere("q", 0) == (True, None)
+    assert changes(now, now).elsewhere("q", 0) == (False, 0)
 
 
 def test_the_queues_of_an_address_live_with_it() -> None:
     before, now = Feed("in", "prices", False), Feed("in", "prices", True)
-    home = partition_of("prices", 4)
-    assert homes(before, now).elsewhere("prices::all", home) == (False, home)
-    assert homes(before, now).elsewhere("prices::all", home + 1) == (True, home)
+    partition = partition_of("prices", 4)
+    assert changes(before, now).elsewhere("prices::all", partition) == (False, partition)
+    assert changes(before, now).elsewhere("prices::all", partition + 1) == (True, partition)
 
 
 def test_the_refusal_names_queues_and_says_what_to_do() -> None:

@@ -29,12 +29,12 @@ class MovedQueue(NamedTuple):
 
     name: str
     messages: int
-    home: int | None
+    partition: int | None
     """The other partition; None if the producers choose it."""
 
 
-class Homes:
-    """Where the routes put queues, as far as they have changed."""
+class RouteChanges:
+    """Where changed routes put queues."""
 
     def __init__(self, before: Feeds | None, now: Feeds) -> None:
         """Compare two configurations.
@@ -57,12 +57,12 @@ class Homes:
 
     def elsewhere(self, queue: str, number: int) -> tuple[bool, int | None]:
         """Whether the queue's records now come to another partition than `number`, and to which."""
-        for home in self._homes(queue):
-            if home != number:
-                return True, home
+        for partition in self._partitions_of(queue):
+            if partition != number:
+                return True, partition
         return False, number
 
-    def _homes(self, queue: str) -> Iterator[int | None]:
+    def _partitions_of(self, queue: str) -> Iterator[int | None]:
         """Where each changed route that can lead to the queue puts it."""
         name = address_of(queue) or queue
         for feed, pattern in self._changed:
@@ -94,7 +94,11 @@ def refuse_moved(number: int, moved: list[MovedQueue]) -> None:
         return
     shown = ", ".join(
         f"{queue.name!r} ({queue.messages:,} messages, "
-        + (f"to partition {queue.home})" if queue.home is not None else "to any partition)")
+        + (
+            f"to partition {queue.partition})"
+            if queue.partition is not None
+            else "to any partition)"
+        )
         for queue in moved[:3]
     )
     more = f" and {len(moved) - 3:,} more" if len(moved) > 3 else ""
