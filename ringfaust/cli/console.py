@@ -39,8 +39,8 @@ def run(
         raise CannotServe("--token-file: a token is for changes: add --allow-changes")
     if not allow_changes and not is_loopback(bind):
         raise CannotServe(
-            f"--bind {bind}: beyond this machine a token is needed even to read, and whoever has "
-            "it may change queues: add --allow-changes, or bind to 127.0.0.1"
+            f"--bind {bind}: other machines need a token even to read, and anyone who has it can "
+            "change queues: add --allow-changes, or bind to 127.0.0.1"
         )
     worker, queues = target.load()
     token = read_token(token_file) if allow_changes else ""
@@ -69,7 +69,7 @@ async def _serve(backend: Backend, options: ConsoleOptions, port: int) -> None:
         host = f"[{options.bind}]" if ":" in options.bind else options.bind
         typer.echo(f"console of {backend.worker.application}: http://{host}:{port}/console/")
         if not options.token:
-            typer.echo("read-only; --allow-changes allows changes to whoever has the token")
+            typer.echo("read-only; with --allow-changes, anyone who has the token can make changes")
         await stopped.wait()
     finally:
         await runner.cleanup()

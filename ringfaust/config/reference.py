@@ -59,8 +59,8 @@ def _sections() -> Iterator[tuple[str, str, list[Setting]]]:
     yield "### security", _about(SecurityConfig), list(of_model(SecurityConfig))
     yield "### web", _about(WebConfig), list(of_model(WebConfig))
     queues = (
-        "The queues: the same file on all workers. Names consist of words with dots between them. "
-        "In a *pattern*, `*` stands for one word and `#` for any number of them."
+        "The queues. All workers need the same file. A name is a word, or several words separated "
+        "by dots. In a *pattern*, `*` matches one word and `#` matches any number of words."
     )
     yield "## queues.yaml", queues, list(of_model(QueuesConfig))
     yield "### routes", _about(RouteConfig), list(of_model(RouteConfig))
@@ -90,7 +90,7 @@ def of_model(model: Any) -> Iterator[Setting]:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """Return the type, without null: it stands for the default."""
+    """Return the type without null, which means the default."""
     kind = schema["type"]
     return next(each for each in kind if each != "null") if isinstance(kind, list) else str(kind)
 

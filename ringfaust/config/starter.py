@@ -100,7 +100,7 @@ def _queues(answers: StarterAnswers, partitions: int, partitions_of: Mapping[str
         queues.append(f"  {_quoted(pattern)}:\n    ring_size: {answers.ring_size}")
     if answers.per_key:
         routes_are = "Each key of a topic has a queue of its own."
-        queues_are = "A pattern declares every queue that matches: # stands for the key."
+        queues_are = "A pattern declares every queue that matches it: # matches the key."
     else:
         routes_are = "Each topic has one queue."
         evicted = f"{answers.application}.evicted"

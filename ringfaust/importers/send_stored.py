@@ -1,8 +1,8 @@
 """Write stored messages to Kafka, each exactly once, also if the import is killed.
 
 A transaction contains some messages, and how many of the file were written so far, as an offset of
-a consumer group that is named after the file's content. So the same command, run again, goes on
-where the last transaction ended.
+a consumer group that is named after the file's content. If you run the same command again, it
+continues where the last transaction ended.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def import_messages(
 
     Raises:
         CannotImport: the file is no export, or a queue is not declared; most of what precedes the
-            line was written, and another run goes on there.
+            line was written, and the next run continues there.
         ImportStopped: the brokers failed.
     """
     digest = await asyncio.to_thread(_digest, path)

@@ -31,4 +31,4 @@ def test_the_configuration_of_an_earlier_run_is_read_back() -> None:
 def test_the_same_configuration_is_not_sent_twice() -> None:
     worker, queues = load(SHIPPED)
     assert _other_rules(stored(worker, queues), stored(worker, queues), worker) is None
-    assert _other_rules({"started_ms": 1}, stored(worker, queues), worker) is None, "of old files"
+    assert _other_rules({"started_ms": 1}, stored(worker, queues), worker) is None, "an old file"

@@ -68,7 +68,7 @@ def _check_gold(spark: SparkSession, root: str) -> None:
             raise LakeError(
                 root,
                 "has gold tables of an older version: delete its folders gold and "
-                "state/marks/gold, and start again; gold is then written anew from silver",
+                "state/marks/gold, and start again: gold is then rebuilt from silver",
             )
 
 
