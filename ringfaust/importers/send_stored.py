@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka import TopicPartition
+from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
 from ringfaust.config.queues import QueuesConfig
@@ -25,13 +26,15 @@ from ringfaust.importers.artemis_export import ArtemisExport
 from ringfaust.importers.stored_records import Places, TargetRecord
 from ringfaust.kafka.names import import_group, import_transactional_id
 from ringfaust.kafka.offsets import group_offsets
-from ringfaust.kafka.vendor import FAILED_BETWEEN_CALLS, failure_between_calls, send_once
+from ringfaust.kafka.record_sender import (
+    SENDING_ERRORS,
+    TRANSACTION_BYTES,
+    TRANSACTION_RECORDS,
+    OutgoingRecord,
+    RecordSender,
+)
 from ringfaust.protocol.records import Role
 
-TRANSACTION_RECORDS = 1_000
-"""The most messages of one transaction."""
-TRANSACTION_BYTES = 4_000_000
-"""The most bytes of one transaction, unless a single message is larger."""
 _DIGEST_CHARS = 32
 
 
@@ -81,24 +84,43 @@ async def import_messages(
     digest = await asyncio.to_thread(_digest, path)
     progress = Progress()
     records = _records(path, worker, queues)
-    sender = _Sender(worker, digest)
+    client, group = worker.client_options(), import_group(worker.application, digest)
+    done = TopicPartition(worker.topic(Role.CONTROL), 0)
+    sender = RecordSender(
+        client, import_transactional_id(worker.application, digest), worker.max_record_bytes
+    )
     try:
         await sender.start()
-        progress.before = await sender.done()
+        position = progress.before = await _done(client, group, done)
         left = islice(records, progress.before, None)
         while part := await asyncio.to_thread(_part, left):
-            await sender.send([each for each in part if each is not None], len(part))
-            progress.written += sum(each is not None for each in part)
-            progress.oversized += sum(each is None for each in part)
+            position += len(part)
+            offset = OffsetAndMetadata(position, "")
+            kept = [_outgoing(each) for each in part if each is not None]
+            await sender.commit(kept, lambda at=offset: {done: at}, group)  # type: ignore[misc]
+            progress.written += len(kept)
+            progress.oversized += len(part) - len(kept)
             said(progress)
-    except (KafkaError, *FAILED_BETWEEN_CALLS) as error:
-        failed = sender.failure()
-        if failed is None and not isinstance(error, KafkaError):
+    except SENDING_ERRORS as error:
+        cause = sender.cause(error)
+        if cause is None:
             raise
-        raise ImportStopped(progress.written, failed or error) from error
+        raise ImportStopped(progress.written, cause) from error
     finally:
         await sender.stop()
     return progress
+
+
+async def _done(client: Mapping[str, Any], group: str, done: TopicPartition) -> int:
+    """Return how many entries of the file earlier runs have done."""
+    at = (done.topic, done.partition)
+    found = await group_offsets(client, group, [at])
+    return found[at].offset if at in found else 0
+
+
+def _outgoing(record: TargetRecord) -> OutgoingRecord:
+    """All go to one partition: the hop keeps the order of records from one partition."""
+    return OutgoingRecord(record.topic, 0, None, record.value, record.headers)
 
 
 def _digest(path: Path) -> str:
@@ -129,56 +151,3 @@ def _part(records: Iterator[TargetRecord | None]) -> list[TargetRecord | None]:
         if len(part) == TRANSACTION_RECORDS or size >= TRANSACTION_BYTES:
             break
     return part
-
-
-class _Sender:
-    """The producer of one import. Starting it stops an import of the same file."""
-
-    def __init__(self, worker: WorkerConfig, digest: str) -> None:
-        self._client = worker.client_options()
-        self._group = import_group(worker.application, digest)
-        self._at = TopicPartition(worker.topic(Role.CONTROL), 0)
-        self._done = 0
-        self._producer = AIOKafkaProducer(
-            **self._client,
-            transactional_id=import_transactional_id(worker.application, digest),
-            acks="all",
-            max_request_size=2 * worker.max_record_bytes,
-        )
-        send_once(self._producer)
-
-    async def start(self) -> None:
-        await self._producer.start()
-
-    async def stop(self) -> None:
-        await self._producer.stop()
-
-    def failure(self) -> BaseException | None:
-        """The error that ended the transaction, if one did."""
-        return failure_between_calls(self._producer)
-
-    async def done(self) -> int:
-        """Return how many entries of the file earlier runs have done."""
-        at = (self._at.topic, self._at.partition)
-        found = await group_offsets(self._client, self._group, [at])
-        self._done = found[at].offset if at in found else 0
-        return self._done
-
-    async def send(self, records: list[TargetRecord], entries: int) -> None:
-        """Write the records and how many entries are done, in one transaction."""
-        await self._producer.begin_transaction()
-        # All in one partition: the hop keeps the order of records from one partition.
-        stored = [
-            await self._producer.send(
-                each.topic, each.value, partition=0, headers=list(each.headers)
-            )
-            for each in records
-        ]
-        for result in await asyncio.gather(*stored, return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
-        self._done += entries
-        await self._producer.send_offsets_to_transaction(
-            {self._at: OffsetAndMetadata(self._done, "")}, self._group
-        )
-        await self._producer.commit_transaction()

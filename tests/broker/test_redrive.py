@@ -14,6 +14,7 @@ from ringfaust.config.redrive import redrive_context
 from ringfaust.kafka import redrive_send
 from ringfaust.kafka.redrive import RedriveRequest, find
 from ringfaust.kafka.redrive_send import RedriveStopped, send
+from ringfaust.kafka.redriven import RedrivenPage
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import application, balanced, client_of
@@ -172,16 +173,16 @@ async def test_a_redrive_that_stops_halfway_sends_the_rest_later(
     context = redrive_context(app.worker_config, app.queues_config)
     request = RedriveRequest(role=Role.EVICTED, to="q", reason="overflow")
     plan = await find(context, request)
-    offsets_of, left = redrive_send.RedrivenPage.offsets, iter(range(3))
+    offsets_of, left = RedrivenPage.offsets, iter(range(3))
 
-    def fail_late(page: redrive_send.RedrivenPage) -> object:
+    def fail_late(page: RedrivenPage) -> object:
         """The third transaction has sent its messages, and is never committed."""
         if next(left) == 2:
             raise KafkaConnectionError("closed")
         return offsets_of(page)
 
     with monkeypatch.context() as patched:
-        patched.setattr(redrive_send.RedrivenPage, "offsets", fail_late)
+        patched.setattr(RedrivenPage, "offsets", fail_late)
         with pytest.raises(RedriveStopped, match="after 4 messages were sent"):
             await send(context, plan.messages)
     assert await send(context, plan.messages) == 6

@@ -27,16 +27,17 @@ DEADLINE_S = 120
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
+from aiokafka import AIOKafkaProducer
 from ringfaust.config import load
 from ringfaust.importers import send_stored
 send_stored.TRANSACTION_RECORDS = int(sys.argv[3])
-commits, commit = [], send_stored.AIOKafkaProducer.commit_transaction
+commits, commit = [], AIOKafkaProducer.commit_transaction
 async def commit_or_die(producer):
     commits.append(1)
     if len(commits) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     await commit(producer)
-send_stored.AIOKafkaProducer.commit_transaction = commit_or_die
+AIOKafkaProducer.commit_transaction = commit_or_die
 asyncio.run(send_stored.import_messages(Path(sys.argv[1]), *load(Path(sys.argv[2]))))
 """
 """An import that is killed in its third transaction, when everything is written but the end."""
