@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock dist lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check docs rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos chaos-spark sim oracle mutants model clean
+.PHONY: help setup lock dist lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check docs recording rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos chaos-spark sim oracle mutants model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ check: setup lint test-pure test ## run lint, test-pure and test, as CI does
 docs: $(READY) ## build the documentation site in build/docs; a warning is an error
 	@$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/docs
 	@echo "build/docs/index.html"
+
+recording: $(READY) ## run the demo and draw what it prints: docs/images/demo.svg
+	@$(BIN)/python -m tests.docs.recording
 
 rules: $(READY) ## regenerate docs/rules.md: where each rule is implemented and tested
 	@$(BIN)/python -m tests.docs.rules > docs/rules.md.new && mv docs/rules.md.new docs/rules.md

@@ -20,6 +20,7 @@ from ringfaust.demo.flights import extra_records, read_flights
 from ringfaust.demo.report import DemoResult, faults, print_report
 from ringfaust.testing.accounts.proof import Proof, QueueAccount
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.docs import recording
 
 FLIGHTS = 3_000
 DONE_SECONDS = 120
@@ -92,6 +93,8 @@ def test_the_demo_balances_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert "0 lost, 0 duplicated, 0 altered" in printed
     assert "gate-DL detached with 20 unacknowledged" in printed
     assert "Traceback" not in printed
+    recorded = [text for _, text in recording.read()[1:]]
+    assert recording.kinds(printed.splitlines()) == recording.kinds(recorded), "make recording"
     assert run.processes_left() == []
     assert list(tmp_path.iterdir()) == []
 

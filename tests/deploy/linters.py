@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,9 @@ COMPOSED: Sequence[Sequence[str | Path]] = (
 """The files that are used together, as arguments."""
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 _SECONDS = 120
+HELM = "helm.sh/helm/v3/cmd/helm@v3.19.0"
+GO_TOOLS = Path.home() / ".cache" / "ringfaust" / "go-tools"
+"""Where `make lint-deploy` puts what it installs with Go."""
 
 
 class Missing(Exception):
@@ -56,7 +60,7 @@ def manifests() -> str:
 
 def helm() -> str:
     """Lint the chart, and validate what it makes of its values."""
-    tool = _tool("helm", "go install helm.sh/helm/v3/cmd/helm@v3.19.0")
+    tool = _tool("helm", "`make lint-deploy` installs it where Go is")
     problems = _run(tool, "lint", "--strict", "--quiet", CHART)
     if problems:
         return problems
@@ -71,6 +75,22 @@ def helm() -> str:
             if problems := _validated(Path(rendered.name)):
                 return problems
     return ""
+
+
+def install_helm() -> None:
+    """Install helm with Go, if there is Go and no helm.
+
+    Raises:
+        Missing: Go could not install it.
+    """
+    go = shutil.which("go")
+    if go is None or shutil.which("helm", path=_path()):
+        return
+    print(f"installing helm with Go (once; some minutes): {HELM}", flush=True)
+    done = subprocess.run([go, "install", HELM], env={**os.environ, "GOBIN": str(GO_TOOLS)},
+                          check=False)  # fmt: skip
+    if done.returncode:
+        raise Missing(f"go install {HELM} failed")
 
 
 def systemd() -> str:
@@ -100,11 +120,15 @@ LINTERS: Mapping[str, Callable[[], str]] = {
 
 
 def _tool(name: str, how: str) -> str:
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
+    found = shutil.which(name, path=_path())
     if found is None:
         raise Missing(f"{name} is not installed: {how}")
     return found
+
+
+def _path() -> str:
+    ours = (str(Path(sys.executable).parent), str(GO_TOOLS))
+    return os.pathsep.join((*ours, os.environ.get("PATH", "")))
 
 
 def _output(*words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.docs import recording
 from tests.docs.pages import ROOT, pages, without_code
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
@@ -106,6 +107,13 @@ def test_make_targets_in_pages_exist(page: Path) -> None:
 def test_the_readme_begins_with_the_demo_and_names_the_two_commands() -> None:
     assert README.index("$ make demo") < README.index("\n## ")
     assert "$ make demo" in README and "$ make test " in README
+
+
+def test_the_readme_shows_the_demo_as_it_was_recorded() -> None:
+    assert recording.DRAWING.read_text() == recording.draw(recording.shown(recording.read()))
+    first_screen = README.partition("\n## ")[0]
+    assert "(docs/images/demo.svg)" in first_screen
+    assert "(docs/images/console-overview-light.png)" in first_screen
 
 
 def test_the_readme_lists_the_pages_by_reader() -> None:
