@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ringfaust.cli.findings import Finding, examine
+from ringfaust.cli.finding import Finding
+from ringfaust.cli.findings import examine
 from ringfaust.cli.operate import Target, print_json
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from ringfaust.cli.finding import Finding, Level
+from ringfaust.cli.permissions import permissions
 from ringfaust.client import ClientError, StatusReader, WorkerStatus
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
@@ -25,8 +26,6 @@ from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.records import Role
 
-Level = Literal["ok", "warn", "fail"]
-
 HANGING_MS = 120_000
 """A transaction that has been open for longer hangs: those of workers and clients end, or are
 aborted, within a minute."""
@@ -35,17 +34,6 @@ _WARN_FREE = 0.10
 _WARN_FREE_BYTES = 2 << 30
 _FAIL_FREE_BYTES = 200 << 20
 _READ_TIMEOUT_MS = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check has found."""
-
-    check: str
-    level: Level
-    text: str
-    remedy: str = ""
-    """What to do; empty if there is nothing to do."""
 
 
 async def examine(worker: WorkerConfig, queues: QueuesConfig) -> AsyncIterator[Finding]:
@@ -61,7 +49,7 @@ async def examine(worker: WorkerConfig, queues: QueuesConfig) -> AsyncIterator[F
         return
     yield Finding("brokers", "ok", f"{worker.bootstrap_servers} answers, cluster {cluster.cluster}")
     checks = {
-        "topics": _topics, "group": _group, "clock": _clock, "lag": _lag,
+        "acls": permissions, "topics": _topics, "group": _group, "clock": _clock, "lag": _lag,
         "transactions": _transactions, "workers": _workers,
     }  # fmt: skip
     for name, check in checks.items():

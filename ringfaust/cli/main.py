@@ -260,7 +260,7 @@ def console(
 @main.command()
 @with_options
 def doctor(*, target: Target, as_json: AsJson = False) -> None:
-    """Check brokers, topics, groups, clocks, lag, disk and workers; say what to do.
+    """Check brokers, ACLs, topics, groups, clocks, lag, disk and workers; say what to do.
 
     Exit status 1 if a check fails.
 

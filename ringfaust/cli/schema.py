@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ringfaust.cli.dead import DeadDetails, EvictedCount
-from ringfaust.cli.findings import Finding
+from ringfaust.cli.finding import Finding
 from ringfaust.cli.redrive import RedriveResult
 from ringfaust.cli.reference import page
 from ringfaust.client.inspected import (

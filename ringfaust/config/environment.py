@@ -7,25 +7,11 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
-
 from ringfaust.config.worker import WorkerConfig
 
 _PREFIX, _NESTED = "RINGFAUST_", "__"
 _OTHERS = {"pure", "config", "cache", "console_token"}
 """Variables of ours that are no settings of a worker."""
-
-
-class _Variables(WorkerConfig, BaseSettings):
-    """What pydantic-settings needs to know. An empty variable counts as not set."""
-
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX,
-        env_nested_delimiter=_NESTED,
-        env_ignore_empty=True,
-        env_parse_none_str="null",
-        enable_decoding=False,
-    )
 
 
 def variable(place: Sequence[int | str]) -> str:
@@ -37,8 +23,27 @@ def read_variables() -> dict[str, Any]:
     """Return the settings that the environment contains, nested as in worker.yaml.
 
     Numbers and truth values are converted; a text that is neither stays, for the model to refuse.
+    An empty variable counts as not set.
     """
-    return EnvSettingsSource(_Variables)()
+    if not _variables():
+        return {}
+    # Slow to import, and most commands run without such variables.
+    from pydantic_settings import (  # noqa: PLC0415
+        BaseSettings,
+        EnvSettingsSource,
+        SettingsConfigDict,
+    )
+
+    class Variables(WorkerConfig, BaseSettings):
+        model_config = SettingsConfigDict(
+            env_prefix=_PREFIX,
+            env_nested_delimiter=_NESTED,
+            env_ignore_empty=True,
+            env_parse_none_str="null",
+            enable_decoding=False,
+        )
+
+    return EnvSettingsSource(Variables)()
 
 
 def drop_variables() -> None:
@@ -47,8 +52,13 @@ def drop_variables() -> None:
     Demos, scenarios and tests bring their own settings: they must not reach a cluster that a
     variable happens to name.
     """
-    for name in [name for name in os.environ if _setting(name) in WorkerConfig.model_fields]:
+    for name in _variables():
         del os.environ[name]
+
+
+def _variables() -> list[str]:
+    """Return the names of the variables that are settings."""
+    return [name for name in os.environ if _setting(name) in WorkerConfig.model_fields]
 
 
 def misspelled_variables() -> list[str]:

@@ -22,7 +22,7 @@ from aiokafka.errors import (
 
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import admin_client_id
-from ringfaust.kafka.vendor import COORDINATOR_NOT_READY
+from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, Authorized, authorized
 
 T = TypeVar("T")
 
@@ -207,6 +207,14 @@ class Admin:
             raise for_code(code)(f"group {group}")
         found = [GroupMember(client, host.lstrip("/")) for _, client, host, *_ in members]
         return GroupDescription(protocol, found)
+
+    async def authorized(self, names: Sequence[str], group: str) -> Authorized | None:
+        """What the brokers let this client do with topics and a group; None if they do not say.
+
+        Raises:
+            KafkaError: a request failed; `open_admin` translates it.
+        """
+        return await _until_ready(lambda: authorized(self._client, names, group))
 
     async def create(self, topics: Sequence[NewTopic]) -> list[str]:
         """Create topics and wait until the brokers list them all.

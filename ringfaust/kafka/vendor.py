@@ -12,7 +12,8 @@
 - `Sender.sender_task`: wraps an error of its own code in a KafkaError.
 - `AIOKafkaAdminClient.list_consumer_group_offsets`: leaves out partitions of a coordinator that is
   not ready, or raises NoError for them.
-- `AIOKafkaClient`, `aiokafka.protocol`: a request that aiokafka does not have, see `_Metadata`.
+- `AIOKafkaClient`, `aiokafka.protocol`: requests that aiokafka does not have, or whose answer it
+  does not read to the end, see `_Metadata` and `_DescribeGroup`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    GroupAuthorizationFailedError,
     GroupCoordinatorNotAvailableError,
     GroupLoadInProgressError,
     IllegalOperation,
@@ -36,10 +39,17 @@ from aiokafka.errors import (
     NoError,
     NotCoordinatorError,
     NotCoordinatorForGroupError,
+    TopicAuthorizationFailedError,
+    for_code,
 )
 from aiokafka.producer import sender
 from aiokafka.producer.transaction_manager import TransactionState
 from aiokafka.protocol.abstract import AbstractType
+from aiokafka.protocol.admin import (
+    DescribeAclsRequest,
+    DescribeGroupsRequest_v3,
+    DescribeGroupsResponse_v3,
+)
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.transaction import EndTxnRequest, TxnOffsetCommitRequest
@@ -182,14 +192,15 @@ class _Metadata(Request[MetadataRequest_v5 | _MetadataRequest_v12]):  # type: ig
 
     API_KEY = 3
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], *, with_operations: bool = False) -> None:
         self._names = list(names)
+        self._with_operations = with_operations
 
     def build(self, request_struct_class: type[Any]) -> Any:
         if request_struct_class is MetadataRequest_v5:
             return MetadataRequest_v5(self._names, False)
         topics: list[Any] = [(bytes(16), name, {}) for name in self._names]
-        return _MetadataRequest_v12(topics, False, False, {})
+        return _MetadataRequest_v12(topics, False, self._with_operations, {})
 
 
 async def ask_every_broker(client: Mapping[str, Any], names: Sequence[str]) -> list[TopicMetadata]:
@@ -224,6 +235,74 @@ def _answer(response: Any) -> TopicMetadata:
         return TopicMetadata(response.cluster_id, [(t[0], t[1], "") for t in response.topics])
     topics = [(t[0], t[1], str(uuid.UUID(bytes=t[2]))) for t in response.topics]
     return TopicMetadata(response.cluster_id, topics)
+
+
+# --- what the brokers let a client do -------------------------------------------------------------
+
+_SECURITY_DISABLED = 54
+_ANY, _PATTERN_ANY = 1, 1
+
+
+class Authorized(NamedTuple):
+    """What the brokers let this client do. Operations are bits, by Kafka's numbers for them."""
+
+    has_authorizer: bool
+    """Without one, every client may do everything; nothing else is asked then."""
+    topics: Mapping[str, int]
+    """The operations on each topic. Without topics that do not exist."""
+    group: int
+    """The operations on the group."""
+
+
+class _DescribeGroupRequest(RequestStruct):  # type: ignore[misc]
+    API_KEY = 15
+    API_VERSION = 3
+    RESPONSE_TYPE = DescribeGroupsResponse_v3
+    SCHEMA = DescribeGroupsRequest_v3.SCHEMA
+
+
+class _DescribeGroup(Request[_DescribeGroupRequest]):  # type: ignore[misc]
+    """Asks for a group: aiokafka's own request leaves out the operations in the answer."""
+
+    API_KEY = 15
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def build(self, request_struct_class: type[Any]) -> Any:
+        return request_struct_class([self._name], True)
+
+
+async def authorized(
+    admin: AIOKafkaAdminClient, names: Sequence[str], group: str
+) -> Authorized | None:
+    """Ask what the brokers let this client do; None if they do not say (before Kafka 3.1).
+
+    Raises:
+        KafkaError: a request failed.
+    """
+    client = admin._client  # noqa: SLF001
+    any_broker = client.get_random_node()
+    acls = DescribeAclsRequest(_ANY, None, _PATTERN_ANY, None, None, _ANY, _ANY)
+    if (await client.send(any_broker, acls)).error_code == _SECURITY_DISABLED:
+        return Authorized(False, {}, 0)
+    answer = await client.send(any_broker, _Metadata(names, with_operations=True))
+    if answer.API_VERSION < _MetadataResponse.API_VERSION:
+        return None
+    denied = TopicAuthorizationFailedError.errno
+    topics = {
+        topic[1]: 0 if topic[0] == denied else topic[5]
+        for topic in answer.topics
+        if topic[0] in (0, denied)
+    }
+    try:
+        coordinator = await admin.find_coordinator(group)
+        ((code, *_, operations),) = (await client.send(coordinator, _DescribeGroup(group))).groups
+        if code:
+            raise for_code(code)(f"group {group}")
+    except GroupAuthorizationFailedError:
+        operations = 0
+    return Authorized(True, topics, operations)
 
 
 class SendOnce:

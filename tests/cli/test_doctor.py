@@ -105,11 +105,12 @@ def test_faults_are_found_with_their_remedies(
     good.create_topics()
     by_check = {each["check"]: each for each in doctor(good, 0)}
     assert by_check.keys() == {
-        "disk", "brokers", "topics", "group", "clock", "lag", "transactions", "workers",
+        "disk", "brokers", "acls", "topics", "group", "clock", "lag", "transactions", "workers",
     }  # fmt: skip
     assert {name for name, each in by_check.items() if each["level"] == "warn"} - {"disk"} == {
         "group", "workers",  # none runs
     }  # fmt: skip
+    assert "no authorizer" in by_check["acls"]["text"]
     monkeypatch.setattr(findings, "HANGING_MS", -60_000)
     hanging = asyncio.run(_with_open_transaction(good))
     (found_open,) = (each for each in hanging if each["check"] == "transactions")

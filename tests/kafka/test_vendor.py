@@ -232,6 +232,17 @@ def test_the_metadata_request_is_version_12_if_the_broker_has_it() -> None:
     assert (old.API_VERSION, old.encode()) == (5, b"\0\0\0\1\0\2in\0")
 
 
+def test_a_request_for_permissions_asks_for_operations_and_reads_them() -> None:
+    """If not: `ringfaust doctor` does not see what ACLs lack."""
+    metadata = vendor._Metadata(NAMES, with_operations=True).prepare({3: (0, 13)})
+    assert metadata.encode().endswith(b"\0\1\0")
+    group = vendor._DescribeGroup("g").prepare({15: (0, 6)})
+    assert (group.API_VERSION, group.encode()) == (3, b"\0\0\0\1\0\1g\1")
+    raw = b"\0" * 4 + b"\0\0\0\1" + b"\0\0\0\1g" + b"\0\0" * 3 + b"\0" * 4 + b"\0\0\1\x08"
+    ((code, *_, operations),) = group.RESPONSE_TYPE.decode(BytesIO(raw)).groups
+    assert (code, operations) == (0, 1 << 8 | 1 << 3)
+
+
 def test_the_ids_are_read_from_the_response() -> None:
     partition = b"\0\0" + b"\0\0\0\0" * 3 + b"\1\1\1\0"
     topic = b"\0\0\x03in" + ID + b"\0\2" + partition + b"\x80\0\0\0\0"

@@ -1,0 +1,149 @@
+"""`ringfaust doctor` before brokers with ACLs: what is missing, and that the remedies suffice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.admin import CreateAclsRequest
+from typer.testing import CliRunner
+
+from ringfaust.cli.main import main
+from ringfaust.cli.permissions import Operation
+from ringfaust.config import load
+from ringfaust.config.topics import create_topics
+from ringfaust.testing.broker import EmbeddedBroker
+from tests.chaos.harness import Application, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+USER, PASSWORD = "rings", "secret"
+TOPIC, GROUP, TRANSACTIONAL_ID = 2, 3, 5
+LITERAL, PREFIXED = 3, 4
+ALLOW = 3
+_SETTINGS = """
+listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},\
+SASL_PLAINTEXT://127.0.0.1:{port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,\
+SASL_PLAINTEXT:SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_rings="secret";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+"""
+
+
+class Acl(NamedTuple):
+    """Allows the user one operation."""
+
+    resource: int
+    name: str
+    operation: int
+    pattern: int = LITERAL
+
+
+class StrictBroker(EmbeddedBroker):
+    """Its second door asks for a password and obeys ACLs. Who comes by the first may do all."""
+
+    @property
+    def strict(self) -> str:
+        return f"127.0.0.1:{self._port + 1}"
+
+    def _write_properties(self, data_dir: Path) -> Path:
+        path = super()._write_properties(data_dir)
+        text = _SETTINGS.format(
+            plain=self._port, controller=self._controller_port, port=self._port + 1
+        )
+        path.write_text(path.read_text("utf-8") + text, "utf-8")
+        return path
+
+    async def allow(self, acls: Sequence[Acl]) -> None:
+        client = AIOKafkaClient(bootstrap_servers=self.bootstrap_servers)
+        try:
+            await client.bootstrap()
+            (node,) = client.cluster.brokers()
+            for resource, name, operation, pattern in acls:
+                wanted = CreateAclsRequest(
+                    resource, name, pattern, f"User:{USER}", "*", operation, ALLOW
+                )
+                answer = await client.send(node.nodeId, wanted)
+                assert [code for code, _ in answer.creation_responses] == [0], answer
+        finally:
+            await client.close()
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[StrictBroker]:
+    with StrictBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def app(strict: StrictBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Application:
+    """Its topics exist; its user may do nothing yet."""
+    monkeypatch.setenv("RINGS_PASSWORD", PASSWORD)
+    queues = {
+        "routes": [{"topic": "strict-in", "queue": "q", "hop": "always"}],
+        "queues": {"q": {}},
+    }
+    security = {
+        "protocol": "SASL_PLAINTEXT", "username": USER, "password_env": "RINGS_PASSWORD",
+    }  # fmt: skip
+    app = Application(tmp_path / "app", strict.strict, queues, partitions=1, security=security)
+    open_door = {"bootstrap_servers": strict.bootstrap_servers, "security": {}}
+    asyncio.run(create_topics(*load(app.config_dir, **open_door)))
+    return app
+
+
+def doctor(app: Application) -> list[dict[str, str]]:
+    result = CliRunner().invoke(main, ["doctor", "--config", str(app.config_dir), "--json"])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return list(json.loads(result.stdout))
+
+
+def remedied(findings: list[dict[str, str]]) -> list[Acl]:
+    """The ACLs that the remedies would create."""
+    found = []
+    for each in findings:
+        kind, name = re.findall(r"--(topic|group) (\S+)$", each["remedy"])[0]
+        assert f"--allow-principal User:{USER} " in each["remedy"]
+        for title in re.findall(r"--operation (\w+)", each["remedy"]):
+            (operation,) = (every for every in Operation if every.title == title)
+            found.append(Acl({"topic": TOPIC, "group": GROUP}[kind], name, operation))
+    return found
+
+
+async def test_what_acls_lack_is_named_and_the_remedies_let_a_worker_run(
+    strict: StrictBroker, app: Application
+) -> None:
+    acls = [each for each in await asyncio.to_thread(doctor, app) if each["check"] == "acls"]
+    texts = {each["text"] for each in acls}
+    assert f"this user lacks Write, Describe, DescribeConfigs on topic {app.topic('dead')}" in texts
+    assert "this user lacks Read, Describe, DescribeConfigs on topic strict-in" in texts
+    group = app.worker_config.application
+    assert f"this user lacks Read, Describe on group {group}" in texts
+    assert {each["level"] for each in acls} == {"fail"}
+
+    ids = [
+        Acl(TRANSACTIONAL_ID, f"{group}-", each, PREFIXED)
+        for each in (Operation.WRITE, Operation.DESCRIBE)
+    ]
+    await strict.allow([*remedied(acls), *ids])
+    by_check = {each["check"]: each for each in await asyncio.to_thread(doctor, app)}
+    assert by_check["acls"]["text"].startswith("this user has the permissions of a worker")
+    assert {name for name, each in by_check.items() if each["level"] == "fail"} == set()
+    worker = app.new_worker()
+    try:
+        await until(
+            lambda: re.search(r"(?<!not) ready: ", worker.log_text()), 60, "the worker is ready"
+        )
+    finally:
+        worker.stop()
