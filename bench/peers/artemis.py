@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import socket
 import statistics
 import tempfile
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +15,7 @@ from typing import Any, Self
 from bench.model import Figures, Load
 from bench.peers.artemis_home import artemis_home
 from bench.processes import Process, until
+from ringfaust.testing.ports import free_port
 
 MEMORY = "1G"
 MAX_PENDING = 1_000
@@ -42,7 +42,7 @@ class Artemis:
             folder = Path(tempfile.mkdtemp(prefix="ringfaust-bench-artemis-"))
             stack.callback(shutil.rmtree, folder)
             self._folder, self._home = folder, artemis_home()
-            self._port = _free_port()
+            self._port = free_port()
             self._create(folder / "broker")
             broker = Process([folder / "broker/bin/artemis", "run"], folder / "broker.log")
             self._broker = stack.enter_context(broker)
@@ -147,15 +147,3 @@ def _figures(load: Load, samples: list[dict[str, Any]], cpu_s: float) -> Figures
         transfer_us = summary["totalTransferTime"]
         figures |= {"p50_ms": transfer_us["50"] / 1e3, "p99_ms": transfer_us["99"] / 1e3}
     return figures
-
-
-def _free_port() -> int:
-    """A port that is free now, below the range for outgoing connections."""
-    while True:
-        port = random.randint(20_000, 32_000)
-        with closing(socket.socket()) as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

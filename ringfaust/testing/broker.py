@@ -7,7 +7,6 @@ process is killed.
 from __future__ import annotations
 
 import os
-import random
 import secrets
 import signal
 import socket
@@ -18,7 +17,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,6 +24,7 @@ from typing import Self
 from ringfaust.errors import RingfaustError
 from ringfaust.java.jars import KAFKA, Bundle, fetch
 from ringfaust.java.runtime import Java, find_java
+from ringfaust.testing.ports import free_port
 
 __all__ = ["BrokerFailed", "EmbeddedBroker", "fetch"]
 
@@ -143,8 +142,8 @@ class EmbeddedBroker:
         self._given_dir = data_dir
         self._given_log = log_path
         self._partitions = partitions_default
-        self._port = port or _free_port()
-        self._controller_port = _free_port()
+        self._port = port or free_port()
+        self._controller_port = free_port()
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._broker: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -340,22 +339,6 @@ class _ClassArchive:
             self._draft.unlink(missing_ok=True)
         elif self._draft.exists():
             self._draft.replace(self._path)
-
-
-def _free_port() -> int:
-    """Return a port that is free now and below the range for outgoing connections.
-
-    From that range, a client that tries to reconnect while the broker restarts could be given the
-    broker's own port, and would then be connected to itself.
-    """
-    while True:
-        port = random.randint(20_000, 32_000)
-        with closing(socket.socket()) as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 def _answers(port: int) -> bool:

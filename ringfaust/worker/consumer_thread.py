@@ -51,10 +51,11 @@ _PLACEHOLDERS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The records of one fetch from one partition, in offset order, never empty.
+    """The records of one fetch from one partition, in offset order.
 
-    `generation` changes with every assignment and every seek of the partition;
-    see `BatchConsumer.is_current`.
+    It is empty if the consumer has passed nothing but aborted records: the position moves on, so
+    that nobody sees a lag where nothing is left to read. `generation` changes with every assignment
+    and every seek of the partition; see `BatchConsumer.is_current`.
     """
 
     tp: TP
@@ -89,6 +90,8 @@ class BatchThread(FaustConsumerThread):
         super().__post_init__()
         self._generations: dict[TP, int] = {}
         self._fetched: dict[TP, int] = {}
+        self._offered: dict[TP, int] = {}
+        """Up to where each partition has been sought or offered."""
         self._next_generation = count(1).__next__
         self._reassigning = False
         self._wanted_changed = asyncio.Event()
@@ -232,7 +235,20 @@ class BatchThread(FaustConsumerThread):
             return []
         # `_getmany` takes records in its very last step, so a cancelled one took none.
         await asyncio.wait({fetching})
-        return [] if fetching.cancelled() else fetching.result()
+        return self._passed(tps) if fetching.cancelled() else fetching.result()
+
+    def _passed(self, tps: frozenset[TP]) -> list[Batch]:
+        """An empty batch for each partition whose position has moved without a record."""
+        batches = []
+        for tp in tps:
+            generation, offered = self._generations.get(tp), self._offered.get(tp)
+            if generation is None or offered is None:
+                continue
+            position = self.known_position(driver.ensure_aiokafka_TP(tp))
+            if position is not None and position > offered:
+                self._offered[tp] = position
+                batches.append(Batch(tp, (), generation, position))
+        return batches
 
     async def _getmany(self, tps: frozenset[TP]) -> list[Batch]:
         try:
@@ -248,8 +264,10 @@ class BatchThread(FaustConsumerThread):
             tp = TP(where.topic, where.partition)
             generation = self._generations.get(tp)
             if generation is not None:
-                self._fetched[tp] = records[-1].offset + 1
-                position = await self.kafka_consumer.position(where)
+                next_offset = records[-1].offset + 1
+                self._fetched[tp] = next_offset
+                position = self.known_position(where) or next_offset
+                self._offered[tp] = position
                 batches.append(Batch(tp, records, generation, position))
         return batches
 
@@ -279,6 +297,7 @@ class BatchThread(FaustConsumerThread):
         for tp, offset in positions.items():
             consumer.seek(driver.ensure_aiokafka_TP(tp), offset)
             self._generations[tp] = self._next_generation()
+            self._offered[tp] = offset
             self._fetched.pop(tp, None)
 
     async def _seek_or_resume(self, tps: Iterable[TP], positions: Mapping[TP, int]) -> None:

@@ -157,9 +157,9 @@ class RepartitionWork:
         self._repartitioner.position = max(self._repartitioner.position, *offsets.values(), 0)
 
     def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
-        """Remove the forwarded records; None if there are none."""
+        """Remove the forwarded records; None if there are none, and nothing was passed."""
         outputs = self._repartitioner.outputs()
-        if not outputs:
+        if not outputs and self._repartitioner.position <= max(self._decided, self._committed):
             return None
         self._decided = self._repartitioner.position
         note = repartition_note(self._topic_id)

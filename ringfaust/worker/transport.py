@@ -240,14 +240,13 @@ class BatchConsumer(FaustConsumer):
             return
         self._waiting_for_agent.add(batch.tp)
         self.app.monitor.track_tp_end_offset(batch.tp, self.highwater(batch.tp))
-        first = batch.records[0]
         await self.callback(
             Message(
-                first.topic,
-                first.partition,
-                first.offset,
-                first.timestamp / 1000,
-                first.timestamp_type,
+                batch.tp.topic,
+                batch.tp.partition,
+                batch.next_offset - 1,
+                0.0,
+                0,
                 None,
                 None,
                 cast(Any, batch),

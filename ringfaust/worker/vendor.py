@@ -23,6 +23,7 @@ aiokafka 0.14:
 
 - `AIOKafkaConsumer._fetcher`, `Fetcher._prefetch_backoff`: how long records that nobody asks for
   keep the client from fetching others.
+- `AIOKafkaConsumer._subscription`: the position, without waiting for one.
 - `AIOKafkaConsumer._client`: its `send` is wrapped, to see the errors in answers to fetches.
 - `gzip_decode`, `snappy_decode`, `lz4_decode` and `zstd_decode` in the modules that read batches:
   replaced for the whole process, to limit the size of an expanded batch.
@@ -109,6 +110,18 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
     def request_rejoin(self) -> None:
         """Join the group again, as soon as possible. Called in the thread."""
         self.kafka_consumer._coordinator.request_rejoin()  # noqa: SLF001
+
+    def known_position(self, where: TopicPartition) -> int | None:
+        """The offset of the next record; None while the client has none.
+
+        The client's own method waits for one, which never comes if the topic has been deleted.
+        """
+        subscription = self.kafka_consumer._subscription.subscription  # noqa: SLF001
+        assignment = subscription and subscription.assignment
+        if assignment is None or where not in assignment.tps:
+            return None
+        state = assignment.state_value(where)
+        return cast(int, state.position) if state.has_valid_position else None
 
     def set_prefetch_backoff(self, seconds: float) -> None:
         """Set how long unrequested records keep the client from fetching from their broker."""

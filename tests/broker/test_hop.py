@@ -215,3 +215,27 @@ async def test_a_fenced_worker_continues_after_what_is_committed(app: Applicatio
         proof = await prove(app.worker_config, app.inputs)
         assert proof.balanced, proof.problems()
     assert worker.stop() == 0
+
+
+async def test_aborted_transactions_leave_no_lag(app: Application) -> None:
+    """Nothing is left to read, so an operator sees a lag of 0."""
+    await create_topics(app)
+    app.new_worker()
+    ours = [app.inputs[1], app.topic("hop"), app.topic("control")]
+    tps = [TopicPartition(topic, 0) for topic in ours]
+    async with (
+        AIOKafkaProducer(bootstrap_servers=app.servers, transactional_id=ours[0]) as producer,
+        AIOKafkaConsumer(
+            bootstrap_servers=app.servers, group_id=app.worker_config.application
+        ) as consumer,
+    ):
+        await producer.begin_transaction()
+        for topic in ours:
+            await producer.send_and_wait(topic, b"aborted", partition=0)
+        await producer.abort_transaction()
+
+        async with asyncio.timeout(READ_S):
+            while {tp: await consumer.committed(tp) for tp in tps} != (
+                await consumer.end_offsets(tps)
+            ):
+                await asyncio.sleep(0.1)

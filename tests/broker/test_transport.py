@@ -156,6 +156,24 @@ async def test_aborted_records_are_not_delivered(broker: EmbeddedBroker) -> None
     assert [record.value for batch in recorder.batches for record in batch.records] == [b"kept"]
 
 
+async def test_the_position_passes_aborted_records(broker: EmbeddedBroker) -> None:
+    """Otherwise a lag would be reported where nothing is left to read."""
+    topic = await new_topic(broker)
+    await fill(broker, TP(topic, 0), 0, 1)
+    async with (
+        Recorder(broker, group(), topic).running() as recorder,
+        AIOKafkaProducer(
+            bootstrap_servers=broker.bootstrap_servers, transactional_id=topic
+        ) as producer,
+    ):
+        await until(lambda: recorder.batches)
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"aborted", partition=0)
+        await producer.abort_transaction()
+        await until(lambda: recorder.batches[-1].next_offset == 3)
+    assert [len(batch.records) for batch in recorder.batches] == [1, 0]
+
+
 async def test_a_paused_partition_waits_and_the_others_continue(broker: EmbeddedBroker) -> None:
     topic = await new_topic(broker, 2)
     held, free = TP(topic, 0), TP(topic, 1)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import subprocess
 import time
-from contextlib import closing
 from pathlib import Path
 
 from bench.peers.artemis_home import artemis_home
 from ringfaust.java.runtime import find_java
+from ringfaust.testing.ports import free_port
 
 FILL = Path(__file__).with_name("Fill.java")
 _START_S = 120
@@ -22,7 +21,7 @@ def export(folder: Path, queue: str, count: int, due_at_ms: int) -> Path:
     Returns:
         The file that `artemis data exp` has written.
     """
-    home, port = artemis_home(), _free_port()
+    home, port = artemis_home(), free_port()
     instance, output = folder / "broker", folder / "export.xml"
     _run(
         folder, home / "bin/artemis", "create", instance, "--silent", "--allow-anonymous",
@@ -63,14 +62,3 @@ def _wait_for(port: int, broker: subprocess.Popen[bytes], log: Path) -> None:
         else:
             return
     raise AssertionError(f"Artemis does not accept connections: {log.read_text()}")
-
-
-def _free_port() -> int:
-    while True:
-        port = random.randint(20_000, 32_000)
-        with closing(socket.socket()) as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

@@ -19,6 +19,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, PartitionRecords
 from aiokafka.consumer.group_coordinator import CoordinatorGroupRebalance, GroupCoordinator
+from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
 from aiokafka.record.memory_records import MemoryRecords
@@ -191,6 +192,22 @@ def test_a_consumer_that_asks_for_it_joins_the_group_again() -> None:
     """If not: a topic that is deleted during a rebalance stays assigned until it exists again."""
     assert "_rejoin_needed_fut.set_result(None)" in source(GroupCoordinator.request_rejoin)
     assert "_rejoin_needed_fut.done()" in source(GroupCoordinator.need_rejoin)
+
+
+async def test_the_position_of_a_partition_is_known_or_not() -> None:
+    """If not: the lag counts aborted records, or a deleted topic stops all reading."""
+    subscriptions = SubscriptionState()
+    subscriptions.assign_from_user({TP})
+    client = SimpleNamespace(_subscription=subscriptions)
+    thread: Any = SimpleNamespace(kafka_consumer=client)
+    known_position = vendor.FaustConsumerThread.known_position
+    assert known_position(thread, TP) is None
+    assert known_position(thread, TopicPartition("other", 0)) is None
+    subscriptions.seek(TP, 7)
+    assert known_position(thread, TP) == 7
+    subscriptions.subscription.assignment.state_value(TP).await_reset(0)
+    assert known_position(thread, TP) is None
+    assert "self._subscription = SubscriptionState(" in source(AIOKafkaConsumer.__init__)
 
 
 def test_the_fetcher_waits_for_unrequested_records_as_long_as_prefetch_backoff() -> None:

@@ -14,15 +14,12 @@ from threading import Lock
 
 from ringfaust.testing.process import WorkerProcess
 from ringfaust.testing.scenario import grammar as g
-from ringfaust.testing.scenario.channel import WorkerChannel
 from ringfaust.testing.scenario.crashes import SharedCrashes
 from ringfaust.testing.scenario.kafka import KafkaScenarioHost
-from ringfaust.testing.scenario.loop_thread import LoopThread
 from ringfaust.testing.scenario.membership import remove_members
 from ringfaust.testing.scenario.partition import (
-    START_SECONDS,
     ScenarioPartition,
-    open_channel,
+    open_partitions,
     prepare,
 )
 from ringfaust.testing.scenario.player import play
@@ -113,21 +110,14 @@ class FaustHarness:
                     shutil.rmtree(config.data_dir)
 
         self._crashes = SharedCrashes(restart)
-        loop = opened.enter_context(LoopThread())
-        partitions = []
-        for number in range(self.parallel_files):
-            channel = open_channel(
-                opened,
-                loop,
-                lambda number=number: WorkerChannel(  # type: ignore[misc]
-                    config.bootstrap_servers,
-                    config.application,
-                    worker,
-                    number,
-                    answer_seconds=START_SECONDS,
-                ),
-            )
-            partitions.append(ScenarioPartition(loop, channel, config, queues, self._crashes.crash))
+        partitions = open_partitions(
+            opened,
+            config,
+            queues,
+            worker,
+            crash=self._crashes.crash,
+            count=self.parallel_files,
+        )
         worker.start()
         for partition in partitions:
             partition.await_worker()

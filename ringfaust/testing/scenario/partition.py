@@ -27,6 +27,7 @@ from ringfaust.kafka.redrive import RedrivePlan, RedriveRequest, find
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.process import Process
 from ringfaust.testing.scenario.channel import ScenarioRecord, WorkerChannel, WorkerOutput
 from ringfaust.testing.scenario.consistency import check_consistency
 from ringfaust.testing.scenario.loop_thread import LoopThread
@@ -187,13 +188,35 @@ def prepare(
     return folder, config, queues
 
 
-def open_channel(
-    opened: ExitStack, loop: LoopThread, make: Callable[[], WorkerChannel]
-) -> WorkerChannel:
-    """Create a channel on the loop and connect it; `opened` closes it."""
+def open_partitions(
+    opened: ExitStack,
+    config: WorkerConfig,
+    queues: QueuesConfig,
+    process: Process,
+    *,
+    crash: Callable[[], None],
+    count: int,
+) -> list[ScenarioPartition]:
+    """Connect a channel to each partition; `opened` closes them.
 
-    async def connect() -> WorkerChannel:
-        channel = make()
+    Args:
+        opened: ends everything that is started.
+        config: of the worker or the job.
+        queues: the configured queues.
+        process: the worker or the job, for errors that show its log.
+        crash: kills and restarts it.
+        count: the number of partitions.
+    """
+    loop = opened.enter_context(LoopThread())
+
+    async def connect(number: int) -> WorkerChannel:
+        channel = WorkerChannel(
+            config.bootstrap_servers,
+            config.application,
+            process,
+            number,
+            answer_seconds=START_SECONDS,
+        )
         try:
             await channel.open()
         except BaseException:
@@ -201,9 +224,12 @@ def open_channel(
             raise
         return channel
 
-    channel = loop.run(connect())
-    opened.callback(lambda: loop.run(channel.close()))
-    return channel
+    partitions = []
+    for number in range(count):
+        channel = loop.run(connect(number))
+        opened.callback(lambda channel=channel: loop.run(channel.close()))  # type: ignore[misc]
+        partitions.append(ScenarioPartition(loop, channel, config, queues, crash))
+    return partitions
 
 
 def _producer_topics(application: str) -> list[str]:

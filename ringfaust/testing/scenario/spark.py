@@ -13,14 +13,11 @@ from queue import SimpleQueue
 
 from ringfaust.testing.process import Process
 from ringfaust.testing.scenario import grammar as g
-from ringfaust.testing.scenario.channel import WorkerChannel
 from ringfaust.testing.scenario.crashes import SharedCrashes
 from ringfaust.testing.scenario.kafka import KafkaScenarioHost
-from ringfaust.testing.scenario.loop_thread import LoopThread
 from ringfaust.testing.scenario.partition import (
-    START_SECONDS,
     ScenarioPartition,
-    open_channel,
+    open_partitions,
     prepare,
 )
 from ringfaust.testing.scenario.player import play
@@ -92,17 +89,8 @@ class SparkHarness:
 
         self._crashes = SharedCrashes(restart)
         job.start()
-        loop = opened.enter_context(LoopThread())
-        for partition in range(PARALLEL_FILES):
-            channel = open_channel(
-                opened,
-                loop,
-                lambda partition=partition: WorkerChannel(  # type: ignore[misc]
-                    config.bootstrap_servers,
-                    config.application,
-                    job,
-                    partition,
-                    answer_seconds=START_SECONDS,
-                ),
-            )
-            self._free.put(ScenarioPartition(loop, channel, config, queues, self._crashes.crash))
+        crash = self._crashes.crash
+        for partition in open_partitions(
+            opened, config, queues, job, crash=crash, count=PARALLEL_FILES
+        ):
+            self._free.put(partition)
