@@ -124,8 +124,10 @@ bench-spark-ring: $(READY) ## measure the rings as a Spark job against similar j
 bench-spark-skew: $(READY) ## measure one hot ring among many on Spark; draws docs/spark-skew.svg
 	@$(BIN)/python -m bench.spark_skew
 
-chaos: $(READY) ## kill workers under load and verify the accounts
-	@$(BIN)/python -m tests.chaos
+ROUNDS ?= 4
+
+chaos: $(READY) ## kill workers under load and verify the accounts: make chaos ROUNDS=20 SEED=1
+	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 chaos-spark: $(READY) ## kill the driver and executors of a ring job 20 times under load (10 minutes)
 	@$(BIN)/pytest -q -s tests/spark/test_ring_kill.py

@@ -28,7 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("--disaster", "--plot", help="only disasters whose name contains this")
+    parser.add_argument("--disaster", help="only disasters whose name contains this")
     asked = parser.parse_args()
     print(f"seed {asked.seed}", flush=True)
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())  # the broker is down at times
