@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -55,18 +56,19 @@ async def progress(app: Application) -> Progress:
 
 
 async def wait_until_read(app: Application, seconds: float) -> None:
-    """Wait until all input has been read and committed."""
+    """Wait until all input has been read and committed; fail after so long without progress."""
+    now_s = asyncio.get_running_loop().time
     left = -1
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds) as limit:
             while left:
                 await asyncio.sleep(0.1)
-                try:
-                    left = (await progress(app)).left
-                except KafkaError:  # the broker or the coordinator is still starting
-                    continue
+                with suppress(KafkaError):  # the broker or the coordinator is still starting
+                    before, left = left, (await progress(app)).left
+                    if left < before:
+                        limit.reschedule(now_s() + seconds)
     except TimeoutError:
-        raise AssertionError(f"{left} records were not read within {seconds} s") from None
+        raise AssertionError(f"none of {left} records was read within {seconds} s") from None
 
 
 async def wait_for_work(app: Application, seconds: float = 60) -> None:
