@@ -95,7 +95,7 @@ def move_to_worker(
 
 
 @spark.command(cls=SparkCommand)
-def lake(
+def lake(  # noqa: PLR0917 - typer passes them by name
     to: Annotated[
         str,
         _path("Folder or URI of the lake. Created if it does not exist."),
@@ -105,9 +105,13 @@ def lake(
     once: Annotated[
         bool, typer.Option("--once", help="Stop after reading what the topics hold now.")
     ] = False,
+    inputs: Annotated[
+        bool,
+        typer.Option(help="Also copy the producers' topics, control and hop, for the audit."),
+    ] = True,
     master: Master = None,
 ) -> None:
-    """Copy events, dispatched, evicted and dead records into Delta tables.
+    """Copy an application's topics into Delta tables.
 
     Each record is copied exactly once, from the beginning of the topics, until Ctrl-C or SIGTERM.
 
@@ -116,8 +120,8 @@ def lake(
     from ringfaust.config import load
     from ringfaust.spark.lake.command import run
 
-    worker, _ = load(folder, bootstrap_servers=bootstrap_servers)
-    run(worker, to, once=once, master=master)
+    files = load(folder, bootstrap_servers=bootstrap_servers)
+    run(*files, to, inputs=inputs, once=once, master=master)
 
 
 class Repeats(StrEnum):

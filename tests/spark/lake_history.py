@@ -131,9 +131,9 @@ def parse(lines: Sequence[str]) -> list[dict[str, Any]]:
 
 
 async def make_topics(worker: WorkerConfig) -> None:
-    """Create the four topics that the lake reads."""
+    """Create the topics that the lake reads."""
     async with open_admin(worker.brokers()) as admin:
-        names = [worker.topic(role) for role in ROLES]
+        names = [worker.topic(role) for role in (*ROLES, Role.CONTROL, Role.HOP)]
         await admin.create([NewTopic(name, worker.partitions, 1, {}) for name in names])
 
 

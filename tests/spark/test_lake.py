@@ -82,7 +82,8 @@ class Lake:
         rest = {role: records[9:] for role, records in self.odd.records.items()}
         asyncio.run(write_topics(self.worker, 0, plain[half:], self.plain.records))
         asyncio.run(write_topics(self.worker, 1, [*odd[half:], *strange], rest))
-        asyncio.run(write_topics(self.worker, 0, [], {Role.DISPATCHED: [(b"k", b"v", [])]}))
+        others = {Role.DISPATCHED: [(b"k", b"v", [])], Role.CONTROL: [(b"a", b"{}", [])]}
+        asyncio.run(write_topics(self.worker, 0, [], others))
         self.catch_up()
 
     def catch_up(self) -> None:
@@ -155,6 +156,7 @@ def test_bronze_keeps_every_record(lake: Lake) -> None:
     for role in (Role.EVICTED, Role.DEAD):
         written = sum(len(history.records[role]) for history in histories)
         assert bronze[lake.worker.topic(role)] == written > 9
+    assert bronze[lake.worker.topic(Role.CONTROL)] == 1
 
 
 def test_bad_lines_go_to_quarantine_with_the_reason(lake: Lake) -> None:
@@ -289,8 +291,9 @@ def test_many_compacted_batches_give_the_same_tables(
     spark, worker, root = lake.spark, lake.worker, str(tmp_path / "lake")
     monkeypatch.setattr(lake_stream, "_BATCHES_PER_COMPACTION", 2)
     session = lake_stream.lake_session(spark, root, worker)
+    inputs = [worker.topic(Role.CONTROL)]
     for stream, most in zip(
-        lake_stream.streams(root, worker, with_gold=False), (35, 110), strict=True
+        lake_stream.streams(root, worker, inputs, with_gold=False), (35, 110, 110), strict=True
     ):
         small = replace(stream, max_records=most)
         lake_stream.start(session, root, worker, small, once=True).awaitTermination()

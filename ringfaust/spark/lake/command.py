@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ringfaust.config import WorkerConfig
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.kafka.admin import open_admin
+from ringfaust.protocol.records import Role
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.lake.store import LakeError
 from ringfaust.spark.lake.stream import lake_session, start, streams
@@ -17,14 +18,26 @@ from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
 
 _POLL_S = 1
+_READ_BY_WORKERS = (Role.CONTROL, Role.HOP)
+"""And the producers' topics."""
 
 
-def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> None:
-    """Read events and outputs into the lake.
+def run(
+    worker: WorkerConfig,
+    queues: QueuesConfig,
+    root: str,
+    *,
+    inputs: bool,
+    once: bool,
+    master: str | None,
+) -> None:
+    """Read events, outputs and inputs into the lake.
 
     Args:
         worker: names topics and brokers.
+        queues: the routes, which name the producers' topics.
         root: the lake's folder or URI, created if necessary.
+        inputs: also copy the topics that workers read.
         once: end when everything has been read that is in the topics now. Otherwise end at SIGTERM
             or SIGINT.
         master: as for `spark-submit --master`.
@@ -35,14 +48,15 @@ def run(worker: WorkerConfig, root: str, *, once: bool, master: str | None) -> N
             checkpoint.
         BrokerUnreachable: no broker answers.
     """
-    both = streams(root, worker)
-    asyncio.run(_check_topics(worker, root, [topic for stream in both for topic in stream.topics]))
+    read = {*(route.topic for route in queues.routes), *map(worker.topic, _READ_BY_WORKERS)}
+    parts = streams(root, worker, sorted(read) if inputs else ())
+    asyncio.run(_check_topics(worker, root, [topic for part in parts for topic in part.topics]))
     spark = open_session(f"{worker.application} lake", master)
     queries: list[StreamingQuery] = []
     try:
         with brief_errors(), stop_requested() as requested:
             session = lake_session(spark, root, worker)
-            queries += [start(session, root, worker, stream, once=once) for stream in both]
+            queries += [start(session, root, worker, stream, once=once) for stream in parts]
             _await_all(queries, requested)
     finally:
         for query in queries:

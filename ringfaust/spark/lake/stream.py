@@ -1,13 +1,13 @@
-"""The two streams of the lake: events → transitions → gold, and the other outputs → records.
+"""The streams of the lake: events → transitions → gold, the other outputs → records, and inputs.
 
 Each is a Structured Streaming query. A micro-batch goes to bronze first, and everything else is
-read from there. There are two because an events record holds hundreds of lines and any other record
-a single message: a bound that suits one does not suit the other.
+read from there. They are separate because an events record holds hundreds of lines and any other
+record a single message: a bound that suits one does not suit the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +48,9 @@ _FETCH_BYTES = 16_000_000
 _BATCHES_PER_COMPACTION = 50
 """Each batch adds a few files to a day's folder."""
 _OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
+INPUTS = "inputs"
+"""The stream that copies what workers read to bronze, for the audit."""
+STREAMS = (transitions.STREAM, records.STREAM, INPUTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +68,18 @@ class LakeStream:
 
 
 def streams(
-    root: str, worker: WorkerConfig, *, with_gold: bool = True
-) -> tuple[LakeStream, LakeStream]:
-    """The streams of an application: events, outputs.
+    root: str,
+    worker: WorkerConfig,
+    inputs: Collection[str] = (),
+    *,
+    with_gold: bool = True,
+) -> list[LakeStream]:
+    """The streams of an application: events, outputs and, if there are topics for it, inputs.
 
     Args:
         root: the lake's folder or URI.
         worker: names the topics.
+        inputs: the topics that workers read.
         with_gold: if False, a later run writes the gold tables.
     """
     events = worker.topic(Role.EVENTS)
@@ -85,10 +93,16 @@ def streams(
     def refine_outputs(spark: SparkSession, batch: int) -> None:
         records.write(spark, root, outputs, batch)
 
-    return (
+    def keep_inputs(spark: SparkSession, batch: int) -> None:
+        Progress(spark, root, INPUTS).complete(batch)  # they are in bronze, and only there
+
+    found = [
         LakeStream(transitions.STREAM, (events,), 2_500, refine_events, ("bronze", "transitions")),
         LakeStream(records.STREAM, tuple(outputs.values()), 200_000, refine_outputs, ("records",)),
-    )
+    ]
+    if inputs:
+        found.append(LakeStream(INPUTS, tuple(inputs), 200_000, keep_inputs, ()))
+    return found
 
 
 def start(
@@ -146,7 +160,7 @@ def lake_session(spark: SparkSession, root: str, worker: WorkerConfig) -> SparkS
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
     create_tables(session, root, worker.application)
-    for name in (transitions.STREAM, records.STREAM):
+    for name in STREAMS:
         has_rows = Progress(session, root, name).batch >= 0
         if has_rows and not HadoopFolder(session, checkpoint(root, name)).exists():
             raise LakeError(
