@@ -51,8 +51,8 @@ async def kill_and_wipe(harness: Harness) -> None:
 async def terminate(harness: Harness) -> None:
     """SIGTERM: an orderly stop in the middle of the load."""
     worker = harness.victim()
-    code = await asyncio.to_thread(worker.stop)
-    assert code == 0, f"{worker.name} ended with {code}: {worker.log_text()[-3_000:]}"
+    faults = await harness.app.stop(worker)
+    assert not faults, faults[0]
     worker.start()
 
 

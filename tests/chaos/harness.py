@@ -85,6 +85,10 @@ class Worker:
         """Delete its data directory."""
         shutil.rmtree(self.data_dir, ignore_errors=True)
 
+    def has_started(self) -> bool:
+        """Whether it has said since its start if it is ready. Before, SIGTERM just ends it."""
+        return "ready" in self.log_text().rpartition("--- start\n")[2]
+
     def stop(self) -> int:
         """Send SIGTERM and wait. Returns the exit status."""
         self.signal(signal.SIGTERM)
@@ -155,6 +159,13 @@ class Application:
         self.workers.append(worker)
         worker.start()
         return worker
+
+    async def stop(self, worker: Worker) -> list[str]:
+        """Stop a worker in an orderly way, once it has started. Returns what was wrong."""
+        await until(worker.has_started, 60, f"{worker.name} starts")
+        code = await asyncio.to_thread(worker.stop)
+        end = f"{worker.name} exited with {code} after SIGTERM: {worker.log_text()[-3_000:]}"
+        return [end] if code else []
 
     def end(self) -> None:
         """Kill all workers."""

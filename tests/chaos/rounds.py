@@ -57,9 +57,7 @@ async def run_round(
         await asyncio.sleep(LONGEST_MS / 1000 + 0.5)  # every delay and time to live has passed
         faults = await judge_topics(app)
         for worker in app.workers:
-            if (code := await asyncio.to_thread(worker.stop)) != 0:
-                end = worker.log_text()[-3_000:]
-                faults.append(f"{worker.name} exited with {code} after SIGTERM: {end}")
+            faults += await app.stop(worker)
         return faults + await judge_stores(app)
     finally:
         app.end()
