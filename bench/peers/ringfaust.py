@@ -121,5 +121,8 @@ class Ringfaust(OnKafka):
     def _application(self, load: Load, source: str) -> Iterator[Application]:
         app = Application(self._kafka, load, source)
         yield app
+        self._end(app)
+
+    def _end(self, app: Application) -> None:
         self._kafka.drop(app.name)
         shutil.rmtree(app.folder)

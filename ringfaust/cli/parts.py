@@ -40,6 +40,11 @@ class ErrorReportingGroup(TyperGroup):
             if aiokafka is None or not isinstance(error, aiokafka.KafkaError):
                 raise
             text = f"the Kafka brokers failed: {type(error).__name__}; try again"
+            if isinstance(error, aiokafka.KafkaConnectionError):
+                text = (
+                    "no Kafka broker answers: check bootstrap_servers in worker.yaml or "
+                    "--bootstrap-servers, and `security`"
+                )
         typer.secho(f"ringfaust: {text}", err=True)
         raise typer.Exit(_FAILED) from None
 

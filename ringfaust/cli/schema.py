@@ -24,8 +24,8 @@ from ringfaust.client.inspected import (
     QueueSummary,
     XidDetails,
 )
+from ringfaust.client.lifecycles import Trace
 from ringfaust.client.status_rows import WorkerStatus
-from ringfaust.client.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

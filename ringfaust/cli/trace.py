@@ -7,8 +7,9 @@ import time
 
 from ringfaust.cli.operate import Target, connect_options, print_json
 from ringfaust.cli.parts import read_time
+from ringfaust.client.lifecycles import Trace
 from ringfaust.client.sentences import never_seen, story
-from ringfaust.client.trace import Trace, trace
+from ringfaust.client.trace import trace
 from ringfaust.errors import RingfaustError
 
 _HOUR_S = 3_600

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ringfaust.cli.parts import require_modules
-from ringfaust.client.trace import Search, Trace
+from ringfaust.client.lifecycles import Search, Trace
 from ringfaust.errors import RingfaustError
 
 _MOST_KEYED = 20

@@ -25,7 +25,11 @@ from ringfaust.times import age_text
 if TYPE_CHECKING:
     from ringfaust.client import WorkerStatus
 
-worker = group("Run a worker, or list the workers of an application.", no_args_is_help=False)
+worker = group(
+    "Run a worker, or list the workers of an application.\n\n"
+    "Example: ringfaust worker --config config",
+    no_args_is_help=False,
+)
 
 
 class LogLevel(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ringfaust.client.trace import Event, Lifecycle, Trace
+from ringfaust.client.lifecycles import Event, Lifecycle, Trace
 from ringfaust.times import age_text, time_text
 
 
@@ -115,6 +115,13 @@ _SENTENCES: Mapping[str, _Writer] = {
     "removed": lambda e: "removed by an operator, or cancelled.",
     "moved_out": lambda e: f"moved to queue {e['to']} by an operator.",
     "pending": lambda e: f"waits for the decision about transaction {e['xid']}.",
+    "decided": lambda e: (
+        f"transaction {e['xid']} was rolled back: what was sent in it never entered a queue."
+    ),
+    "unreadable": lambda e: (
+        f"could not be read ({e['reason']}): {e['text']}. It is in the dead topic."
+    ),
+    "gap": lambda e: f"no worker has read it. {e['text']}.",
     "unrouted": lambda e: "no queue of the address accepted it.",
     "refused": lambda e: f"refused ({e['reason']}): {e['text']}.",
 }

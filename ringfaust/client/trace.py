@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from json.encoder import encode_basestring_ascii as quoted
-from typing import Any, Unpack
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Unpack
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown, stop
 from ringfaust.client.errors import ClientError
+from ringfaust.client.lifecycles import Lifecycle, Search, Trace, place_of
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.names import topic_name
 from ringfaust.protocol.partitioner import partition_of
@@ -19,47 +18,10 @@ from ringfaust.protocol.records import Role
 
 _FETCH_BYTES = 50_000_000
 _POLL_MS = 5_000
-_MOST_LINES = 10_000
-"""The most events that a trace returns."""
 _MOST_RECORDS = 20
 """How many producers' records a trace looks at."""
 _MOST_KEYED = 20
 """With a key: how many of its latest records are traced."""
-
-Event = Mapping[str, Any]
-"""A line of the events topic, see docs/protocol.md."""
-
-_ENTERED = ("added", "scheduled")
-
-
-@dataclass(frozen=True, slots=True)
-class Lifecycle:
-    """What happened to one message in one queue."""
-
-    queue: str
-    sequence: int
-    """Its number in the queue; 0: it never entered it."""
-    id: str
-    source: str
-    """Its record: topic/partition/offset; empty if it entered before the time searched."""
-    events: tuple[Event, ...]
-    """In order."""
-    redrives: int = 0
-    """How often it had been redriven when it was sent, as far as its record still says so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """The answer to: where did my message go?"""
-
-    lifecycles: tuple[Lifecycle, ...]
-    """One for each queue it was in, and for each time it was sent; empty: never seen."""
-    since_ms: int
-    """Events before this time were not searched."""
-    records: int
-    """How many records of the events topic were searched."""
-    hint: str
-    """For a message that was never seen: what is known about its record; may be empty."""
 
 
 async def trace(
@@ -126,57 +88,6 @@ async def trace(
     finally:
         await stop(reader)
         await connection.close()
-
-
-class Search:
-    """Collects the events of some messages, known by id or by record.
-
-    Args:
-        wanted: ids of messages, or their records as topic/partition/offset.
-    """
-
-    def __init__(self, wanted: Iterable[str]) -> None:
-        self.records = 0
-        self._wanted = set(wanted)
-        self._needles = [quoted(each).encode() for each in self._wanted]
-        self._found: list[Event] = []
-
-    def look(self, raw: bytes) -> None:
-        """Search one record of events."""
-        self.records += 1
-        if len(self._found) >= _MOST_LINES or not any(map(raw.__contains__, self._needles)):
-            return
-        for line in raw.split(b"\n"):
-            if any(map(line.__contains__, self._needles)):
-                self.take(json.loads(line))
-
-    def take(self, event: Event) -> None:
-        """Keep an event if it is about a wanted message. Events come in order."""
-        if self._wanted & {event.get("id"), event.get("source")}:
-            self._found.append(event)
-            if event["id"] not in self._wanted:  # found by its record: its other events have the id
-                self._wanted.add(event["id"])
-                self._needles.append(quoted(event["id"]).encode())
-        elif "id" not in event and self._wanted & {event.get("about"), event["by"]}:
-            self._found.append(event)
-
-    def lifecycles(self) -> list[Lifecycle]:
-        """The events by queue and sequence, in the order in which the messages entered."""
-        parts: dict[tuple[str, int, str], list[Event]] = {}
-        for event in self._found:
-            if "id" in event or event["event"] == "refused":
-                id_ = event.get("id") or event.get("about") or ""
-                place = (event.get("queue", ""), event.get("sequence", 0), id_)
-                parts.setdefault(place, []).append(event)
-        found = [
-            Lifecycle(queue, sequence, id_, _source(events), tuple(events))
-            for (queue, sequence, id_), events in parts.items()
-        ]
-        return sorted(found, key=lambda each: each.events[0]["time_ms"])
-
-
-def _source(events: Iterable[Event]) -> str:
-    return next((event["source"] for event in events if "source" in event), "")
 
 
 async def _read(
@@ -250,11 +161,8 @@ async def _with_redrives(
 
 def _place(source: str) -> tuple[TopicPartition | None, int]:
     """Read topic/partition/offset; None if it is not of that form."""
-    topic, _, rest = source.rpartition("/")
-    topic, _, partition = topic.rpartition("/")
-    if not (topic and partition.isdecimal() and rest.isdecimal()):
-        return None, 0
-    return TopicPartition(topic, int(partition)), int(rest)
+    found = place_of(source)
+    return (TopicPartition(found[0], found[1]), found[2]) if found else (None, 0)
 
 
 async def _headers_at(

@@ -47,7 +47,7 @@ def origins(folder: Path | None = None, **overrides: object) -> list[Origin]:
     Raises:
         ConfigError: a setting is not valid.
     """
-    return list(WorkerSources(_worker_path(folder or shipped("config")), overrides).origins())
+    return list(WorkerSources(_worker_path(_existing(folder)), overrides).origins())
 
 
 def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig, QueuesConfig]:
@@ -60,10 +60,8 @@ def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig,
     Raises:
         ConfigError: a file is not valid, or the two contradict each other.
     """
-    folder = folder or shipped("config")
+    folder = _existing(folder)
     queues_path = folder / "queues.yaml"
-    if not folder.is_dir():
-        raise ConfigError(folder, [Fault("", "not a folder; it should contain queues.yaml")])
     errors: list[ConfigError] = []
     try:
         worker = load_worker(_worker_path(folder), **overrides)
@@ -79,6 +77,14 @@ def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig,
     if faults:
         raise ConfigError(queues_path, faults)
     return worker, queues
+
+
+def _existing(folder: Path | None) -> Path:
+    """The folder, which must exist. None: the shipped one."""
+    folder = folder or shipped("config")
+    if not folder.is_dir():
+        raise ConfigError(folder, [Fault("", "not a folder; it should contain queues.yaml")])
+    return folder
 
 
 def _worker_path(folder: Path) -> Path | None:

@@ -10,8 +10,9 @@ from aiohttp import web
 
 from ringfaust.client.errors import Refused
 from ringfaust.client.inspected import MessageDetails
+from ringfaust.client.lifecycles import Lifecycle
 from ringfaust.client.sentences import answer, sentence
-from ringfaust.client.trace import Lifecycle, trace
+from ringfaust.client.trace import trace
 from ringfaust.console.context import asked, backend_of, one_of, page, required
 
 ROUTES = web.RouteTableDef()

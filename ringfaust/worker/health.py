@@ -123,7 +123,7 @@ class Health:
         if problems:
             log.info("not ready: %s", "; ".join(problems))
         else:
-            log.info("ready: %s", ", ".join(task.work.name for task in self.tasks()))
+            log.info("ready: %s", "; ".join(sorted(task.work.name for task in self.tasks())))
 
     def _look_at_brokers(self) -> None:
         were_lost, self._are_lost = self._are_lost, self.are_brokers_lost

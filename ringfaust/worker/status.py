@@ -111,8 +111,7 @@ class StatusPublisher:
             try:
                 await self._serve()
             except (Exception, asyncio.CancelledError) as error:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
+                if _is_stopping():
                     raise asyncio.CancelledError from error
                 # aiokafka raises CancelledError, too, if it stops before it has asked anything.
                 if str(error) != self._trouble:
@@ -130,10 +129,12 @@ class StatusPublisher:
                 self._trouble = ""
                 await asyncio.sleep(TICK_S)
         finally:
+            if _is_stopping() and self._said:
+                with suppress(Exception):
+                    async with asyncio.timeout(_STOP_TIMEOUT_S):
+                        await self._topic.write(_WORKERS_PARTITION, [(self._key, None)])
             with suppress(Exception):
                 async with asyncio.timeout(_STOP_TIMEOUT_S):
-                    if self._said:
-                        await self._topic.write(_WORKERS_PARTITION, [(self._key, None)])
                     await self._topic.stop()
 
     async def _take_over(self) -> None:
@@ -241,6 +242,12 @@ class StatusPublisher:
                 number = str(task.work.number)
                 recovering[number] = max(recovering.get(number, 0), self._health.remaining(task))
         return {"lag": lag, "recovering": recovering}
+
+
+def _is_stopping() -> bool:
+    """Whether this task was cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _size(row: StatusRow) -> int:

@@ -29,6 +29,12 @@ STOP_S = 30
 """Less than the minute that Faust waits for a thread that does not end."""
 
 
+@pytest.fixture(autouse=True)
+def _data_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faust makes a folder for each app in the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
 class Recorder:
     """A rebalance listener that notes what happens, with an app and its agent."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 import typer
@@ -19,6 +19,8 @@ from ringfaust.cli.schema import FOLDER, SCHEMAS, file_name, schema_text
 def leaves(command: Command, name: str = "") -> Iterator[tuple[str, Command]]:
     """Every command that does something, by its name."""
     if isinstance(command, Group) or hasattr(command, "commands"):
+        if not command.no_args_is_help and name:  # `ringfaust worker` runs one
+            yield name, command
         for each in command.commands.values():  # type: ignore[attr-defined]
             yield from leaves(each, f"{name} {each.name}".strip())
     else:
@@ -26,6 +28,13 @@ def leaves(command: Command, name: str = "") -> Iterator[tuple[str, Command]]:
 
 
 COMMANDS = dict(leaves(typer.main.get_command(main)))
+
+
+def name_of(arguments: Sequence[str]) -> str:
+    """The command that the arguments name."""
+    return next(
+        name for count in (2, 1) if (name := " ".join(arguments[:count])) in COMMANDS
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", COMMANDS)

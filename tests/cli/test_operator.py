@@ -16,6 +16,7 @@ from ringfaust.client import Admin, RingConsumer, RingProducer, TwoPhase
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.harness import Application
+from tests.cli.test_help import COMMANDS, name_of
 
 pytestmark = pytest.mark.kafka
 
@@ -23,6 +24,58 @@ QUEUES = {
     "routes": [{"topic": "op-in", "queue": "{header:to}"}],
     "queues": {"orders": {"ring_size": 3}, "parked": {}, "by.#": {"ring_size": 2}},
 }
+
+
+MISTAKES = {
+    "queue ls --application nobody": "there is no topic nobody.replies",
+    "queue show nobody": "unknown_queue 'nobody'",
+    "queue set orders ring_sise=5": "did you mean 'ring_size'",
+    "queue set orders ring_size=many": "ring_size = 'many'",
+    "queue set orders ring_size": "NAME=VALUE",
+    "queue create orders ring_size=5": "orders",
+    "queue pause nobody": "unknown_queue",
+    "queue pause orders --what everything": "everything",
+    "queue resume nobody": "unknown_queue",
+    "queue purge nobody --yes": "unknown_queue",
+    "queue purge orders": "add --yes",
+    "queue move nobody parked --yes": "unknown_queue",
+    "queue delete nobody --yes": "unknown_queue",
+    "queue watch # --every-s 0": "every-s",
+    "message browse nobody": "unknown_queue",
+    "message browse orders --state lost": "lost",
+    "message browse orders --selector priority>": "bad_selector",
+    "message show nobody m": "unknown_queue",
+    "message remove orders nothing --yes": "nothing",
+    "message move orders nothing parked": "nothing",
+    "message deliver-now orders nothing": "nothing",
+    "message cancel orders nothing --yes": "nothing",
+    "consumer ls nobody": "unknown_queue",
+    "consumer close orders nobody --yes": "nobody",
+    "xid ls --application nobody": "there is no topic nobody.replies",
+    "xid commit nothing --yes": "no partition has this transaction",
+    "xid rollback nothing --yes": "no partition has this transaction",
+    "dead ls --since noon": "'noon' is not a time",
+    "dead ls --selector priority>": "selector",
+    "dead ls --application nobody": "there is no topic nobody.dead",
+    "dead redrive --yes": "--id: which messages?",
+    "dead redrive --reason rejected --to here --partition x": "partition",
+    "evicted tail --limit 0": "limit",
+    "evicted count --since noon": "'noon' is not a time",
+    "evicted redrive --since noon": "'noon' is not a time",
+    "scheduled ls --limit 0": "limit",
+    "worker ls --application nobody": "there is no topic nobody.status: check the application name",
+    "trace": "name a message",
+    "trace m --since yesterday": "is not a time",
+    "trace m --lake /nowhere": "--lake: /nowhere/silver/records cannot be read",
+}
+"""What the message says."""
+ELSEWHERE = {
+    "console": "tests/console",
+    "init": "tests/cli/test_init_on_a_broker.py",
+    "redrive": "tests/broker/test_redrive.py",
+    "top": "tests/cli/test_top.py",
+}
+"""Commands that are tested there."""
 
 
 class Operator:
@@ -34,6 +87,9 @@ class Operator:
             "application": app.worker_config.application,
         }
         self._folder = str(app.config_dir)
+        self.worked: set[str] = set()
+        self.printed_json: set[str] = set()
+        """Commands that have run without a mistake, and those with --json."""
 
     async def ready(self) -> None:
         """Wait until a worker answers for every partition."""
@@ -45,6 +101,8 @@ class Operator:
         result = CliRunner().invoke(main, [*arguments, "--config", self._folder])
         assert result.exit_code == status, (result.output, result.exception)
         assert "Traceback" not in result.output
+        if status == 0:
+            self.worked.add(name_of(arguments))
         return result.stdout if status == 0 else result.stderr or result.stdout
 
     def run_until(self, shown: str, *arguments: str) -> str:
@@ -59,7 +117,8 @@ class Operator:
         import jsonschema  # noqa: PLC0415 - only the tests with a broker need it
 
         found = json.loads(self.run(*arguments, "--json"))
-        name = arguments[0] if arguments[0] in SCHEMAS else " ".join(arguments[:2])
+        name = name_of(arguments)
+        self.printed_json.add(name)
         schema = json.loads((FOLDER / file_name(name)).read_text("utf-8"))
         for part in (schema, *schema.get("$defs", {}).values()):
             if "required" in part:  # a field that the schema does not have is a mistake here
@@ -298,50 +357,9 @@ def test_trace_tells_a_messages_life(operator: Operator) -> None:
     assert "does not exist yet" in beyond
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("queue show nobody", "unknown_queue 'nobody'"),
-        ("queue set orders ring_sise=5", "did you mean 'ring_size'"),
-        ("queue set orders ring_size=many", "ring_size = 'many'"),
-        ("queue set orders ring_size", "NAME=VALUE"),
-        ("queue create orders ring_size=5", "orders"),
-        ("queue pause nobody", "unknown_queue"),
-        ("queue pause orders --what everything", "everything"),
-        ("queue resume nobody", "unknown_queue"),
-        ("queue purge nobody --yes", "unknown_queue"),
-        ("queue purge orders", "add --yes"),
-        ("queue move nobody parked --yes", "unknown_queue"),
-        ("queue delete nobody --yes", "unknown_queue"),
-        ("queue watch # --every-s 0", "every-s"),
-        ("message browse nobody", "unknown_queue"),
-        ("message browse orders --state lost", "lost"),
-        ("message browse orders --selector priority>", "bad_selector"),
-        ("message show nobody m", "unknown_queue"),
-        ("message remove orders nothing --yes", "nothing"),
-        ("message move orders nothing parked", "nothing"),
-        ("message deliver-now orders nothing", "nothing"),
-        ("message cancel orders nothing --yes", "nothing"),
-        ("consumer ls nobody", "unknown_queue"),
-        ("consumer close orders nobody --yes", "nobody"),
-        ("xid commit nothing --yes", "no partition has this transaction"),
-        ("xid rollback nothing --yes", "no partition has this transaction"),
-        ("dead ls --since noon", "'noon' is not a time"),
-        ("dead ls --selector priority>", "selector"),
-        ("dead ls --application nobody", "there is no topic nobody.dead"),
-        ("dead redrive --yes", "--id: which messages?"),
-        ("dead redrive --reason rejected --to here --partition x", "partition"),
-        ("evicted tail --limit 0", "limit"),
-        ("evicted count --since noon", "'noon' is not a time"),
-        ("evicted redrive --since noon", "'noon' is not a time"),
-        ("scheduled ls --limit 0", "limit"),
-        ("trace", "name a message"),
-        ("trace m --since yesterday", "is not a time"),
-        ("trace m --lake /nowhere", "--lake: /nowhere/silver/records cannot be read"),
-    ],
-)
-def test_a_mistake_is_explained(operator: Operator, arguments: str, says: str) -> None:
-    assert says in operator.run(*arguments.split(), status=2)
+@pytest.mark.parametrize("arguments", MISTAKES)
+def test_a_mistake_is_explained(operator: Operator, arguments: str) -> None:
+    assert MISTAKES[arguments] in operator.run(*arguments.split(), status=2)
 
 
 def test_the_worker_is_listed_without_being_asked(operator: Operator) -> None:
@@ -352,5 +370,25 @@ def test_the_worker_is_listed_without_being_asked(operator: Operator) -> None:
     assert len(table) == 2
     assert table[1].split()[:3] == [found["worker"], "0-1", "ready"]
     assert max(map(len, table)) <= 80
-    text = operator.run("worker", "ls", "--application", "nowhere", status=2)
-    assert "there is no topic nowhere.status: check the application name" in text
+
+
+def test_doctor_finds_nothing_wrong_with_a_live_worker(operator: Operator) -> None:
+    by_check = {each["check"]: each["level"] for each in operator.json("doctor")}
+    assert {by_check[name] for name in by_check if name != "disk"} == {"ok"}
+    assert "0 failed" in operator.run("doctor")
+
+
+def test_every_operators_command_has_run(
+    operator: Operator, request: pytest.FixtureRequest
+) -> None:
+    """A new command needs a test above; the mistakes are compared in test_mistakes.py."""
+    here = {each.function for each in request.session.items if each.path == request.path}
+    if here != {each for name, each in globals().items() if name.startswith("test_")}:
+        pytest.skip("only some tests of this file run")
+    expected = {
+        name
+        for name, command in COMMANDS.items()
+        if any("--application" in each.opts for each in command.params)
+    }
+    assert operator.worked == expected - ELSEWHERE.keys()
+    assert operator.printed_json == SCHEMAS.keys()

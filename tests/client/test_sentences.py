@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ringfaust.client.sentences import never_seen, story
-from ringfaust.client.trace import Lifecycle, Search, Trace
+from ringfaust.client.lifecycles import Lifecycle, Search, Trace
+from ringfaust.client.sentences import _SENTENCES, never_seen, story
 from ringfaust.core import effects as e
 from ringfaust.core.model import (
     DeadReason,
@@ -18,8 +20,12 @@ from ringfaust.core.model import (
     Refusal,
     plain_position,
 )
+from ringfaust.errors import ProtocolError
+from ringfaust.protocol.contracts import EVENTS
 from ringfaust.protocol.events import WRITERS, event_tail
+from ringfaust.protocol.gaps import Gap, GapCause, gap_line
 from ringfaust.protocol.records import Payload
+from ringfaust.protocol.undecodable import undecodable_line
 
 NOW_MS = 1_790_000_000_000
 SENT = Message(
@@ -117,6 +123,59 @@ def test_the_last_event_is_the_answer(last: str, says: str) -> None:
 def test_a_refused_send_is_told() -> None:
     refused = line(e.Refused("orders", Refusal.DUPLICATE, "m", "sent before"))
     assert told(refused)[0] == "Message m in queue orders: refused (duplicate): sent before."
+
+
+PENDING = line(e.Pending("orders", "x-1", "m"))
+DECIDED = {committed: line(e.Decided("", "x-1", committed), 50) for committed in (True, False)}
+
+
+def test_a_send_in_a_transaction_waits_for_its_decision() -> None:
+    waits = "waits for the decision about transaction x-1."
+    assert told(PENDING)[0] == f"Message m in queue orders: {waits}"
+    undone = "transaction x-1 was rolled back: what was sent in it never entered a queue."
+    assert told(PENDING, DECIDED[False])[0] == f"Message m in queue orders: {undone}"
+    committed = told(PENDING, ADDED, DECIDED[True])
+    assert committed[0].endswith("(number 1): it is in the queue, ready to be delivered.")
+    assert len(committed) == 3
+
+
+def test_an_ack_in_a_transaction_waits_for_its_decision() -> None:
+    held = (ADDED, DISPATCHED, PENDING)
+    assert told(*held)[0].endswith("(number 1): waits for the decision about transaction x-1.")
+    back = line(e.Returned("orders", HELD, SENT, 0))
+    assert "is ready again" in told(*held, back, DECIDED[False])[0]
+    assert "acked by billing" in told(*held, line(e.Acked("orders", HELD)), DECIDED[True])[0]
+
+
+def test_a_record_that_is_not_readable_is_told_by_its_place() -> None:
+    record: Any = SimpleNamespace(topic="orders", partition=0, offset=1)
+    search = Search(["orders/0/1"])
+    search.look(undecodable_line(record, ProtocolError("no id"), 1, NOW_MS).encode())
+    (headline, *_) = story(search.lifecycles())
+    says = "could not be read (undecodable): no id. It is in the dead topic."
+    assert headline == f"Message orders/0/1: {says}"
+
+
+@pytest.mark.parametrize(("offset", "is_told"), [(2, False), (3, True), (9, True), (10, False)])
+def test_a_record_that_was_deleted_before_it_was_read_is_told(offset: int, is_told: bool) -> None:
+    search = Search([f"orders/0/{offset}"])
+    search.look(gap_line(Gap("orders", 0, 3, 9, GapCause.DELETED), 1, 1, NOW_MS).encode())
+    assert bool(search.lifecycles()) is is_told
+    if is_told:
+        assert "no worker has read it. orders, partition 0" in next(story(search.lifecycles()))
+
+
+def test_every_event_about_a_message_has_a_sentence() -> None:
+    others = {
+        "attached",
+        "detached",
+        "configured",
+        "configured_address",
+        "paused",
+        "deleted",
+        "done",
+    }
+    assert EVENTS.keys() - set(others) == _SENTENCES.keys()
 
 
 def test_each_event_of_a_life_has_its_time() -> None:

@@ -25,8 +25,8 @@ from ringfaust.client.inspected import (
     QueueDetails,
     XidDetails,
 )  # fmt: skip
+from ringfaust.client.lifecycles import Lifecycle, Trace
 from ringfaust.client.status_rows import QueueCounts, QueueRates, QueueStatus
-from ringfaust.client.trace import Lifecycle, Trace
 from ringfaust.console.app import ConsoleOptions, attach_console
 from ringfaust.console.redriving import GoneMessage, Preview, Redriver
 from ringfaust.core.settings import QueueSpec

@@ -28,14 +28,17 @@ class Topic:
     def __init__(self) -> None:
         self.logs: dict[int, list[StatusRow]] = {0: [], 1: []}
         self.is_missing = False
+        self.open = 0
         self.written: list[list[StatusRow]] = []
         """Since the last `take`."""
 
     async def start(self) -> None:
+        self.open += 1
         if self.is_missing:
             raise NoStatusTopic("topic app.status does not exist")
 
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        self.open -= 1
 
     async def write(self, partition: int, rows: Sequence[StatusRow]) -> None:
         self.logs[partition] += rows
@@ -314,6 +317,7 @@ async def test_a_missing_topic_and_a_failing_one_cost_a_line_of_log(
     running.cancel()
     await asyncio.wait([running])
     assert running.cancelled()
+    assert topic.open == 0  # each time it was closed
     told = [record.getMessage() for record in caplog.records]
     assert told == [
         "the status is not published: topic app.status does not exist",

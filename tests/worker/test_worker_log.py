@@ -63,7 +63,7 @@ def test_a_worker_is_ready_when_every_assigned_partition_is_caught_up(
         "not ready: no partition is assigned to this worker",
         "not ready: partition 0: recovering (4,000 records of its changelog left); "
         "partition 1: recovering (1,200 records of its inputs left)",
-        "ready: partition 0, partition 1",
+        "ready: partition 0; partition 1",
     ]
 
 

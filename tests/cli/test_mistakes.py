@@ -1,0 +1,62 @@
+"""Every command with a mistake: one message, exit status 2, no traceback.
+
+The operator's commands, and what they do without mistakes, are in `test_operator.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ringfaust.cli.main import main
+from tests.cli.test_help import COMMANDS, name_of
+from tests.cli.test_operator import MISTAKES as OPERATORS_MISTAKES
+
+NO_FOLDER = "/nowhere cannot be used:\n  not a folder"
+NO_FILE = "'/nowhere' does not exist"
+MISTAKES = {
+    "init x --ring-size 0 --yes": "'--ring-size'",
+    "console --port 0": "'--port'",
+    "doctor --bootstrap-servers here": "'here' is not a broker's address",
+    "top --bootstrap-servers 127.0.0.1:1": "no Kafka broker answers",
+    "scenario /nowhere": "/nowhere:1: No such file",
+    "demo --bootstrap-servers 127.0.0.1:1": "No Kafka broker answers at 127.0.0.1:1",
+    "broker --port 0": "'--port'",
+    "version --long": "No such option: --long",
+    "redrive --from nowhere": "'nowhere'",
+    "worker --config /nowhere": NO_FOLDER,
+    "topics plan --config /nowhere": NO_FOLDER,
+    "topics create --config /nowhere": NO_FOLDER,
+    "topics verify --config /nowhere": NO_FOLDER,
+    "config check --config /nowhere": NO_FOLDER,
+    "config show --config /nowhere": NO_FOLDER,
+    "import rabbitmq /nowhere --to x": NO_FILE,
+    "import openmq /nowhere --to x": NO_FILE,
+    "import artemis /nowhere --to x": NO_FILE,
+    "spark ring --config /nowhere --checkpoint x": NO_FOLDER,
+    "spark move-to-worker --config /nowhere --checkpoint x": NO_FOLDER,
+    "spark lake --config /nowhere --to x": NO_FOLDER,
+    "spark audit --config /nowhere": NO_FOLDER,
+    "spark backfill": "Missing argument",
+    "spark redrive": "Missing option '--lake'",
+    "spark rewind": "Missing option '--queue'",
+    "spark demo --flights many": "flights = 'many': must be a number",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=lambda each: name_of(each.split()))
+def test_a_mistake_is_explained(
+    arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, arguments.split())
+    assert (result.exit_code, "Traceback" in result.output) == (2, False), result.output
+    assert MISTAKES[arguments] in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_command_is_tested_with_a_mistake() -> None:
+    tested = {name_of(each.split()) for each in [*MISTAKES, *OPERATORS_MISTAKES]}
+    assert tested == COMMANDS.keys()
