@@ -61,8 +61,8 @@ test-pure: $(READY) ## run the quick tests on the Python sources, even if the en
 test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about 15 minutes)
 	@$(PYTEST) -m "not slow"
 
-test-browser: $(READY) ## run the console's tests in Chromium (apt-get install chromium chromium-driver)
-	@RINGFAUST_SCREENSHOTS=$(abspath docs/images) $(BIN)/pytest -rs tests/console/test_browser.py
+test-browser: $(READY) ## run console and docs in Chromium (apt-get install chromium chromium-driver)
+	@RINGFAUST_SCREENSHOTS=$(abspath docs/images) $(BIN)/pytest -rs tests/console/test_browser.py tests/docs/test_site_browser.py
 
 test-all: $(READY) ## run all tests, including the slow ones, and test-next-spark
 	@$(PYTEST)

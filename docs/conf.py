@@ -6,8 +6,10 @@ GitHub. The pages contain no markup of Sphinx: the navigation is below.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -20,7 +22,8 @@ from ringfaust import __version__
 NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "README": {
         "Start": (
-            "docs/tutorials/README", "docs/concepts", "docs/comparison", "docs/glossary",
+            "docs/tutorials/README", "docs/how-to/README", "docs/concepts", "docs/comparison",
+            "docs/faq", "docs/glossary",
         ),
         "Deploy": (
             "docs/operations", "docs/troubleshooting", "docs/configuration", "docs/commands",
@@ -29,16 +32,29 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "CHANGELOG",
         ),
         "Integrate": ("docs/client", "docs/protocol", "docs/backfill"),
-        "Audit": ("docs/semantics", "docs/rules", "docs/audit", "docs/lake", "docs/rewind"),
+        "Audit": (
+            "docs/semantics", "docs/rules", "docs/verification", "docs/audit", "docs/lake",
+            "docs/rewind",
+        ),
         "Contribute": (
             "CONTRIBUTING", "docs/architecture", "docs/adr/README", "docs/scenario-format",
             "docs/model/README",
         ),
     },
     "docs/tutorials/README": {"": ("[1-9]*",)},
+    "docs/how-to/README": {
+        "": ("deploy-a-worker", "queue-between-programs", "account-for-evictions")
+    },
     "docs/adr/README": {"": ("0*",)},
 }  # fmt: skip
 """The pages below a page, by heading. Sphinx warns of a page that is in none of them."""
+
+ACCESSIBLE: Mapping[str, str] = {
+    r'<p class="caption" role="heading">': r'<p class="caption" role="heading" aria-level="2">',
+    r"<pre>": r'<pre tabindex="0">',
+    r'<div class="(table-wrapper [\w -]+)">': r'<div class="\1" tabindex="0">',
+}
+"""What Sphinx and Furo write, and what axe wants instead."""
 
 project = "ringfaust"
 copyright = "the ringfaust developers"  # noqa: A001 - Sphinx's name
@@ -72,6 +88,17 @@ def show_folders_as_text(app: Sphinx, document: nodes.document) -> None:
             link.replace_self(link.children)
 
 
+def improve_access(app: Sphinx, error: Exception | None) -> None:
+    """Say the level of the navigation's headings, and let the keyboard scroll what is wide."""
+    if error is not None:
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        text = path.read_text("utf-8")
+        for old, new in ACCESSIBLE.items():
+            text = re.sub(old, new, text)
+        path.write_text(text, "utf-8")
+
+
 def add_index(app: Sphinx, error: Exception | None) -> None:
     """Give the first page the name that browsers and servers look for."""
     if error is None:
@@ -83,5 +110,6 @@ def setup(app: Sphinx) -> Mapping[str, Any]:
     app.add_lexer("mermaid", TextLexer)  # GitHub draws it; the site loads nothing that could
     app.connect("source-read", add_navigation)
     app.connect("doctree-read", show_folders_as_text)
+    app.connect("build-finished", improve_access)
     app.connect("build-finished", add_index)
     return {"parallel_read_safe": True}

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -24,118 +22,27 @@ from ringfaust.client import Admin, RingConsumer, RingProducer, TwoPhase
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.test_web import free_port
 from tests.chaos.harness import Application, command, environment
+from tests.console.browser import MODES, WAIT_S, Browser, needs_chromium
 from tests.console.harness import TOKEN
 from tests.console.made_up import serve_made_up
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
-        reason="needs chromium and chromedriver: apt-get install chromium chromium-driver",
-    ),
+    needs_chromium,
 ]
-webdriver = pytest.importorskip("selenium.webdriver")
-
-HERE = Path(__file__).parent
 PICTURES = os.environ.get("RINGFAUST_SCREENSHOTS")
 SHOWN = {"overview-light", "overview-phone", "queue-dark", "message-light", "dead-light"}
 """The pictures that the docs use."""
-WAIT_S = 20
-MODES = {"light": (1280, 900, "light"), "dark": (1280, 900, "dark"), "phone": (390, 844, "light")}
 
 
-class Browser:
-    """Chromium without a window."""
+def take_picture(browser: Browser, name: str) -> None:
+    """Write a picture for the docs, if they are wanted."""
+    if PICTURES and name in SHOWN:
+        from PIL import Image  # noqa: PLC0415 - only for pictures
 
-    def __init__(self) -> None:
-        options = webdriver.ChromeOptions()
-        options.binary_location = CHROMIUM
-        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        service = webdriver.ChromeService(executable_path=DRIVER)
-        self.driver = webdriver.Chrome(options=options, service=service)
-        self.base = ""
-
-    def look_like(self, mode: str) -> None:
-        """Take on a size and a colour scheme."""
-        width, height, scheme = MODES[mode]
-        self.driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
-        )
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-    def open(self, path: str) -> None:
-        self.driver.get(f"{self.base}{path}")
-
-    def run(self, script: str, *arguments: Any) -> Any:
-        return self.driver.execute_script(script, *arguments)
-
-    def one(self, selector: str) -> Any:
-        return self.driver.find_element("css selector", selector)
-
-    def text(self, selector: str = "main") -> str:
-        return str(self.run(f"return document.querySelector('{selector}')?.innerText ?? ''"))
-
-    def until(self, true: Callable[[], Any], what: str) -> None:
-        """Wait for a condition; what is read while a page changes is read again."""
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            try:
-                if true():
-                    return
-            except Exception as error:  # noqa: BLE001 - a stale element, or no page yet
-                if time.monotonic() > deadline:
-                    raise AssertionError(what) from error
-            assert time.monotonic() < deadline, f"{what}: {self.text()}"
-            time.sleep(0.05)
-
-    def until_shown(self, text: str, selector: str = "main") -> None:
-        self.until(lambda: text in self.text(selector), f"{text!r} is shown")
-
-    def press(self, action: str, **fields: str) -> None:
-        """Press the button of the form that does `action`, and confirm if asked."""
-        inputs = "".join(f':has(input[name="{k}"][value="{v}"])' for k, v in fields.items())
-        form = f'form[action="/console{action}"]{inputs}'
-        asks = self.find_and_run(
-            "const form = document.querySelector(arguments[0]), asks = 'confirm' in form.dataset;"
-            "form.querySelector('button').click(); return asks",
-            form,
-        )
-        if asks:
-            self.one('#confirm button[value="yes"]').click()
-
-    def find_and_run(self, script: str, *arguments: Any) -> Any:
-        """Run a script as soon as it finds what it needs."""
-        results: list[Any] = []
-        self.until(lambda: not results.append(self.run(script, *arguments)), script)
-        return results[-1]
-
-    def faults(self) -> list[str]:
-        """What axe finds that is serious."""
-        self.run((HERE / "axe" / "axe.min.js").read_text())
-        found = self.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-        return [
-            f"{each['id']}: {each['nodes'][0]['html']} {each['nodes'][0].get('failureSummary')}"
-            for each in found["violations"]
-            if each["impact"] in ("serious", "critical")
-        ]
-
-    def complaints(self) -> list[str]:
-        """What the console of the browser says since the last call."""
-        return [each["message"] for each in self.driver.get_log("browser")]
-
-    def picture(self, name: str) -> None:
-        """Write a picture for the docs, if they are wanted."""
-        if PICTURES and name in SHOWN:
-            from PIL import Image  # noqa: PLC0415 - only for pictures
-
-            image = Image.open(BytesIO(self.driver.get_screenshot_as_png())).convert("RGB")
-            image.quantize(96).save(Path(PICTURES, f"console-{name}.png"), optimize=True)
+        image = Image.open(BytesIO(browser.driver.get_screenshot_as_png())).convert("RGB")
+        image.quantize(96).save(Path(PICTURES, f"console-{name}.png"), optimize=True)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +80,7 @@ def test_pages_are_readable_for_everybody(browser: Browser, made_up: str, mode: 
         browser.until_shown(sign)
         assert browser.faults() == [], f"{name} in {mode}"
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), name
-        browser.picture(f"{name}-{mode}")
+        take_picture(browser, f"{name}-{mode}")
     assert browser.complaints() == []
 
 

@@ -38,6 +38,12 @@ def test_a_rule_has_its_place_and_its_scenario(number: str) -> None:
     assert rule.scenarios, "no file of tests/scenarios has it among its rules"
 
 
+def test_the_page_on_verification_counts_them() -> None:
+    text = (ROOT / "docs/verification.md").read_text()
+    assert f"has {len(RULES)} numbered rules, twelve of them" in text
+    assert len([number for number in RULES if number.startswith("C")]) == 12
+
+
 def test_places_are_named() -> None:
     sends = RULES["R2"].places["core/transitions/entering.py"]
     assert "Transitions.enter" in sends, "a method's docstring"

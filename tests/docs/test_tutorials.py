@@ -1,6 +1,6 @@
-"""The commands of the tutorials, run in order against one broker and one worker.
+"""The commands of tutorials and how-tos, run in order against one broker.
 
-`pip install`, `ringfaust broker` and `ringfaust worker` are not run: the fixture does their work.
+`pip install`, `ringfaust broker` and the worker of `shop` are not run: the fixture does their work.
 """
 
 from __future__ import annotations
@@ -8,11 +8,15 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -21,33 +25,52 @@ from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.harness import Application, environment
+from tests.broker.test_web import free_port
+from tests.chaos.harness import STOP_S, Application, command, environment
 from tests.docs.pages import ROOT
 
 pytestmark = pytest.mark.kafka
 
-PAGES = sorted((ROOT / "docs" / "tutorials").glob("[1-9]*.md"))
-NOT_RUN = ("pip install", "ringfaust broker", "ringfaust worker")
-LOOKS = {"ls", "show", "browse", "tail", "count", "trace"}
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("[1-9]*.md"))
+PAGES = [*TUTORIALS, *sorted((ROOT / "docs" / "how-to").glob("[a-z]*.md"))]
+NOT_RUN = (
+    "pip install",
+    "ringfaust broker",
+    "ringfaust worker --config shop",
+    "prometheus ",
+    "ringfaust spark audit",
+)
+NEEDED = {"promtool": "prometheus", "curl": "curl", "java": "a JDK"}
+"""Programs that a machine may lack, and what to install."""
+LOOKS = {"ls", "show", "browse", "tail", "count", "trace", "curl", "alarm.py"}
+LANGUAGES = "yaml", "python", "xml", "java"
 DEADLINE_S = 60
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    pattern = rf"^( *)```{language}\n(.*?)^\1```"
+    found = re.findall(pattern, page.read_text(), re.DOTALL | re.MULTILINE)
+    return [dedent(block) for _, block in found]
 
 
 def named_file(block: str) -> tuple[str, str]:
     """The name in a block's first line, a comment, and the rest."""
     first, _, rest = block.partition("\n")
-    return first.removeprefix("# "), rest
+    return first.strip("#/<!-> "), rest
+
+
+def files(page: Path) -> Iterator[tuple[str, str]]:
+    """The files that a page has its reader save."""
+    for language in LANGUAGES:
+        yield from map(named_file, blocks(page, language))
 
 
 def configured() -> tuple[dict[str, Any], dict[str, Any]]:
     """worker.yaml and queues.yaml as they are after the pages were followed."""
-    files: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for page in PAGES:
         for name, text in map(named_file, blocks(page, "yaml")):
-            known = files.setdefault(name.removeprefix("add to "), {})
+            known = found.setdefault(name.removeprefix("add to "), {})
             for key, value in yaml.safe_load(text).items():
                 if isinstance(value, list):
                     known[key] = [*known.get(key, []), *value]
@@ -55,65 +78,101 @@ def configured() -> tuple[dict[str, Any], dict[str, Any]]:
                     known[key] = {**known.get(key, {}), **value}
                 else:
                     known[key] = value
-    return files["shop/worker.yaml"], files["shop/queues.yaml"]
+    return found["shop/worker.yaml"], found["shop/queues.yaml"]
 
 
 class Reader:
     """Somebody who follows the pages in a folder."""
 
-    def __init__(self, folder: Path, servers: str) -> None:
+    def __init__(self, folder: Path, servers: str, web_port: int) -> None:
         self._folder = folder
-        self._servers = servers
+        self._here = {"127.0.0.1:9092": servers, "127.0.0.1:6066": f"127.0.0.1:{web_port}"}
+        self._workers: list[subprocess.Popen[bytes]] = []
 
     def save(self, name: str, text: str) -> None:
-        (self._folder / name).write_text(text.replace("127.0.0.1:9092", self._servers))
+        (self._folder / name).write_text(self._adapted(text))
 
-    def run(self, command: str) -> str:
+    def _adapted(self, text: str) -> str:
+        for address, ours in self._here.items():
+            text = text.replace(address, ours)
+        return text
+
+    def run(self, line: str) -> str:
         """What a command prints."""
-        program, *arguments = shlex.split(command)
+        program, *arguments = shlex.split(line)
         if program == "ringfaust":
+            if arguments[0] == "worker":
+                return self._start_worker(arguments)
             result = CliRunner().invoke(main, arguments)
             assert "Traceback" not in result.output
+            if arguments[0] == "import" and "--to" in arguments:
+                self._use_our_brokers(self._folder / arguments[-1] / "worker.yaml")
             return result.output
-        assert program == "python"
+        if program in NEEDED and shutil.which(program) is None:
+            pytest.skip(f"needs {NEEDED[program]}")
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            [sys.executable, *arguments], capture_output=True, text=True, check=False,
-            cwd=self._folder, env=environment(), timeout=DEADLINE_S,
+            ["bash", "-c", self._adapted(line)], capture_output=True, text=True, check=False,
+            cwd=self._folder, env=environment() | {"PATH": path}, timeout=DEADLINE_S,
         )  # fmt: skip
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout
 
-    def follow(self, command: str, shown: list[str]) -> None:
+    def _use_our_brokers(self, worker: Path) -> None:
+        """Other tests share the brokers, so the application gets a name of its own."""
+        name = f"application: moved-{uuid.uuid4().hex[:6]}"
+        worker.write_text(self._adapted(worker.read_text()).replace("application: ringfaust", name))
+
+    def _start_worker(self, arguments: list[str]) -> str:
+        with (self._folder / "worker.log").open("ab") as log:
+            self._workers.append(
+                subprocess.Popen(
+                    command(*arguments, "--data-dir", self._folder / "data"),
+                    stdout=log, stderr=log, env=environment(), cwd=self._folder,
+                )
+            )  # fmt: skip
+        return ""
+
+    def end(self) -> None:
+        for worker in self._workers:
+            worker.send_signal(signal.SIGTERM)
+            worker.wait(STOP_S)
+
+    def follow(self, line: str, shown: list[str]) -> None:
         """Run a command until it prints what is shown; one that changes something only once."""
-        looks = LOOKS & set(command.split()[:3])
+        looks = LOOKS & set(line.split()[:3])
         deadline_s = time.monotonic() + DEADLINE_S
         while True:
-            printed = {like(line) for line in self.run(command).splitlines()}
-            missing = [line for line in shown if like(line) not in printed]
+            printed = {like(each) for each in self.run(line).splitlines()}
+            missing = [each for each in shown if like(each) not in printed]
             if not missing:
                 return
-            assert looks and time.monotonic() < deadline_s, (command, missing, printed)
+            assert looks and time.monotonic() < deadline_s, (line, missing, printed)
 
 
 def like(line: str) -> str:
-    """A line without what differs each time: times, numbers of bytes, and widths of columns."""
-    times = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?Z|\d+(\.\d)? (s|min)\b|\b\d+(?= bytes)"
-    return " ".join(re.sub(times, "T", line).split())
+    """A line without what differs each time: times, sizes, deliveries, and widths of columns."""
+    times = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?Z|\d+(\.\d)? (s|min)\b"
+    sizes = r"\b\d+(?= bytes)|(?<=delivery )\d+"
+    return " ".join(re.sub(f"{times}|{sizes}", "T", line).split())
 
 
 @pytest.fixture(scope="module")
 def reader(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     folder = tmp_path_factory.mktemp("tutorials")
     worker, queues = configured()
-    servers = broker.bootstrap_servers
+    servers, port = broker.bootstrap_servers, free_port()
+    worker["web"] = {**worker["web"], "port": port}
     app = Application(folder / "app", servers, queues, **{**worker, "bootstrap_servers": servers})
     (folder / "shop").symlink_to(app.config_dir)
     app.create_topics()
     app.new_worker()
     before = Path.cwd()
     os.chdir(folder)
-    yield Reader(folder, servers)
+    reader = Reader(folder, servers, port)
+    yield reader
     os.chdir(before)
+    reader.end()
     app.end()
 
 
@@ -121,20 +180,22 @@ def steps(page: Path) -> Iterator[tuple[str, list[str]]]:
     """Each command with the lines that it prints."""
     for block in blocks(page, "console"):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, *shown = part.splitlines()
-            yield command, [line for line in shown if line.strip()]
+            command_line, *shown = part.splitlines()
+            yield command_line, [line for line in shown if line.strip()]
 
 
-def test_there_are_five() -> None:
-    assert len(PAGES) == 5
+def test_the_index_lists_all() -> None:
+    index = (TUTORIALS[0].parent / "README.md").read_text()
+    assert re.findall(r"^(\d)\. \[.*\]\((.*)\)$", index, re.MULTILINE) == [
+        (page.name[0], page.name) for page in TUTORIALS
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_commands_of_a_tutorial_print_what_it_shows(reader: Reader, page: Path) -> None:
-    for name, text in (named_file(each) for each in blocks(PAGES[0], "python")):
-        reader.save(name, text)
-    for name, text in (named_file(each) for each in blocks(page, "python")):
-        reader.save(name, text)
-    for command, shown in steps(page):
-        if not command.startswith(NOT_RUN):
-            reader.follow(command, shown)
+def test_the_commands_of_a_page_print_what_it_shows(reader: Reader, page: Path) -> None:
+    for name, text in (*files(PAGES[0]), *files(page)):
+        if "shop/" not in name:
+            reader.save(name, text)
+    for line, shown in steps(page):
+        if not line.startswith(NOT_RUN):
+            reader.follow(line, shown)
