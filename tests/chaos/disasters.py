@@ -8,7 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable
 
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.harness import Application, Worker
+from tests.chaos.harness import START_S, Application, Worker, until
 from tests.chaos.verdict import wait_for_work
 
 SESSION_MS = 6_000
@@ -74,6 +74,8 @@ async def zombie(harness: Harness) -> None:
 
 async def restart_broker(harness: Harness) -> None:
     """Restart the broker with its data."""
+    for worker in harness.app.workers:  # one that starts without a broker says so and ends
+        await until(worker.has_started, START_S, f"{worker.name} starts")
     await asyncio.to_thread(harness.broker.restart)
 
 

@@ -20,7 +20,7 @@ from ringfaust.config import QueuesConfig, WorkerConfig, load
 from ringfaust.config.topics import create_topics
 
 ROOT = Path(__file__).parents[2]
-STOP_S = 60.0
+START_S = STOP_S = 60.0
 _POLL_S = 0.05
 
 
@@ -162,7 +162,7 @@ class Application:
 
     async def stop(self, worker: Worker) -> list[str]:
         """Stop a worker in an orderly way, once it has started. Returns what was wrong."""
-        await until(worker.has_started, 60, f"{worker.name} starts")
+        await until(worker.has_started, START_S, f"{worker.name} starts")
         code = await asyncio.to_thread(worker.stop)
         end = f"{worker.name} exited with {code} after SIGTERM: {worker.log_text()[-3_000:]}"
         return [end] if code else []
