@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 from ringfaust.cli.operate import Target, connect_options, print_json
 from ringfaust.cli.parts import read_time
-from ringfaust.client.lifecycles import Trace
+from ringfaust.client.lifecycles import Trace, place_of
 from ringfaust.client.sentences import never_seen, story
 from ringfaust.client.trace import trace
 from ringfaust.errors import RingfaustError
@@ -57,6 +58,11 @@ def _from_topics(target: Target, message: str, key: str, since_ms: int | None) -
     topics = [route.topic for route in queues.routes]
     if since_ms is None:
         since_ms = int((time.time() - _HOUR_S) * 1000)
-    return asyncio.run(
+    found = asyncio.run(
         trace(message, key=key, topics=topics, since_ms=since_ms, **connect_options(worker))
     )
+    place = place_of(message)
+    if found.lifecycles or place is None or place[0] in topics:
+        return found
+    no_route = f"no route of queues.yaml reads topic {place[0]}"
+    return replace(found, hint=f"{found.hint}; {no_route}")

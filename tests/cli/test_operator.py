@@ -213,6 +213,7 @@ def test_messages_are_browsed_shown_and_removed(operator: Operator) -> None:
     shown = operator.run("message", "show", "by.browse", "b-2")
     assert "body of b-2" in shown
     assert "header to" in shown
+    assert operator.json("message", "show", "by.browse", "b-2")["value"]["start"] == "body of b-2"
     operator.run("message", "remove", "by.browse", "b-2", "--yes")
     assert "trace b-2" in operator.run("message", "show", "by.browse", "b-2", status=2)
 
@@ -309,7 +310,7 @@ def test_dead_messages_are_listed_and_redriven(operator: Operator) -> None:
     (found,) = operator.json("dead", "ls", "--reason", "rejected", "--selector", "to = 'by.dead'")
     assert found["text"].endswith("this table")
     assert operator.run("dead", "ls", "--reason", "expired") == "no dead message matches\n"
-    operator.run("dead", "redrive", "--queue", "by.dead", "--yes")
+    assert operator.json("dead", "redrive", "--queue", "by.dead", "--yes")["sent"] == 1
     operator.run_until("d-1", "message", "browse", "by.dead")
     elsewhere = ("dead", "redrive", "--queue", "by.dead", "--to", "orders", "--again", "--yes")
     assert "no route of queues.yaml leads message 'd-1'" in operator.run(*elsewhere, status=2)
@@ -355,6 +356,9 @@ def test_trace_tells_a_messages_life(operator: Operator) -> None:
     assert "--since" in unseen
     beyond = operator.run("trace", "op-in/0/999999", status=1)
     assert "does not exist yet" in beyond
+    elsewhere = operator.run("trace", f"{operator.where['application']}.events/0/0", status=1)
+    assert "that record is in the topic" in elsewhere
+    assert "no route of queues.yaml reads topic" in elsewhere
 
 
 @pytest.mark.parametrize("arguments", MISTAKES)
