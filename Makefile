@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock dist lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check docs recording rules schema demo demo-spark bench bench-quick bench-publish bench-lake bench-spark-ring bench-spark-skew chaos chaos-spark sim oracle mutants model clean
+.PHONY: help setup lock dist lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check docs recording rules schema demo demo-spark bench bench-quick bench-publish bench-audit bench-lake bench-spark-ring bench-spark-skew chaos chaos-spark sim oracle mutants model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ bench-publish: $(READY) ## put results into docs/performance.md: make bench-publ
 
 bench-lake: $(READY) ## measure the lake's bronze and silver tables against a plain copy to Delta
 	@$(BIN)/python -m bench.lake
+
+bench-audit: $(READY) ## measure the audit of ten days, one by one; MESSAGES=1000000 in each
+	@$(BIN)/python -m bench.audit_days $(MESSAGES)
 
 bench-spark-ring: $(READY) ## measure the rings as a Spark job against similar jobs that do nothing
 	@$(BIN)/python -m bench.spark_ring

@@ -143,6 +143,17 @@ def audit(  # noqa: PLR0917 - typer passes them by name
             help="Read events and outputs from this lake instead of the topics.",
         ),
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATE",
+            help="First day to audit, with --lake. Default: the first that is not closed.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="Close the days before this one, and read no other."),
+    ] = None,
     window: Annotated[
         str | None, typer.Option(metavar="LENGTH", help="Also count per time window, such as 1h.")
     ] = None,
@@ -174,6 +185,8 @@ def audit(  # noqa: PLR0917 - typer passes them by name
 
     settings = AuditSettings(
         lake=lake,
+        since=since,
+        until=until,
         window=window,
         every=every,
         report=report,

@@ -33,9 +33,9 @@ def json_report(verdict: Verdict) -> list[dict[str, Any]]:
     return [json.loads(line) for line in json_lines(verdict, 1.0)]
 
 
-def printed(verdict: Verdict) -> str:
+def printed(verdict: Verdict, width: int = 200) -> str:
     out = io.StringIO()
-    print_verdict(Console(file=out, width=200), verdict, 1.0)
+    print_verdict(Console(file=out, width=width), verdict, 1.0)
     return out.getvalue()
 
 
@@ -67,6 +67,16 @@ def test_a_correct_history_balances(spark: SparkSession, history: History) -> No
     text = printed(verdict)
     assert "15 messages accounted for: 0 missing, 0 doubled, 0 altered." in text
     assert "1 records in the producers' topics have not been read" in text
+    for name in ("expired", "moved out", "scheduled"):
+        assert name in text
+    heading, *rows = printed(verdict, width=80).splitlines()[:5]
+    assert heading.split() == [*"queue added acked evicted other exits held balanced".split()]
+    assert [row.split() for row in rows] == [
+        ["q.a", "4", "0", "2", "0", "2", "yes"],
+        ["q.b", "6", "1", "0", "2", "3", "yes"],
+        ["q.c", "4", "0", "0", "3", "1", "yes"],
+        ["all", "14", "1", "2", "5", "6", "yes"],
+    ]
 
 
 def test_each_fault_is_reported_and_nothing_else(spark: SparkSession, history: History) -> None:

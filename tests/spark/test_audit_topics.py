@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping
@@ -18,19 +19,21 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
-from ringfaust.spark.audit.command import audit
+from ringfaust.spark.audit import command as audit_command
+from ringfaust.spark.audit.offsets import topic_offsets
+from ringfaust.spark.audit.period import PeriodReader, day_at, end_of
 from ringfaust.spark.audit.report.page import write_report
+from ringfaust.spark.audit.rounds import audit
 from ringfaust.spark.audit.show import headline
-from ringfaust.spark.audit.sources import from_topics, read_events, read_outputs
+from ringfaust.spark.audit.sources import read_events, read_outputs, topics_of
 from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
 from ringfaust.spark.kafka import client_options, read_topics
-from ringfaust.spark.lake.tables import path
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.harness import Application, command, environment, until
 from tests.chaos.load import KEYS, LONGEST_MS, Load, ask_lists, queue_of
 from tests.chaos.rounds import new_application
 from tests.chaos.verdict import wait_until_read
-from tests.spark.shared_session import for_small_data
+from tests.spark.shared_session import for_small_data, run, run_command
 
 pytestmark = [
     pytest.mark.kafka,
@@ -163,9 +166,11 @@ def copied(
 def in_copy(spark: SparkSession, app: Application, copy: WorkerConfig) -> Verdict:
     """Audit the copied outputs against the original inputs."""
     worker = app.worker_config
+    topics = topics_of(worker, app.queues_config)
+    offsets = asyncio.run(topic_offsets(worker, [*topics["inputs"], *topics["ours"]]))
     outputs = [copy.topic(role) for role in COPIED if role is not Role.EVENTS]
     data = replace(
-        from_topics(spark, worker, app.queues_config),
+        PeriodReader(spark, worker, app.queues_config, offsets).read(),
         lines=read_events(read_topics(spark, copy, [copy.topic(Role.EVENTS)])),
         outputs=read_outputs(read_topics(spark, copy, outputs), copy),
     )
@@ -322,15 +327,57 @@ short = pytest.mark.parametrize("app", [FEW], ids="{:,} messages".format, indire
 
 
 @short
-def test_the_audit_of_the_lake_balances(
-    spark: SparkSession, app: Application, tmp_path: Path
+def test_the_command_closes_the_days_of_a_lake(
+    spark: SparkSession, app: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = app.worker_config
-    records = read_topics(spark, worker, [worker.topic(role) for role in COPIED])
-    records.write.format("delta").partitionBy("topic").save(path(str(tmp_path), "bronze"))
-    verdict = audit(spark, AuditRequest(worker, app.queues_config), lake=str(tmp_path))
-    assert verdict.balanced
-    assert verdict.totals["evicted"] > FEW // 4
+    lake, config = tmp_path / "lake", str(app.folder / app.config_dir)
+    run(spark, "spark", "lake", "--once", "--to", str(lake), "--config", config)
+    # As if it were tomorrow.
+    now_ms = time.time_ns() // 1_000_000
+    today = day_at(now_ms)
+    monkeypatch.setattr(audit_command, "last_end", lambda *_: end_of(today))
+    asked = ("spark", "audit", "--lake", str(lake), "--config", config)
+    done = run_command(spark, *asked, "--json")
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    days = [line for line in lines if line["type"] == "day"]
+    assert all(day["balanced"] for day in days)
+    (after,) = [line for line in lines if line["type"] == "verdict"]
+    assert (after["balanced"], after["inputs"], after["events"]) == (True, 0, 0)
+    # All inputs but the undecodable one have entered a queue.
+    assert sum(day["inputs"] for day in days) == after["added"] + 1 > FEW
+    assert after["evicted"] > FEW // 4
+
+    again = run_command(spark, *asked, "--until", "2100-01-01")
+    assert again.exit_code == 0
+    assert f"There is no day to close: {today} is the last." in again.output
+    # Another lake of the same topics that has not read the outputs.
+    shutil.rmtree(lake / "state/audit")
+    shutil.rmtree(lake / "state/checkpoints/outputs/commits")
+    refused = run_command(spark, *asked, "--until", "2100-01-01")
+    assert refused.exit_code == 2
+    assert "only up to offset 0" in refused.output
+
+
+@short
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--since", "2026-01-31"), "only a lake keeps closed days"),
+        (("--lake", "/nowhere", "--until", "31.1.2026"), "use a date in UTC"),
+        (("--lake", "/nowhere", "--until", "2999-01-01"), "is in the future"),
+        (("--lake", "/nowhere", "--since", "2026-01-02", "--until", "2026-01-02"), "must be later"),
+        (("--lake", "/nowhere", "--every", "1m", "--until", "2026-01-02"), "has no use with"),
+        (("--lake", "/nowhere"), "there is no lake at /nowhere"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    spark: SparkSession, app: Application, options: tuple[str, ...], text: str
+) -> None:
+    config = str(app.folder / app.config_dir)
+    refused = run_command(spark, "spark", "audit", "--config", config, *options)
+    assert refused.exit_code == 2
+    assert text in " ".join(refused.output.split())
 
 
 @short

@@ -5,29 +5,72 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ringfaust.spark.audit.balance import Balance
 from ringfaust.spark.audit.lifecycles import message_events
 from ringfaust.spark.message_states import ENDED, ENTRY_EVENTS, EXIT_EVENTS
 
 STATES = ("ready", "delivering", "scheduled")
-COUNTS = ("added", *EXIT_EVENTS, *STATES)
+FLOWS = ("added", *EXIT_EVENTS)
+COUNTS = (*FLOWS, *STATES)
 _WINDOW_COUNTS = ("added", "due", "dispatched", "returned", *EXIT_EVENTS)
 
 
-def queue_rows(events: DataFrame, findings: DataFrame) -> DataFrame:
-    """One row per queue: queue, COUNTS, faults, balanced.
+def queue_rows(events: DataFrame, findings: DataFrame, opening: Balance | None = None) -> DataFrame:
+    """One row per queue: queue, COUNTS since the beginning, faults, balanced.
 
     The last event of each message decides whether the queue still holds it.
     """
-    event = F.col("event")
-    counts = {"added": event.isin(*ENTRY_EVENTS)}
-    counts |= {name: event == name for name in EXIT_EVENTS}
-    counts |= {name: F.col("last") & (F.col("state") == name) for name in STATES}
-    counted = message_events(events).groupBy("queue").agg(*_sums(counts))
+    counted = _counted(message_events(events), "queue")
+    if opening is not None:
+        counted = counted.unionByName(opening.frames.queues.select("queue", *FLOWS))
+        counted = counted.groupBy("queue").agg(*[F.sum(name).alias(name) for name in FLOWS])
+    held = {name: F.col("state") == name for name in STATES}
+    messages = events.filter("about and last and nth in (1, -1)").groupBy("queue")
+    counted = counted.join(messages.agg(*_sums(held)), "queue", "full_outer")
     faults = findings.filter("queue is not null").groupBy("queue").agg(F.count("*").alias("faults"))
     both = counted.join(faults, "queue", "full_outer").fillna(0)
     total = sum((F.col(name) for name in COUNTS[1:]), F.lit(0))
     balanced = (F.col("added") == total) & (F.col("faults") == 0)
     return both.withColumn("balanced", balanced)
+
+
+def closing_rows(events: DataFrame, opening: Balance | None = None) -> DataFrame:
+    """Each queue's last sequence number, and its counts since the beginning: `Frames.queues`.
+
+    A queue that was deleted numbers its messages from 1 again.
+    """
+    by_queue = ("partition", "queue")
+    found = _counted(message_events(events), *by_queue)
+    entered = message_events(events).filter(F.col("event").isin(*ENTRY_EVENTS))
+    last = F.max(F.struct("generation", "sequence")).alias("number")
+    deleted = events.filter("nth = 1 and event = 'deleted'").groupBy(*by_queue)
+    both = entered.groupBy(*by_queue).agg(last).join(
+        deleted.agg(F.count_distinct("step").alias("deletions")), list(by_queue), "full_outer"
+    )  # fmt: skip
+    deletions = F.coalesce("deletions", F.lit(0))
+    number = F.when(F.col("number.generation") == deletions, F.col("number.sequence")).when(
+        deletions > 0, 0
+    )
+    both = both.select(*by_queue, number.cast("long").alias("number"))
+    found = found.join(both, list(by_queue), "full_outer")
+    if opening is None:
+        return found.withColumn("highest", F.coalesce("number", F.lit(0))).drop("number").fillna(0)
+    earlier = opening.frames.queues.select(
+        *by_queue, "highest", *[F.col(name).alias(f"{name}_before") for name in FLOWS]
+    )
+    zero = F.lit(0).cast("long")
+    sums = {name: F.coalesce(name, zero) + F.coalesce(f"{name}_before", zero) for name in FLOWS}
+    found = found.join(earlier, list(by_queue), "full_outer").withColumns(
+        {"highest": F.coalesce("number", "highest", zero), **sums}
+    )
+    return found.select(*by_queue, *FLOWS, "highest")
+
+
+def _counted(messages: DataFrame, *by: str) -> DataFrame:
+    """How many messages entered and left."""
+    counts = {"added": F.col("event").isin(*ENTRY_EVENTS)}
+    counts |= {name: F.col("event") == name for name in EXIT_EVENTS}
+    return messages.groupBy(*by).agg(*_sums(counts))
 
 
 def window_rows(events: DataFrame, length: str) -> DataFrame:
@@ -52,10 +95,13 @@ def window_rows(events: DataFrame, length: str) -> DataFrame:
     }
     found = message_events(events).groupBy("queue", start).agg(*_sums(counts))
     so_far = Window.partitionBy("queue").orderBy("start")
-    closing = F.sum(F.col("began") - F.col("ended")).over(so_far)
+    carried = events.filter("nth = -1 and about and first").groupBy("queue")
+    carried_rows = F.broadcast(carried.agg(F.count("*").alias("carried")))
+    found = found.join(carried_rows, "queue", "left").fillna(0, ["carried"])
+    closing = F.col("carried") + F.sum(F.col("began") - F.col("ended")).over(so_far)
     out = sum((F.col(name) for name in EXIT_EVENTS), F.lit(0))
     found = found.withColumn("closing", closing)
-    found = found.withColumn("opening", F.coalesce(F.lag("closing").over(so_far), F.lit(0)))
+    found = found.withColumn("opening", F.coalesce(F.lag("closing").over(so_far), F.col("carried")))
     adds_up = F.col("opening") + F.col("added") - out == F.col("closing")
     return found.withColumn("balanced", adds_up).select(
         "queue", "start", "opening", *_WINDOW_COUNTS, "closing", "balanced"

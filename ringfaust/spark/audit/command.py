@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
-from ringfaust.protocol.records import Role
-from ringfaust.spark.audit.offsets import CannotAudit, require_whole, topic_offsets
-from ringfaust.spark.audit.report.page import write_report
-from ringfaust.spark.audit.show import json_lines, print_verdict
-from ringfaust.spark.audit.sources import AuditData, from_lake, from_topics, topics_of
-from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
+from ringfaust.spark.audit.balance import Balance
+from ringfaust.spark.audit.days import LakeDays, last_end, read_day
+from ringfaust.spark.audit.output import VerdictOutput
+from ringfaust.spark.audit.rounds import audit, audit_offsets, audit_round, spark_errors
+from ringfaust.spark.audit.verdict import AuditRequest
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
 
@@ -36,6 +34,10 @@ class AuditSettings:
     """Folder or URI of the lake; None reads everything from the topics."""
     window: str | None = None
     """Length of a time window, such as `1h`; None counts no windows."""
+    since: str | None = None
+    """First day to audit, such as `2026-01-31`; None: the first that is not closed."""
+    until: str | None = None
+    """The day after the last one to close; None: close all and audit today, too."""
     every: str | None = None
     """Time between the starts of two rounds, such as `5m`; None audits once."""
     report: Path | None = None
@@ -52,90 +54,111 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: AuditSettings) -> 
     """Audit and print the result.
 
     Returns:
-        The exit status: 0 if every round balanced, else 1.
+        The exit status: 0 if every round and day balanced, else 1.
 
     Raises:
-        CannotAudit: the topics or the lake cannot be read.
-        BadSetting: a duration is invalid.
+        CannotAudit: the topics, the lake or a balance cannot be read.
+        BadSetting: a duration or a day is invalid.
     """
     window = _interval("window", settings.window) if settings.window else None
     every_s = _length("every", settings.every) if settings.every else None
     request = AuditRequest(worker, queues, window, settings.repeats_are_faults)
-    spark = open_session("ringfaust audit", settings.master)
-    balanced = True
-    try:
-        with stop_requested(interrupt=True) as stop:
-            while not stop():
-                began = time.monotonic()
-                verdict = audit(spark, request, settings.lake)
-                print_results(verdict, request, settings, time.monotonic() - began)
-                balanced &= verdict.balanced
-                if every_s is None:
-                    break
-                time.sleep(max(0.0, every_s - (time.monotonic() - began)))
-    except KeyboardInterrupt:
-        pass
-    finally:
-        spark.stop()
-    return 0 if balanced else 1
+    since, end_ms = _days(settings)
+    with stop_requested(interrupt=True) as stop, Console(stderr=True).status("") as status:
+        status.update("starting Spark")
+        spark = open_session("ringfaust audit", settings.master)
+        output = VerdictOutput(worker.application, status, settings.report, settings.as_json)
+        job = _Job(spark, request, settings.lake, output)
+        try:
+            opening = job.opening(since)
+            if every_s is None:
+                opening = job.close_days(opening, end_ms, show_last=settings.until is not None)
+            if settings.until is None:
+                job.repeat(opening, every_s, stop)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            spark.stop()
+    return 0 if output.balanced else 1
 
 
-def print_results(
-    verdict: Verdict, request: AuditRequest, settings: AuditSettings, seconds: float
-) -> None:
-    """Print the verdict, and write the report if the settings ask for one."""
-    if settings.as_json:
-        for line in json_lines(verdict, seconds):
-            print(line, flush=True)
-    else:
-        print_verdict(Console(), verdict, seconds)
-    if settings.report:
-        page = write_report(settings.report, request.worker.application, verdict)
-        print(f"report: {page}", file=sys.stderr)
+class _Job:
+    """The audits of one command."""
+
+    def __init__(
+        self, spark: SparkSession, request: AuditRequest, lake: str | None, output: VerdictOutput
+    ) -> None:
+        self._spark = spark
+        self._request = request
+        self._lake = lake
+        self._output = output
+        self._days: LakeDays | None = None
+
+    def opening(self, since: date | None) -> Balance | None:
+        """The balance to begin with."""
+        if self._lake is None:
+            return None
+        self._output.begin("reading the balance of the last closed day")
+        with spark_errors():
+            offsets = audit_offsets(self._request, self._lake)
+            self._days = LakeDays(self._spark, self._request, self._lake, offsets)
+            opening = self._days.opening(since)
+        self._output.earlier_faults(opening)
+        return opening
+
+    def close_days(
+        self, opening: Balance | None, end_ms: int, *, show_last: bool
+    ) -> Balance | None:
+        """Close the days that have ended by a time; the balance of the last one."""
+        if self._days is None:
+            return opening
+        with spark_errors():
+            days = self._days.open_days(opening, end_ms)
+            if days:
+                self._days.require_complete(end_ms)
+            last = None
+            self._output.begin_days(days)
+            for last in self._days.close(days, opening):
+                self._output.day(last)
+            if show_last:
+                self._output.last_day(last, opening)
+        return last.closing if last else opening
+
+    def repeat(
+        self, opening: Balance | None, every_s: int | None, stop: Callable[[], bool]
+    ) -> None:
+        """Audit what is there now, once or at an interval."""
+        while not stop():
+            began = time.monotonic()
+            self._output.begin("auditing what is new" if opening else "auditing everything")
+            if every_s is None:
+                verdict = audit(self._spark, self._request, self._lake, opening)
+            else:
+                verdict, opening = audit_round(self._spark, self._request, self._lake, opening)
+            self._output.verdict(verdict)
+            if every_s is None:
+                break
+            self._output.begin("waiting for the next round")
+            time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 
-def audit(spark: SparkSession, request: AuditRequest, lake: str | None = None) -> Verdict:
-    """Audit what the topics, or the lake, contain now.
-
-    Topics are read one after the other. If records arrive in the meantime, a fault may only be a
-    record that was not read yet. In that case everything is read a second time, and only the faults
-    that both passes found are reported.
+def _days(settings: AuditSettings) -> tuple[date | None, int]:
+    """The first day to audit, and the time by which the days to close have ended.
 
     Raises:
-        CannotAudit: the topics or the lake cannot be read.
+        BadSetting: a day is invalid, or there is no lake.
     """
-    worker, queues = request.worker, request.queues
-    topics = topics_of(worker, queues)
-    every = [*topics["inputs"], *topics["ours"]]
-    before = asyncio.run(topic_offsets(worker, every))
-    if lake is None:
-        require_whole(before, [worker.topic(role) for role in _WHOLE])
-
-    def read() -> AuditData:
-        if lake is None:
-            return from_topics(spark, worker, queues)
-        return from_lake(spark, worker, queues, lake)
-
-    try:
-        verdict = reconcile(request, read(), before)
-        if not verdict.balanced:
-            after = asyncio.run(topic_offsets(worker, every))
-            if _end_offsets(after) != _end_offsets(before):
-                verdict = reconcile(request, read(), after, confirmed_by=verdict.findings)
-    except PySparkException as error:
-        raise CannotAudit(f"the Spark job failed: {_first_line(error)}") from error
-    return verdict
-
-
-_WHOLE = (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
-
-
-def _end_offsets(offsets: dict[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
-    return {where: end for where, (_, end) in offsets.items()}
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    since = read_day("since", settings.since) if settings.since else None
+    until = read_day("until", settings.until) if settings.until else None
+    for field in ("until", "since"):
+        text = getattr(settings, field)
+        if text and settings.lake is None:
+            raise BadSetting(field, text, "only a lake keeps closed days: add --lake PATH")
+    if settings.until and settings.every:
+        raise BadSetting("until", settings.until, "has no use with --every, which audits today")
+    if since and until and since >= until:
+        raise BadSetting("until", str(until), f"must be later than --since {since}")
+    return since, last_end(until, time.time_ns() // 1_000_000)
 
 
 def _split(field: str, text: str) -> tuple[int, str]:

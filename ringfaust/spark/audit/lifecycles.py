@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ringfaust.spark.audit.balance import Balance, joined
 from ringfaust.spark.audit.findings import (
     DAMAGED,
     DISORDERED,
@@ -19,6 +20,8 @@ from ringfaust.spark.lines import is_refusal
 from ringfaust.spark.message_states import ENDED, ENTRY_EVENTS, EXIT_EVENTS, STATE_AFTER
 
 _OF_A_MESSAGE = (*ENTRY_EVENTS, "due", "dispatched", "returned", *EXIT_EVENTS)
+CARRIED = -1
+"""`nth` of a line from an earlier period, which has checked and counted it."""
 _STEPLESS = ("refused", "unreadable", "gap")
 """Events whose lines have no step of their own."""
 _MAX_NAMED = 10_000
@@ -27,22 +30,25 @@ _MAX_NAMED = 10_000
 _PLACE = ("step", "offset", "line")
 
 
-def trace(lines: DataFrame) -> DataFrame:
+def trace(lines: DataFrame, opening: Balance | None = None) -> DataFrame:
     """Relate each line to the line before it of the same message.
 
     Args:
         lines: `AuditData.lines`.
+        opening: what earlier periods have left open.
 
     Returns:
         All lines with these columns added:
-        `nth`: 1, or more if the identical line occurred before; 0 for a damaged line;
+        `nth`: 1, or more if the identical line occurred before; 0 for a damaged line; CARRIED for a
+        line of an earlier period;
         `generation`: how often a queue of this name had been deleted before;
         `about`: the line is about a message. For those, if `nth` is 1, also
         `state` after the event, `before` (the previous event of the message), `was` and
-        `was_delivery` (the state and delivery before), `source`, `first` and `last`.
+        `was_delivery` (the state and delivery before), `source`, `first` and `last`, `outlasts`
+        (the message is open after its last line) and `base` (the queue's last sequence number in
+        earlier periods).
     """
-    # The text filter comes first, so that only a few lines are parsed a second time.
-    deleted = lines.filter("contains(raw, '\"deleted\"') and event = 'deleted'")
+    deleted = lines.filter("event = 'deleted'")
     ends = deleted.groupBy("partition", "queue").agg(F.collect_set("step").alias("ends"))
     good = lines.drop("raw").join(F.broadcast(ends), ["partition", "queue"], "left")
     generation = F.size(
@@ -53,6 +59,12 @@ def trace(lines: DataFrame) -> DataFrame:
         "generation": generation, "about": about, "spot": F.coalesce("sequence", "step"),
         "scope": F.coalesce("queue", "by"),
     }).drop("ends")  # fmt: skip
+    base = F.lit(0).cast("long")
+    if opening is not None:
+        numbered = opening.frames.queues.select("partition", "queue", "highest")
+        good = good.join(F.broadcast(numbered), ["partition", "queue"], "left")
+        base = F.when(F.col("generation") == 0, F.coalesce("highest", base)).otherwise(base)
+    good = good.withColumn("base", base).drop("highest")
     # Every window below is partitioned by these columns or more, so that one shuffle is enough.
     group_columns = ("partition", "scope", "spot")
     same = Window.partitionBy(*group_columns, "step", "event", "content").orderBy("offset", "line")
@@ -62,6 +74,7 @@ def trace(lines: DataFrame) -> DataFrame:
         *_PLACE
     )
     so_far = message.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    whole = message.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     events = good.withColumns({
         "state": F.expr(STATE_AFTER),
         "before": F.lag("event").over(message),
@@ -71,8 +84,15 @@ def trace(lines: DataFrame) -> DataFrame:
         ).otherwise(F.col("source")),
         "last": F.lead("event").over(message).isNull(),
     })  # fmt: skip
+    # A message with a number that was used before, and that is not open, has ended.
+    has_ended = F.col("before").isNull() & F.col("about") & (F.col("sequence") <= F.col("base"))
     return events.withColumns({
-        "was": F.lag("state").over(message), "first": F.col("before").isNull()
+        "was": F.when(has_ended & ~F.col("carried"), ENDED).otherwise(
+            F.lag("state").over(message)
+        ),
+        "outlasts": F.col("about") & (F.last("state").over(whole) != ENDED),
+        "first": F.col("before").isNull(),
+        "nth": F.when(F.col("carried"), CARRIED).otherwise(F.col("nth")),
     }).drop("scope", "spot")  # fmt: skip
 
 
@@ -172,19 +192,50 @@ def repeated(events: DataFrame, events_topic: str) -> DataFrame:
     return finding(again, DOUBLED, text, record=line_position(events_topic))
 
 
-def steps(events: DataFrame, events_topic: str) -> DataFrame:
+def open_lines(events: DataFrame, lines: DataFrame, undecided: DataFrame) -> DataFrame:
+    """The lines that the next period needs: `AuditData.lines` with `carried`.
+
+    Args:
+        events: result of `trace`.
+        lines: `AuditData.lines`, for the columns.
+        undecided: the lines of sends that wait for the decision about their transaction.
+    """
+    of_open = events.filter("nth in (1, -1) and outlasts and (first or last)")
+    kept = of_open.unionByName(undecided).withColumns({
+        "carried": F.lit(True), "raw": F.lit(None).cast("string")
+    })  # fmt: skip
+    return kept.select(lines.columns)
+
+
+def highest_numbers(events: DataFrame, opening: Balance | None) -> DataFrame:
+    """The highest step and delivery of each partition: partition, step, delivery."""
+    found = events.filter("nth = 1").groupBy("partition").agg(
+        F.max(F.when(_has_step(), F.col("step"))).alias("step"), F.max("delivery").alias("delivery")
+    )  # fmt: skip
+    both = joined(found, opening, "partitions")
+    return both.groupBy("partition").agg(
+        *[F.coalesce(F.max(name), F.lit(0)).alias(name) for name in ("step", "delivery")]
+    )
+
+
+def steps(events: DataFrame, events_topic: str, opening: Balance | None = None) -> DataFrame:
     """Findings: records of the events topic whose steps go back.
 
     A gap is no fault: a sweep that changes nothing takes a step number too. Lost lines show up in
     the sequence and delivery numbers, which have no gaps.
     """
-    # With `clock: log`, an idle tick leaves a line with the number of the previous step.
-    counted = ~F.col("event").isin(*_STEPLESS) & ~F.col("command").eqNullSafe(F.lit("tick"))
     numbers = F.sort_array(F.collect_list(F.struct("line", "step")))["step"]
-    records = events.filter(counted & (F.col("nth") == 1)).groupBy("partition", "offset").agg(
+    records = events.filter(_has_step() & (F.col("nth") == 1)).groupBy("partition", "offset").agg(
         F.min("step").alias("low"), F.max("step").alias("high"), numbers.alias("steps"),
     )  # fmt: skip
     records = records.withColumn("sorted", F.col("steps") == F.sort_array("steps")).drop("steps")
+    if opening is not None:
+        step = F.col("step").alias
+        earlier = opening.frames.partitions.select(
+            "partition", F.lit(-1).cast("long").alias("offset"), step("low"), step("high"),
+            F.lit(True).alias("sorted"),
+        )  # fmt: skip
+        records = records.unionByName(earlier)
     before = Window.partitionBy("partition").orderBy("offset")
     records = records.withColumn("before", F.lag("high").over(before))
     wrong = records.filter("not sorted or low < before")
@@ -193,6 +244,12 @@ def steps(events: DataFrame, events_topic: str) -> DataFrame:
         F.col("high").cast("string"), F.lit(", after step "), or_none(F.col("before")),
     )  # fmt: skip
     return finding(wrong, DISORDERED, text, record=line_position(events_topic))
+
+
+def _has_step() -> Column:
+    """Whether the line has a step of its own."""
+    # With `clock: log`, an idle tick leaves a line with the number of the previous step.
+    return ~F.col("event").isin(*_STEPLESS) & ~F.col("command").eqNullSafe(F.lit("tick"))
 
 
 def input_gaps(lines: DataFrame) -> list[str]:
@@ -204,7 +261,7 @@ def input_gaps(lines: DataFrame) -> list[str]:
     Returns:
         Each as `topic/partition/first-last`; without `last` if nobody knows where the log ended.
     """
-    found = lines.filter("contains(raw, '\"gap\"') and event = 'gap'")
+    found = lines.filter("event = 'gap'")
     first, last = (F.get_json_object("raw", f"$.{name}") for name in ("first", "last"))
     last = F.coalesce(last, F.lit(""))
     topic, number = (F.get_json_object("raw", f"$.{name}") for name in ("topic", "partition"))
@@ -214,23 +271,33 @@ def input_gaps(lines: DataFrame) -> list[str]:
 
 def sequence_gaps(events: DataFrame) -> DataFrame:
     """Findings: missing sequence numbers; each queue counts from 1 without gaps (§1)."""
-    entered = message_events(events).filter(F.col("event").isin(*ENTRY_EVENTS) & F.col("first"))
+    entered = message_events(events).filter(
+        F.col("event").isin(*ENTRY_EVENTS) & F.col("first") & (F.col("sequence") > F.col("base"))
+    )
     text = F.lit("no event records its entry")
     queue = ("partition", "queue", "generation")
     gaps = _gaps(entered, queue, "sequence")
     return finding(gaps, MISSING, _range_text(text, F.col("sequence"), F.col("until")))
 
 
-def delivery_gaps(events: DataFrame, outputs: DataFrame) -> DataFrame:
+def delivery_gaps(
+    events: DataFrame, outputs: DataFrame, opening: Balance | None = None
+) -> DataFrame:
     """Findings: missing delivery numbers; each partition counts from 1 without gaps.
 
     `match.differences` reports those that have a record in the dispatched topic.
     """
-    gaps = _gaps(message_events(events).filter("event = 'dispatched'"), ("partition",), "delivery")
-    delivered = outputs.filter("role = 'dispatched'").selectExpr(
+    delivered = message_events(events).filter("event = 'dispatched'").drop("base")
+    base = F.lit(0).cast("long")
+    if opening is not None:
+        earlier = opening.frames.partitions.select("partition", F.col("delivery").alias("earlier"))
+        delivered = delivered.join(F.broadcast(earlier), "partition", "left")
+        base = F.coalesce("earlier", base)
+    gaps = _gaps(delivered.withColumn("base", base), ("partition",), "delivery")
+    recorded = outputs.filter("role = 'dispatched'").selectExpr(
         "partition", "bigint(delivery) delivery"
     )
-    gaps = gaps.join(delivered, ["partition", "delivery"], "left_anti")
+    gaps = gaps.join(recorded, ["partition", "delivery"], "left_anti")
     text = F.concat(F.lit("no event for delivery "), F.col("delivery").cast("string"))
     where = F.concat(
         F.lit("delivery "), "delivery", F.lit(" of partition "), F.col("partition").cast("string")
@@ -241,14 +308,18 @@ def delivery_gaps(events: DataFrame, outputs: DataFrame) -> DataFrame:
 
 
 def _gaps(frame: DataFrame, group_columns: tuple[str, ...], number: str) -> DataFrame:
-    """The missing numbers of each group: one row each, or one row with `until` for a long run."""
+    """The missing numbers of each group: one row each, or one row with `until` for a long run.
+
+    The numbers go on after `base`.
+    """
     totals = frame.groupBy(*group_columns).agg(
-        F.count("*").alias("_count"), F.max(number).alias("_most"), F.min(number).alias("_least")
-    )
+        F.count("*").alias("_count"), F.max(F.col(number) - F.col("base")).alias("_most"),
+        F.min(F.col(number) - F.col("base")).alias("_least"),
+    )  # fmt: skip
     # Most groups have no gap and need no sorting.
     holed = totals.filter("_count <> _most or _least <> 1").select(*group_columns)
     low = F.coalesce(
-        F.lag(number).over(Window.partitionBy(*group_columns).orderBy(number)), F.lit(0)
+        F.lag(number).over(Window.partitionBy(*group_columns).orderBy(number)), F.col("base")
     )
     found = frame.join(F.broadcast(holed), list(group_columns), "left_semi").select(
         *group_columns, (low + 1).alias("low"), (F.col(number) - 1).alias("high")

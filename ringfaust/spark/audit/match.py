@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
+from ringfaust.spark.audit.balance import Balance, joined
 from ringfaust.spark.audit.findings import (
     ALTERED,
     DISORDERED,
@@ -29,6 +32,8 @@ _COMPARED_FIELDS = {
     UNDECODABLE: ("reason", "text", "time_ms"),
 }  # fmt: skip
 """The fields that record and event have in common, besides those that they are matched by."""
+PAIR = ("role", "partition", "key", "offset", "event_offset", "event_line")
+"""Columns that identify a pair."""
 _BUCKET = 100_000
 """Number of offsets whose order is checked in one piece."""
 
@@ -68,8 +73,12 @@ def _summary() -> Column:
     return summary
 
 
-def _events(events: DataFrame) -> DataFrame:
-    """The output records that the events require."""
+def expected(events: DataFrame) -> DataFrame:
+    """The output records that the events of a period require.
+
+    Args:
+        events: result of `lifecycles.trace`.
+    """
     event = F.col("event")
     refused = events.filter(is_refusal() & (F.col("nth") == 1)).withColumn("sequence", F.lit(0))
     of_messages = message_events(events).filter(
@@ -91,20 +100,67 @@ def _events(events: DataFrame) -> DataFrame:
             F.col(name).alias(f"event_{name}")
             for name in ("summary", "queue", "sequence", "id", "source", "step", "offset", "line")
         ],
+        F.lit(False).alias("event_late"),
     )  # fmt: skip
 
 
-def matched(events: DataFrame, outputs: DataFrame) -> DataFrame:
+def matched(required: DataFrame, outputs: DataFrame) -> DataFrame:
     """Join events and records; either side may be missing.
 
     Args:
-        events: result of `lifecycles.trace`.
+        required: result of `expected`.
         outputs: result of `records`.
     """
     first = outputs.filter("copy = 1")
     duplicate = Window.partitionBy("role", "partition", "key").orderBy("offset")
     first = first.withColumn("duplicate", F.row_number().over(duplicate))
-    return _events(events).join(first, ["role", "partition", "key"], "full_outer")
+    return required.join(first, ["role", "partition", "key"], "full_outer")
+
+
+def unfinished(pairs: DataFrame) -> DataFrame:
+    """The pairs of a period whose other half may come in the next one.
+
+    An event and its record are written together, but the end of a period may come between them.
+    Both are in the same order, so only what comes after the last complete pair can be waiting, and
+    only once.
+
+    Args:
+        pairs: result of `matched`.
+    """
+    has_record, has_event = F.col("topic").isNotNull(), F.col("event_summary").isNotNull()
+    ends = pairs.filter(has_record & has_event).groupBy("role", "partition").agg(
+        F.max(_place()).alias("last_place"), F.max("offset").alias("last_offset")
+    )  # fmt: skip
+    alone = pairs.filter(~(has_record & has_event)).join(
+        F.broadcast(ends), ["role", "partition"], "left"
+    )
+    is_late = F.coalesce("event_late", "late")
+    is_after = F.when(has_event, _place() > F.col("last_place")).otherwise(
+        F.col("offset") > F.col("last_offset")
+    )
+    # Undecodable records are written by several tasks, so they have no common order.
+    may_come = F.coalesce(is_after, F.lit(True)) | (F.col("role") == UNDECODABLE)
+    return alone.filter(~is_late & may_come).drop("last_place", "last_offset")
+
+
+def without(frame: DataFrame, halves: DataFrame, columns: tuple[str, ...]) -> DataFrame:
+    """The rows that are not among the unfinished pairs, which are few."""
+    same = [frame[name].eqNullSafe(F.col(f"half.{name}")) for name in columns]
+    few = F.broadcast(halves.select(*columns)).alias("half")
+    return frame.join(few, reduce(Column.__and__, same), "left_anti")
+
+
+def last_places(pairs: DataFrame, opening: Balance | None) -> DataFrame:
+    """The place in the events of each partition's last record: topic, partition, place."""
+    found = pairs.filter("topic is not null and event_summary is not null").select(
+        "topic", "partition", _place().alias("place")
+    )
+    both = joined(found, opening, "places")
+    return both.groupBy("topic", "partition").agg(F.max("place").alias("place"))
+
+
+def _place() -> Column:
+    return F.struct("event_step", "event_offset", "event_line")
 
 
 def differences(pairs: DataFrame, worker: WorkerConfig) -> DataFrame:
@@ -153,7 +209,7 @@ def copies(outputs: DataFrame) -> DataFrame:
     return finding(again, DOUBLED, F.lit("an exact copy of an earlier record"), record=position())
 
 
-def order(pairs: DataFrame) -> DataFrame:
+def order(pairs: DataFrame, opening: Balance | None = None) -> DataFrame:
     """Findings: records that are not in the order of the events (R6).
 
     A partition is checked in pieces, and then from piece to piece, so that no task has to sort a
@@ -163,8 +219,8 @@ def order(pairs: DataFrame) -> DataFrame:
     # Undecodable records may come from a forwarding task, which writes independently of the
     # partition's owner.
     both = both.filter(F.col("role") != UNDECODABLE).select(
-        F.col("topic"), "partition", "offset", F.struct("event_step", "event_offset", "event_line")
-        .alias("place"), F.floor(F.col("offset") / _BUCKET).alias("piece"),
+        F.col("topic"), "partition", "offset", _place().alias("place"),
+        F.floor(F.col("offset") / _BUCKET).alias("piece"),
         F.col("event_queue").alias("queue"), F.col("event_sequence").alias("sequence"),
         F.col("event_id").alias("id"), F.col("event_source").alias("source"),
     )  # fmt: skip
@@ -173,6 +229,13 @@ def order(pairs: DataFrame) -> DataFrame:
     pieces = both.groupBy("topic", "partition", "piece").agg(
         F.min("place").alias("low"), F.max("place").alias("high"), F.min("offset").alias("offset")
     )
+    if opening is not None:
+        earlier = opening.frames.places.select(
+            "topic", "partition", F.lit(-1).cast("long").alias("piece"),
+            F.lit(None).cast(pieces.schema["low"].dataType).alias("low"),
+            F.col("place").alias("high"), F.lit(None).cast("long").alias("offset"),
+        )  # fmt: skip
+        pieces = pieces.unionByName(earlier)
     pieces = pieces.withColumn(
         "before", F.lag("high").over(Window.partitionBy("topic", "partition").orderBy("piece"))
     ).filter("low < before")

@@ -46,6 +46,33 @@ async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicO
     return {(tp.topic, tp.partition): (begins[tp], ends[tp]) for tp in tps}
 
 
+async def offsets_at(
+    worker: WorkerConfig, topics: Collection[str], time_ms: int
+) -> dict[tuple[str, int], int]:
+    """By topic and partition: the first offset whose record is not older than a time, or the end.
+
+    Args:
+        worker: brokers.
+        topics: existing topics.
+        time_ms: ms since 1970.
+
+    Raises:
+        CannotAudit: no broker answers the question.
+    """
+    consumer = AIOKafkaConsumer(*topics, **worker.client_options())
+    try:
+        await consumer.start()
+        tps = sorted(consumer.assignment())
+        ends = await consumer.end_offsets(tps)
+        found = await consumer.offsets_for_times(dict.fromkeys(tps, time_ms))
+    except KafkaError as error:
+        raise CannotAudit(f"the brokers did not return the topics' offsets: {error}") from error
+    finally:
+        await consumer.stop()
+    first = {tp: found[tp].offset if found.get(tp) else ends[tp] for tp in tps}
+    return {(tp.topic, tp.partition): offset for tp, offset in first.items()}
+
+
 def require_whole(offsets: TopicOffsets, topics: Collection[str]) -> None:
     """Check that the topics still contain their first records.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -15,11 +15,22 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.findings import ALTERED, DOUBLED, MISSING, UNEXPLAINED, finding
 from ringfaust.spark.audit.lifecycles import message_events
 from ringfaust.spark.audit.offsets import TopicOffsets
-from ringfaust.spark.audit.sources import UNDECODABLE, AuditData, empty_digest, position, topics_of
+from ringfaust.spark.audit.sources import (
+    UNDECODABLE,
+    AuditData,
+    empty_digest,
+    last_read,
+    parts_of,
+    position,
+    positions,
+    topics_of,
+)
 from ringfaust.spark.lines import is_refusal
 from ringfaust.spark.message_states import ENTRY_EVENTS
 
 Checkpoint = Callable[[DataFrame], DataFrame]
+_BEGINS = "topic string, partition int, begin long, floor long"
+"""The first record that must be there, and the first that no earlier period has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,8 @@ class OutcomeChecker:
         queues: the routes, and what evicted records carry.
         offsets: where the producers' topics begin: what retention removed cannot be compared.
         checkpoint: makes Spark compute and keep a frame that is used more than once.
+        closes: the data ends with a period. What was caused by the last record read may be partly
+            in the next one.
     """
 
     def __init__(
@@ -53,6 +66,7 @@ class OutcomeChecker:
         queues: QueuesConfig,
         offsets: TopicOffsets,
         checkpoint: Checkpoint,
+        closes: bool = False,
     ) -> None:
         self._data = data
         self._events = events
@@ -61,8 +75,35 @@ class OutcomeChecker:
         self._control = worker.topic(Role.CONTROL)
         self._repartition_topic = worker.topic(Role.HOP)
         self._checkpoint = checkpoint
-        self._read_to = checkpoint(self._last_read())
-        self._begins = {where: begin for where, (begin, _) in offsets.items() if begin}
+        self._closes = closes
+        self.read_to = checkpoint(last_read(events.filter("nth >= 0"), data.repartition))
+        self._begins = self._first_offsets(offsets)
+
+    def _first_offsets(self, offsets: TopicOffsets) -> DataFrame:
+        """Rows of _BEGINS.
+
+        What Kafka has dropped and the lake keeps must be there: from the beginning of the period,
+        or from the first record that the lake has.
+        """
+        earlier = self._data.opening.next if self._data.opening else {}
+        floors = {(t, p): at for t in self._inputs for p, at in earlier.get(t, {}).items()}
+        begins = {at: begin for at, (begin, _) in offsets.items()}
+        frame = self._begin_rows(begins, floors)
+        if any(begin > floors.get(at, 0) for at, begin in begins.items() if at[0] in self._inputs):
+            dropped = self._data.inputs.join(F.broadcast(frame), ["topic", "partition"])
+            dropped = dropped.filter("offset >= floor and offset < begin")
+            first = dropped.groupBy("topic", "partition").agg(F.min("offset").alias("offset"))
+            for topic, of in positions(first).items():
+                begins |= {(topic, p): floors.get((topic, p), at) for p, at in of.items()}
+            frame = self._begin_rows(begins, floors)
+        return frame
+
+    def _begin_rows(
+        self, begins: Mapping[tuple[str, int], int], floors: Mapping[tuple[str, int], int]
+    ) -> DataFrame:
+        every = sorted(begins.keys() | floors.keys())
+        rows = [(*at, begins.get(at, 0), floors.get(at, 0)) for at in every]
+        return self._events.sparkSession.createDataFrame(rows, _BEGINS)
 
     # --- one outcome -----------------------------------------------------------------------------
 
@@ -78,7 +119,9 @@ class OutcomeChecker:
         lost = both.filter(is_input & (outcomes < 1))
         read, waiting = self._split_by_progress(lost)
         twice = both.filter(is_input & (outcomes > 1))
-        nowhere = both.filter(~is_input & ~self._is_gone())
+        others = self._with_begins(both.filter(~is_input))
+        nowhere = others.filter("not is_gone and not is_earlier")
+        again = others.filter("is_earlier and more_outcomes > 0")
         many = F.concat(
             F.col("outcomes").cast("string"), F.lit(" outcomes of one record: "), "what"
         )
@@ -86,6 +129,11 @@ class OutcomeChecker:
             [
                 self._source_finding(read, MISSING, F.lit("this record has no outcome")),
                 self._source_finding(twice, DOUBLED, many),
+                self._source_finding(
+                    again,
+                    DOUBLED,
+                    F.concat(F.lit("one more outcome of an earlier record: "), "what"),
+                ),
                 self._source_finding(
                     nowhere, UNEXPLAINED, F.lit("there is no record at this position")
                 ),
@@ -99,10 +147,11 @@ class OutcomeChecker:
         return finding(frame.select("source", "what", "outcomes"), kind, text)
 
     def _entries(self) -> DataFrame:
-        """One row per source: source, outcomes (how many), what (their events).
+        """One row per source: source, outcomes (how many), what (their events), more_outcomes.
 
         All copies of a record that was sent to an address are one outcome. A second copy in the
-        same queue is another outcome.
+        same queue is another outcome. `more_outcomes` leaves out the first copies: an address may
+        keep a record and copy it to a queue later.
         """
         event = F.col("event")
         kept = ("source", "event", "queue", "generation")
@@ -137,7 +186,10 @@ class OutcomeChecker:
             F.array_join(F.sort_array(F.collect_list("event")), ", ").alias("what"),
         )
         outcomes = F.greatest("plain", F.lit(0)) + F.least("copies", F.lit(1)) + F.col("again")
-        return counts.select("source", outcomes.alias("outcomes"), "what")
+        more = outcomes - F.least("copies", F.lit(1))
+        return counts.select(
+            "source", outcomes.alias("outcomes"), more.alias("more_outcomes"), "what"
+        )
 
     def _uncommitted(self, pending: DataFrame) -> DataFrame:
         """The lines of records whose transaction was rolled back or is still undecided (R81)."""
@@ -162,7 +214,7 @@ class OutcomeChecker:
 
         With `is_committed` and `decided_by` (null: it is undecided), and without the queue.
         """
-        pending = self._by_origin(self._events.filter("nth = 1 and event = 'pending'"))
+        pending = self._by_origin(self._events.filter("nth in (1, -1) and event = 'pending'"))
         pending = pending.filter(_topic(F.col("source")).isin(*self._inputs))
         decided = self._events.filter("nth = 1 and event = 'decided'").selectExpr(
             "partition", "xid", "step decided_step", "committed is_committed", "by decided_by"
@@ -175,6 +227,14 @@ class OutcomeChecker:
             .alias("decision")
         )  # fmt: skip
         return ends.select("*", "decision.*").withColumn("queue", F.lit(None).cast("string"))
+
+    def undecided(self) -> DataFrame:
+        """The lines of sends that wait for the decision about their transaction."""
+        waiting = self._pending().filter("is_committed is null").select("source")
+        lines = self._by_origin(self._events.filter("nth in (1, -1) and event = 'pending'"))
+        lines = lines.join(waiting.distinct(), "source", "left_semi")
+        # The next period does not read the record of the hop topic again.
+        return lines.withColumn("by", F.col("source")).select(self._events.columns)
 
     def _by_origin(self, lines: DataFrame) -> DataFrame:
         """Set `source` to the producer's record, also where `by` is a repartitioned record."""
@@ -201,47 +261,64 @@ class OutcomeChecker:
                 for name in ("topic", "partition", "offset")
             ],
         )
-        read_to = self._read_to.selectExpr(
+        read_to = self.read_to.selectExpr(
             "topic at_topic", "partition at_partition", "offset read_to"
         )
         at = at.join(F.broadcast(read_to), ["at_topic", "at_partition"], "left")
-        read = F.col("at_offset") <= F.coalesce("read_to", F.lit(-1))
+        read_to_end = F.coalesce("read_to", F.lit(-1)) - F.lit(int(self._closes))
+        read = F.col("at_offset") <= read_to_end
         return at.filter(read), at.filter(~read)
 
-    def _last_read(self) -> DataFrame:
-        """The last offset of each partition that was certainly read."""
-        causes = self._events.filter("by not in ('tick', 'start')").select(F.col("by").alias("at"))
-        repartitioned = self._data.repartition.select(F.col("source").alias("at"))
-        at = F.col("at")
-        every = causes.unionByName(repartitioned).select(
-            _topic(at).alias("topic"),
-            F.regexp_extract(at, r"/(\d+)/\d+$", 1).try_cast("int").alias("partition"),
-            F.regexp_extract(at, r"/(\d+)$", 1).try_cast("long").alias("offset"),
-        )
-        return every.groupBy("topic", "partition").agg(F.max("offset").alias("offset"))
-
-    def commands(self) -> DataFrame:
-        """Findings: commands that were read but have no line with their result."""
+    def commands(self) -> tuple[DataFrame, DataFrame]:
+        """Commands without a result: findings, and those that may have one in the next period."""
         answers = self._events.filter(F.col("event").isin("done", "refused", "unreadable"))
         silent = self._data.commands.join(
             answers.select(F.col("by").alias("source")).distinct(), "source", "left_anti"
         )
-        read_to = self._read_to.selectExpr("topic", "partition", "offset read_to")
-        silent = silent.join(F.broadcast(read_to), ["topic", "partition"]).filter(
-            "offset <= read_to"
-        )
+        read_to = self.read_to.selectExpr("topic", "partition", "offset read_to")
+        silent = silent.join(F.broadcast(read_to), ["topic", "partition"], "left")
+        read_to_end = F.coalesce("read_to", F.lit(-1)) - F.lit(int(self._closes))
+        read = silent.filter(F.col("offset") <= read_to_end).select("source", "command")
         text = F.concat(F.lit("no event records the result of this command: "), "command")
-        return finding(silent.select("source", "command"), MISSING, text, record=F.col("source"))
+        later = silent.filter(F.col("offset") > read_to_end).select(self._data.commands.columns)
+        return finding(read, MISSING, text, record=F.col("source")), later
 
-    def _is_gone(self) -> Column:
-        """Whether retention removed the source from its topic."""
-        gone = F.lit(False)
-        at = F.col("source")
-        for (topic, partition), begin in self._begins.items():
-            here = at.startswith(f"{topic}/{partition}/")
-            offset = F.regexp_extract(at, r"/(\d+)$", 1).try_cast("long")
-            gone = F.when(here, offset < begin).otherwise(gone)
-        return gone
+    def open_inputs(
+        self, waiting: DataFrame, undecided: DataFrame, others: DataFrame
+    ) -> tuple[DataFrame, DataFrame]:
+        """The inputs that the next period needs: those without an outcome, and for comparison.
+
+        Args:
+            waiting: `InputOutcomes.waiting`.
+            undecided: result of `undecided`.
+            others: with the sources of all messages that may have an output later.
+        """
+        sources = waiting.select("source").unionByName(undecided.select("source")).distinct()
+        unsettled = self._data.inputs.join(sources, "source", "left_semi")
+        digests = self._known_inputs().join(others.select("source"), "source", "left_semi")
+        columns = self._data.inputs.columns
+        return unsettled.select(columns), digests.select(columns)
+
+    def _known_inputs(self) -> DataFrame:
+        """All inputs that outputs are compared with."""
+        if self._data.opening is None:
+            return self._data.inputs
+        both = self._data.inputs.unionByName(self._data.opening.frames.digests)
+        return both.dropDuplicates(["source"])
+
+    def _with_begins(self, frame: DataFrame) -> DataFrame:
+        """Add whether retention removed the source, and whether it is of an earlier period."""
+        topic, partition, offset = parts_of(F.col("source"))
+        # Names that no frame has: these columns are dropped again.
+        at = {"_topic": topic, "_partition": partition, "_offset": offset}
+        begins = self._begins.selectExpr(
+            "topic _topic", "partition _partition", "begin _begin", "floor _floor"
+        )
+        frame = frame.withColumns(at).join(F.broadcast(begins), ["_topic", "_partition"], "left")
+        return frame.withColumns({
+            "is_gone": F.coalesce(F.col("_offset") < F.col("_begin"), F.lit(False)),
+            "is_earlier": F.coalesce(F.col("_offset") < F.col("_floor"), F.lit(False)),
+        }).drop("_topic", "_partition", "_offset", "_begin", "_floor")  # fmt: skip
 
     # --- unaltered -------------------------------------------------------------------------------
 
@@ -266,13 +343,14 @@ class OutcomeChecker:
             "source", F.col("origin")
         )
         compared = direct.unionByName(behind.drop("by", "origin"))
-        inputs = self._data.inputs.select(
+        inputs = self._known_inputs().select(
             "source", F.col("digest").alias("was"), F.col("reference").alias("was_reference")
         )
         differs = "was is null or was <> digest"
         both = self._checkpoint(compared.join(inputs, "source", "left").filter(differs))
         of_inputs = _topic(F.col("source")).isin(*self._inputs) | (F.col("role") != UNDECODABLE)
-        nowhere = both.filter(F.col("was").isNull() & of_inputs & ~self._is_gone())
+        nowhere = self._with_begins(both.filter(F.col("was").isNull() & of_inputs))
+        nowhere = nowhere.filter("not is_gone and not is_earlier")
         altered = both.filter("was is not null")
         if not altered.isEmpty():
             altered = self._drop_configured_short(altered)

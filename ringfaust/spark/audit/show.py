@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import date
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -11,12 +12,22 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
-from ringfaust.spark.audit.accounts import COUNTS
+from ringfaust.spark.audit.accounts import COUNTS, STATES
 from ringfaust.spark.audit.findings import KINDS
 from ringfaust.spark.audit.verdict import Verdict
 
 _MAX_QUEUES = 20
 _MAX_FINDINGS = 20
+_QUEUE_WIDTH = 10
+"""Longer names are folded if the table does not fit."""
+_SUMS = {
+    "added": ("added",),
+    "acked": ("acked",),
+    "evicted": ("evicted",),
+    "other exits": ("expired", "dead", "removed", "moved_out", "lost"),
+    "held": STATES,
+}
+"""The columns of a narrow table, with the counts that each adds up."""
 
 
 def headline(verdict: Verdict) -> str:
@@ -63,7 +74,7 @@ def top_queues(verdict: Verdict, most: int = _MAX_QUEUES) -> list[dict[str, Any]
 
 def print_verdict(console: Console, verdict: Verdict, seconds: float) -> None:
     """Print the table of queues, the verdict and the first findings."""
-    console.print(_table(verdict))
+    console.print(_table(verdict, console.width))
     style = "bold green" if verdict.balanced else "bold red"
     console.print(headline(verdict), style=style, highlight=False)
     for text in remarks(verdict):
@@ -72,6 +83,13 @@ def print_verdict(console: Console, verdict: Verdict, seconds: float) -> None:
         f"{verdict.lines:,} events and {verdict.records:,} records compared in {seconds:.0f} s.",
         highlight=False,
     )
+    print_findings(console, verdict)
+
+
+def print_findings(console: Console, verdict: Verdict) -> None:
+    """Print the first findings."""
+    if not verdict.kinds:
+        return
     for found in by_severity(verdict).limit(_MAX_FINDINGS).collect():
         console.print(f"  {describe(found.asDict())}", markup=False, highlight=False)
     left = sum(verdict.kinds.values()) - _MAX_FINDINGS
@@ -79,22 +97,40 @@ def print_verdict(console: Console, verdict: Verdict, seconds: float) -> None:
         console.print(f"  \u2026 and {left:,} more; --json lists all of them")
 
 
-def _table(verdict: Verdict) -> Table:
-    """The queues. Counts that are 0 everywhere are left out, so that it fits a terminal."""
+def _table(verdict: Verdict, width: int) -> Table:
+    """The queues. Counts that are 0 everywhere are left out; those that do not fit are added up."""
     rows = top_queues(verdict)
     if verdict.totals["queues"] > 1:
         rows.append({"queue": "all", **verdict.totals, "balanced": not verdict.unbalanced})
-    names = [name for name in COUNTS if name == "added" or verdict.totals[name]]
+    each = {name.replace("_", " "): (name,) for name in COUNTS}
+    counts = _counts(rows, each, verdict)
+    if _width(counts) > width:
+        counts = _counts(rows, _SUMS, verdict)
     table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("queue", overflow="fold")
-    for name in names:
-        table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
+    table.add_column("queue", overflow="fold", min_width=_QUEUE_WIDTH)
+    for heading in counts:
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("balanced")
-    for row in rows:
+    for row, *texts in zip(rows, *counts.values(), strict=True):
         queue = row["queue"].replace("[", "\\[")
-        summary = "[green]yes[/]" if row["balanced"] else "[bold red]NO[/]"
-        table.add_row(queue, *[f"{row[name]:,}" for name in names], summary)
+        table.add_row(queue, *texts, "[green]yes[/]" if row["balanced"] else "[bold red]NO[/]")
     return table
+
+
+def _counts(
+    rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, ...]], verdict: Verdict
+) -> dict[str, list[str]]:
+    """The texts of each column that is not 0 everywhere."""
+    return {
+        heading: [f"{sum(row[name] for name in names):,}" for row in rows]
+        for heading, names in columns.items()
+        if heading == "added" or any(verdict.totals[name] for name in names)
+    }
+
+
+def _width(counts: dict[str, list[str]]) -> int:
+    widths = [max(map(len, (heading, *texts))) for heading, texts in counts.items()]
+    return sum(width + 2 for width in (_QUEUE_WIDTH, *widths)) + len("balanced")
 
 
 def describe(finding: dict[str, Any]) -> str:
@@ -128,8 +164,34 @@ def json_lines(verdict: Verdict, seconds: float) -> Iterator[str]:
         windows = verdict.windows.withColumn("start", start).orderBy("queue", "start")
         for row in windows.toLocalIterator():
             yield _line("window", **row.asDict())
+    yield from finding_lines(verdict)
+
+
+def finding_lines(verdict: Verdict) -> Iterator[str]:
+    """One JSON object per finding."""
     for row in by_severity(verdict).toLocalIterator():
         yield _line("finding", **row.asDict())
+
+
+DAY_HEADING = f"{'day':10}{'messages':>14}{'events':>14}{'records':>14}{'faults':>9}{'s':>6}"
+"""The names of the columns of `day_row`."""
+
+
+def day_row(day: date, verdict: Verdict, seconds: float) -> str:
+    """The verdict of a closed day as one row of a table."""
+    faults = sum(verdict.kinds.values())
+    counts = f"{verdict.inputs - verdict.waiting:14,}{verdict.lines:14,}{verdict.records:14,}"
+    return f"{day}{counts}{faults:9,}{seconds:6.0f}"
+
+
+def day_line(day: date, verdict: Verdict, seconds: float) -> str:
+    """The verdict of a closed day as a JSON object."""
+    return _line(
+        "day",
+        day=str(day), balanced=verdict.balanced, seconds=round(seconds, 1),
+        inputs=verdict.inputs - verdict.waiting, events=verdict.lines, records=verdict.records,
+        findings=verdict.kinds,
+    )  # fmt: skip
 
 
 def by_severity(verdict: Verdict) -> DataFrame:

@@ -5,17 +5,17 @@ Payloads are read once and become digests (xxhash64, 64 bits: they detect damage
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.control import QUERIES, type_of
 from ringfaust.protocol.records import Role
-from ringfaust.spark.kafka import read_topics
-from ringfaust.spark.lake.tables import read
+from ringfaust.spark.audit.balance import Balance, TopicPositions
 from ringfaust.spark.lines import read_lines
 
 OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
@@ -44,10 +44,14 @@ class AuditData:
     (the producer's position)."""
     lines: DataFrame
     """Result of `read_lines`, with `xid` and `committed` of distributed transactions, `concerns`,
-    the id of a send that waits or was refused, and `content`, the hash of `raw`."""
+    the id of a send that waits or was refused, and `content`, the hash of `raw`, which is kept for
+    gaps alone. `carried`: the line is from an earlier period, which has checked it."""
     outputs: DataFrame
-    """role, topic, partition, offset, digest, content (hash of the whole record), stand_in, and
-    the ringfaust headers."""
+    """role, topic, partition, offset, timestamp, digest, content (hash of the whole record),
+    stand_in, the ringfaust headers, and `late`: the record is from an earlier period, which had no
+    event for it."""
+    opening: Balance | None = None
+    """What earlier periods have left open; None if these are all records."""
 
 
 def topics_of(worker: WorkerConfig, queues: QueuesConfig) -> dict[str, list[str]]:
@@ -59,34 +63,14 @@ def topics_of(worker: WorkerConfig, queues: QueuesConfig) -> dict[str, list[str]
     }
 
 
-def from_topics(spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig) -> AuditData:
-    """Everything the topics contain now."""
-    inputs = topics_of(worker, queues)["inputs"]
-    return AuditData(
-        inputs=read_inputs(read_topics(spark, worker, inputs)),
-        commands=read_commands(read_topics(spark, worker, [worker.topic(Role.CONTROL)])),
-        repartition=read_repartition(read_topics(spark, worker, [worker.topic(Role.HOP)])),
-        lines=read_events(read_topics(spark, worker, [worker.topic(Role.EVENTS)])),
-        outputs=read_outputs(
-            read_topics(spark, worker, [worker.topic(role) for role in OUTPUTS]), worker
-        ),
-    )
+def checkpoint(frame: DataFrame) -> DataFrame:
+    """Compute a frame now and keep it: topics grow, and all checks must see the same records.
 
-
-def from_lake(
-    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, lake: str
-) -> AuditData:
-    """Events and outputs from a lake (a folder or URI), everything else from the topics."""
-    bronze = read(spark, lake, "bronze")
-
-    def of(*roles: Role) -> DataFrame:
-        return bronze.filter(F.col("topic").isin(*[worker.topic(role) for role in roles]))
-
-    return replace(
-        from_topics(spark, worker, queues),
-        lines=read_events(of(Role.EVENTS)),
-        outputs=read_outputs(of(*OUTPUTS), worker),
-    )
+    This is a checkpoint and not `persist`, whose plans grow with every step until planning takes
+    longer than computing. If an executor is lost, its part is lost too: the audit fails and has to
+    be run again. The data goes to disk, because sorting needs the memory.
+    """
+    return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def read_inputs(records: DataFrame) -> DataFrame:
@@ -127,7 +111,10 @@ def read_events(records: DataFrame) -> DataFrame:
         "committed": F.when(of_xids, F.get_json_object("raw", "$.committed") == "true"),
         "concerns": F.when(of_sends, F.get_json_object("raw", "$.about")),
     })  # fmt: skip
-    return lines.withColumn("content", F.xxhash64("raw")).drop("timestamp")
+    return lines.withColumns({
+        "content": F.xxhash64("raw"), "raw": F.when(F.col("event") == "gap", F.col("raw")),
+        "carried": F.lit(False),
+    })  # fmt: skip
 
 
 def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
@@ -137,7 +124,8 @@ def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
     by_name = F.map_from_entries(ours)
     records.sparkSession.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
     found = records.select(
-        "topic", "partition", "offset", "key", "value", _foreign().alias("foreign"),
+        "topic", "partition", "offset", "timestamp", "key", "value",
+        _foreign().alias("foreign"),
         by_name.alias("ours"), F.try_element_at(ours, F.lit(-1))["key"].alias("last"),
     )  # fmt: skip
     role = F.create_map(*[F.lit(part) for r in OUTPUTS for part in (worker.topic(r), str(r))])
@@ -150,13 +138,45 @@ def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
     )
     return found.select(
         F.when(is_unreadable, UNDECODABLE).otherwise(role[F.col("topic")]).alias("role"),
-        "topic", "partition", "offset", digest.alias("digest"),
+        "topic", "partition", "offset", "timestamp", digest.alias("digest"),
         F.xxhash64(digest, F.array_sort(ours_text)).alias("content"),
         (F.col("ours")[h.UNDECODABLE_CONTENT].isNotNull() & (digest == empty_digest())).alias(
             "stand_in"
         ),
-        *texts,
+        *texts, F.lit(False).alias("late"),
     )  # fmt: skip
+
+
+def last_read(lines: DataFrame, repartition: DataFrame) -> DataFrame:
+    """The last offset of each input partition that was certainly read: topic, partition, offset.
+
+    Args:
+        lines: with `by`, the cause of each line.
+        repartition: `AuditData.repartition`.
+    """
+    causes = lines.filter("by not in ('tick', 'start')").select(F.col("by").alias("at"))
+    every = causes.unionByName(repartition.select(F.col("source").alias("at")))
+    topic, partition, offset = parts_of(F.col("at"))
+    every = every.select(topic.alias("topic"), partition.alias("partition"), offset.alias("offset"))
+    return every.groupBy("topic", "partition").agg(F.max("offset").alias("offset"))
+
+
+def parts_of(source: Column) -> tuple[Column, Column, Column]:
+    """Topic, partition and offset of a position as text."""
+    return (
+        F.regexp_extract(source, r"^(.*)/\d+/\d+$", 1),
+        F.regexp_extract(source, r"/(\d+)/\d+$", 1).try_cast("int"),
+        F.regexp_extract(source, r"/(\d+)$", 1).try_cast("long"),
+    )
+
+
+def positions(frame: DataFrame, add: int = 0) -> TopicPositions:
+    """Rows of topic, partition and offset as a mapping; `add` is added to the offsets."""
+    found: TopicPositions = {}
+    for topic, partition, offset in frame.select("topic", "partition", "offset").collect():
+        if topic and partition is not None:
+            found.setdefault(topic, {})[partition] = offset + add
+    return found
 
 
 def position() -> Column:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit import accounts, lifecycles, match
+from ringfaust.spark.audit.balance import Balance, Frames, TopicPositions, joined
 from ringfaust.spark.audit.findings import IDENTITY, KINDS, gather
 from ringfaust.spark.audit.offsets import TopicOffsets
 from ringfaust.spark.audit.outcomes import OutcomeChecker
-from ringfaust.spark.audit.sources import AuditData
+from ringfaust.spark.audit.sources import AuditData, checkpoint, positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,8 @@ class Verdict:
     """Result of `accounts.window_rows`; None if no windows were requested."""
     findings: DataFrame
     """Result of `findings.gather`."""
+    closing: Balance | None = None
+    """What the next period needs; None if the data does not end a period."""
 
     @property
     def balanced(self) -> bool:
@@ -74,6 +76,8 @@ def reconcile(
     data: AuditData,
     offsets: TopicOffsets,
     confirmed_by: DataFrame | None = None,
+    *,
+    closes: bool = False,
 ) -> Verdict:
     """Compare and count everything that was read.
 
@@ -82,18 +86,33 @@ def reconcile(
         data: what was read.
         offsets: where the producers' topics begin.
         confirmed_by: findings of an earlier pass; only faults that it found too are reported.
+        closes: the data ends a period. What may be completed in the next one is no fault and
+            becomes `Verdict.closing`.
     """
-    worker, queues, checkpoint = request.worker, request.queues, _checkpoint
+    worker, queues, opening = request.worker, request.queues, data.opening
     events_topic = worker.topic(Role.EVENTS)
-    events = checkpoint(lifecycles.trace(data.lines))
+    events = checkpoint(lifecycles.trace(data.lines, opening))
     outputs = checkpoint(match.records(data.outputs))
     # Read last, so that the source of every event is there; later records count as waiting.
     data = replace(data, inputs=checkpoint(data.inputs), repartition=checkpoint(data.repartition))
-    pairs = checkpoint(match.matched(events, outputs))
+    required = joined(match.expected(events), opening, "expected")
+    pairs = checkpoint(match.matched(required, outputs))
     checker = OutcomeChecker(
-        data, events, worker=worker, queues=queues, offsets=offsets, checkpoint=checkpoint
-    )
+        data, events, worker=worker, queues=queues, offsets=offsets, checkpoint=checkpoint,
+        closes=closes,
+    )  # fmt: skip
     outcomes = checker.outcomes()
+    command_findings, open_commands = checker.commands()
+    compared, closing = outputs, None
+    if closes:
+        halves = checkpoint(match.unfinished(pairs))
+        closing = _closing(
+            data, events, outputs, checker=checker, waiting=outcomes.waiting, halves=halves,
+            places=match.last_places(pairs, opening), commands=open_commands, required=required,
+            worker=worker,
+        )  # fmt: skip
+        compared = match.without(outputs, halves, ("topic", "partition", "offset"))
+        pairs = checkpoint(match.without(pairs, halves, match.PAIR))
     repeated_findings = [
         checkpoint(part)
         for part in (lifecycles.repeated(events, events_topic), match.copies(outputs))
@@ -103,16 +122,16 @@ def reconcile(
         lifecycles.transitions(events, events_topic),
         match.differences(pairs, worker),
         *outcomes.findings,
-        *checker.payloads(outputs),
+        *checker.payloads(compared),
         *(repeated_findings if request.repeats_are_faults else ()),
     ]
     heavy = [
         lifecycles.damaged(events, events_topic),
-        lifecycles.steps(events, events_topic),
+        lifecycles.steps(events, events_topic, opening),
         lifecycles.sequence_gaps(events),
-        lifecycles.delivery_gaps(events, outputs),
-        checker.commands(),
-        match.order(pairs),
+        lifecycles.delivery_gaps(events, outputs, opening),
+        command_findings,
+        match.order(pairs, opening),
     ]
     # The heavy parts run one by one: a single plan of all of them takes Spark a minute to plan.
     parts = [checkpoint(reduce(DataFrame.unionByName, light)), *map(checkpoint, heavy)]
@@ -121,7 +140,7 @@ def reconcile(
         found = _confirmed(found, confirmed_by)
     findings = checkpoint(found)
     by_kind = {row["kind"]: row["count"] for row in findings.groupBy("kind").count().collect()}
-    queue_rows = checkpoint(accounts.queue_rows(events, findings))
+    queue_rows = checkpoint(accounts.queue_rows(events, findings, opening))
     windows = checkpoint(accounts.window_rows(events, request.window)) if request.window else None
     totals = queue_rows.agg(
         F.count("*").alias("queues"),
@@ -134,7 +153,7 @@ def reconcile(
         inputs=data.inputs.count(),
         waiting=outcomes.waiting.count(),
         lines=events.filter("nth = 1").count(),
-        records=outputs.filter("copy = 1").count(),
+        records=outputs.filter("copy = 1 and not late").count(),
         repeats=repeats,
         gaps=_gaps(events, data),
         kinds={kind: by_kind[kind] for kind in KINDS if kind in by_kind},
@@ -145,7 +164,71 @@ def reconcile(
         queues=queue_rows,
         windows=windows,
         findings=findings,
+        closing=closing,
     )
+
+
+def _closing(
+    data: AuditData,
+    events: DataFrame,
+    outputs: DataFrame,
+    *,
+    checker: OutcomeChecker,
+    waiting: DataFrame,
+    halves: DataFrame,
+    places: DataFrame,
+    commands: DataFrame,
+    required: DataFrame,
+    worker: WorkerConfig,
+) -> Balance:
+    """What the next period needs."""
+    undecided = checker.undecided()
+    late = {"late": F.lit(True)}
+    records = outputs.join(
+        F.broadcast(halves.select("topic", "partition", "offset")),
+        ["topic", "partition", "offset"], "left_semi",
+    )  # fmt: skip
+    lines = lifecycles.open_lines(events, data.lines, undecided)
+    later = halves.filter("topic is null").select(required.columns)
+    open_messages = lines.select("source").unionByName(
+        later.select(F.col("event_source").alias("source"))
+    )
+    inputs, digests = checker.open_inputs(waiting, undecided, open_messages.distinct())
+    frames = Frames(
+        lines=lines,
+        inputs=inputs,
+        digests=digests,
+        commands=commands,
+        outputs=records.select(data.outputs.columns).withColumns(late),
+        expected=later.withColumns({"event_late": F.lit(True)}),
+        queues=accounts.closing_rows(events, data.opening),
+        partitions=lifecycles.highest_numbers(events, data.opening),
+        places=places,
+    )
+    return Balance(frames, _end(data, events, outputs, checker, worker))
+
+
+def _end(
+    data: AuditData,
+    events: DataFrame,
+    outputs: DataFrame,
+    checker: OutcomeChecker,
+    worker: WorkerConfig,
+) -> TopicPositions:
+    """Where the next period begins."""
+    hop = worker.topic(Role.HOP)
+    end = F.max("offset").alias("offset")
+    new = events.filter("nth >= 0").withColumn("topic", F.lit(worker.topic(Role.EVENTS)))
+    read = [new, outputs.filter("not late"), data.inputs, data.commands]
+    offsets = [positions(each.groupBy("topic", "partition").agg(end), 1) for each in read]
+    # The last record of the hop topic is read again: only a part of its lines may be there.
+    offsets.append(positions(checker.read_to.filter(F.col("topic") == hop)))
+    found = {topic: dict(of) for topic, of in (data.opening.next if data.opening else {}).items()}
+    for topic, of in ((topic, of) for each in offsets for topic, of in each.items()):
+        for partition, offset in of.items():
+            before = found.setdefault(topic, {}).get(partition, 0)
+            found[topic][partition] = max(before, offset)
+    return found
 
 
 def _gaps(events: DataFrame, data: AuditData) -> list[str]:
@@ -153,16 +236,6 @@ def _gaps(events: DataFrame, data: AuditData) -> list[str]:
     if events.filter("event = 'gap'").isEmpty():
         return []
     return lifecycles.input_gaps(data.lines)
-
-
-def _checkpoint(frame: DataFrame) -> DataFrame:
-    """Compute a frame now and keep it: topics grow, and all checks must see the same records.
-
-    This is a checkpoint and not `persist`, whose plans grow with every step until planning takes
-    longer than computing. If an executor is lost, its part is lost too: the audit fails and has to
-    be run again. The data goes to disk, because sorting needs the memory.
-    """
-    return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def _confirmed(found: DataFrame, earlier: DataFrame) -> DataFrame:

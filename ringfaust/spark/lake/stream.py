@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
+from ringfaust.spark.checkpoints import committed_offsets
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import gold, records, transitions
@@ -148,6 +149,14 @@ def start(
 def checkpoint(root: str, stream: str) -> str:
     """Folder of a stream's checkpoint, in the lake: neither is of use without the other."""
     return f"{root.rstrip('/')}/state/checkpoints/{stream}"
+
+
+def read_to(spark: SparkSession, root: str) -> dict[str, dict[str, int]]:
+    """By topic and partition, the offset up to which bronze is complete."""
+    found: dict[str, dict[str, int]] = {}
+    for name in STREAMS:
+        found |= committed_offsets(spark, checkpoint(root, name))
+    return found
 
 
 def lake_session(spark: SparkSession, root: str, worker: WorkerConfig) -> SparkSession:

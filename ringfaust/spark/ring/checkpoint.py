@@ -132,24 +132,3 @@ def _other_rules(
         return None
     then = worker.model_copy(update=text["worker"])
     return batch_rules(then, QueuesConfig.model_validate(text["queues"]))
-
-
-# --- Spark's own files ----------------------------------------------------------------------------
-
-
-def last_planned(spark: SparkSession, checkpoint: str) -> int | None:
-    """Number of the last micro-batch that Spark has planned, or None."""
-    return max(HadoopFolder(spark, checkpoint).numbers("offsets"), default=None)
-
-
-def is_finished(spark: SparkSession, checkpoint: str) -> bool:
-    """Whether the last planned micro-batch, if any, has been committed."""
-    planned = last_planned(spark, checkpoint)
-    return planned is None or planned in HadoopFolder(spark, checkpoint).numbers("commits")
-
-
-def planned_offsets(spark: SparkSession, checkpoint: str, batch: int) -> dict[str, dict[str, int]]:
-    """By topic and partition, where a micro-batch ends."""
-    lines = (HadoopFolder(spark, checkpoint).read_text(f"offsets/{batch}") or "").splitlines()
-    sources = [json.loads(line) for line in lines[2:] if line.startswith("{")]
-    return {topic: at for source in sources for topic, at in source.items()}

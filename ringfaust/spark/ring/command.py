@@ -16,13 +16,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.topics import WrongTopics, check_topics
 from ringfaust.errors import RingfaustError
+from ringfaust.spark.checkpoints import is_finished, last_planned
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.ring import move
 from ringfaust.spark.ring.checkpoint import (
     CheckpointIdentity,
     claim_checkpoint,
-    is_finished,
-    last_planned,
     record_start,
 )
 from ringfaust.spark.ring.job import (

@@ -30,11 +30,9 @@ from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions
+from ringfaust.spark.checkpoints import is_finished, last_planned, planned_offsets
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.ring.checkpoint import (
-    is_finished,
-    last_planned,
-    planned_offsets,
     read_identity,
 )
 from ringfaust.spark.ring.job import (

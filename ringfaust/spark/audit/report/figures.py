@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.spark.audit.accounts import STATES
-from ringfaust.spark.audit.lifecycles import message_events
+from ringfaust.spark.audit.lifecycles import CARRIED, message_events
 from ringfaust.spark.audit.verdict import Verdict
 
 TOP = 6
@@ -82,7 +82,7 @@ def figures(verdict: Verdict, top: int = TOP) -> Figures:
         begin_ms=begin_ms,
         end_ms=end_ms,
         step_ms=step_ms,
-        depth=_depth(events, at, times),
+        depth=_depth(events, at, times) + _held_before(verdict.events),
         evictions=_rates(evicted, at, times, step_ms, names),
         ages=_ages(evicted),
         age_ms=_percentiles(evicted),
@@ -114,6 +114,16 @@ def _depth(events: DataFrame, at: Column, times: pd.Index) -> pd.DataFrame:
     ]  # fmt: skip
     found = events.groupBy(at).agg(*moves).toPandas().set_index("at")
     return found.reindex(times, fill_value=0).sort_index().cumsum()
+
+
+def _held_before(events: DataFrame) -> pd.Series:
+    """The messages in each state that earlier periods have left open."""
+    carried = events.filter((F.col("nth") == CARRIED) & F.col("about"))
+    last = carried.groupBy("partition", "queue", "sequence").agg(
+        F.max_by("state", F.struct("step", "offset", "line")).alias("state")
+    )
+    held = last.agg(*[F.count_if(F.col("state") == name).alias(name) for name in STATES])
+    return held.toPandas().iloc[0]
 
 
 def _rates(

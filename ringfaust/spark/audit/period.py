@@ -1,0 +1,281 @@
+"""Read the records of one period: from the end of the one before to a time, or to what is there.
+
+A period of events and outputs ends at a time, those of inputs and commands where the events of the
+period end: they name the last record that was read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, date, datetime, timedelta
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.protocol.records import Role
+from ringfaust.spark.audit.balance import Balance, TopicPositions, joined
+from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets
+from ringfaust.spark.audit.sources import (
+    OUTPUTS,
+    AuditData,
+    checkpoint,
+    last_read,
+    positions,
+    read_commands,
+    read_events,
+    read_inputs,
+    read_outputs,
+    read_repartition,
+    topics_of,
+)
+from ringfaust.spark.kafka import read_topics
+from ringfaust.spark.lake.tables import read
+
+_EARLIEST, _LATEST = -2, -1
+NEAR_MS = 600_000
+"""Records of one partition are at most this far from the order of their timestamps."""
+
+
+class PeriodReader:
+    """Reads the periods of an audit.
+
+    Args:
+        spark: the session.
+        worker: brokers and topics.
+        queues: the routes.
+        offsets: first and end offsets of the topics.
+        lake: folder or URI of a lake. Events and outputs are read from there, and those records of
+            all other topics that Kafka no longer has.
+
+    Raises:
+        CannotAudit: there is no such lake.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        worker: WorkerConfig,
+        queues: QueuesConfig,
+        offsets: TopicOffsets,
+        lake: str | None = None,
+    ) -> None:
+        self._spark = spark
+        self._worker = worker
+        self._offsets = offsets
+        self._inputs = topics_of(worker, queues)["inputs"]
+        self._events = worker.topic(Role.EVENTS)
+        self._outputs = [worker.topic(role) for role in OUTPUTS]
+        self._bronze = None if lake is None else _bronze(spark, lake)
+
+    def read(self, opening: Balance | None = None, until_ms: int | None = None) -> AuditData:
+        """Read a period.
+
+        Args:
+            opening: the balance at its beginning; None: it begins with the first records.
+            until_ms: its end, for a lake; None: everything that is there now.
+        """
+        control = self._worker.topic(Role.CONTROL)
+        lines = checkpoint(read_events(self._written([self._events], opening, until_ms)))
+        repartition = read_repartition(self._forwarded(opening, until_ms))
+        ends = None
+        if until_ms is not None:
+            repartition = checkpoint(repartition)
+            ends = positions(last_read(lines, repartition), 1)
+        outputs = read_outputs(self._written(self._outputs, opening, until_ms), self._worker)
+        inputs = read_inputs(self._read_by_worker(self._inputs, opening, ends))
+        commands = read_commands(self._read_by_worker([control], opening, ends))
+        return AuditData(
+            inputs=joined(inputs, opening, "inputs"),
+            commands=joined(commands, opening, "commands"),
+            repartition=repartition,
+            lines=joined(lines, opening, "lines"),
+            outputs=joined(outputs, opening, "outputs"),
+            opening=opening,
+        )
+
+    # --- days of a lake ---------------------------------------------------------------------------
+
+    def days(self, after_ms: int, until_ms: int) -> list[date]:
+        """The days (UTC) in which a worker wrote events, from one time to another.
+
+        Only the table's partitions are read, no records.
+        """
+        rows = self._lake_rows([self._events]).filter(_on_days(after_ms, until_ms))
+        return sorted(row["date"] for row in rows.select("date").distinct().collect())
+
+    def is_clean(self, until_ms: int, next_: TopicPositions) -> bool:
+        """Whether a day may end at this time: every record before it has a lower offset.
+
+        Workers stamp the records with their own clocks. If a partition changed its worker at just
+        that time, the clock may have gone back a little.
+        """
+        near = self._lake_rows([self._events, *self._outputs]).filter(
+            _between(until_ms, until_ms + NEAR_MS)
+        )
+        lowest = positions(near.groupBy("topic", "partition").agg(F.min("offset").alias("offset")))
+        return all(
+            offset >= next_.get(topic, {}).get(partition, 0)
+            for topic, of in lowest.items()
+            for partition, offset in of.items()
+        )
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def _written(
+        self, topics: Collection[str], opening: Balance | None, until_ms: int | None
+    ) -> DataFrame:
+        """Records that a worker or job wrote in the period."""
+        if self._bronze is None:
+            return read_topics(self._spark, self._worker, topics, self._from(topics, opening, None))
+        rows = self._lake_rows(topics)
+        if opening is None and until_ms is None:
+            return rows
+        if opening is None or opening.since_ms is not None:
+            since_ms = opening.since_ms if opening else None
+            return rows.filter(_between(since_ms or 0, until_ms))
+        return rows.filter(
+            _from_positions({topic: opening.next.get(topic, {}) for topic in topics})
+        )
+
+    def _forwarded(self, opening: Balance | None, until_ms: int | None) -> DataFrame:
+        """The records of the hop topic, also those that no worker has processed in the period.
+
+        A forwarder writes them when it reads the inputs, so those that come later than the period
+        are of no input before its end.
+        """
+        rows = self._read_by_worker([self._worker.topic(Role.HOP)], opening)
+        return rows if until_ms is None else rows.filter(_before(until_ms + NEAR_MS))
+
+    def _read_by_worker(
+        self,
+        topics: Collection[str],
+        opening: Balance | None,
+        ends: TopicPositions | None = None,
+    ) -> DataFrame:
+        """Records that a worker or job read in the period, or until now.
+
+        Kafka's, and those of the lake that Kafka no longer has.
+        """
+        rows = read_topics(self._spark, self._worker, topics, self._from(topics, opening, ends))
+        dropped: dict[str, dict[int, tuple[int, int]]] = {}
+        for (topic, partition), (begin, _) in self._offsets.items():
+            start = _next(opening, topic, partition)
+            end = begin if ends is None else min(begin, ends.get(topic, {}).get(partition, 0))
+            if topic in topics and start < end:
+                dropped.setdefault(topic, {})[partition] = (start, end)
+        if self._bronze is None or not dropped:
+            return rows
+        kept = self._lake_rows(dropped).filter(_in_ranges(dropped))
+        columns = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
+        return rows.select(columns).unionByName(kept.select(columns))
+
+    def _from(
+        self, topics: Collection[str], opening: Balance | None, ends: TopicPositions | None
+    ) -> dict[str, str]:
+        """Kafka's options for a period."""
+        starting: TopicPositions = {}
+        ending: TopicPositions = {}
+        for (topic, partition), (begin, end) in self._offsets.items():
+            if topic not in topics:
+                continue
+            start = max(begin, _next(opening, topic, partition))
+            if start > end:
+                raise CannotAudit(
+                    f"topic {topic}, partition {partition}, ends at offset {end}, but an earlier "
+                    f"audit read it up to {start}: it was deleted and created again, so its "
+                    "records have the offsets of earlier ones. Begin a new lake for them"
+                )
+            starting.setdefault(topic, {})[partition] = start if opening else _EARLIEST
+            until = _LATEST
+            if ends is not None:
+                until = max(begin, min(end, ends.get(topic, {}).get(partition, 0)))
+                starting[topic][partition] = min(start, until)
+            ending.setdefault(topic, {})[partition] = until
+        return {"startingOffsets": json.dumps(starting), "endingOffsets": json.dumps(ending)}
+
+    def _lake_rows(self, topics: Collection[str]) -> DataFrame:
+        assert self._bronze is not None, "only lakes have days"
+        return self._bronze.filter(F.col("topic").isin(*topics))
+
+
+def _bronze(spark: SparkSession, lake: str) -> DataFrame:
+    try:
+        return read(spark, lake, "bronze")
+    except AnalysisException as error:
+        raise CannotAudit(
+            f"there is no lake at {lake}: use the folder that `ringfaust spark lake` writes "
+            f"({error.getCondition()})"
+        ) from error
+
+
+def start_of(day: date) -> int:
+    """The beginning of a day (UTC), in ms since 1970."""
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
+
+
+def end_of(day: date) -> int:
+    """The end of a day (UTC), in ms since 1970."""
+    return start_of(day + timedelta(days=1))
+
+
+def day_at(at_ms: int) -> date:
+    """The day (UTC) of a time."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).date()
+
+
+def _next(opening: Balance | None, topic: str, partition: int) -> int:
+    return 0 if opening is None else opening.next.get(topic, {}).get(partition, 0)
+
+
+def _on_days(since_ms: int, until_ms: int | None) -> Column:
+    """Rows of the days that a period touches. The table is partitioned by them."""
+    rows = F.col("date") >= F.lit(day_at(since_ms))
+    return rows if until_ms is None else rows & (F.col("date") <= F.lit(day_at(until_ms - 1)))
+
+
+def _between(since_ms: int, until_ms: int | None) -> Column:
+    """Rows of a period: from a time to before another one."""
+    rows = _on_days(since_ms, until_ms)
+    rows &= F.col("timestamp") >= F.timestamp_millis(F.lit(since_ms))
+    return rows if until_ms is None else rows & _before(until_ms)
+
+
+def _before(until_ms: int) -> Column:
+    return F.col("timestamp") < F.timestamp_millis(F.lit(until_ms))
+
+
+def _in_ranges(ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> Column:
+    """Rows of these offsets, by topic and partition, each before the second one.
+
+    As SQL, whose parser turns a long chain of conditions into a balanced tree.
+    """
+    return _any_of(
+        f"(topic = {_quoted(topic)} AND partition = {partition}"
+        f" AND offset >= {start} AND offset < {end})"
+        for topic, of in ranges.items()
+        for partition, (start, end) in of.items()
+    )
+
+
+def _from_positions(starts: TopicPositions) -> Column:
+    """Rows from these offsets on, and all rows of other partitions."""
+    texts = []
+    for topic, of in starts.items():
+        known = ", ".join(map(str, of)) or "-1"
+        texts.append(f"(topic = {_quoted(topic)} AND partition NOT IN ({known}))")
+        texts += [
+            f"(topic = {_quoted(topic)} AND partition = {partition} AND offset >= {start})"
+            for partition, start in of.items()
+        ]
+    return _any_of(texts)
+
+
+def _any_of(texts: Iterable[str]) -> Column:
+    return F.expr(" OR ".join(texts))
+
+
+def _quoted(topic: str) -> str:
+    return f"'{topic}'"  # names of topics contain no quotes

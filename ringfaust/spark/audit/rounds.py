@@ -1,0 +1,110 @@
+"""One pass over the topics or the lake: everything, or what is new since the last round."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from ringfaust.protocol.records import Role
+from ringfaust.spark.audit.balance import Balance, kept
+from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets, require_whole, topic_offsets
+from ringfaust.spark.audit.period import PeriodReader
+from ringfaust.spark.audit.sources import AuditData, topics_of
+from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
+
+_WHOLE = (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
+
+
+def audit(
+    spark: SparkSession,
+    request: AuditRequest,
+    lake: str | None = None,
+    opening: Balance | None = None,
+) -> Verdict:
+    """Audit what the topics, or the lake, contain now.
+
+    Topics are read one after the other. If records arrive in the meantime, a fault may only be a
+    record that was not read yet. In that case everything is read a second time, and only the faults
+    that both passes found are reported.
+
+    Args:
+        spark: the session.
+        request: what to audit.
+        lake: folder or URI of a lake; None reads the topics.
+        opening: the balance of earlier periods; None audits everything.
+
+    Raises:
+        CannotAudit: the topics or the lake cannot be read.
+    """
+    before = audit_offsets(request, lake, opening)
+
+    def read(offsets: TopicOffsets) -> AuditData:
+        return PeriodReader(spark, request.worker, request.queues, offsets, lake).read(opening)
+
+    with spark_errors():
+        verdict = reconcile(request, read(before), before)
+        if not verdict.balanced:
+            after = asyncio.run(topic_offsets(request.worker, {topic for topic, _ in before}))
+            if _end_offsets(after) != _end_offsets(before):
+                verdict = reconcile(request, read(after), after, confirmed_by=verdict.findings)
+    return verdict
+
+
+def audit_round(
+    spark: SparkSession, request: AuditRequest, lake: str | None, opening: Balance | None
+) -> tuple[Verdict, Balance]:
+    """Audit what is new since the round before, and return the balance for the next one.
+
+    Raises:
+        CannotAudit: the topics or the lake cannot be read.
+    """
+    offsets = audit_offsets(request, lake, opening)
+    with spark_errors():
+        reader = PeriodReader(spark, request.worker, request.queues, offsets, lake)
+        verdict = reconcile(request, reader.read(opening), offsets, closes=True)
+        assert verdict.closing is not None
+        return verdict, kept(verdict.closing)
+
+
+def audit_offsets(
+    request: AuditRequest, lake: str | None = None, opening: Balance | None = None
+) -> TopicOffsets:
+    """The offsets of all topics; those that are read from their beginning must have it.
+
+    Raises:
+        CannotAudit: a topic is missing, or has lost records that the audit needs.
+    """
+    topics = topics_of(request.worker, request.queues)
+    found = asyncio.run(topic_offsets(request.worker, [*topics["inputs"], *topics["ours"]]))
+    if lake is None and opening is None:
+        require_whole(found, [request.worker.topic(role) for role in _WHOLE])
+    return found
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Turn errors of Spark into one that says that there is no verdict.
+
+    Raises:
+        CannotAudit: Spark raised an error.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        raise CannotAudit(f"the Spark job failed: {_first_line(error)}") from error
+    except Py4JJavaError as error:
+        text = error.java_exception.toString()
+        raise CannotAudit(f"the Spark job failed: {text.splitlines()[0]}") from error
+
+
+def _end_offsets(offsets: TopicOffsets) -> dict[tuple[str, int], int]:
+    return {where: end for where, (_, end) in offsets.items()}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
