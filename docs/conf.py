@@ -28,10 +28,11 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "Deploy": (
             "docs/operations", "docs/troubleshooting", "docs/configuration", "docs/commands",
             "docs/cli", "docs/console",
-            "docs/import", "docs/artemis", "docs/spark", "docs/performance", "SECURITY",
+            "docs/import", "docs/artemis", "docs/spark", "docs/spark-ring", "docs/spark-plan",
+            "docs/performance", "SECURITY",
             "CHANGELOG",
         ),
-        "Integrate": ("docs/client", "docs/protocol", "docs/backfill"),
+        "Integrate": ("docs/client", "docs/protocol", "docs/backfill", "docs/redrive"),
         "Audit": (
             "docs/semantics", "docs/rules", "docs/verification", "docs/audit", "docs/lake",
             "docs/rewind",
