@@ -15,7 +15,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-KINDS = ("client", "client[otel]", "", "[otel]", "[top]", "[spark]")
+KINDS = ("client", "client[otel]", "", "[otel]", "[top]", "[console]", "[spark]")
 """The client, the client with an extra, ringfaust, and ringfaust with each extra."""
 
 

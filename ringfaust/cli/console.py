@@ -80,10 +80,13 @@ def worker_pages(worker: WorkerConfig, queues: QueuesConfig) -> Callable[[web.Ap
 
     Raises:
         BadToken: the token cannot be read, or is too short.
+        MissingPackages: see `Backend`.
     """
     options = ConsoleOptions(bind=worker.web.bind, token=read_token(worker.web.token_file))
 
+    backend = Backend(worker, queues)
+
     def attach(app: web.Application) -> None:
-        attach_console(app, Backend(worker, queues), options)
+        attach_console(app, backend, options)
 
     return attach

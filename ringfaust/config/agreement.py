@@ -14,8 +14,8 @@ _DIGITS = 12
 def fingerprint(worker: WorkerConfig, queues: QueuesConfig) -> str:
     """Return a short text that is equal if two workers treat every record in the same way (R113).
 
-    It covers `partitions`, `clock`, and everything in `queues.yaml`. The order of entries and how a
-    route's need of the hop is written do not matter.
+    It covers `partitions`, `clock`, `cloud_events`, and everything in `queues.yaml`. The order of
+    entries and how a route's need of the hop is written do not matter.
     """
     routes = [
         [route.topic, route.queue, route.needs_hop(worker.partitions)] for route in queues.routes
@@ -31,5 +31,7 @@ def fingerprint(worker: WorkerConfig, queues: QueuesConfig) -> str:
         "addresses": addresses,
         "settings": queues.settings,
     }
+    if worker.cloud_events:
+        agreed["cloud_events"] = True
     text = json.dumps(agreed, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

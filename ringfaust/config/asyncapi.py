@@ -7,6 +7,7 @@ from typing import Any
 from ringfaust import __version__
 from ringfaust.config.topics import TopicDeclaration, declarations
 from ringfaust.protocol import headers as h
+from ringfaust.protocol.cloud_events import ATTRIBUTES
 from ringfaust.protocol.records import Role
 
 _OURS = "ringfaust"
@@ -27,9 +28,11 @@ _HEADERS = {
     ),
     Role.EVICTED: (
         *_MESSAGE, h.REASON, h.CAUSE, h.RING_SIZE, h.READY, h.TIME_MS, h.AGE_MS, h.HANDOVERS,
+        *ATTRIBUTES,
     ),
     Role.DEAD: (
         h.SOURCE, h.REASON, h.TEXT, h.TIME_MS, h.ATTEMPT, h.HANDOVERS, h.CONSUMER, h.POSITION,
+        *ATTRIBUTES,
     ),
 }  # fmt: skip
 _INTERNAL = (Role.CHANGELOG, Role.HOP)

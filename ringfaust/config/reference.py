@@ -53,7 +53,7 @@ def _sections() -> Iterator[tuple[str, str, list[Setting]]]:
     """Yield heading, introduction and settings of each table."""
     worker = (
         "The settings of one worker process. Workers may differ in all but `application`, "
-        "`partitions` and `clock`."
+        "`partitions`, `clock` and `cloud_events`."
     )
     yield "## worker.yaml", worker, list(of_model(WorkerConfig))
     yield "### security", _about(SecurityConfig), list(of_model(SecurityConfig))

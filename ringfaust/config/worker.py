@@ -42,6 +42,12 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65_536
 
 
+def _http_url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^/\s?#]+[^\s?#]*", text):
+        raise refuse(f"{shown(text)} is not an address such as http://registry:8081")
+    return text
+
+
 def _state_folder(settings: dict[str, Any]) -> Path:
     """Return the application's folder within the user's state folder (XDG)."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -80,13 +86,16 @@ class WebConfig(ConfigModel):
     ] = None
     """File with the console's token, which allows changes. Without it the console is
     read-only, and if `bind` is not a loopback address, closed."""
+    schema_registry: Annotated[str, AfterValidator(_http_url)] | None = None
+    """URL of a schema registry. The console then shows Avro and Protobuf values as JSON. Needs
+    `ringfaust[console]`."""
 
 
 class WorkerConfig(ConfigModel):
     """`worker.yaml`: the settings of one worker process.
 
     Workers of an application may differ in all settings but `application` and `partitions`, which
-    name and size the topics that they share.
+    name and size the topics that they share, `clock` and `cloud_events`.
     """
 
     application: Annotated[str, AfterValidator(_application_name)] = "ringfaust"
@@ -115,6 +124,8 @@ class WorkerConfig(ConfigModel):
     """What to do if records were deleted before they were processed (R112)."""
     max_record_bytes: Annotated[int, Field(ge=1_000, le=1_900_000)] = 900_000
     """Largest record accepted. A larger one goes to the dead topic."""
+    cloud_events: bool = False
+    """Whether evicted and dead records also have the attributes of CloudEvents (`ce_…` headers)."""
     session_timeout_ms: Annotated[int, Field(ge=1_000, le=1_800_000)] = 10_000
     """A worker that is silent for this long loses its partitions to the others."""
     security: SecurityConfig = SecurityConfig()

@@ -14,6 +14,7 @@ from ringfaust.client.status import StatusReader
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.console.board import Board
 from ringfaust.console.redriving import Redriver
+from ringfaust.console.schemas import Schemas
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +28,15 @@ class Backend:
     """Connects when the first page is asked for, so a console that nobody opens costs nothing."""
 
     def __init__(self, worker: WorkerConfig, queues: QueuesConfig) -> None:
+        """Connect to nothing yet.
+
+        Raises:
+            MissingPackages: there is a schema registry, and nothing that decodes.
+        """
         self.worker = worker
         self.queues = queues
         self.redriver = Redriver(worker, queues)
+        self.schemas = Schemas(worker.web.schema_registry or "")
         self.trouble = ""
         """Why the status topic cannot be read now; empty: it can."""
         self._status = StatusReader(**self.options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
@@ -46,7 +46,10 @@ async def message(request: web.Request) -> web.Response:
     if queue and name:
         admin = await backend_of(request).admin()
         try:
-            found = await admin.message(queue, name, body_bytes=_BODY_BYTES)
+            held = await admin.message(queue, name, body_bytes=_BODY_BYTES)
+            if held is not None:
+                (value,) = await backend_of(request).schemas.decoded(held.value)
+                found = replace(held, value=value)
         except Refused as refused:
             gone = refused.text
     return page(

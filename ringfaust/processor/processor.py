@@ -31,6 +31,7 @@ from ringfaust.processor.queries import answer_query
 from ringfaust.processor.row_store import encode_writes, without_bodies
 from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
+from ringfaust.protocol.cloud_events import DEAD, EVICTED, CloudEvents
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
 from ringfaust.protocol.record_batches import RecordBuffer, append_dispatched, append_evicted
@@ -103,19 +104,27 @@ class ProcessorConfig(NamedTuple):
     must pass each of their records only once."""
     step_transitions: int = limits.STEP_TRANSITIONS
     """Messages that a command touches in one transaction (R114). Tests make it small."""
+    cloud_events_of: str = ""
+    """The application in whose name evicted and dead records are CloudEvents; empty: they are
+    none."""
 
 
 class _Outbox(Generic[Buffer]):
     """The output records of a batch, one attribute per topic: faster than a dict keyed by enum."""
 
-    __slots__ = ("dead", "dispatched", "events", "evicted", "replies")
+    __slots__ = ("dead", "dispatched", "events", "evicted", "into_dead", "into_evicted", "replies")
 
-    def __init__(self, new_buffer: Callable[[], Buffer]) -> None:
+    def __init__(self, new_buffer: Callable[[], Buffer], cloud_events_of: str) -> None:
         self.dispatched = new_buffer()
         self.evicted = new_buffer()
         self.dead = new_buffer()
         self.events = new_buffer()
         self.replies = new_buffer()
+        self.into_evicted: RecordBuffer = self.evicted
+        self.into_dead: RecordBuffer = self.dead
+        if cloud_events_of:
+            self.into_evicted = CloudEvents(self.evicted, cloud_events_of, EVICTED)
+            self.into_dead = CloudEvents(self.dead, cloud_events_of, DEAD)
 
     def by_topic(self) -> Outputs[Buffer]:
         """The buffers that are not empty."""
@@ -180,7 +189,7 @@ class Processor(Generic[Buffer]):
         self._room = limits.STEP_BYTES
         """How many more bytes of messages the commands of this batch may touch."""
         self._new_buffer = new_buffer
-        self._out = _Outbox(new_buffer)
+        self._out = _Outbox(new_buffer, shared.cloud_events_of)
         self._lines: list[str] = []
 
     # --- in --------------------------------------------------------------------------------------
@@ -428,13 +437,14 @@ class Processor(Generic[Buffer]):
             lines.append(events.WRITERS[kind](effect, step) + tail)
             if kind is e.Evicted:
                 gone: e.Evicted = effect  # type: ignore[assignment]
-                append_evicted(out.evicted, gone)
+                append_evicted(out.into_evicted, gone)
                 if self.keeps_evictions:
                     self.evictions.append(gone)
             elif kind is e.Dispatched:
                 append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:
-                out.dead.append(output.dead_record(effect, state.now_ms))  # type: ignore[arg-type]
+                record = output.dead_record(effect, state.now_ms)  # type: ignore[arg-type]
+                out.into_dead.append(record)
             elif isinstance(effect, e.Refused):
                 if not effect.delivery:
                     self._reply_to_sender(effect, by, sent)
@@ -452,7 +462,7 @@ class Processor(Generic[Buffer]):
         self._out.replies.append(output.refused_send_record(about, refused, by))
 
     def _undecodable(self, record: InRecord, error: ProtocolError, now_ms: int) -> None:
-        self._out.dead.append(output.undecodable_record(record, error, now_ms))
+        self._out.into_dead.append(output.undecodable_record(record, error, now_ms))
         self._lines.append(undecodable_line(record, error, self.state.step, now_ms))
 
     def outputs(self) -> Outputs[Buffer]:
@@ -463,7 +473,8 @@ class Processor(Generic[Buffer]):
         lines, self._lines = self._lines, []
         for text in events.record_texts(lines):
             self._out.events.append((None, text.encode(), []))
-        out, self._out = self._out, _Outbox(self._new_buffer)
+        out = self._out
+        self._out = _Outbox(self._new_buffer, self._config.cloud_events_of)
         return out.by_topic()
 
     def writes(self) -> Writes:

@@ -11,6 +11,7 @@ from typing import Generic
 
 from ringfaust.errors import ProtocolError
 from ringfaust.processor.processor import Buffer, Outputs
+from ringfaust.protocol.cloud_events import UNDECODABLE, cloud_event
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.outputs import undecodable_record
 from ringfaust.protocol.partitioner import partition_of
@@ -32,6 +33,8 @@ class Repartitioner(Generic[Buffer]):
         max_record_bytes: int,
         position: int,
         new_buffer: Callable[[], Buffer],
+        *,
+        cloud_events_of: str = "",
     ) -> None:
         """Start at a position.
 
@@ -41,6 +44,7 @@ class Repartitioner(Generic[Buffer]):
             max_record_bytes: larger records go to the dead topic.
             position: the next offset to process.
             new_buffer: returns an empty buffer for records, such as `list`.
+            cloud_events_of: see `ProcessorConfig`.
         """
         self.position = position
         """The next offset to process. Earlier records are repeats and are skipped."""
@@ -48,6 +52,7 @@ class Repartitioner(Generic[Buffer]):
         self._partitions = partitions
         self._max_record_bytes = max_record_bytes
         self._new_buffer = new_buffer
+        self._cloud_events_of = cloud_events_of
         self._out: Outputs[Buffer] = {}
 
     def take(self, records: Iterable[InRecord], wall_ms: int) -> None:
@@ -74,7 +79,10 @@ class Repartitioner(Generic[Buffer]):
     def _undecodable(self, record: InRecord, error: ProtocolError, wall_ms: int) -> None:
         """Send the record to the dead topic, with an event that belongs to no partition's step."""
         where = record.partition % self._partitions
-        self._put(Role.DEAD, where, undecodable_record(record, error, wall_ms))
+        dead = undecodable_record(record, error, wall_ms)
+        if self._cloud_events_of:
+            dead = cloud_event(dead, self._cloud_events_of, UNDECODABLE)
+        self._put(Role.DEAD, where, dead)
         line = undecodable_line(record, error, 0, wall_ms)
         self._put(Role.EVENTS, where, (None, line.encode(), []))
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ringfaust.core.catalog import Catalog
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
+from ringfaust.protocol.cloud_events import without_attributes
 from ringfaust.protocol.records import Headers, InRecord
 from ringfaust.protocol.routes import queue_namer
 
@@ -35,7 +36,8 @@ class _RouteInput:
 
 def message_headers(headers: Headers) -> list[tuple[str, bytes]]:
     """Return the headers that belong to the message: the producer's, and of ours `headers.KEPT`."""
-    return [pair for pair in headers if not pair[0].startswith(h.PREFIX) or pair[0] in h.KEPT]
+    theirs = without_attributes(headers)
+    return [pair for pair in theirs if not pair[0].startswith(h.PREFIX) or pair[0] in h.KEPT]
 
 
 def redriven_headers(headers: Headers, queue_header: str) -> Headers:

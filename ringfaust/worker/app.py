@@ -107,6 +107,7 @@ def create_app(
         routes=direct,
         max_record_bytes=worker.max_record_bytes,
         log_is_clock=worker.clock == "log",
+        cloud_events_of=worker.application if worker.cloud_events else "",
     )
     clock = _clock(worker, is_checked=is_clock_checked)
     log_ends = LogEnds(topics[Role.CONTROL], worker.client_options(), clock)

@@ -103,6 +103,7 @@ class RepartitionWork:
             self._context.processor_config.max_record_bytes,
             max(self._committed, 0),
             new_batches,
+            cloud_events_of=self._context.processor_config.cloud_events_of,
         )
 
     def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:

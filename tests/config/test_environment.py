@@ -28,6 +28,7 @@ EXAMPLES = {
     "tick_ms": ("60", 60),
     "on_gap": ("stop", "stop"),
     "max_record_bytes": ("1000", 1000),
+    "cloud_events": ("true", True),
     "session_timeout_ms": ("6000", 6000),
     "security.protocol": ("SASL_SSL", "SASL_SSL"),
     "security.ca_file": ("/ca.pem", Path("/ca.pem")),
@@ -41,6 +42,7 @@ EXAMPLES = {
     "web.bind": ("0.0.0.0", "0.0.0.0"),
     "web.port": ("7000", 7000),
     "web.token_file": ("/token", Path("/token")),
+    "web.schema_registry": ("http://registry:8081", "http://registry:8081"),
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),
 }

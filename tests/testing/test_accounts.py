@@ -14,6 +14,7 @@ from ringfaust.core.state import State
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol import headers as h
+from ringfaust.protocol.cloud_events import ATTRIBUTES, without_attributes
 from ringfaust.protocol.gaps import Gap, GapCause
 from ringfaust.protocol.records import Headers, Role
 from ringfaust.protocol.routes import Route
@@ -42,7 +43,7 @@ class Record:
 class History:
     """Topics as a worker writes them, written by the real processor."""
 
-    def __init__(self, catalog: Catalog = QUEUES) -> None:
+    def __init__(self, catalog: Catalog = QUEUES, cloud_events_of: str = "") -> None:
         self.topics: dict[str, list[Record]] = {}
         shared = ProcessorConfig(
             control_topic="control",
@@ -50,6 +51,7 @@ class History:
             routes=[Route("in", "q.{key}")],
             max_record_bytes=1_000,
             log_is_clock=False,
+            cloud_events_of=cloud_events_of,
         )
         self._processor: Processor[list[Any]] = Processor(
             shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list
@@ -147,8 +149,11 @@ class History:
 
 @pytest.fixture
 def history() -> History:
+    return filled(History())
+
+
+def filled(it: History) -> History:
     """Every outcome at least once; comments give the offsets in `in`."""
-    it = History()
     it.send("a", b"evicted")  # 0
     it.send("a", b"evicted too")  # 1
     it.send("a", b"ready")  # 2
@@ -175,6 +180,22 @@ def history() -> History:
     it.ask("detach", "q.b", consumer="nobody")  # refused; not the outcome of an input
     it.pass_time(20)
     return it
+
+
+def test_cloud_events_are_no_change(history: History) -> None:
+    marked = filled(History(cloud_events_of="shop"))
+    proof = marked.proof(marked.held())
+    assert proof.balanced and not proof.problems()
+    for topic in (Role.EVICTED, Role.DEAD):
+        pairs = zip(history.topics[topic], marked.topics[topic], strict=True)
+        for plain, made in pairs:
+            assert (made.key, made.value) == (plain.key, plain.value)
+            assert tuple(without_attributes(made.headers)) == plain.headers
+            assert len(made.headers) == len(plain.headers) + len(ATTRIBUTES)
+    types = {dict(each.headers)["ce_type"] for each in marked.topics[Role.DEAD]}
+    assert types == {b"ringfaust.dead", b"ringfaust.undecodable"}
+    for topic in (Role.DISPATCHED, Role.EVENTS):
+        assert marked.topics[topic] == history.topics[topic]
 
 
 def test_a_correct_history_balances(history: History) -> None:

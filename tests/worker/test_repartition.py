@@ -48,7 +48,7 @@ async def start_of(broker: Broker, found: CommittedOffset | None, number: int = 
         application="app",
         partitions=1,
         topics={"changelog": "changelog"},
-        processor_config=SimpleNamespace(max_record_bytes=1000),
+        processor_config=SimpleNamespace(max_record_bytes=1000, cloud_events_of=""),
         stops_at_gaps=False,
         clock=SimpleNamespace(wall_ms=lambda: 0),
         open_changelog=lambda: VirtualConsumer(broker),

@@ -16,6 +16,7 @@ from ringfaust.protocol import headers as h
 from ringfaust.protocol.control import QUERIES, type_of
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import Balance, TopicPositions
+from ringfaust.spark.headers import without_attributes
 from ringfaust.spark.lines import read_lines
 
 OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
@@ -77,7 +78,7 @@ def read_inputs(records: DataFrame) -> DataFrame:
     """Read records of the producers' topics."""
     return records.select(
         "topic", "partition", "offset", position().alias("source"),
-        _digest(F.col("key"), F.col("value"), _foreign()).alias("digest"),
+        _digest(F.col("key"), F.col("value"), _foreign(_headers())).alias("digest"),
         _digest(F.col("key"), None, None).alias("reference"),
     )  # fmt: skip
 
@@ -125,7 +126,7 @@ def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
     records.sparkSession.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
     found = records.select(
         "topic", "partition", "offset", "timestamp", "key", "value",
-        _foreign().alias("foreign"),
+        _foreign(without_attributes(_headers())).alias("foreign"),
         by_name.alias("ours"), F.try_element_at(ours, F.lit(-1))["key"].alias("last"),
     )  # fmt: skip
     role = F.create_map(*[F.lit(part) for r in OUTPUTS for part in (worker.topic(r), str(r))])
@@ -188,10 +189,10 @@ def _headers() -> Column:
     return F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>"))
 
 
-def _foreign() -> Column:
+def _foreign(headers: Column) -> Column:
     """The headers that are passed on, as unambiguous text."""
     foreign = F.filter(
-        _headers(),
+        headers,
         lambda header: ~header["key"].startswith(h.PREFIX) | header["key"].isin(*h.KEPT),
     )
     return F.transform(

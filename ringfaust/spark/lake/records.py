@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.protocol import headers as h
+from ringfaust.spark.headers import without_attributes
 from ringfaust.spark.lake.store import Progress, append
 from ringfaust.spark.lake.tables import QUARANTINE, RECORDS, read
 
@@ -55,7 +56,9 @@ def write(spark: SparkSession, root: str, topics: dict[str, str], batch: int) ->
 def _decoded(bronze: DataFrame, topics: dict[str, str]) -> DataFrame:
     """Our headers as columns, the last of several with one name. Unknown ones go to `extra`."""
     ours = F.filter("headers", lambda header: header.key.startswith(h.PREFIX))
-    theirs = F.filter("headers", lambda header: ~header.key.startswith(h.PREFIX))
+    theirs = F.filter(
+        without_attributes(F.col("headers")), lambda header: ~header.key.startswith(h.PREFIX)
+    )
     role = F.create_map(
         *(F.lit(word) for role, topic in topics.items() for word in (topic, str(role)))
     )[F.col("topic")]

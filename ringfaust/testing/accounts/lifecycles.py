@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.records import Headers
 
 STATES = ("ready", "delivering", "scheduled")
 _PREFIX_CHARS = len(h.PREFIX)
@@ -128,16 +128,12 @@ def undecodable_list(source: str) -> tuple[str, int]:
     return f"dead (undecodable records of {topic})", int(partition)
 
 
-def producer_headers(record: InRecord) -> tuple[tuple[str, bytes], ...]:
+def producer_headers(headers: Headers) -> tuple[tuple[str, bytes], ...]:
     """Return the producer's own headers."""
-    if not record.headers:
+    if not headers:
         return ()
     return tuple(
-        [
-            pair
-            for pair in record.headers
-            if pair[0][:_PREFIX_CHARS] != h.PREFIX or pair[0] in h.KEPT
-        ]
+        [pair for pair in headers if pair[0][:_PREFIX_CHARS] != h.PREFIX or pair[0] in h.KEPT]
     )
 
 

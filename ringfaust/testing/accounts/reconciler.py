@@ -15,6 +15,7 @@ from typing import Any
 
 from ringfaust.core.address import address_of
 from ringfaust.protocol import headers as h
+from ringfaust.protocol.cloud_events import without_attributes
 from ringfaust.protocol.records import InRecord
 from ringfaust.testing.accounts.lifecycles import (
     STATES,
@@ -102,7 +103,7 @@ class Reconciler:
         digests = self._digests
         for record in records:
             source = f"{record.topic}/{record.partition}/{record.offset}"
-            digests[source] = hash((record.key, record.value, producer_headers(record)))
+            digests[source] = hash((record.key, record.value, producer_headers(record.headers)))
 
     def take_repartitioned(self, records: Sequence[InRecord]) -> None:
         """Take records of the repartition topic, to find the source of undecodable ones."""
@@ -407,8 +408,12 @@ class Reconciler:
         if digest is None:
             if not self._is_gone(source):
                 self._unexplained[source] = None
-        elif digest != hash((record.key, record.value, producer_headers(record))):
+        elif digest != hash((record.key, record.value, self._theirs(record))):
             self._altered[source] = None
+
+    @staticmethod
+    def _theirs(output: InRecord) -> tuple[tuple[str, bytes], ...]:
+        return producer_headers(without_attributes(output.headers))
 
     def _expect_record(self, role: str, key: Key) -> None:
         self._expected.setdefault((role, self._partition), []).append(key)
