@@ -123,6 +123,7 @@ class ExactlyOnceWriter:
             **self._client,
             transactional_id=self._id,
             acks="all",
+            compression_type="zstd",
             max_batch_size=self._batch_bytes,
             max_request_size=2 * max(BATCH_BYTES, self._batch_bytes),
             retry_backoff_ms=_BETWEEN_TRANSACTIONS_MS,

@@ -78,6 +78,24 @@ def test_a_batch_that_is_sent_again_has_the_same_bytes() -> None:
     assert bytes(batch._build()) == bytes(batch._build())
 
 
+def test_a_compressed_batch_has_the_same_records() -> None:
+    packed = RecordBatches(1 << 20)
+    for number in range(500):
+        packed.append((b"%d" % number, b"a value that is often the same", [("h", b"x")]))
+    (plain,) = built(packed)
+    for _ in range(2):  # also if it is packed again
+        batch = PackedBatch(packed.batches[0], compress=True)
+        batch._set_producer_state(2**40, 7, 5)
+        raw = bytes(batch._build())
+        assert batch.size() == len(raw) < len(plain) / 3
+        found = DefaultRecordBatch(raw)
+        assert found.validate_crc()
+        assert found.is_transactional
+        assert [(r.key, r.value, r.headers) for r in found] == [
+            (r.key, r.value, r.headers) for r in records_of(plain)
+        ]
+
+
 async def test_aiokafka_sends_a_packed_batch_like_its_own() -> None:
     packed = RecordBatches(BATCH_BYTES)
     packed.append((b"k", b"v", []))

@@ -186,7 +186,7 @@ class RingWriter:
             offsets[carrier] = OffsetAndMetadata(offset, target.note(place))
         return Transaction(
             batches=[
-                (self._topics[role], part.partition, PackedBatch(batch))
+                (self._topics[role], part.partition, PackedBatch(batch, compress=True))
                 for part in parts
                 for (role, _), batches in part.outputs.items()
                 for batch in batches.batches
