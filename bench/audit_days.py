@@ -39,11 +39,12 @@ from ringfaust.spark.session import open_session
 DAYS = 10
 MESSAGES = 1_000_000
 """A day."""
-WARM_DAYS, WARM_MESSAGES = 3, 8_000
+WARM_DAYS, WARM_MESSAGES = 2, 4_000
 PARTITIONS = 4
 QUEUES = 16
 """In each partition."""
 RING = 64
+"""With `MESSAGES` a day; in proportion with fewer, so that what is open stays 0.4 % of a day."""
 GOAL = 1.2
 """The last day at most, of the first."""
 FIRST = date(2026, 1, 1)
@@ -59,7 +60,6 @@ _WORKER = WorkerConfig(application="bench", partitions=PARTITIONS)
 _CONFIG = QueuesConfig.model_validate(
     {
         "routes": [{"topic": INPUT, "queue": "orders.{key}"}],
-        "queues": {"orders.*": {"ring_size": RING}},
     }
 )
 _Row = tuple[str, int, int, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
@@ -77,9 +77,10 @@ class _Rings:
     def __init__(self, partition: int, number: int, messages: int) -> None:
         self._partition = partition
         self._messages = messages
+        self._ring = max(1, RING * PARTITIONS * messages // MESSAGES)
         self._first = number * messages
         self._rings: list[deque[Message]] = [deque() for _ in range(QUEUES)]
-        for before in range(max(0, self._first - QUEUES * RING), self._first):
+        for before in range(max(0, self._first - QUEUES * self._ring), self._first):
             self._rings[before % QUEUES].append(self._message(before))
 
     def rows(self) -> Iterator[_Row]:
@@ -103,13 +104,14 @@ class _Rings:
         ring, tail = self._rings[number % QUEUES], event_tail(now_ms, message.id)
         ring.append(message)
         lines.append(WRITERS[e.Added](e.Added(queue, message), number + 1) + tail)
-        if len(ring) > RING:
+        if len(ring) > self._ring:
             evicted = e.Evicted(
-                queue, ring.popleft(), EvictReason.OVERFLOW, message.id, RING, RING, now_ms, "full"
-            )
+                queue, ring.popleft(), EvictReason.OVERFLOW, message.id, self._ring, self._ring,
+                now_ms, "full",
+            )  # fmt: skip
             lines.append(WRITERS[e.Evicted](evicted, number + 1) + tail)
             key, value, headers = evicted_record(evicted)
-            topic, offset = _WORKER.topic(Role.EVICTED), number - QUEUES * RING
+            topic, offset = _WORKER.topic(Role.EVICTED), number - QUEUES * self._ring
             yield topic, self._partition, offset, now_ms, key, value, list(headers)
 
     def _message(self, number: int) -> Message:

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +183,13 @@ def plant_events(history: History) -> None:
     history.change(Role.EVENTS, number, value=b'{"event":"add\n' + (events[number].value or b""))
 
 
+def input_bytes(spark: SparkSession) -> int:
+    """The bytes that all tasks have read so far."""
+    scala: Any = spark.sparkContext._jsc.sc()
+    scala.listenerBus().waitUntilEmpty()
+    return int(scala.statusStore().executorSummary("driver").totalInputBytes())
+
+
 def named(verdict: Verdict) -> set[tuple[Any, ...]]:
     fields = ("kind", "queue", "sequence", "source")
     return {tuple(row[name] for name in fields) for row in verdict.findings.collect()}
@@ -245,6 +252,23 @@ def test_the_last_day_has_the_totals_of_the_whole_history(
     assert lake.close(THIRD) == []
     assert [each.day for each in lake.close(THIRD, since=SECOND)] == [SECOND]
     assert file.read_text() == before
+
+
+@pytest.mark.slow
+def test_the_tenth_day_reads_as_much_as_the_second(spark: SparkSession, tmp_path: Path) -> None:
+    """The first one has no balance. `make bench-audit` compares with it, in days of real size."""
+    history = History()
+    for number in range(10):
+        one_day(history, FIRST + timedelta(number))
+    lake = Lake(spark, tmp_path, write_bronze(spark, history, tmp_path))
+    read = []
+    before = input_bytes(spark)
+    for each in lake.days().close([FIRST + timedelta(number) for number in range(10)], None):
+        assert named(each.verdict) == set()
+        read.append(input_bytes(spark) - before)
+        before += read[-1]
+    print(read)
+    assert read[-1] <= 1.2 * read[1]
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +24,7 @@ from ringfaust.spark.audit.show import (
     json_lines,
     print_findings,
     print_verdict,
+    window_lines,
 )
 from ringfaust.spark.audit.verdict import Verdict
 
@@ -88,7 +90,7 @@ class VerdictOutput:
         with self._printing():
             if self._as_json:
                 print(day_line(found.day, found.verdict, seconds), flush=True)
-                for line in finding_lines(found.verdict):
+                for line in chain(window_lines(found.verdict), finding_lines(found.verdict)):
                     print(line, flush=True)
             else:
                 style = None if found.verdict.balanced else "bold red"

@@ -159,12 +159,17 @@ def json_lines(verdict: Verdict, seconds: float) -> Iterator[str]:
     )  # fmt: skip
     for row in verdict.queues.orderBy("queue").toLocalIterator():
         yield _line("queue", **row.asDict())
+    yield from window_lines(verdict)
+    yield from finding_lines(verdict)
+
+
+def window_lines(verdict: Verdict) -> Iterator[str]:
+    """One JSON object per queue and window, if windows were counted."""
     if verdict.windows is not None:
         start = F.date_format("start", "yyyy-MM-dd'T'HH:mm:ss'Z'")
         windows = verdict.windows.withColumn("start", start).orderBy("queue", "start")
         for row in windows.toLocalIterator():
             yield _line("window", **row.asDict())
-    yield from finding_lines(verdict)
 
 
 def finding_lines(verdict: Verdict) -> Iterator[str]:
@@ -179,7 +184,7 @@ DAY_HEADING = f"{'day':10}{'messages':>14}{'events':>14}{'records':>14}{'faults'
 
 def day_row(day: date, verdict: Verdict, seconds: float) -> str:
     """The verdict of a closed day as one row of a table."""
-    faults = sum(verdict.kinds.values())
+    faults = sum(verdict.kinds.values()) or verdict.unbalanced + verdict.unbalanced_windows
     counts = f"{verdict.inputs - verdict.waiting:14,}{verdict.lines:14,}{verdict.records:14,}"
     return f"{day}{counts}{faults:9,}{seconds:6.0f}"
 
