@@ -58,9 +58,7 @@ _SCHEMA = (
 )
 _WORKER = WorkerConfig(application="bench", partitions=PARTITIONS)
 _CONFIG = QueuesConfig.model_validate(
-    {
-        "routes": [{"topic": INPUT, "queue": "orders.{key}"}],
-    }
+    {"routes": [{"topic": INPUT, "queue": "orders.{key}"}], "queues": {"orders.*": {}}}
 )
 _Row = tuple[str, int, int, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
 
