@@ -6,6 +6,7 @@ These functions refuse a batch that expands to more than the limit, before it ta
 
 from __future__ import annotations
 
+import mmap
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -92,14 +93,14 @@ def _expander(decompress_into: Callable[[Any, Any], int]) -> Callable[[Buffer], 
         Raises:
             CannotExpand: it is too large or damaged.
         """
-        # The pages of the buffer that are not used take no memory.
-        out = bytearray(BATCH_BYTES)
-        try:
-            size = decompress_into(payload, out)
-        except cramjam.DecompressionError as error:
-            text = f"it expands to more than {BATCH_BYTES:,} bytes, or is damaged ({error})"
-            raise CannotExpand(text) from None
-        return bytes(memoryview(out)[:size])
+        # The pages of a mapping that are not used take neither memory nor time.
+        with mmap.mmap(-1, BATCH_BYTES) as out:
+            try:
+                size = decompress_into(payload, out)
+            except cramjam.DecompressionError as error:
+                text = f"it expands to more than {BATCH_BYTES:,} bytes, or is damaged ({error})"
+                raise CannotExpand(text) from None
+            return out[:size]
 
     return expand
 
