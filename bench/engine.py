@@ -83,8 +83,7 @@ class Bench:
         writes = self.processor.writes()
         times.append(clock())
         changelog = self._new_batches()
-        for key, value in writes.changelog:
-            changelog.append((key, value, []))
+        changelog.append_rows(writes.changelog)
         times.append(clock())
         self.store.apply(writes.store, self.offset, now_ms)
         self.state.committed(CACHE_BYTES)
@@ -154,6 +153,25 @@ def cycle(acks: int) -> Callable[[Path, int, int], tuple[Bench, int]]:
     return run
 
 
+def backlog(folder: Path, count: int, batch: int) -> tuple[Bench, int]:
+    """All messages are sent first; then a consumer with a credit of 1,000 acks them, 500 at once.
+
+    This is what a worker does whose producers are faster than its consumers.
+    """
+    bench = Bench(folder, "queue", -1)
+    fields = {"type": "attach", **c.Attach("queue", "consumer", CREDIT)._asdict()}
+    bench.run([bench.record("control", None, json.dumps(fields).encode())])
+    bench.forget_times()
+    for _ in range(0, count, batch):
+        bench.run([bench.record("in", None, VALUE) for _ in range(batch)])
+    sent = bench.record("in", None, VALUE).offset
+    for begin in range(0, sent, CREDIT // 2):
+        settled = range(begin, min(begin + CREDIT // 2, sent))
+        bench.run([bench.record("control", None, raw) for raw in _acks(settled, CREDIT // 2)])
+    assert bench.written[Role.DISPATCHED] == sent
+    return bench, sent
+
+
 def _acks(numbers: range, most: int) -> Iterator[bytes]:
     """Control records that ack the messages of these offsets in order; `most` in a record."""
     who = {"queue": "queue", "consumer": "consumer"}
@@ -172,6 +190,7 @@ CASES: dict[str, Callable[[Path, int, int], tuple[Bench, int]]] = {
     "evict": evict,
     "cycle": cycle(1),
     "cycle-many": cycle(100),
+    "backlog": backlog,
     "rings-1000": rings(1_000),
     "rings-10000": rings(10_000),
     "rings-100000": rings(100_000),

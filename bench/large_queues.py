@@ -20,8 +20,9 @@ from ringfaust.core import commands as c
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.engine import Engine
 from ringfaust.core.state import State
-from ringfaust.processor.row_store import ByteStore, encode_writes
+from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import Payload
+from ringfaust.protocol.stored_rows import encode_writes
 from ringfaust.worker.store import RocksStore
 
 CACHE_BYTES = 64 << 20

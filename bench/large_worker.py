@@ -30,8 +30,9 @@ from ringfaust.core import commands as c
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.engine import Engine
 from ringfaust.core.state import State
-from ringfaust.processor.row_store import ByteStore, MemoryKeyValue, encode_writes
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Payload
+from ringfaust.protocol.stored_rows import encode_writes
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.worker.store import RocksStore
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ringfaust.core import limits
 from ringfaust.core.address import Address, AddressRow, address_of
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Unfinished
 from ringfaust.core.queue import Queue, QueueRow
-from ringfaust.core.table import TIMED_ROW_BYTES, Kind, Ordered, Row, Rows, Store, WriteSet
+from ringfaust.core.table import TIMED_ROW_BYTES, Kind, Ordered, Rows, Store, TableWrites, WriteSet
 
 
 class Clock(NamedTuple):
@@ -157,7 +156,7 @@ class State:
         """The names of the queues that the batch may have changed, or has deleted."""
         return [*[queue.name for queue in self.changed_queues], *self._deleted]
 
-    def writes(self) -> Iterator[tuple[Row, Any | None]]:
+    def writes(self) -> list[TableWrites]:
         """All changes since the last call, to be committed as one. They are in flight until then.
 
         Call it again only after `committed`.
@@ -173,7 +172,7 @@ class State:
             else:
                 self._unfinished_rows.put(0, self.unfinished)
         if not self.changed_queues and not self._changed_addresses and not writes.dirty:
-            return
+            return []
         self.clock_rows.put(0, self.clock())
         for queue in self.changed_queues:
             row = queue.row()
@@ -186,8 +185,7 @@ class State:
         self._changed_addresses.clear()
         self._deleted_in_flight, self._deleted = self._deleted, {}
         writes.in_flight, writes.dirty = writes.dirty, []
-        for table in writes.in_flight:
-            yield from table.writes()
+        return [table.writes() for table in writes.in_flight]
 
     def committed(self, cache_bytes: int) -> None:
         """Note that the writes are in the store, and free memory above `cache_bytes`."""

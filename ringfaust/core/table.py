@@ -14,7 +14,7 @@ in the store. The next batch may start in between; it reads the changes in fligh
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -71,6 +71,10 @@ class Kind(IntEnum):
     """Ids of messages that a queue with a dedup window received, by id."""
     SENT_PAGE = 21
     """The same ids in the order in which they came; key = page number."""
+
+
+TableWrites = tuple[int, str, Any, Mapping[Key, Any | None]]
+"""Changes to one table: its kind, queue and part, and values by key. None deletes the row."""
 
 
 class Store(Protocol):
@@ -171,15 +175,13 @@ class Rows:
         if self.born.pop(key, None) is None:
             self.changed[key] = None
 
-    def writes(self) -> Iterator[tuple[Row, Any | None]]:
-        """Put the changes in flight and yield them: (row, value), or (row, None) to delete."""
+    def writes(self) -> TableWrites:
+        """Put the changes in flight and return them."""
         self.in_flight = {**self.changed, **self.born}
         self.born = {}
         self.changed = {}
         self.is_dirty = False
-        head = (self.kind, self.queue, self.part)
-        for key, value in self.in_flight.items():
-            yield (*head, key), value
+        return self.kind, self.queue, self.part, self.in_flight
 
     def committed(self) -> None:
         """Note that the changes in flight are in the store."""

@@ -7,7 +7,8 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.commands import Command, Start
 from ringfaust.core.engine import Engine, Step
 from ringfaust.core.state import State
-from ringfaust.processor.row_store import ByteStore, MemoryKeyValue, encode_writes, without_bodies
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol.stored_rows import encode_writes, without_bodies
 
 CACHE_BYTES = 64 * 1024 * 1024
 

@@ -28,7 +28,6 @@ from ringfaust.core.model import Counts, Heard, Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import ProtocolError
 from ringfaust.processor.queries import answer_query
-from ringfaust.processor.row_store import encode_writes, without_bodies
 from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
 from ringfaust.protocol.cloud_events import DEAD, EVICTED, CloudEvents
@@ -43,6 +42,8 @@ from ringfaust.protocol.stored_rows import (
     POSITIONS_KEY,
     Feeds,
     InputState,
+    encode_writes,
+    without_bodies,
     write_feeds,
     write_inputs,
     write_positions,

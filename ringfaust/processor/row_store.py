@@ -44,23 +44,6 @@ class ByteStore:
             yield stored.read_tail(kind, key[len(prefix) :]), stored.read_value(kind, raw)
 
 
-def encode_writes(writes: Iterable[tuple[Row, Any | None]]) -> list[tuple[bytes, bytes | None]]:
-    """Encode a batch's writes in order. None deletes the row."""
-    return [
-        (stored.write_key(row), None if value is None else stored.write_value(row[0], value))
-        for row, value in writes
-    ]
-
-
-def without_bodies(
-    writes: Iterable[tuple[bytes, bytes | None]],
-) -> list[tuple[bytes, bytes | None]]:
-    """The same writes for the changelog: non-persistent messages have no body (R82)."""
-    return [
-        (key, None if value is None else stored.without_body(key, value)) for key, value in writes
-    ]
-
-
 class MemoryKeyValue:
     """A sorted map of bytes in memory."""
 

@@ -137,6 +137,11 @@ class RecordBatches:
         else:
             self._add(key, value, b"\0")
 
+    def append_rows(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Pack records without headers: keys and values."""
+        for key, value in rows:
+            self._add(key, value, b"\0")
+
     def append_evicted(self, effect: e.Evicted) -> None:
         """The same as `append(evicted_record(effect))`."""
         queue, message, reason, cause, ring_size, ready, at_ms, form = effect

@@ -16,7 +16,7 @@ from ringfaust.core.sent_ids import PAGE
 from ringfaust.core.state import State
 from ringfaust.core.table import Kind
 from ringfaust.protocol.records import Payload
-from tests.model.harness import DictStore
+from tests.model.harness import DictStore, rows_of
 
 WINDOW_MS = 1_000
 
@@ -47,7 +47,7 @@ class World:
         return Step(effects, refusal)
 
     def commit(self) -> None:
-        self.store.apply(list(self.state.writes()))
+        self.store.apply(rows_of(self.state.writes()))
         self.state.committed(0)
 
     def send(self, message_id: str = "", now_ms: int = 0, queue: str = "q", **fields: Any) -> Step:

@@ -14,7 +14,7 @@ from ringfaust.core.engine import Engine
 from ringfaust.core.model import AckMode, Group
 from ringfaust.core.state import State
 from ringfaust.core.table import Key, Kind, Row
-from tests.model.harness import DictStore
+from tests.model.harness import DictStore, rows_of
 
 
 class WatchedStore(DictStore):
@@ -49,7 +49,7 @@ class World:
     def do(self, command: c.Command) -> list[e.Effect]:
         step = self.engine.step(command, 1_000)
         assert step.refusal is None, step.refusal
-        self.store.apply(list(self.state.writes()))
+        self.store.apply(rows_of(self.state.writes()))
         self.state.committed(1 << 20)
         return step.effects
 

@@ -11,7 +11,7 @@ from ringfaust.core.model import Refusal
 from ringfaust.core.settlement_history import PAGE, SettlementHistory
 from ringfaust.core.table import Kind, WriteSet
 from ringfaust.core.transitions.history import arrive, depart, erase, mark_evicted, remember
-from tests.model.harness import DictStore
+from tests.model.harness import DictStore, rows_of
 
 AT_LEAST = 1_000
 """R103's number, not ours to change."""
@@ -32,7 +32,7 @@ class Kept:
     def commit(self) -> None:
         self.history.save()
         for table in self.write_set.dirty:
-            self.store.apply(table.writes())
+            self.store.apply(rows_of([table.writes()]))
             table.committed()
         self.write_set.dirty.clear()
         self.departures = self.history.departures

@@ -24,7 +24,7 @@ from ringfaust.core.engine import Engine
 from ringfaust.core.limits import REFILL_BYTES
 from ringfaust.core.state import State
 from ringfaust.core.table import ROW_BYTES, Key, Kind, Ordered, Row, Rows, WriteSet
-from tests.model.harness import DictStore
+from tests.model.harness import DictStore, rows_of
 
 KEYS = st.integers(0, 25)
 
@@ -116,7 +116,7 @@ class Windows(RuleBasedStateMachine):
     @precondition(lambda self: not self.in_flight)
     @rule()
     def begin_commit(self) -> None:
-        self.in_flight = dict(self.table.writes())
+        self.in_flight = dict(rows_of([self.table.writes()]))
         self.write_set.dirty.clear()
 
     @rule()
@@ -152,7 +152,7 @@ class Windows(RuleBasedStateMachine):
         store: Any = table.write_set.store
         store.apply(self.in_flight.items())
         table.committed()
-        store.apply(table.writes())
+        store.apply(rows_of([table.writes()]))
         assert dict(store.scan(Kind.RING, "q", 0, None, 99)) == self.truth
 
 
@@ -170,7 +170,7 @@ def test_a_row_put_and_deleted_in_one_batch_is_never_written(table_type: type[Ro
     table = table_type(book, Kind.GROUP, "q", **extra)
     table.put_new(1, "one")
     table.delete(1)
-    assert list(table.writes()) == []
+    assert rows_of([table.writes()]) == []
 
 
 def test_a_row_deleted_and_put_again_is_overwritten() -> None:
@@ -181,7 +181,7 @@ def test_a_row_deleted_and_put_again_is_overwritten() -> None:
     assert table.get(1) is None
     table.put_new(1, "new")
     table.delete(1)
-    assert list(table.writes()) == [((Kind.GROUP, "q", 0, 1), None)]
+    assert rows_of([table.writes()]) == [((Kind.GROUP, "q", 0, 1), None)]
 
 
 class Counting:
@@ -219,7 +219,7 @@ def test_rows_that_say_when_messages_expire_count_against_the_cache() -> None:
     engine = Engine(state)
     for number in range(500):
         engine.step(c.Send("q", f"m{number}", 1, expires_at_ms=9_000), 1)
-    store.apply(list(state.writes()))
+    store.apply(rows_of(state.writes()))
     state.committed(20_000)
     queue = state.queue("q")
     assert queue is not None

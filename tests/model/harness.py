@@ -18,9 +18,10 @@ from ringfaust.core.model import Consumer, Delivery, Message, time_of
 from ringfaust.core.selector import Selector
 from ringfaust.core.settings import AddressSpec, QueueSpec
 from ringfaust.core.state import State
-from ringfaust.core.table import Key, Kind, Row, Store
-from ringfaust.processor.row_store import ByteStore, MemoryKeyValue, encode_writes, without_bodies
+from ringfaust.core.table import Key, Kind, Row, Store, TableWrites
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Payload
+from ringfaust.protocol.stored_rows import encode_writes, without_bodies
 from tests.model.copying import use_copiers
 from tests.model.naive import Model
 from tests.model.naive_parts import Fact
@@ -33,6 +34,19 @@ Writes = Iterable[tuple[Row, Any | None]]
 
 _IMMUTABLE = (Catalog, Message, Delivery, Payload, QueueSpec, AddressSpec, Selector)
 copy._deepcopy_dispatch |= dict.fromkeys(_IMMUTABLE, copy._deepcopy_atomic)  # type: ignore[attr-defined]
+
+
+def rows_of(writes: Iterable[TableWrites]) -> list[tuple[Row, Any | None]]:
+    """The changed rows, one by one."""
+    return [
+        ((kind, queue, part, key), value)
+        for kind, queue, part, rows in writes
+        for key, value in rows.items()
+    ]
+
+
+def _encode(writes: Writes) -> list[tuple[bytes, bytes | None]]:
+    return encode_writes((*head, {key: value}) for (*head, key), value in writes)
 
 
 class DictStore:
@@ -103,11 +117,11 @@ class BytesStore(ByteStore):
         super().__init__(self.durable)
 
     def apply(self, writes: Writes) -> None:
-        self.durable.apply(encode_writes(writes))
+        self.durable.apply(_encode(writes))
 
     def replay(self, writes: Writes) -> None:
         """As the changelog has it (R82)."""
-        self.durable.apply(without_bodies(encode_writes(writes)))
+        self.durable.apply(without_bodies(_encode(writes)))
 
     def lose_bodies(self) -> None:
         """The store is gone and made again from the changelog."""
@@ -165,7 +179,7 @@ class Partition:
     def begin_commit(self) -> None:
         """The batch is on its way to be durable; the next may begin meanwhile."""
         assert self.in_flight is None
-        self.in_flight = list(self.state.writes())
+        self.in_flight = rows_of(self.state.writes())
 
     def finish_commit(self) -> list[tuple[Row, Any | None]]:
         """What flies, if anything, is durable."""
@@ -186,7 +200,7 @@ class Partition:
         if in_flight is not None:
             store.apply(in_flight)
             state.committed(1 << 30)
-        store.apply(state.writes())
+        store.apply(rows_of(state.writes()))
         return store
 
 

@@ -19,12 +19,12 @@ from ringfaust.core.model import (
 )
 from ringfaust.core.queue import QueueRow
 from ringfaust.core.table import Kind, Row
-from ringfaust.processor.row_store import without_bodies
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.stored_rows import (
     read_tail,
     read_value,
     table_prefix,
+    without_bodies,
     without_body,
     write_key,
     write_message,

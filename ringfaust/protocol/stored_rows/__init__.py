@@ -2,8 +2,8 @@
 
 RocksDB and the changelog hold the same bytes, except that the changelog omits the bodies of
 non-persistent messages (R82). `keys` writes the keys, `values` the values by kind of row,
-`messages`, `deliveries` and `queue_rows` the layouts of these, and `version` the byte that
-begins every value.
+`messages`, `deliveries` and `queue_rows` the layouts of these, `writes` the changes of a batch, and
+`version` the byte that begins every value.
 """
 
 from ringfaust.protocol.stored_rows.deliveries import without_body
@@ -36,6 +36,7 @@ from ringfaust.protocol.stored_rows.version import (
     versioned,
     write_json,
 )
+from ringfaust.protocol.stored_rows.writes import encode_writes, without_bodies
 
 __all__ = [
     "FEEDS_KEY",
@@ -45,6 +46,7 @@ __all__ = [
     "POSITIONS_KEY",
     "InputState",
     "body_start",
+    "encode_writes",
     "read_feeds",
     "read_inputs",
     "read_json",
@@ -55,6 +57,7 @@ __all__ = [
     "read_value",
     "table_prefix",
     "versioned",
+    "without_bodies",
     "without_body",
     "write_feeds",
     "write_inputs",

@@ -12,7 +12,6 @@ from typing import Any
 from ringfaust.core.table import Kind, Row
 
 _U64 = Struct(">Q")
-_RING, _QUEUE, _DELIVERY = int(Kind.RING), int(Kind.QUEUE), int(Kind.DELIVERY)
 _POSITION_BYTES = 14
 """105 bits: see PLAIN in core/model.py."""
 
@@ -86,13 +85,12 @@ _TAIL: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
 def write_key(row: Row) -> bytes:
     """Encode a row's key."""
     kind, queue, part, key = row
-    if kind == _RING:  # most rows are of these two kinds; in one call
-        return b"%c%b\0%c%b" % (_RING, queue.encode(), part, key.to_bytes(_POSITION_BYTES, "big"))
-    if kind == _DELIVERY:
-        return b"%c%b\0%b" % (_DELIVERY, queue.encode(), key.to_bytes(_U64.size, "big"))
-    if kind == _QUEUE:
-        return b"%c%b" % (_QUEUE, key.encode())
     return table_prefix(kind, queue, part) + _TAIL[kind][0](key)
+
+
+def tail_writer(kind: int) -> Callable[[Any], bytes]:
+    """The function that encodes keys of a kind within their tables."""
+    return _TAIL[kind][0]
 
 
 def read_tail(kind: int, raw: bytes) -> Any:

@@ -241,6 +241,11 @@ def write_value(kind: int, value: Any) -> bytes:
     return _VALUES[kind][0](value)
 
 
+def value_writer(kind: int) -> Callable[[Any], bytes]:
+    """The function that encodes the values of a kind."""
+    return _VALUES[kind][0]
+
+
 def read_value(kind: int, raw: bytes) -> Any:
     """Decode a row's value, of this version or from before there were versions.
 

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame
 from ringfaust.config import QueuesConfig
 from ringfaust.core.engine import Engine
 from ringfaust.core.state import State
-from ringfaust.processor.row_store import ByteStore, MemoryKeyValue, encode_writes
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.routes import read_send
+from ringfaust.protocol.stored_rows import encode_writes
 from ringfaust.spark.backfill.check import as_record
 
 _COLUMNS = ("queue", "key", "value", "headers", "timestamp_ms")
