@@ -7,7 +7,7 @@ one transaction, and then applies the same writes to its own store (architecture
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -53,6 +53,13 @@ from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
 Buffer = TypeVar("Buffer", bound=RecordBuffer)
 Outputs = dict[tuple[Role, int | None], Buffer]
 """Output records by role, and by target partition if that is not the processor's own."""
+
+
+_ADDED: Final = e.Added
+_ACKED: Final = e.Acked
+_DISPATCHED: Final = e.Dispatched
+_EVICTED: Final = e.Evicted
+"""Most effects are of these kinds. mypyc looks up the names of another module at each use."""
 
 
 class Note(NamedTuple):
@@ -436,12 +443,14 @@ class Processor(Generic[Buffer]):
         for effect in effects:
             kind = type(effect)
             lines.append(events.WRITERS[kind](effect, step) + tail)
-            if kind is e.Evicted:
+            if kind is _ADDED or kind is _ACKED:
+                continue
+            if kind is _EVICTED:
                 gone: e.Evicted = effect  # type: ignore[assignment]
                 append_evicted(out.into_evicted, gone)
                 if self.keeps_evictions:
                     self.evictions.append(gone)
-            elif kind is e.Dispatched:
+            elif kind is _DISPATCHED:
                 append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:
                 record = output.dead_record(effect, state.now_ms)  # type: ignore[arg-type]

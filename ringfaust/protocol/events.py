@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Any
+from typing import Any, Final
 
 from ringfaust.core import effects as e
 from ringfaust.core.model import Delivery, Message
@@ -22,7 +22,7 @@ LINES_PER_RECORD = 400
 RECORD_CHARS = 1_000_000
 """Longest record. Lines may have long names, ids and texts; all are ASCII."""
 
-_QUOTED: dict[str, str] = {}
+_QUOTED: Final[dict[str, str]] = {}
 _QUOTED_MOST = 10_000
 
 
@@ -169,7 +169,7 @@ def _plain(event: str, *names: str) -> Callable[[Any, int], str]:
     return write
 
 
-WRITERS: dict[type, Callable[[Any, int], str]] = {
+WRITERS: Final[dict[type, Callable[[Any, int], str]]] = {
     e.Added: _added,
     e.Scheduled: _added,
     e.Due: _due,
