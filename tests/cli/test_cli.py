@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError
 from typer.testing import CliRunner
 
 import ringfaust
@@ -154,7 +154,12 @@ def test_an_error_while_running_is_printed_as_one_message(module):
     [
         (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
         (OSError(28, "No space left on device"), "the disk: No space left on device"),
-        (KafkaConnectionError("a"), "the Kafka brokers failed: KafkaConnectionError; try again"),
+        (KafkaTimeoutError("a"), "the Kafka brokers failed: KafkaTimeoutError; try again"),
+        (
+            KafkaConnectionError("a"),
+            "no Kafka broker answers: check bootstrap_servers in worker.yaml or "
+            "--bootstrap-servers, and `security`",
+        ),
     ],
 )
 def test_a_failing_file_or_broker_is_printed_as_one_message(module, error, text):
