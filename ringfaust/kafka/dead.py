@@ -19,6 +19,7 @@ from ringfaust.core.model import Message
 from ringfaust.core.selector import compile_selector
 from ringfaust.kafka.reader import read_to_end, require_topics
 from ringfaust.protocol import headers as h
+from ringfaust.protocol.cloud_events import is_undecodable
 from ringfaust.protocol.records import InRecord, Payload
 from ringfaust.protocol.redrive import message_headers
 
@@ -46,10 +47,11 @@ class DeadMessage(NamedTuple):
     def read(cls, record: InRecord) -> DeadMessage:
         """Read a record of the dead or evicted topic."""
         headers = dict(record.headers)
+        is_message = not is_undecodable(record.headers)
         return cls(
             headers.get(h.ID, headers[h.SOURCE]).decode(),
-            headers[h.QUEUE].decode() if h.SEQUENCE in headers else "",
-            int(headers.get(h.SEQUENCE, b"0")),
+            headers[h.QUEUE].decode() if is_message else "",
+            int(headers[h.SEQUENCE]) if is_message else 0,
             headers[h.REASON].decode(),
             int(headers[h.TIME_MS]),
             record,

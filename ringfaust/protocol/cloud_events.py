@@ -46,7 +46,7 @@ def cloud_event(record: OutRecord, application: str, type_: str) -> OutRecord:
         return record
     origin, source = named[h.SOURCE].decode(), f"/ringfaust/{quote(application)}"
     time = time_text(int(named[h.TIME_MS])).replace(" ", "T")
-    if headers[-1][0] == h.TIME_MS:  # undecodable: the other headers are its producer's
+    if is_undecodable(headers):
         texts = ("1.0", origin, source, UNDECODABLE, time, origin)
     else:
         queue, number = named[h.QUEUE].decode(), named[h.SEQUENCE].decode()
@@ -63,3 +63,11 @@ def without_attributes(headers: Headers) -> Headers:
     """
     is_ours = bool(headers) and headers[-1][0] == SUBJECT
     return headers[: -len(ATTRIBUTES)] if is_ours else headers
+
+
+def is_undecodable(headers: Headers) -> bool:
+    """Whether the headers are those of an undecodable record in the dead topic, not of a message.
+
+    All but the last ones are its producer's, whatever their names.
+    """
+    return without_attributes(headers)[-1][0] == h.TIME_MS

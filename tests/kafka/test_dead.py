@@ -158,3 +158,10 @@ def test_an_undecodable_record_is_named_after_its_source() -> None:
     headers = ((h.SOURCE, b"in/0/7"), (h.REASON, b"undecodable"), (h.TIME_MS, b"5"))
     found = DeadMessage.read(Record("dead", 1, b"x", headers))
     assert (found.id, found.queue, found.time_ms) == ("in/0/7", "", 5)
+
+
+def test_an_undecodable_record_has_no_queue_whatever_its_producer_wrote() -> None:
+    written = ((h.SEQUENCE, b"one"), (h.PRIORITY, b"x"))
+    headers = (*written, (h.SOURCE, b"in/0/7"), (h.REASON, b"bad_header"), (h.TIME_MS, b"5"))
+    found = DeadMessage.read(Record("dead", 1, b"x", headers))
+    assert (found.id, found.queue, found.sequence) == ("in/0/7", "", 0)

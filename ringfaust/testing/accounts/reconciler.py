@@ -15,7 +15,7 @@ from typing import Any
 
 from ringfaust.core.address import address_of
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.cloud_events import without_attributes
+from ringfaust.protocol.cloud_events import is_undecodable, without_attributes
 from ringfaust.protocol.records import InRecord
 from ringfaust.testing.accounts.lifecycles import (
     STATES,
@@ -131,7 +131,7 @@ class Reconciler:
         for record in records:
             ours = dict(record.headers)
             source, reason = ours[h.SOURCE].decode(), ours[h.REASON].decode()
-            if h.SEQUENCE not in ours:
+            if is_undecodable(record.headers):
                 self._found.setdefault(undecodable_list(source), []).append(("", source))
                 self._take_undecodable(source, reason, record)
                 continue
