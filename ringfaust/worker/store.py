@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from rocksdict import BlockBasedOptions, Cache, DbClosedError, Options, Rdict, RdictIter, WriteBatch
 
@@ -171,7 +171,8 @@ class RocksStore:
             StoreDamaged: the next item cannot be read.
         """
         # Not `Rdict.items`: it ends silently at a block that cannot be read.
-        cursor, self._cursor = self._cursor or self._db.iter(), None
+        cursor: Any = self._cursor or self._db.iter()
+        self._cursor = None
         applied = self._times_applied
         try:
             cursor.seek(key)
@@ -180,6 +181,7 @@ class RocksStore:
                 cursor.next()
             cursor.status()
         except Exception as error:
+            cursor = None  # the traceback would keep it, and with it the database open
             self._fail(error)
         finally:
             # A new cursor costs more than most reads. But it sees only what was there before.
@@ -227,14 +229,13 @@ class RocksStore:
 
     def close(self) -> None:
         """Close it. An error is only logged: RocksDB repeats here what it reported before."""
-        try:
-            self._times_applied += 1
-            self._cursor = None
-            if row := self._db.get(_APPLIED_KEY):
-                self.apply([], *read_json(row, "applied")[:2])  # notes the size of the manifest
-            self._db.close()
-        except Exception as error:
-            log.debug("%s: %s", self.path, error)
+        self._times_applied += 1
+        self._cursor = None
+        for end in (self._note_manifest, self._db.close):
+            try:
+                end()
+            except Exception as error:
+                log.debug("%s: %s", self.path, error)
 
     def wipe(self) -> None:
         """Close it and delete its files."""
@@ -245,6 +246,11 @@ class RocksStore:
         """Close it and set its folder aside; see the function of the same name."""
         self.close()
         set_aside(self.path, why)
+
+    def _note_manifest(self) -> None:
+        """Note the size of the manifest as it is now."""
+        if row := self._db.get(_APPLIED_KEY):
+            self.apply([], *read_json(row, "applied")[:2])
 
     def _check_manifest(self, found: Manifest) -> None:
         """Compare the manifest that was found at the start with what the last write noted.
