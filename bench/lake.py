@@ -8,18 +8,23 @@ limit, alternately, each into a folder of its own.
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import islice
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
 from bench.event_lines import event_lines
+from bench.processes import tree_cpu_s
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.admin import NewTopic, open_admin
 from ringfaust.protocol.events import record_texts
@@ -36,9 +41,24 @@ PARTITIONS = 4
 ROUNDS = 3
 GOAL = 0.27
 """Of a bare copy, with gold."""
-FROM_MS = 1_760_054_400_000 - 5_000
-"""Five seconds before midnight: the lines cover ten."""
+FROM_MS = 1_760_054_400_000 - 1_250
+"""Before midnight, half of the time that the lines cover: 100 of a partition in each ms."""
 TINY_LINES = 400
+
+
+class Cost(NamedTuple):
+    """What a run takes."""
+
+    wall_s: float
+    cpu_s: float
+    """Of the driver, Spark and its Python workers; the broker's does not count."""
+
+
+def _cost_of(query: Callable[[], StreamingQuery], broker: int) -> Cost:
+    """What a query takes until it has read everything. `broker`: its process id."""
+    began, began_cpu = time.perf_counter(), tree_cpu_s(without=broker)
+    query().awaitTermination()
+    return Cost(time.perf_counter() - began, tree_cpu_s(without=broker) - began_cpu)
 
 
 async def _fill(worker: WorkerConfig, lines: int) -> None:
@@ -60,63 +80,76 @@ async def _send(worker: WorkerConfig, lines: int, partitions: int, from_ms: int 
     await producer.stop()
 
 
-def _copy(spark: SparkSession, worker: WorkerConfig, folder: str, most: int) -> float:
-    """Seconds that Spark's own Kafka source and Delta sink take."""
-    began = time.perf_counter()
+def _copy(
+    spark: SparkSession, worker: WorkerConfig, folder: str, most: int
+) -> Callable[[], StreamingQuery]:
+    """Spark's own Kafka source and Delta sink."""
     rows = stream_topics(
         spark, worker, [worker.topic(Role.EVENTS)], {"maxOffsetsPerTrigger": str(most)}
     )
     writer = rows.writeStream.format("delta").trigger(availableNow=True)
-    writer.option("checkpointLocation", f"{folder}/checkpoint").start(
-        f"{folder}/copy"
-    ).awaitTermination()
-    return time.perf_counter() - began
+    writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
+    return lambda: writer.start(f"{folder}/copy")
 
 
-def _lake(spark: SparkSession, worker: WorkerConfig, folder: str, gold: bool) -> float:
-    """Seconds that the lake takes, with or without gold. Not counted: creating tables."""
+def _lake(
+    spark: SparkSession, worker: WorkerConfig, folder: str, *, gold: bool
+) -> Callable[[], StreamingQuery]:
+    """The lake, with or without gold. Its tables are created before it starts."""
     session = lake.lake_session(spark, folder, worker)
-    events, _ = lake.streams(folder, worker, with_gold=gold)
-    began = time.perf_counter()
-    lake.start(session, folder, worker, events, once=True).awaitTermination()
-    return time.perf_counter() - began
+    events = lake.streams(folder, worker, with_gold=gold)[0]
+    return lambda: lake.start(session, folder, worker, events, once=True)
 
 
 def _tiny_batch(spark: SparkSession, worker: WorkerConfig, folder: str) -> float:
     """Seconds of a batch of a single record, in a lake that has read the rest."""
     asyncio.run(_send(worker, TINY_LINES, 1, FROM_MS + 10_000))  # of the last day
-    session = lake.lake_session(spark, folder, worker)
-    query = lake.start(session, folder, worker, lake.streams(folder, worker)[0], once=True)
+    query = _lake(spark, worker, folder, gold=True)()
     query.awaitTermination()
     return float(query.recentProgress[0]["durationMs"]["triggerExecution"]) / 1000
 
 
-def _measure(servers: str, out: Console) -> float:
+def _measure(broker: EmbeddedBroker, out: Console) -> float:
     spark = open_session("bench lake", "local[2]")
-    warm = WorkerConfig(application="warm", bootstrap_servers=servers)
-    worker = WorkerConfig(application="bench", bootstrap_servers=servers)
+    warm = WorkerConfig(application="warm", bootstrap_servers=broker.bootstrap_servers)
+    worker = WorkerConfig(application="bench", bootstrap_servers=broker.bootstrap_servers)
     asyncio.run(_fill(warm, WARM_LINES))
     asyncio.run(_fill(worker, LINES))
-    table = Table("round", "copy lines/s", "bronze + silver", "with gold", "of the copy")
-    shares = []
+    lines = Table("round", "copy lines/s", "bronze + silver", "with gold", "of the copy")
+    cores = Table("round", "copy µs/line", "bronze + silver", "with gold", "of the copy")
+    shares: list[float] = []
     with tempfile.TemporaryDirectory(prefix="ringfaust-bench-") as folder:
         most = lake.streams(folder, worker)[0].max_records
-        _copy(spark, warm, f"{folder}/warm-copy", most)
-        _lake(spark, warm, f"{folder}/warm-lake", gold=True)
+        for query in (
+            _copy(spark, warm, f"{folder}/warm-copy", most),
+            _lake(spark, warm, f"{folder}/warm-lake", gold=True),
+        ):
+            query().awaitTermination()
         for round_ in range(ROUNDS):
-            copy = _copy(spark, worker, f"{folder}/copy-{round_}", most)
-            silver = _lake(spark, worker, f"{folder}/silver-{round_}", gold=False)
-            gold = _lake(spark, worker, f"{folder}/gold-{round_}", gold=True)
+            costs = [
+                _cost_of(query, broker.pid or 0)
+                for query in (
+                    _copy(spark, worker, f"{folder}/copy-{round_}", most),
+                    _lake(spark, worker, f"{folder}/silver-{round_}", gold=False),
+                    _lake(spark, worker, f"{folder}/gold-{round_}", gold=True),
+                )
+            ]
             rows = read(spark, f"{folder}/gold-{round_}", "transitions").count()
-            if rows != LINES:
-                raise SystemExit(f"{rows} transitions of {LINES} lines")
-            shares.append(copy / gold)
-            figures = [f"{LINES / seconds:,.0f}" for seconds in (copy, silver, gold)]
-            table.add_row(str(round_ + 1), *figures, f"{shares[-1]:.2f}")
-        tiny = _tiny_batch(spark, worker, f"{folder}/gold-{ROUNDS - 1}")
+            closed = read(spark, f"{folder}/gold-{round_}", "messages").count()
+            if rows != LINES or closed < LINES // 2:
+                raise SystemExit(f"{rows} transitions of {LINES} lines, {closed} messages")
+            copy, _, gold = costs
+            shares.append(copy.wall_s / gold.wall_s)
+            walls = [f"{LINES / each.wall_s:,.0f}" for each in costs]
+            lines.add_row(str(round_ + 1), *walls, f"{shares[-1]:.2f}")
+            cpus = [f"{each.cpu_s / LINES * 1e6:.1f}" for each in costs]
+            cores.add_row(str(round_ + 1), *cpus, f"{copy.cpu_s / gold.cpu_s:.2f}")
+        tiny = [_tiny_batch(spark, worker, f"{folder}/gold-{ROUNDS - 1}") for _ in range(ROUNDS)]
     spark.stop()
-    out.print(table)
-    out.print(f"a batch of {TINY_LINES} lines: {tiny:.1f} s")
+    out.print(lines)
+    out.print(cores)
+    out.print(f"a batch of {TINY_LINES} lines: {statistics.median(tiny):.1f} s")
+    out.print(f"load average: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     return statistics.median(shares)
 
 
@@ -124,7 +157,7 @@ def main() -> None:
     """Run the benchmark on a broker of its own."""
     out = Console()
     with EmbeddedBroker() as broker:
-        share = _measure(broker.bootstrap_servers, out)
+        share = _measure(broker, out)
     out.print(f"median: {share:.2f} of a bare copy to Delta (goal {GOAL})")
     sys.exit(share < GOAL)
 
