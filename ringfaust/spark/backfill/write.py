@@ -225,6 +225,8 @@ def spread_slices(rows: DataFrame, tasks: int) -> DataFrame:
     salts: dict[int, int] = {
         row[0]: row[1] for row in tried.groupBy(partition).agg(F.min("id")).collect()
     }
-    table = F.array(*(F.lit(salts[number]).cast("long") for number in range(tasks)))
-    salted = rows.withColumn("salt", table[F.pmod("slice", F.lit(tasks))])
+    # As a text, because an array of literals would be an expression for each task.
+    text = F.lit(" ".join(str(salts[number]) for number in range(tasks)))
+    table = F.split(text, " ").cast("array<long>")
+    salted = rows.withColumn("salt", F.get(table, F.pmod("slice", F.lit(tasks))))
     return salted.repartition(tasks, "salt")
