@@ -70,8 +70,8 @@ def read_time(option: str, text: str) -> int:
 
 
 SPARK_MODULES = (
-    "pyspark", "delta", "deltalake", "matplotlib", "numpy", "pandas", "google.protobuf",
-    "pyarrow",
+    "pyspark", "delta", "deltalake", "duckdb", "matplotlib", "numpy", "pandas",
+    "google.protobuf", "pyarrow",
 )  # fmt: skip
 """The top-level modules of the packages of the extra `spark`, in the order of pyproject.toml."""
 

@@ -6,6 +6,7 @@ The lake's first run fails between two tables.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shutil
 import uuid
@@ -24,6 +25,7 @@ from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.lake import gold, minutes
 from ringfaust.spark.lake import stream as lake_stream
+from ringfaust.spark.lake.spark_engine import SparkEngine
 from ringfaust.spark.lake.store import LakeError, Progress
 from ringfaust.spark.lake.tables import MESSAGES, TABLES, path, read
 from ringfaust.spark.lake.views import ENDED_ON, VIEWS
@@ -76,7 +78,8 @@ class Lake:
         asyncio.run(write_topics(self.worker, 1, odd[:half], first))
         self.fail_after("queue_minutes")
         self.catch_up()
-        gold.close(lake_stream.lake_session(self.spark, self.root, self.worker), self.root, 0)
+        with contextlib.closing(gold.open_engine(self.spark, self.root)) as engine:
+            gold.close(engine, 0)
         self.step = self.odd.host.state.step
         strange = [*BAD, None, FUTURE.encode() % (self.step + 1)]
         rest = {role: records[9:] for role, records in self.odd.records.items()}
@@ -287,7 +290,8 @@ def contents(rows: Iterable[Row]) -> Counter[Any]:
 def test_many_compacted_batches_give_the_same_tables(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second lake of the same topics, in other batches."""
+    """A second lake of the same topics, in other batches, whose gold is written on Spark."""
+    monkeypatch.setattr(gold, "open_engine", SparkEngine)
     spark, worker, root = lake.spark, lake.worker, str(tmp_path / "lake")
     monkeypatch.setattr(lake_stream, "_BATCHES_PER_COMPACTION", 2)
     session = lake_stream.lake_session(spark, root, worker)

@@ -7,14 +7,18 @@ depends on the batch, on the day and on what the queues hold, not on the size of
 
 from __future__ import annotations
 
-from functools import partial
+import contextlib
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
+from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake import minutes
-from ringfaust.spark.lake.store import GOLD, Progress, append
-from ringfaust.spark.lake.tables import DELETIONS, TABLES, last_closing, read, sql_name
+from ringfaust.spark.lake.commits import is_supported
+from ringfaust.spark.lake.duckdb_engine import DuckDbEngine
+from ringfaust.spark.lake.engine import GoldEngine
+from ringfaust.spark.lake.spark_engine import SparkEngine
+from ringfaust.spark.lake.store import GOLD, Progress
+from ringfaust.spark.lake.tables import DELETIONS, TABLES
 from ringfaust.spark.lake.views import ENDED_ON, closing
 
 
@@ -28,35 +32,43 @@ def catch_up(spark: SparkSession, root: str, batch: int) -> None:
     """
     progress = Progress(spark, root, GOLD)
     for number in range(progress.batch + 1, batch + 1):
-        progress.complete(number, _process(spark, root, number, progress.note))
+        with contextlib.closing(open_engine(spark, root)) as engine:
+            day = _process(engine, number, progress.note)
+        progress.complete(number, day)
 
 
-def _process(spark: SparkSession, root: str, batch: int, day: str) -> str:
+def open_engine(spark: SparkSession, root: str) -> GoldEngine:
+    """DuckDB for a lake on a local disk whose tables have their usual format, else Spark."""
+    lake = HadoopFolder(spark, root).local_path()
+    if lake is not None and all(is_supported(lake, table) for table in TABLES.values()):
+        return DuckDbEngine(lake)
+    return SparkEngine(spark, root)
+
+
+def _process(engine: GoldEngine, batch: int, day: str) -> str:
     """Process a batch. `day` is the last day before it; returns the last day after it."""
-    lines = read(spark, root, "transitions").where(F.col("batch") == batch)
-    summary = minutes.write(spark, root, lines, batch)
+    transitions = engine.name_of("transitions")
+    engine.define("lines", f"SELECT * FROM {transitions} WHERE batch = {batch}")
+    summary = minutes.write(engine, batch)
     if summary is None:
         return day
     if summary.deletions:
-        deleted = lines.where("event = 'deleted'").select(DELETIONS.schema.names)
-        append(deleted, root, DELETIONS, GOLD, batch)
+        deleted = f"SELECT {', '.join(DELETIONS.schema.names)} FROM lines WHERE event = 'deleted'"
+        engine.append(deleted, DELETIONS, batch)
     if summary.last_day != (day or summary.first_day):
-        close(spark, root, batch)
+        close(engine, batch)
     return summary.last_day
 
 
-def close(spark: SparkSession, root: str, batch: int) -> None:
+def close(engine: GoldEngine, batch: int) -> None:
     """Bring messages and deliveries up to a batch.
 
     Args:
-        spark: the session.
-        root: the lake's folder or URI.
+        engine: the engine.
         batch: a batch of `transitions` whose deletions are stored.
     """
     for table, ended_on in ENDED_ON.items():
-        after = last_closing(spark, root, table)
+        after = engine.last_closing(table)
         if after < batch:
-            rows = spark.sql(closing(table, partial(sql_name, root), after, batch))
-            rows = rows.select(TABLES[table].schema.names)
-            replaced = f"{ended_on} IS NULL"
-            append(rows, root, TABLES[table], GOLD, batch, replace=replaced)
+            rows = closing(table, engine.name_of, after, batch, array=engine.array)
+            engine.append(rows, TABLES[table], batch, replace=ended_on)

@@ -2,59 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
-
-from ringfaust.spark.lake.tables import SCHEDULED, read
+from ringfaust.spark.lake.engine import ALL, GoldEngine
+from ringfaust.spark.lake.tables import SCHEDULED
 from ringfaust.spark.message_states import ENDED, STATE_AFTER
 
-_KEY = SCHEDULED.schema.names
+IS_UNDUE = "(event = 'evicted' AND reason = 'scheduled_overflow' AND cause = '')"
+"""SQL: a due message had no room. With a cause, another message was evicted for it."""
+LEFT = f"state = '{ENDED}' AND was = 'scheduled' AND NOT {IS_UNDUE}"
+"""SQL on `followed`: with this line a scheduled message left its queue."""
+_KEY = ", ".join(SCHEDULED.schema.names)
 
 
-@dataclass(frozen=True, slots=True)
-class FollowedMessages:
-    """The messages that were scheduled before a batch, or are scheduled in it."""
+def followed(engine: GoldEngine) -> str:
+    """The batch's lines about messages that were scheduled before it, or are scheduled in it.
 
-    before: DataFrame
-    """The table `scheduled`."""
-    followed: DataFrame
-    """The batch's lines about them, with the state before (`was`) and after; cached."""
-
-    def left(self) -> DataFrame:
-        """Lines with which a message left its queue while it was scheduled."""
-        return self.followed.where((F.col("state") == ENDED) & (F.col("was") == "scheduled"))
-
-    def waiting(self) -> DataFrame:
-        """All messages that are scheduled after the batch."""
-        begun = self.followed.where("is_last AND state = 'scheduled'").select(_KEY)
-        return self.before.join(self.followed, _KEY, "left_anti").unionByName(begun)
-
-
-def follow_scheduled(spark: SparkSession, root: str, lines: DataFrame) -> FollowedMessages:
-    """Follow scheduled messages through a batch.
-
-    Sequence numbers need no lifecycle here: nothing outlives the deletion of its queue.
-
-    Args:
-        spark: the session.
-        root: the lake's folder or URI; `scheduled` is as before the batch.
-        lines: the batch's transitions.
+    Each has the message's state after it (`state`) and before (`was`). Sequence numbers need no
+    lifecycle here: nothing outlives the deletion of its queue.
     """
-    before = read(spark, root, "scheduled")
-    lines = lines.where("sequence IS NOT NULL").withColumn("state", F.expr(STATE_AFTER))
-    lines = lines.where("state IS NOT NULL")
-    begun = lines.where("state = 'scheduled'").select(_KEY)
-    of_message = Window.partitionBy(*_KEY).orderBy("offset", "line")
-    followed = (
-        lines.join(before.union(begun).distinct(), _KEY, "left_semi")
-        .join(before.withColumn("waited", F.lit("scheduled")), _KEY, "left")
-        .withColumns(
-            {
-                "was": F.coalesce(F.lag("state").over(of_message), "waited"),
-                "is_last": F.lead("state").over(of_message).isNull(),
-            }
-        )
-    )
-    return FollowedMessages(before, followed.persist())
+    lines = f"""(
+        SELECT {_KEY}, x.offset, line, time_ms, event, coalesce(reason, '') AS reason,
+               coalesce(cause, '') AS cause, {STATE_AFTER} AS state
+        FROM lines x WHERE sequence IS NOT NULL)"""
+    of_message = "OVER (PARTITION BY l.partition, l.queue, l.sequence ORDER BY l.offset, l.line)"
+    return f"""
+SELECT l.*, coalesce(lag(l.state) {of_message}, k.waited) AS was,
+       lead(l.state) {of_message} IS NULL AS is_last
+FROM {lines} l JOIN (
+    SELECT {_KEY}, max(waited) AS waited FROM (
+        SELECT {_KEY}, 'scheduled' AS waited FROM {engine.name_of("scheduled")}
+        UNION ALL
+        SELECT {_KEY}, CAST(NULL AS STRING) FROM {lines} b WHERE b.state = 'scheduled'
+    ) each GROUP BY {_KEY}
+) k ON {_same("l", "k")}
+WHERE l.state IS NOT NULL"""
+
+
+def write(engine: GoldEngine, batch: int) -> None:
+    """Replace the table `scheduled` by the messages that are scheduled after the batch."""
+    waiting = f"""
+SELECT {_KEY} FROM {engine.name_of("scheduled")} b
+WHERE NOT EXISTS (SELECT 1 FROM followed f WHERE {_same("f", "b")})
+UNION ALL
+SELECT {_KEY} FROM followed WHERE is_last AND state = 'scheduled'"""
+    engine.append(waiting, SCHEDULED, batch, replace=ALL)
+
+
+def _same(one: str, other: str) -> str:
+    return " AND ".join(f"{one}.{name} = {other}.{name}" for name in SCHEDULED.schema.names)

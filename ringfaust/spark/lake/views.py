@@ -86,18 +86,19 @@ COLUMNS = {
 """The columns of these tables, in the order of the queries."""
 
 
-def closing(table: str, name_of: TableName, after: int, upto: int) -> str:
+def closing(table: str, name_of: TableName, after: int, upto: int, *, array: str = "array") -> str:
     """The rows of a closing: those that have ended since the last one, and all that are open.
 
     Args:
         table: `messages` or `deliveries`. Messages must be closed first.
-        name_of: how Spark refers to a table.
+        name_of: how the engine refers to a table.
         after: the batch of the last closing of this table; -1: none.
         upto: the batch of this closing.
+        array: the engine's function that makes an array.
     """
     lines = f"batch > {after} AND batch <= {upto}"
     if table == "messages":
-        return _messages(name_of, lines, upto, "array")
+        return _messages(name_of, lines, upto, array)
     closed = f"SELECT * FROM {name_of('messages')} WHERE batch > {after} AND batch <= {upto}"
     return _deliveries(name_of, lines, upto, closed)
 

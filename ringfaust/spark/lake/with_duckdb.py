@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+import duckdb
 from deltalake import DeltaTable
 
 from ringfaust.spark.lake.tables import TABLES, path
 from ringfaust.spark.lake.views import ENDED_ON, VIEWS, view
-
-if TYPE_CHECKING:
-    import duckdb
 
 
 def open_duckdb(
@@ -27,25 +24,22 @@ def open_duckdb(
         A connection in which `transitions`, `messages_now` and so on can be queried.
 
     Raises:
-        ImportError: DuckDB is not installed.
         TableNotFoundError: there is no lake at `root`.
     """
-    import duckdb  # noqa: PLC0415 - not part of the extra
-
     connection = duckdb.connect()
     options = None if storage_options is None else dict(storage_options)
     tables = {name: DeltaTable(path(root, name), storage_options=options) for name in TABLES}
     for name, table in tables.items():
         connection.register(name, table.to_pyarrow_dataset())
-    after = {name: _last_closing(tables[name]) for name in ENDED_ON}
+    after = {name: last_closing(tables[name]) for name in ENDED_ON}
     for name in VIEWS:
         query = view(name, str, after, array="list_value")
         connection.execute(f"CREATE VIEW {name} AS {query}")
     return connection
 
 
-def _last_closing(table: DeltaTable) -> int:
-    """The last batch in a table, from the statistics in Delta's log."""
+def last_closing(table: DeltaTable) -> int:
+    """The last batch in `messages` or `deliveries`, from statistics in Delta's log; -1: none."""
     files = table.get_add_actions(flatten=True)
     if "max.batch" not in files.schema.names:
         return -1

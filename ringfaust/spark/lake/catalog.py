@@ -1,0 +1,65 @@
+"""Registering the lake's tables in Spark's catalog: Hive, Glue, Unity or another one."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from ringfaust.errors import BadSetting
+from ringfaust.spark.files import HadoopFolder
+from ringfaust.spark.lake.store import LakeError
+from ringfaust.spark.lake.tables import TABLES, path
+from ringfaust.spark.lake.views import view
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
+
+
+def check_schema(name: str) -> str:
+    """Check the name of a schema, before Spark starts.
+
+    Raises:
+        BadSetting: it is neither SCHEMA nor CATALOG.SCHEMA.
+    """
+    if not re.fullmatch(rf"{_NAME}(\.{_NAME})?", name):
+        raise BadSetting("catalog", name, "use SCHEMA or CATALOG.SCHEMA, such as main.rings")
+    return name
+
+
+def register(spark: SparkSession, root: str, schema: str) -> None:
+    """Register all tables and the view `evictions` in a schema, which is created if necessary.
+
+    The other views depend on the last closing, so a catalog cannot hold them.
+
+    Args:
+        spark: the session.
+        root: the lake's folder or URI, with its tables.
+        schema: result of `check_schema`.
+
+    Raises:
+        LakeError: the schema has a table of that name at another place.
+    """
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    for table in TABLES:
+        name, folder = f"{schema}.{table}", path(root, table)
+        place = HadoopFolder(spark, folder).uri()
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{_quoted(place)}'")
+        found = DeltaTable.forName(spark, name).detail().select("location").collect()[0][0]
+        if found.rstrip("/") != place:
+            raise LakeError(
+                root,
+                f"cannot register {name}, which is the table at {found}: give another schema with "
+                "--catalog, or drop that table",
+            )
+    evictions = view("evictions", partial(_registered, schema), {})
+    spark.sql(f"CREATE OR REPLACE VIEW {schema}.evictions AS {evictions}")
+
+
+def _registered(schema: str, table: str) -> str:
+    return f"{schema}.{table}"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

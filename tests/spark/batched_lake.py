@@ -1,0 +1,67 @@
+"""A lake that is written batch by batch, without a broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from copy import copy
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from typer.testing import Result
+
+from ringfaust.config import WorkerConfig
+from ringfaust.protocol.records import Role
+from ringfaust.spark.lake import transitions
+from ringfaust.spark.lake.store import append
+from ringfaust.spark.lake.stream import lake_session
+from ringfaust.spark.lake.tables import BRONZE, path, read
+from tests.spark.shared_session import run_command
+
+WORKER = WorkerConfig(application="maintained", bootstrap_servers="127.0.0.1:1", partitions=1)
+TOPIC = WORKER.topic(Role.EVENTS)
+
+
+class BatchedLake:
+    """Bronze and transitions, written by the lake's own code."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.root = str(root)
+        self.spark = lake_session(spark, self.root, WORKER)
+        self.batch = -1
+
+    def at(self, root: Path) -> BatchedLake:
+        """A copy of this lake, which someone has made."""
+        other = copy(self)
+        other.root = str(root)
+        return other
+
+    def write(self, values: list[bytes], at_ms: int) -> None:
+        """Write a batch of events records to bronze and transitions."""
+        self.write_bronze(values, at_ms)
+        transitions.write(self.spark, self.root, TOPIC, self.batch)
+
+    def write_bronze(self, values: list[bytes], at_ms: int) -> None:
+        """Write a batch of events records to bronze."""
+        self.batch += 1
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        rows: list[Any] = [
+            (TOPIC, 0, self.batch * 1_000_000 + n, at, 1, None, value, [], self.batch, at.date())
+            for n, value in enumerate(values)
+        ]
+        rows_frame = self.spark.createDataFrame(rows, BRONZE.schema)
+        append(rows_frame, self.root, BRONZE, transitions.STREAM, self.batch)
+
+    def maintain(self, *options: str) -> Result:
+        return run_command(self.spark, "spark", "maintain", "--lake", self.root, *options)
+
+    def rows(self, table: str) -> Counter[Any]:
+        return Counter(map(str, read(self.spark, self.root, table).collect()))
+
+    def live_files(self, table: str) -> set[str]:
+        return set(DeltaTable(path(self.root, table)).file_uris())
+
+    def stored_files(self, table: str) -> set[str]:
+        return {str(file) for file in Path(path(self.root, table)).glob("*=*/**/*.parquet")}
