@@ -35,7 +35,7 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "Integrate": ("docs/client", "docs/protocol", "docs/backfill", "docs/redrive"),
         "Audit": (
             "docs/semantics", "docs/rules", "docs/verification", "docs/audit", "docs/lake",
-            "docs/rewind",
+            "docs/maintain", "docs/rewind",
         ),
         "Contribute": (
             "CONTRIBUTING", "docs/architecture", "docs/adr/README", "docs/scenario-format",

@@ -109,6 +109,12 @@ def lake(  # noqa: PLR0917 - typer passes them by name
         bool,
         typer.Option(help="Also copy the producers' topics, control and hop, for the audit."),
     ] = True,
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCHEMA", help="Register the tables in Spark's catalog, such as main.rings."
+        ),
+    ] = None,
     master: Master = None,
 ) -> None:
     """Copy an application's topics into Delta tables.
@@ -121,7 +127,37 @@ def lake(  # noqa: PLR0917 - typer passes them by name
     from ringfaust.spark.lake.command import run
 
     files = load(folder, bootstrap_servers=bootstrap_servers)
-    run(*files, to, inputs=inputs, once=once, master=master)
+    run(*files, to, inputs=inputs, catalog=catalog, once=once, master=master)
+
+
+@spark.command(cls=SparkCommand)
+def maintain(
+    lake: Annotated[str, _path("Folder or URI of the lake.")],
+    retention: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE=DAYS",
+            help="Delete a table's rows after so many days, such as bronze=30d. Repeatable.",
+        ),
+    ] = None,
+    deleted_file_retention: Annotated[
+        str,
+        typer.Option(
+            metavar="LENGTH", help="Keep files that left a table this long, such as 12h or 7d."
+        ),
+    ] = "7d",
+    master: Master = None,
+) -> None:
+    """Cluster the past days of a lake's tables, delete old days, and vacuum.
+
+    The lake may be written and read at the same time. Run it once a day.
+
+    Example: ringfaust spark maintain --lake /lake --retention bronze=30d
+    """
+    from ringfaust.spark.maintain.command import run
+    from ringfaust.spark.maintain.request import read_options
+
+    run(read_options(lake, retention or (), deleted_file_retention), master)
 
 
 class Repeats(StrEnum):

@@ -27,6 +27,14 @@ class HadoopFolder:
         """Whether there is such a folder."""
         return bool(self._files.exists(self._path))
 
+    def uri(self) -> str:
+        """The folder with the scheme and authority of its file system."""
+        return str(self._files.makeQualified(self._path).toString()).rstrip("/")
+
+    def stored_bytes(self) -> int:
+        """The size of all files in the folder and below it."""
+        return int(self._files.getContentSummary(self._path).getLength())
+
     def local_path(self) -> str | None:
         """The folder's path, or None if it is not on a local file system."""
         if self._files.getScheme() != "file":

@@ -167,7 +167,7 @@ def test_bronze_may_be_compacted_before_it_is_read(lake: Lake) -> None:
     half = len(values) // 2
     lake.put(0, {0: values[:half]})
     lake.put(1, {0: values[half:]}, first=half)
-    compact(lake.spark, lake.root, ["bronze"])
+    compact(lake.spark, lake.root, BRONZE)
     lake.write(0)
     assert "\n".join(lake.raw()).encode() == b"\n".join(values[:half])
     lake.write(1)

@@ -12,6 +12,7 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.kafka.admin import open_admin
 from ringfaust.protocol.records import Role
 from ringfaust.spark.errors import brief_errors
+from ringfaust.spark.lake.catalog import check_schema, register
 from ringfaust.spark.lake.store import LakeError
 from ringfaust.spark.lake.stream import lake_session, start, streams
 from ringfaust.spark.session import open_session
@@ -28,6 +29,7 @@ def run(
     root: str,
     *,
     inputs: bool,
+    catalog: str | None,
     once: bool,
     master: str | None,
 ) -> None:
@@ -38,6 +40,7 @@ def run(
         queues: the routes, which name the producers' topics.
         root: the lake's folder or URI, created if necessary.
         inputs: also copy the topics that workers read.
+        catalog: register the tables in this schema, such as `main.rings`; None: in none.
         once: end when everything has been read that is in the topics now. Otherwise end at SIGTERM
             or SIGINT.
         master: as for `spark-submit --master`.
@@ -46,8 +49,11 @@ def run(
         JobFailed: Spark ended the job with an error.
         LakeError: a topic is missing, or the lake belongs to another application or has lost its
             checkpoint.
+        BadSetting: `catalog` is not the name of a schema.
         BrokerUnreachable: no broker answers.
     """
+    if catalog is not None:
+        check_schema(catalog)
     read = {*(route.topic for route in queues.routes), *map(worker.topic, _READ_BY_WORKERS)}
     parts = streams(root, worker, sorted(read) if inputs else ())
     asyncio.run(_check_topics(worker, root, [topic for part in parts for topic in part.topics]))
@@ -56,6 +62,8 @@ def run(
     try:
         with brief_errors(), stop_requested() as requested:
             session = lake_session(spark, root, worker)
+            if catalog is not None:
+                register(session, root, catalog)
             queries += [start(session, root, worker, stream, once=once) for stream in parts]
             _await_all(queries, requested)
     finally:

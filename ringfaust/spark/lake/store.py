@@ -6,8 +6,9 @@ that is repeated after a crash changes nothing in tables that already have it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -42,14 +43,13 @@ def create_tables(spark: SparkSession, root: str, application: str) -> None:
         LakeError: the lake belongs to another application. Partitions, steps and queues of the two
             would be mixed up. Or its gold tables are those of an older version.
     """
-    if DeltaTable.isDeltaTable(spark, path(root, BRONZE.name)):
-        owner = _properties(spark, root, BRONZE).get(_APPLICATION)
-        if owner != application:
-            raise LakeError(
-                root,
-                f"belongs to the application {owner!r}, not {application!r}: each application "
-                "needs a folder of its own, give another --to",
-            )
+    owner = application_of(spark, root)
+    if owner is not None and owner != application:
+        raise LakeError(
+            root,
+            f"belongs to the application {owner!r}, not {application!r}: each application "
+            "needs a folder of its own, give another --to",
+        )
     _check_gold(spark, root)
     missing = [
         table
@@ -83,9 +83,12 @@ def _create(spark: SparkSession, root: str, table: LakeTable, application: str) 
     builder.execute()
 
 
-def _properties(spark: SparkSession, root: str, table: LakeTable) -> dict[str, str]:
-    detail = DeltaTable.forPath(spark, path(root, table.name)).detail()
-    return dict(detail.select("properties").collect()[0][0])
+def application_of(spark: SparkSession, root: str) -> str | None:
+    """The application that a lake belongs to; None if there is no lake."""
+    if not DeltaTable.isDeltaTable(spark, path(root, BRONZE.name)):
+        return None
+    detail = DeltaTable.forPath(spark, path(root, BRONZE.name)).detail()
+    return str(detail.select("properties").collect()[0][0].get(_APPLICATION, ""))
 
 
 def append(
@@ -124,10 +127,28 @@ def transaction(stream: str) -> str:
     return f"ringfaust.lake/{stream}"
 
 
-def compact(spark: SparkSession, root: str, tables: Collection[str]) -> None:
-    """Combine the small files of each folder. Readers and streams see the same rows."""
-    for table in tables:
-        DeltaTable.forPath(spark, path(root, table)).optimize().executeCompaction()
+def compact(
+    spark: SparkSession,
+    root: str,
+    table: LakeTable,
+    before: date | None = None,
+    since: date | None = None,
+) -> None:
+    """Combine the small files of a table's days. Readers and streams see the same rows.
+
+    Args:
+        spark: the session.
+        root: the lake's folder or URI.
+        table: the table.
+        before: only days before this one.
+        since: only this day and later ones.
+    """
+    optimize = DeltaTable.forPath(spark, path(root, table.name)).optimize()
+    if before is not None:
+        optimize = optimize.where(f"{table.day} < DATE '{before}'")
+    if since is not None:
+        optimize = optimize.where(f"{table.day} >= DATE '{since}'")
+    optimize.executeCompaction()
 
 
 def merge(

@@ -21,7 +21,7 @@ from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import gold, records, transitions
 from ringfaust.spark.lake.store import LakeError, Progress, append, compact, create_tables
-from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT
+from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT, TABLES, read
 
 _SETTINGS = {
     # Of two headers with the same name the last one counts (protocol.md, What comes out).
@@ -48,7 +48,7 @@ _FETCH_BYTES = 16_000_000
 """Per partition. Kafka's default of 1 MB holds eleven events records: a task would mostly wait."""
 _BATCHES_PER_COMPACTION = 50
 """Each batch adds a few files to a day's folder."""
-_OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
+OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 INPUTS = "inputs"
 """The stream that copies what workers read to bronze, for the audit."""
 STREAMS = (transitions.STREAM, records.STREAM, INPUTS)
@@ -84,7 +84,7 @@ def streams(
         with_gold: if False, a later run writes the gold tables.
     """
     events = worker.topic(Role.EVENTS)
-    outputs = {str(role): worker.topic(role) for role in _OUTPUTS}
+    outputs = {str(role): worker.topic(role) for role in OUTPUTS}
 
     def refine_events(spark: SparkSession, batch: int) -> None:
         transitions.write(spark, root, events, batch)
@@ -134,7 +134,7 @@ def start(
         append(_bronze(rows, batch), root, BRONZE, stream.name, batch)
         stream.refine(rows.sparkSession, batch)
         if batch % _BATCHES_PER_COMPACTION == _BATCHES_PER_COMPACTION - 1:
-            compact(rows.sparkSession, root, stream.tables)
+            _compact(rows.sparkSession, root, stream, batch)
 
     writer = (
         stream_topics(spark, worker, stream.topics, options)
@@ -144,6 +144,19 @@ def start(
     )
     trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=_TRIGGER)
     return trigger.start()
+
+
+def _compact(spark: SparkSession, root: str, stream: LakeStream, batch: int) -> None:
+    """Compact what the stream appended on a batch's last day.
+
+    Earlier days are left to `ringfaust spark maintain`, which may be at work.
+    """
+    written = read(spark, root, "bronze").where(
+        F.col("topic").isin(*stream.topics) & (F.col("batch") == batch)
+    )
+    last = written.agg(F.max("date")).collect()[0][0]
+    for table in stream.tables:
+        compact(spark, root, TABLES[table], since=last)
 
 
 def checkpoint(root: str, stream: str) -> str:

@@ -46,6 +46,13 @@ class LakeTable:
     partitioned_by: tuple[str, ...] = ()
     skip_by: tuple[str, ...] = ()
     """Columns whose bounds are stored for each file, so that readers can skip files."""
+    cluster_by: tuple[str, ...] = ()
+    """Columns by which `ringfaust spark maintain` sorts the rows of a day into files."""
+
+    @property
+    def day(self) -> str | None:
+        """The column with the day by which the table is partitioned; None: there is none."""
+        return self.partitioned_by[-1] if self.partitioned_by else None
 
 
 def _columns(*groups: tuple[DataType, str]) -> StructType:
@@ -88,6 +95,7 @@ TRANSITIONS = LakeTable(
     ),
     ("date",),
     ("partition", "offset", "step", "time_ms", "queue", "sequence", "batch"),
+    ("queue", "sequence"),
 )  # fmt: skip
 MOSTLY_DISTINCT = ("raw", "step", "sequence", "id", "source", "by")
 """Columns of mostly distinct values: Parquet would build a dictionary and then discard it."""
@@ -118,6 +126,7 @@ RECORDS = LakeTable(
     ),
     ("role", "date"),
     ("partition", "offset", "timestamp", "queue", "sequence", "delivery", "time_ms", "batch"),
+    ("queue", "sequence"),
 )
 QUARANTINE = LakeTable(
     "quarantine",
@@ -146,6 +155,7 @@ MESSAGES = LakeTable(
     ),
     ("ended_date",),
     ("partition", "queue", "life", "sequence", "enqueued_ms", "ended_ms", "batch"),
+    ("queue", "sequence"),
 )
 DELIVERIES = LakeTable(
     "deliveries",
@@ -164,6 +174,7 @@ DELIVERIES = LakeTable(
     ),
     ("settled_date",),
     ("partition", "delivery", "queue", "handed_ms", "settled_ms", "batch"),
+    ("queue", "delivery"),
 )
 COUNTED = (
     "added", "due", "dispatched", "redelivered", "acked", "returned", "evicted", "expired", "dead",
@@ -185,6 +196,7 @@ QUEUE_MINUTES = LakeTable(
     ),
     ("date",),
     ("partition", "queue", "minute"),
+    ("queue", "minute"),
 )
 QUEUES = LakeTable(
     "queues",

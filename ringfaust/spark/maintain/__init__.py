@@ -1,0 +1,1 @@
+"""Maintenance of the lake, outside its streams: retention, clustering and vacuum."""

@@ -1,0 +1,123 @@
+"""Deleting the days that a table no longer has to keep, but none that the lake still needs.
+
+Within a partition days never go back, and a batch reads every partition that lags behind. So no
+later batch touches a day before those of the last batch, also while the streams run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from ringfaust.config import WorkerConfig
+from ringfaust.errors import BadSetting
+from ringfaust.protocol.records import Role
+from ringfaust.spark.lake import records, transitions
+from ringfaust.spark.lake.store import GOLD, Progress
+from ringfaust.spark.lake.stream import OUTPUTS
+from ringfaust.spark.lake.tables import TABLES, LakeTable, last_closing, path, read
+from ringfaust.spark.lake.views import ENDED_ON
+
+
+@dataclass(frozen=True, slots=True)
+class UsedDays:
+    """From which day on the lake itself uses a table. None: it uses no day."""
+
+    needed: date | None
+    """Unfinished batches and the next closing read the rows from here on."""
+    touched: date | None
+    """The last batch or closing wrote rows from here on, and the next one may."""
+
+    def first(self) -> date:
+        """The first day that may still change; at most today."""
+        return min(day for day in (self.needed, self.touched, today()) if day is not None)
+
+
+def today() -> date:
+    """The current day, in UTC."""
+    return datetime.now(UTC).date()
+
+
+def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str, UsedDays]:
+    """The days that the lake uses of each table that can have a retention.
+
+    Args:
+        spark: the session.
+        root: the lake's folder or URI.
+        worker: names the topics, which tell the streams apart in bronze. Of the inputs, bronze
+            is the only table.
+    """
+    events, outputs, gold = (
+        Progress(spark, root, stream).batch for stream in (transitions.STREAM, records.STREAM, GOLD)
+    )
+    closed = {table: last_closing(spark, root, table) for table in ENDED_ON}
+    batch = F.col("batch")
+    is_event = F.col("topic") == worker.topic(Role.EVENTS)
+    is_output = F.col("topic").isin(*map(worker.topic, OUTPUTS))
+
+    def used(table: str, needed: Column, touched: Column) -> UsedDays:
+        day = TABLES[table].day
+        assert day, "all of these are partitioned by day"
+        rows = read(spark, root, table).where(needed | touched)
+        row = rows.agg(F.min(F.when(needed, F.col(day))), F.min(day)).collect()[0]
+        return UsedDays(row[0], row[1])
+
+    return {
+        "bronze": used(
+            "bronze",
+            (is_event & (batch > events)) | (is_output & (batch > outputs)),
+            (is_event & (batch == events)) | (is_output & (batch == outputs)),
+        ),
+        "transitions": used("transitions", batch > min(closed.values()), batch == gold),
+        "records": used("records", batch > outputs, batch == outputs),
+        "quarantine": UsedDays(None, None),
+        "messages": used("messages", batch > closed["deliveries"], batch == closed["messages"]),
+        "deliveries": used("deliveries", F.lit(False), batch == closed["deliveries"]),
+        "queue_minutes": used("transitions", batch > gold, batch == gold),
+    }
+
+
+def check(used: Mapping[str, UsedDays], retention: Mapping[str, int]) -> None:
+    """Refuse a retention that would delete days that the lake still needs.
+
+    Args:
+        used: result of `used_days`.
+        retention: days by table.
+
+    Raises:
+        BadSetting: a retention is too short; the text has the shortest one that is valid.
+    """
+    for table, days in retention.items():
+        first = used[table].needed
+        if first is not None and first < _oldest(days):
+            raise BadSetting(
+                f"retention of {table}",
+                f"{days}d",
+                f"unfinished batches or the next closing need the days since {first}: use at "
+                f"least {(today() - first).days}d, or let `ringfaust spark lake` catch up first",
+            )
+
+
+def delete_days(
+    spark: SparkSession, root: str, table: LakeTable, days: int, used: UsedDays
+) -> None:
+    """Delete days, except those that are used. Only the table's log changes.
+
+    Args:
+        spark: the session.
+        root: the lake's folder or URI.
+        table: a table that is partitioned by day.
+        days: the number of days to keep, besides today.
+        used: its used days.
+    """
+    oldest = min(_oldest(days), used.first())
+    DeltaTable.forPath(spark, path(root, table.name)).delete(f"{table.day} < DATE '{oldest}'")
+
+
+def _oldest(days: int) -> date:
+    return today() - timedelta(days=days)

@@ -1,0 +1,56 @@
+"""Print what maintenance changed, as a table of at most 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """The size of a table of the lake."""
+
+    files: int
+    """Files that are part of the table."""
+    size_bytes: int
+    """Their size."""
+    stored_bytes: int
+    """Everything in the table's folder, also files that are no longer part of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintainedTable:
+    """A table before and after maintenance."""
+
+    name: str
+    before: TableSize
+    after: TableSize
+
+
+def print_summary(console: Console, tables: Sequence[MaintainedTable]) -> None:
+    """Print files, size and stored bytes of each table, before and after."""
+    shown = Table("table", box=None, pad_edge=False)
+    for name in ("files", "after", "size", "after", "stored", "after"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for table in tables:
+        before, after = table.before, table.after
+        shown.add_row(
+            table.name,
+            f"{before.files:,}", f"{after.files:,}",
+            decimal(before.size_bytes), decimal(after.size_bytes),
+            decimal(before.stored_bytes), decimal(after.stored_bytes),
+        )  # fmt: skip
+    console.print(shown)
+    freed = sum(table.before.stored_bytes - table.after.stored_bytes for table in tables)
+    if freed >= 0:
+        console.print(f"{decimal(freed)} of storage freed.", highlight=False)
+    else:
+        console.print(
+            f"{decimal(-freed)} more stored: vacuum deletes the files that were replaced once "
+            "--deleted-file-retention has passed.",
+            highlight=False,
+        )
