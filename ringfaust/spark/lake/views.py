@@ -54,8 +54,8 @@ _MESSAGE = {
 """What a line says about its message. The greatest value of each column counts, except of these."""
 _MESSAGE_COMBINED = {
     "first_dispatched_ms": "min(c.first_dispatched_ms)",
-    "consumers": "array_sort(array_distinct(flatten("
-    "array_agg(c.consumers) FILTER (WHERE c.consumers IS NOT NULL))))",
+    "consumers": "coalesce(array_sort(array_distinct(flatten("
+    "array_agg(c.consumers) FILTER (WHERE c.consumers IS NOT NULL)))), {array}())",
     "state": "max_by(c.state, c.place)",
 }
 _DELIVERY_KEY = ("partition", "delivery")
@@ -156,6 +156,7 @@ def _messages(name_of: TableName, where: str, upto: int | None, array: str) -> s
     open_ = {name: f"m.{name}" for name in (*_MESSAGE_KEY, *_MESSAGE)}
     open_["place"] = f"m.last_offset * {_RECORD_LINES} + m.last_line"
     combined = {name: f"max(c.{name})" for name in _MESSAGE} | _MESSAGE_COMBINED
+    combined["consumers"] = combined["consumers"].format(array=array)
     kept = {name: f"g.{name}" for name in COLUMNS["messages"]}
     kept |= {
         "last_offset": f"g.place >> {_RECORD_LINES.bit_length() - 1}",
