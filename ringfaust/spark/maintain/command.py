@@ -22,6 +22,8 @@ _SETTINGS = {
     # The request has its own lower bound.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
+    # Vacuum lists files in so many tasks. Spark's default is 10,000, for each table.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
 }
 _NEVER_REWRITTEN = ("queues", "scheduled")
 """They are small, and the stream replaces their rows in each batch."""
