@@ -55,6 +55,7 @@ def _fill(
         gold.catch_up(lake.spark, lake.root, 3)  # the last batch again
 
 
+@pytest.mark.slow
 def test_both_engines_write_the_same_rows(
     lakes: dict[str, BatchedLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +71,7 @@ def test_both_engines_write_the_same_rows(
         assert duckdb.rows(table) == on_spark.rows(table), table
 
 
+@pytest.mark.slow
 def test_a_lake_is_continued_by_the_other_engine(lakes: dict[str, BatchedLake]) -> None:
     """Last: it closes both lakes again, each by the other engine."""
     duckdb, on_spark = lakes["duckdb"], lakes["spark"]
