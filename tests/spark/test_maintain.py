@@ -133,6 +133,7 @@ def test_a_batch_that_is_only_in_bronze_is_needed(lake: BatchedLake) -> None:
         retention.check(used, {"bronze": 21})
 
 
+@pytest.mark.slow
 def test_maintenance_changes_no_view_and_frees_storage(lake: BatchedLake) -> None:
     before = {table: lake.rows(table) for table in COMPARED}
     files = {table: len(lake.live_files(table)) for table in COMPARED if "_now" not in table}
@@ -151,6 +152,7 @@ def test_maintenance_changes_no_view_and_frees_storage(lake: BatchedLake) -> Non
     assert lake.stored_files("transitions") == lake.live_files("transitions")
 
 
+@pytest.mark.slow
 def test_retention_deletes_whole_days_but_nothing_that_is_open(lake: BatchedLake) -> None:
     open_before = read(lake.spark, lake.root, "messages_now").where("fate IS NULL").count()
     done = lake.maintain(
