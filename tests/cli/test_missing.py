@@ -25,6 +25,7 @@ SPARK_COMMANDS = [
     "backfill f --format csv --topic t",
     "redrive --lake l --from dead --where true",
     "rewind --queue orders --at 1",
+    "maintain --lake l",
     "demo",
 ]
 PACKAGES = {"delta-spark": "delta", "protobuf": "google.protobuf"}

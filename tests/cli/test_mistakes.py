@@ -41,6 +41,7 @@ MISTAKES = {
     "spark audit --config /nowhere": NO_FOLDER,
     "spark backfill": "Missing argument",
     "spark redrive": "Missing option '--lake'",
+    "spark maintain --lake x --retention bronze=soon": "use a number of days, such as 30d",
     "spark rewind": "Missing option '--queue'",
     "spark demo --flights many": "flights = 'many': must be a number",
 }
