@@ -96,7 +96,7 @@ def test_a_table_of_another_format_is_left_to_spark(
     )
     with contextlib.closing(gold.open_engine(lake.spark, str(copied))) as engine:
         assert isinstance(engine, SparkEngine)
-    assert read(lake.spark, str(copied), "deliveries").count() > 0
+    assert read(lake.spark, str(copied), "transitions").count() > 0
 
 
 def test_the_tables_are_registered_in_a_schema(lakes: dict[str, BatchedLake]) -> None:
