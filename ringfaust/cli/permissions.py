@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
 from ringfaust.cli.finding import Finding
@@ -44,22 +44,23 @@ def needed(role: Role) -> tuple[Operation, ...]:
 
 async def permissions(worker: WorkerConfig, queues: QueuesConfig) -> list[Finding]:
     """Whether the brokers' ACLs let this user run a worker."""
-    names = [each.name for each in wanted_topics(worker, queues)]
+    roles = {each.name: each.declaration.role for each in wanted_topics(worker, queues)}
     async with open_admin(worker.brokers()) as admin:
-        found = await admin.authorized(names, worker_group(worker.application))
+        found = await admin.authorized(list(roles), worker_group(worker.application))
     if found is None:
         text = "these brokers do not say what this user may do: they are older than Kafka 3.1"
         return [Finding(_CHECK, "warn", text, "compare its ACLs with docs/operations.md, Security")]
     if not found.has_authorizer:
         text = "the brokers have no authorizer, so there are no ACLs: every client may do anything"
         return [Finding(_CHECK, "ok", text)]
-    missing = list(_missing(found, worker, queues))
+    missing = list(_missing(found, worker, roles))
     text = "this user has the permissions of a worker on all topics and the group"
     return missing or [Finding(_CHECK, "ok", text)]
 
 
-def _missing(found: Authorized, worker: WorkerConfig, queues: QueuesConfig) -> Iterator[Finding]:
-    roles = {each.name: each.declaration.role for each in wanted_topics(worker, queues)}
+def _missing(
+    found: Authorized, worker: WorkerConfig, roles: Mapping[str, Role]
+) -> Iterator[Finding]:
     for name, bits in found.topics.items():
         if lacks := _lacks(bits, needed(roles[name])):
             yield _finding(worker, f"topic {name}", f"--topic {name}", lacks)

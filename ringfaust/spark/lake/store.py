@@ -6,7 +6,6 @@ that is repeated after a crash changes nothing in tables that already have it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
@@ -149,32 +148,6 @@ def compact(
     if since is not None:
         optimize = optimize.where(f"{table.day} >= DATE '{since}'")
     optimize.executeCompaction()
-
-
-def merge(
-    rows: DataFrame,
-    root: str,
-    table: LakeTable,
-    on: str,
-    *,
-    update: Mapping[str, str] | None = None,
-    only: str = "true",
-) -> None:
-    """Insert new rows into a table and update existing ones.
-
-    Args:
-        rows: `s` in the conditions; each key once, with all columns.
-        root: the lake's folder or URI.
-        table: `t` in the conditions.
-        on: equality of the key, and which part of the table has to be searched.
-        update: by column, the new value of an existing row. None leaves existing rows unchanged.
-        only: an existing row is updated only if this condition holds.
-    """
-    target = DeltaTable.forPath(rows.sparkSession, path(root, table.name)).alias("t")
-    merging = target.merge(rows.select(table.schema.names).alias("s"), on)
-    if update is not None:
-        merging = merging.whenMatchedUpdate(only, dict(update))
-    merging.whenNotMatchedInsertAll().execute()
 
 
 class Progress:
