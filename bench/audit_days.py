@@ -33,7 +33,7 @@ from ringfaust.spark.audit.offsets import TopicOffsets
 from ringfaust.spark.audit.period import end_of, start_of
 from ringfaust.spark.audit.verdict import AuditRequest
 from ringfaust.spark.lake.stream import lake_session
-from ringfaust.spark.lake.tables import path
+from ringfaust.spark.lake.tables import BRONZE, path
 from ringfaust.spark.session import open_session
 
 DAYS = 10
@@ -51,11 +51,6 @@ FIRST = date(2026, 1, 1)
 INPUT = "orders"
 _BATCH = 200
 """Messages of one events record."""
-_SCHEMA = (
-    "topic string, partition int, offset long, timestamp timestamp, timestamp_type int, "
-    "key binary, value binary, headers array<struct<key: string, value: binary>>, batch long, "
-    "date date"
-)
 _WORKER = WorkerConfig(application="bench", partitions=PARTITIONS)
 _CONFIG = QueuesConfig.model_validate(
     {"routes": [{"topic": INPUT, "queue": "orders.{key}"}], "queues": {"orders.*": {}}}
@@ -205,7 +200,7 @@ def main() -> None:
     """Run the benchmark. An argument is the number of messages a day."""
     messages = int(sys.argv[1]) if len(sys.argv) > 1 else MESSAGES
     spark = open_session("bench audit", "local[2]")
-    empty = spark.createDataFrame([], _SCHEMA)
+    empty = spark.createDataFrame([], BRONZE.schema)
     with (
         tempfile.TemporaryDirectory(prefix="ringfaust-bench-") as folder,
         patch.object(period, "read_topics", lambda *_: empty),

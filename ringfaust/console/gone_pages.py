@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
-from dataclasses import replace
 from statistics import median
 
 from aiohttp import web
@@ -50,8 +49,7 @@ async def _gone(request: web.Request, kind: Kind) -> web.Response:
             selector=selector, since_ms=0 if hours == "all" else _ms_ago(int(hours)),
         )
     )  # fmt: skip
-    values = await backend_of(request).schemas.decoded(*(each.value for each in found))
-    found = [replace(each, value=value) for each, value in zip(found, values, strict=True)]
+    found = await backend_of(request).schemas.decode_values(found)
     return page(
         request, "gone.jinja", kind=kind, found=found, hours=hours, all_hours=_HOURS,
         most=PAGE_GONE, queue=queue, reason=reason, selector=selector, id=message,

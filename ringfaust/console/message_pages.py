@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -48,8 +48,7 @@ async def message(request: web.Request) -> web.Response:
         try:
             held = await admin.message(queue, name, body_bytes=_BODY_BYTES)
             if held is not None:
-                (value,) = await backend_of(request).schemas.decoded(held.value)
-                found = replace(held, value=value)
+                (found,) = await backend_of(request).schemas.decode_values([held])
         except Refused as refused:
             gone = refused.text
     return page(

@@ -79,10 +79,8 @@ async def _messages(request: web.Request) -> dict[str, Any]:
         name, state=state, selector=selector, after=after, limit=PAGE_MESSAGES,
         body_bytes=_BODY_BYTES,
     )  # fmt: skip
-    schemas = backend_of(request).schemas
-    values = await schemas.decoded(*(each.value for each in found.messages))
-    pairs = zip(found.messages, values, strict=True)
-    found = replace(found, messages=tuple(replace(each, value=value) for each, value in pairs))
+    messages = await backend_of(request).schemas.decode_values(found.messages)
+    found = replace(found, messages=tuple(messages))
     return {
         "name": name, "state": state, "selector": selector, "after": after, "found": found,
         "now_ms": int(time.time() * 1000),

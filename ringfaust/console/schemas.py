@@ -12,14 +12,16 @@ import io
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
-from ringfaust.client.inspected import Excerpt
+from ringfaust.client.inspected import Excerpt, MessageDetails
+from ringfaust.console.redriving import GoneMessage
 from ringfaust.errors import RingfaustError
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,7 @@ _AGAIN_S = 30.0
 _MOST = 1_000
 """Schemas that are remembered."""
 
+Message = TypeVar("Message", MessageDetails, GoneMessage)
 Decode = Callable[[bytes], Any]
 """From the bytes after the schema's number to what JSON can show."""
 
@@ -58,6 +61,11 @@ class Schemas:
         self._url = url.rstrip("/")
         self._known: dict[int, Decode] = {}
         self._failed: dict[int, float] = {}
+
+    async def decode_values(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages, each with its value as `decoded` returns it."""
+        values = await self.decoded(*(each.value for each in messages))
+        return [replace(each, value=value) for each, value in zip(messages, values, strict=True)]
 
     async def decoded(self, *values: Excerpt | None) -> list[Excerpt | None]:
         """Return the values, as JSON where a schema describes them."""
