@@ -26,7 +26,7 @@ from ringfaust.worker.task import RETRY_MAX_S, RETRY_MIN_S, Task
 log = logging.getLogger(__name__)
 
 _WATCH_S = 5.0
-"""How often the ids of the input topics are compared with those that the tasks know."""
+"""How often the ids of the topics are compared with those that the tasks know."""
 
 _REJOIN_AFTER_S = 4.0
 """A topic that has been missing since an assignment for longer than about this was deleted, and the
@@ -122,19 +122,23 @@ class Assignment:
         return absent
 
     async def _watch_topics(self) -> None:
-        """Notice what has become of the input topics, even while nobody reads them (R111).
+        """Notice what has become of the topics, even while nobody reads them (R111).
+
+        A changelog that was created again lacks what the rings hold: opening the partitions refuses
+        it, before more is written to it.
 
         The Kafka client notices topics that are deleted and created, too, and joins the group
         again; but it forgets that if it notices while the group is being rebalanced.
         """
+        watched = {*self.topics, self._context.topics[Role.CHANGELOG]}
         changed: set[str] = set()
         while True:
             await asyncio.sleep(_WATCH_S)
             tasks = {*self._tasks.values()}
             try:
-                found = (await self._context.topic_ids(self.topics)).topics
+                found = (await self._context.topic_ids(watched)).topics
             except (TimeoutError, KafkaError, OSError) as error:
-                log.debug("cannot read the ids of the input topics: %r", error)
+                log.debug("cannot read the ids of the topics: %r", error)
                 continue
             for task in tasks & {*self._tasks.values()}:
                 for topic, known in task.work.topic_ids().items():

@@ -12,6 +12,7 @@ from faust.types import TP
 
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.reader import read_to_end
+from ringfaust.protocol.stored_rows import INPUTS_KEY, read_inputs
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore
 from ringfaust.worker.store import StoreDamaged
@@ -55,7 +56,8 @@ async def open_store(path: Path, changelog: TP, context: WorkerContext) -> Parti
 
     Raises:
         ForeignState: the directory belongs to another application.
-        StateLost: the changelog lacks its beginning, or records that the store has.
+        StateLost: the changelog lacks its beginning, or records that the store has; or it alone was
+            deleted and created again.
     """
     store = await _open_own(path, changelog, context)
     try:
@@ -80,6 +82,8 @@ async def _open_own(path: Path, changelog: TP, context: WorkerContext) -> Partit
         found = read_identity(store)
         if found is not None:
             why = why_unusable(mine, found, path)
+            if found.changelog != mine.changelog:
+                await _refuse_lost(changelog.topic, store, context)
         elif store.applied[0]:
             why = await why_not_adopted(mine, store, changelog, context.open_changelog())
         else:
@@ -95,6 +99,28 @@ async def _open_own(path: Path, changelog: TP, context: WorkerContext) -> Partit
     if found != mine:
         write_identity(store, mine)
     return store
+
+
+async def _refuse_lost(changelog: str, store: PartitionStore, context: WorkerContext) -> None:
+    """Refuse a new changelog if the store has read input topics that are still the same.
+
+    Only the changelog was deleted then. A worker that ran meanwhile may have written to the new
+    one, but it does not have everything, so the store is the only copy of what the rings hold.
+
+    Raises:
+        StateLost: that is so.
+    """
+    read = read_inputs(store.get(INPUTS_KEY))
+    ids = (await context.topic_ids(read.keys())).topics
+    for topic, (topic_id, _) in read.items():
+        if topic_id and ids.get(topic) == topic_id:
+            raise StateLost(
+                f"{changelog} was deleted and created again, but not {topic}, which "
+                f"{store.path} has read: the directory may have the only copy of the rings. "
+                "Nothing was changed. Restore the changelog; or, to continue with what the new "
+                "one has, move the directory away on all workers and delete the group's offsets "
+                "(kafka-consumer-groups.sh --delete --group NAME)"
+            )
 
 
 async def _replay_or_close(store: PartitionStore, changelog: TP, context: WorkerContext) -> bool:

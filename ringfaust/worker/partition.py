@@ -42,6 +42,7 @@ from ringfaust.worker.meter import Meter
 from ringfaust.worker.pausing import InputPauses
 from ringfaust.worker.route_changes import MovedQueue, RouteChanges, refuse_moved
 from ringfaust.worker.spans import WorkerSpans
+from ringfaust.worker.store_identity import read_identity
 from ringfaust.worker.task import PendingCommit, Task
 
 log = logging.getLogger(__name__)
@@ -172,6 +173,8 @@ class PartitionWork:
         )
         self._processor.load_inputs(read_inputs(store.get(INPUTS_KEY)))
         self._feeds = read_feeds(store.get(FEEDS_KEY))
+        identity = read_identity(store)
+        self._changelog_id = identity.changelog if identity else ""
         self._pauses = InputPauses(self._number, self._processor, self._context)
         self._hearing = Hearing()  # what was read and not committed is read again
         self._processor.is_cut = True
@@ -249,9 +252,10 @@ class PartitionWork:
         self._next_group_s = 0.0
 
     def topic_ids(self) -> Mapping[str, str]:
-        """The ids of the input topics, as far as they are known."""
+        """The ids of the input topics and of the changelog, as far as they are known."""
         inputs = self._processor.inputs
-        return {name: inputs[name].topic_id for name in self._topics if name in inputs}
+        known = {name: inputs[name].topic_id for name in self._topics if name in inputs}
+        return {**known, self._context.topics[Role.CHANGELOG]: self._changelog_id}
 
     # --- cycles ----------------------------------------------------------------------------------
 

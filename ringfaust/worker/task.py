@@ -131,7 +131,7 @@ class Work(Protocol):
         """
 
     def topic_ids(self) -> Mapping[str, str]:
-        """The ids of the input topics, as far as they are known."""
+        """The ids of the topics that it depends on, as far as they are known."""
 
     def poll_timeout_s(self) -> float | None:
         """How long to wait for records before the next cycle; None: until some arrive."""

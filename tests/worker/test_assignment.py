@@ -31,7 +31,7 @@ class Surroundings:
         self.now_s = 0.0
         self.sought: list[tuple[TP, int]] = []
         self.clock = SimpleNamespace(monotonic_s=lambda: self.now_s)
-        self.topics = {Role.CONTROL: CONTROL, Role.HOP: HOP}
+        self.topics = {Role.CONTROL: CONTROL, Role.HOP: HOP, Role.CHANGELOG: "app.changelog"}
         self.processor_config = SimpleNamespace(routes=[SimpleNamespace(topic="in")])
         self.reader = lambda: self
         self.context: Any = self

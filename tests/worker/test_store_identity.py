@@ -12,8 +12,14 @@ from faust.types import TP
 from rocksdict import Cache
 
 from ringfaust.kafka.topic_ids import TopicIds
-from ringfaust.protocol.stored_rows import POSITIONS_KEY, write_positions
-from ringfaust.worker.changelog import open_store
+from ringfaust.protocol.stored_rows import (
+    INPUTS_KEY,
+    POSITIONS_KEY,
+    InputState,
+    write_inputs,
+    write_positions,
+)
+from ringfaust.worker.changelog import StateLost, open_store
 from ringfaust.worker.store import RocksStore
 from ringfaust.worker.store_identity import IDENTITY_KEY, ForeignState, StoreIdentity, read_identity
 from tests.sim.broker import Broker
@@ -92,6 +98,23 @@ async def test_a_store_of_a_deleted_changelog_is_set_aside(
     broker.write(CHANGELOG, [(b"row", b"new", [])] * 5)
     assert await opened(path, broker) == {b"row": b"new"}
     assert "deleted and created again" in caplog.text
+    assert len(aside(tmp_path)) == 1
+
+
+async def test_a_store_is_kept_if_only_the_changelog_was_created_again(tmp_path: Path) -> None:
+    """A worker that ran meanwhile has written to the new changelog, but not what it had before."""
+    path = tmp_path / "partition-0"
+    broker = broker_with()
+    inputs = write_inputs({"mine.control": InputState(broker.topic_id("mine.control"))})
+    broker.write(CHANGELOG, [(b"row", b"old", []), (INPUTS_KEY, inputs, [])])
+    await opened(path, broker)
+    broker.recreate("changelog")
+    broker.write(CHANGELOG, [(b"other row", b"new", [])] * 5)
+    with pytest.raises(StateLost, match="changelog was deleted and created again, but not mine.c"):
+        await opened(path, broker)
+    assert not aside(tmp_path)
+    broker.recreate("mine.control")
+    assert await opened(path, broker) == {b"other row": b"new"}
     assert len(aside(tmp_path)) == 1
 
 
