@@ -2,13 +2,15 @@
 
 After a commit, the coordinator is busy for some milliseconds: it writes the markers that end the
 transaction. Until then it refuses the next one of the same producer. So two producers take turns.
+While one commits, the other may already tell the coordinator which partitions it is going to write.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -19,6 +21,7 @@ from ringfaust.kafka.names import second_transactional_id, worker_group
 from ringfaust.kafka.packed_batch import PackedBatch
 from ringfaust.kafka.vendor import (
     FAILED_BETWEEN_CALLS,
+    begin_early,
     failure_between_calls,
     retry_soon,
     send_once,
@@ -33,6 +36,7 @@ BATCH_BYTES = 1_000_000
 """Size at which a record batch is closed. Ringfaust's topics accept twice as much."""
 
 _RETRY_MS = 3
+_ABORT_TIMEOUT_S = 2.0
 
 
 class TransactionalProducer:
@@ -69,6 +73,10 @@ class TransactionalProducer:
         retry_soon(_RETRY_MS / 1000)
         self._producers = deque[AIOKafkaProducer]()
         """The first has the next turn."""
+        self._is_committing = False
+        self._has_failed = False
+        self._is_begun = False
+        """Whether `begin_next` has begun a transaction that no commit has taken yet."""
         for name in (transactional_id, second_transactional_id(transactional_id)):
             producer = AIOKafkaProducer(
                 **client,
@@ -99,11 +107,28 @@ class TransactionalProducer:
 
     async def stop(self) -> None:
         """Disconnect. An open transaction is never committed."""
+        if self._is_begun and not (self._is_committing or self._has_failed):
+            with suppress(*FAILED_BETWEEN_CALLS, KafkaError, TimeoutError):
+                async with asyncio.timeout(_ABORT_TIMEOUT_S):
+                    await self._producer.abort_transaction()
         await asyncio.gather(*(producer.stop() for producer in self._producers))
 
     def new_batches(self) -> RecordBatches:
         """An empty container for the records of one topic."""
         return RecordBatches(BATCH_BYTES)
+
+    def begin_next(self, outputs: Collection[tuple[Role, int | None]]) -> None:
+        """Begin the next transaction while one is being committed: that saves it a round trip.
+
+        Does nothing while none is. May be called again, for further topics. The transaction is
+        empty until `commit`: if this one fails, nothing is ever written in that one.
+
+        Args:
+            outputs: what it is going to write: roles, and partitions as in `commit`.
+        """
+        if self._is_committing:
+            self._is_begun = True
+            begin_early(self._producers[1], [self._place(*output) for output in outputs])
 
     async def commit(
         self,
@@ -127,14 +152,21 @@ class TransactionalProducer:
             KafkaError: the outcome is unknown; stop this producer and start another (R117).
             Exception: any other error is a programming error, here or in the Kafka client.
         """
+        self._is_committing = True
+        is_begun, self._is_begun = self._is_begun, False
         try:
-            end = await self._commit(outputs, writes, offsets, note)
-        except (*FAILED_BETWEEN_CALLS, KafkaError) as error:
+            end = await self._commit(outputs, writes, offsets, note, is_begun=is_begun)
+        except BaseException as error:
+            self._has_failed = True
+            if not isinstance(error, (*FAILED_BETWEEN_CALLS, KafkaError)):
+                raise
             ended = failure_between_calls(self._producer)
             failed = sender_bug(self._producer) or ended
             if failed is None or failed is error:
                 raise
             raise failed from None
+        finally:
+            self._is_committing = False
         self._producers.rotate()  # not after a failure: nothing else may be committed then
         return end
 
@@ -144,12 +176,14 @@ class TransactionalProducer:
         writes: Sequence[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
         note: str,
+        *,
+        is_begun: bool,
     ) -> int:
         producer = self._producer
-        await producer.begin_transaction()
+        if not is_begun:
+            await producer.begin_transaction()
         changelog = self.new_batches()
-        for key, value in writes:
-            changelog.append((key, value, []))
+        changelog.append_rows(writes)
         topics = [*outputs.items()]
         if writes:
             topics.append(((Role.CHANGELOG, None), changelog))
@@ -201,11 +235,14 @@ class TransactionalProducer:
             )
         await producer.commit_transaction()
 
+    def _place(self, role: Role, partition: int | None) -> TopicPartition:
+        number = self._partition if partition is None else partition
+        return TopicPartition(self._topics[role], number)
+
     async def _send(
         self, role: Role, partition: int | None, batches: RecordBatches
     ) -> list[asyncio.Future[RecordMetadata]]:
-        where = self._partition if partition is None else partition
-        topic = self._topics[role]
+        topic, where = self._place(role, partition)
         sent = []
         for batch in batches.batches:
             future = await self._producer.send_batch(PackedBatch(batch), topic, partition=where)

@@ -7,6 +7,8 @@
   request whose response is lost, even one that must not be repeated (R117).
 - `AIOKafkaProducer.begin_transaction` and others: a producer whose transaction failed between two
   calls raises AssertionError or IllegalOperation. The real error is in the transaction manager.
+- `TransactionManager.begin_transaction`, `maybe_add_partition_to_txn` and `is_in_transaction`: a
+  producer adds a partition to its transaction only when it has a batch for it, see `begin_early`.
 - `aiokafka.producer.sender.BACKOFF_OVERRIDE`: replaced for the whole process, because a producer
   waits for so long while the coordinator still completes its previous transaction.
 - `Sender.sender_task`: wraps an error of its own code in a KafkaError.
@@ -20,10 +22,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
@@ -339,6 +341,19 @@ def send_once(producer: AIOKafkaProducer) -> None:
     """Make a transactional producer keep R117. Call it before `start`."""
     client: Any = producer.client
     client.send = SendOnce(producer).send
+
+
+def begin_early(producer: AIOKafkaProducer, partitions: Iterable[TopicPartition]) -> None:
+    """Begin a transaction, unless one is open, and add partitions to it before there is data.
+
+    Does nothing if the producer has failed. Its next call raises the error.
+    """
+    transactions: Any = producer._txn_manager  # noqa: SLF001
+    if transactions.state is TransactionState.READY:
+        transactions.begin_transaction()
+    if transactions.is_in_transaction():
+        for partition in partitions:
+            transactions.maybe_add_partition_to_txn(partition)
 
 
 def failure_between_calls(producer: AIOKafkaProducer) -> BaseException | None:

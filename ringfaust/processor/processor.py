@@ -475,6 +475,13 @@ class Processor(Generic[Buffer]):
         self._out.into_dead.append(output.undecodable_record(record, error, now_ms))
         self._lines.append(undecodable_line(record, error, self.state.step, now_ms))
 
+    def decided_outputs(self) -> list[tuple[Role, int | None]]:
+        """What `outputs` would return records for now."""
+        found = [*self._out.by_topic()]
+        if self._lines:
+            found.append((Role.EVENTS, None))
+        return found
+
     def outputs(self) -> Outputs[Buffer]:
         """Return the records to write, each topic's in order, and start a new batch."""
         self._room = limits.STEP_BYTES

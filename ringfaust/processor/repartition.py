@@ -6,7 +6,7 @@ in one transaction. `processor` then reads the records from the repartition topi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Generic
 
 from ringfaust.errors import ProtocolError
@@ -102,6 +102,10 @@ class Repartitioner(Generic[Buffer]):
         if found is None:
             found = self._out[role, partition] = self._new_buffer()
         found.append(record)
+
+    def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
+        """What `outputs` would return records for now: roles and partitions."""
+        return self._out.keys()
 
     def outputs(self) -> Outputs[Buffer]:
         """Return the records to write, each topic's in order, and start a new batch."""

@@ -20,6 +20,7 @@ from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.processor.processor import Outputs
 from ringfaust.processor.row_store import KeyValue
 from ringfaust.protocol.record_batches import RecordBatches
+from ringfaust.protocol.records import Role
 from ringfaust.worker.consumer_thread import Batch, Progress
 
 
@@ -89,6 +90,9 @@ class TaskProducer(Protocol):
 
     def new_batches(self) -> RecordBatches:
         """An empty container for the records of one topic."""
+
+    def begin_next(self, outputs: Collection[tuple[Role, int | None]]) -> None:
+        """Begin the next transaction, which will write these, while one is being committed."""
 
     async def commit(
         self,

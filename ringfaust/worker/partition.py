@@ -313,6 +313,11 @@ class PartitionWork:
         watched = self._spans.watch(records) if self._spans else records
         self._processor.take(watched, wall_ms)
 
+    def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
+        """What the next commit is going to write, so far: roles, and partitions if not its own."""
+        found = self._processor.decided_outputs()
+        return [*found, (Role.CHANGELOG, None)] if found else ()
+
     def skip_to(self, offsets: Mapping[TP, int]) -> None:
         """Move past transaction markers behind the records of a cycle, which are no gap (R112)."""
         positions, paused = self._processor.positions, self._processor.paused_topics

@@ -7,7 +7,7 @@ transaction of the forwarded records and the position after them, which is the g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from faust.types import TP
 
@@ -152,6 +152,10 @@ class RepartitionWork:
     def decide(self, records: Iterator[InRecord], wall_ms: int) -> None:
         """Forward some records, in memory."""
         self._repartitioner.take(records, wall_ms)
+
+    def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
+        """What the next commit is going to write, so far: roles and partitions."""
+        return self._repartitioner.decided_outputs()
 
     def skip_to(self, offsets: Mapping[TP, int]) -> None:
         """Move past transaction markers behind the records of a cycle, which are no gap (R112)."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -23,7 +23,7 @@ from faust.types import TP
 
 from ringfaust.processor.processor import Outputs, Writes
 from ringfaust.protocol.record_batches import RecordBatches
-from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.records import InRecord, Role
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.input_buffer import InputBuffer
 from ringfaust.worker.interfaces import (
@@ -145,6 +145,9 @@ class Work(Protocol):
 
     def decide(self, records: Iterator[InRecord], wall_ms: int) -> None:
         """Process records in memory; what does not fit into this cycle stays in the iterator."""
+
+    def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
+        """What the next commit is going to write, so far: roles, and partitions if not its own."""
 
     def skip_to(self, offsets: Mapping[TP, int]) -> None:
         """Called after `decide`: the consumer has read up to these offsets."""
@@ -409,10 +412,12 @@ class Task:
         started_s = self._clock.monotonic_s()
         self.buffer.begin_batch()
         await self._decide()
+        self._begin_next()
         while not (self._left or self._suspicion or self.work.is_full or self.buffer.is_batch_full):
             if self._commits.is_running:
                 if self.buffer.records:
                     await self._decide()
+                    self._begin_next()
                 else:
                     self.buffer.arrived.clear()
                     await self._commits.wait_or(self.buffer.arrived)
@@ -423,6 +428,12 @@ class Task:
                 await self._decide()
             else:
                 return
+
+    def _begin_next(self) -> None:
+        """Prepare the transaction of this batch while the one before it commits."""
+        if self._commits.is_running and (outputs := self.work.decided_outputs()):
+            assert self._producer is not None
+            self._producer.begin_next(outputs)
 
     async def _decide(self) -> None:
         """Decide one fetch; what does not fit into the batch is left for the next (R114)."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -12,6 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, ProducerFenced
 from aiokafka.producer.sender import SendProduceReqHandler
 
+from ringfaust.kafka.names import second_transactional_id
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.processor.processor import Outputs
@@ -109,6 +112,94 @@ async def test_a_fenced_producer_raises_producer_fenced(
     await owner.stop()
     assert await read_all(broker, names["changelog"]) == [b"1", b"2"]
     assert await read_all(broker, names["evicted"]) == [b"x", b"x"]
+
+
+def requests_of(
+    producer: TransactionalProducer, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[str, str]]:
+    """The requests of both its producers from now on, each with the transactional id."""
+    sent: list[tuple[str, str]] = []
+    for each in producer._producers:
+        send, name = each.client.send, each._txn_manager.transactional_id
+
+        async def noted(
+            node_id: int, request: Any, send: Any = send, name: str = name, **options: Any
+        ) -> Any:
+            sent.append((type(request).__name__, name))
+            return await send(node_id, request, **options)
+
+        monkeypatch.setattr(each.client, "send", noted)
+    return sent
+
+
+EVICTED_AND_ROWS = [(Role.EVICTED, None), (Role.CHANGELOG, None)]
+
+
+async def commit_and_begin_next(producer: TransactionalProducer, value: bytes) -> None:
+    """Commit a record, and begin the next transaction meanwhile."""
+    committing = asyncio.ensure_future(
+        producer.commit(packed(producer, evicted=value), [(value, value)], {})
+    )
+    await asyncio.sleep(0)
+    producer.begin_next(EVICTED_AND_ROWS[:1])
+    producer.begin_next(EVICTED_AND_ROWS)
+    await committing
+    async with asyncio.timeout(30):
+        while producer._producer._txn_manager.partitions_to_add():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_transaction_that_was_begun_early_needs_no_request_to_begin(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    name = names["changelog"]
+    producer = TransactionalProducer(name, 0, names, client, name)
+    await producer.start()
+    for value in (b"1", b"2"):
+        await commit_and_begin_next(producer, value)
+    sent = requests_of(producer, monkeypatch)
+    await producer.commit(packed(producer, evicted=b"3"), [(b"3", b"3")], {})
+    kinds = [kind for kind, _ in sent if kind != "MetadataRequest"]
+    assert kinds == ["ProduceRequest", "EndTxnRequest"]
+    await producer.stop()
+    assert await read_all(broker, names["evicted"]) == [b"1", b"2", b"3"]
+    assert await read_all(broker, name) == [b"1", b"2", b"3"]
+
+
+async def test_a_transaction_that_was_begun_and_not_used_is_ended(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    name = names["changelog"]
+    producer = TransactionalProducer(name, 0, names, client, name)
+    await producer.start()
+    await commit_and_begin_next(producer, b"1")
+    sent = requests_of(producer, monkeypatch)
+    await producer.stop()
+    assert ("EndTxnRequest", second_transactional_id(name)) in sent
+    assert await read_all(broker, names["evicted"]) == [b"1"]
+
+
+async def test_a_transaction_that_was_begun_early_is_fenced_with_its_producer(
+    broker: EmbeddedBroker,
+) -> None:
+    names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    name = names["changelog"]
+    zombie, owner = (TransactionalProducer(name, 0, names, client, name) for _ in "ab")
+    await zombie.start()
+    await commit_and_begin_next(zombie, b"1")
+    await owner.start()
+    with pytest.raises(ProducerFenced):
+        await zombie.commit(packed(zombie, evicted=b"x"), [(b"x", b"x")], {})
+    await zombie.stop()
+    await owner.commit(packed(owner, evicted=b"2"), [(b"2", b"2")], {})
+    await owner.stop()
+    assert await read_all(broker, names["evicted"]) == [b"1", b"2"]
+    assert await read_all(broker, name) == [b"1", b"2"]
 
 
 async def test_an_error_of_the_senders_own_code_comes_out_as_it_is(

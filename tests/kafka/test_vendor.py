@@ -25,7 +25,7 @@ from aiokafka.errors import (
     StaleMetadata,
 )
 from aiokafka.producer import sender
-from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator
 from aiokafka.producer.sender import (
     AddPartitionsToTxnHandler,
     EndTxnHandler,
@@ -40,6 +40,7 @@ from ringfaust.kafka.vendor import (
     COORDINATOR_NOT_READY,
     FAILED_BETWEEN_CALLS,
     NOT_REPEATED,
+    begin_early,
     failure_between_calls,
     retry_soon,
     send_once,
@@ -101,6 +102,26 @@ def in_transaction() -> Any:
     manager.begin_transaction()
     manager._txn_partitions.add(TopicPartition("in", 0))
     return producer
+
+
+async def test_partitions_are_added_to_a_transaction_before_there_is_data() -> None:
+    """If not: a commit takes one more round trip, or its data is not part of the transaction."""
+    producer: Any = AIOKafkaProducer(bootstrap_servers="localhost:1", transactional_id="pinned")
+    manager = producer._txn_manager
+    manager.set_pid_and_epoch(7, 0)
+    first, second = TopicPartition("a", 0), TopicPartition("b", 0)
+    begin_early(producer, [first])
+    begin_early(producer, [first, second])
+    assert manager.is_in_transaction()
+    assert manager.partitions_to_add() == {first, second}
+    manager.partition_added(first)
+    begin_early(producer, [first, second])
+    assert manager.partitions_to_add() == {second}
+    source = inspect.getsource(MessageAccumulator._append_batch)
+    assert "self._txn_manager.maybe_add_partition_to_txn(tp)" in source
+    manager.fatal_error(ProducerFenced())
+    begin_early(producer, [first])  # the next call raises the error
+    assert isinstance(failure_between_calls(producer), ProducerFenced)
 
 
 def handlers(producer: Any) -> dict[type, Any]:

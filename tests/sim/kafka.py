@@ -87,6 +87,9 @@ class VirtualProducer:
     def new_batches(self) -> list[OutRecord]:
         return []
 
+    def begin_next(self, outputs: Collection[tuple[Role, int | None]]) -> None:
+        """It would save a request. The transaction has no effect before `commit`."""
+
     async def commit(
         self,
         outputs: Outputs[list[OutRecord]],

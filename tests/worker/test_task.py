@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaConnectionError
 from faust.types import TP
 
 from ringfaust.processor.processor import Writes
+from ringfaust.protocol.records import Role
 from ringfaust.worker.clock import SystemClock
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.task import BackgroundCommit, PendingCommit, Task, TaskSettings
@@ -48,6 +49,9 @@ class OneCommit:
 
     def decide(self, *_: object) -> None: ...
 
+    def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
+        return ()
+
     def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
         if not self.has_work:
             return None
@@ -73,6 +77,8 @@ class FailingProducer:
         self.stopped.set()
 
     def new_batches(self) -> Any: ...
+
+    def begin_next(self, outputs: object) -> None: ...
 
     async def commit(self, *_: object) -> int:
         if self._errors:
@@ -161,6 +167,10 @@ class HeldProducer(FailingProducer):
         super().__init__([])
         self.began = asyncio.Semaphore(0)
         self.let_go = asyncio.Semaphore(0)
+        self.begun_next: list[object] = []
+
+    def begin_next(self, outputs: object) -> None:
+        self.begun_next.append(outputs)
 
     async def commit(self, *_: object) -> int:
         self.began.release()
@@ -224,6 +234,25 @@ async def test_a_batch_grows_while_the_one_before_it_is_in_flight() -> None:
         assert work.batches == [1, 9]
         producer.let_go.release()
         producer.let_go.release()
+        await task.close()
+
+
+async def test_a_transaction_is_begun_early_only_if_a_batch_waits_for_it() -> None:
+    """One that is never used would have to be aborted."""
+    work, producer = CountingWork(), HeldProducer()
+    outputs = [(Role.EVENTS, None)]
+    work.decided_outputs = lambda: outputs if work.decided else ()  # type: ignore[method-assign]
+    async with asyncio.timeout(10):
+        task = await counting(work, producer)
+        await offer_each(task, work, 1)
+        await producer.began.acquire()
+        assert producer.begun_next == []
+        await offer_each(task, work, 2)
+        while not producer.begun_next:
+            await asyncio.sleep(0)
+        assert producer.begun_next == [outputs]
+        for _ in range(3):
+            producer.let_go.release()
         await task.close()
 
 
