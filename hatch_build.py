@@ -35,6 +35,7 @@ COMPILED = (
     "core/state.py",
     "core/table.py",
     "core/transitions/[!_]*.py",
+    "processor/eviction_counts.py",
     "processor/processor.py",
     "protocol/events.py",
     "protocol/outputs.py",

@@ -27,6 +27,7 @@ from ringfaust.core.handlers.addresses import subscription_queue
 from ringfaust.core.model import Counts, Heard, Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import ProtocolError
+from ringfaust.processor.eviction_counts import EvictionCounts
 from ringfaust.processor.queries import answer_query
 from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
@@ -190,8 +191,10 @@ class Processor(Generic[Buffer]):
         self._starts_next = False
         self.notes: list[Note] = []
         """What a log may tell of the batch, until `outputs` starts the next."""
+        self.evicted: EvictionCounts | None = None
+        """What the batch has evicted, until `outputs` starts the next; None: nobody counts it."""
         self.keeps_evictions = False
-        """Whether the host meters or traces evictions. If not, `evictions` stays empty."""
+        """Whether the host traces evictions. If not, `evictions` stays empty."""
         self.evictions: list[e.Evicted] = []
         """Those of the batch, until `outputs` starts the next."""
         self._room = limits.STEP_BYTES
@@ -448,6 +451,8 @@ class Processor(Generic[Buffer]):
             if kind is _EVICTED:
                 gone: e.Evicted = effect  # type: ignore[assignment]
                 append_evicted(out.into_evicted, gone)
+                if self.evicted is not None:
+                    self.evicted.add(gone)
                 if self.keeps_evictions:
                     self.evictions.append(gone)
             elif kind is _DISPATCHED:
@@ -487,6 +492,8 @@ class Processor(Generic[Buffer]):
         self._room = limits.STEP_BYTES
         self.notes = []
         self.evictions = []
+        if self.evicted is not None:
+            self.evicted = EvictionCounts()
         lines, self._lines = self._lines, []
         for text in events.record_texts(lines):
             self._out.events.append((None, text.encode(), []))

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ringfaust.core.effects import Evicted
+from ringfaust.processor.eviction_counts import EvictionCounts
 
 AGE_BOUNDS_S = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
 COMMIT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -56,25 +56,22 @@ class Meter:
         self.commit_s = Histogram(COMMIT_BOUNDS_S)
 
     def commit(
-        self, written: Mapping[str, int], evictions: Sequence[Evicted], seconds: float
+        self, written: Mapping[str, int], evicted: EvictionCounts | None, seconds: float
     ) -> None:
         """Count what was committed.
 
         Args:
             written: records by the role of their topic.
-            evictions: of the batch.
+            evicted: what the batch has evicted; None: nothing.
             seconds: how long the commit has taken.
         """
         self.commit_s.observe(seconds)
         self.written.update(written)
-        if not evictions:
+        if evicted is None:
             return
-        self.eviction_age_s.observe_all(
-            [(gone.at_ms - gone.message.enqueued_ms) / 1000 for gone in evictions]
-        )
+        self.eviction_age_s.observe_all([age_ms / 1000 for age_ms in evicted.ages_ms])
         of_queues = self.evicted_of_queues
-        pairs = Counter([(gone.queue, gone.reason) for gone in evictions])
-        for (queue, reason), messages in pairs.items():
+        for (queue, reason), messages in evicted.messages.items():
             self.evicted[str(reason)] += messages
             pair = (queue, str(reason))
             is_known = pair in of_queues or len(of_queues) < MOST_COUNTED

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 
 from faust.types import TP
 
-from ringfaust.core.effects import Evicted
 from ringfaust.core.state import State
 from ringfaust.kafka.names import partition_transactional_id
+from ringfaust.processor.eviction_counts import EvictionCounts
 from ringfaust.processor.processor import Note, Processor
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import InRecord, Role
@@ -99,7 +99,7 @@ class PartitionWork:
         self._spans = WorkerSpans(spans) if spans else None
         self.meter = Meter() if context.is_metered else None
         """Counts for metrics; None: nobody asks for them."""
-        self._metered: tuple[Mapping[str, int], Sequence[Evicted], float] = ({}, (), 0.0)
+        self._metered: tuple[Mapping[str, int], EvictionCounts | None, float] = ({}, None, 0.0)
         """What the meter counts once the commit in flight has succeeded, and when that began."""
         self._changing: Sequence[str] = ()
         """The queues that the commit in flight changes."""
@@ -178,7 +178,8 @@ class PartitionWork:
         self._pauses = InputPauses(self._number, self._processor, self._context)
         self._hearing = Hearing()  # what was read and not committed is read again
         self._processor.is_cut = True
-        self._processor.keeps_evictions = bool(self.meter or self._spans)
+        self._processor.evicted = EvictionCounts() if self.meter is not None else None
+        self._processor.keeps_evictions = self._spans is not None
         self._check_time()
         self._processor.start()
 
@@ -331,13 +332,14 @@ class PartitionWork:
         offsets = self._take_group_offsets(is_last=is_last)
         has_read = any(self._before.get(topic) != at for topic, at in processor.positions.items())
         self._before = dict(processor.positions)
-        self._notes, evictions = processor.notes, processor.evictions
+        self._notes = processor.notes
+        evictions, evicted = processor.evictions, processor.evicted
         outputs = processor.outputs()
         if self._spans is not None:
             self._spans.commit(evictions, wall_ms)
         if self.meter is not None:
             written = {str(role): len(records) for (role, _), records in outputs.items()}
-            self._metered = (written, evictions, self._context.clock.monotonic_s())
+            self._metered = (written, evicted, self._context.clock.monotonic_s())
             self._changing = processor.state.changed_names()
         if not (outputs or has_read or offsets or processor.inputs_changed):
             return None
@@ -373,9 +375,9 @@ class PartitionWork:
             self._command_log.tell(self._notes)
             self._notes = ()
         if self.meter is not None:
-            written, evictions, began_s = self._metered
-            self.meter.commit(written, evictions, self._context.clock.monotonic_s() - began_s)
-            self._metered = ({}, (), 0.0)
+            written, evicted, began_s = self._metered
+            self.meter.commit(written, evicted, self._context.clock.monotonic_s() - began_s)
+            self._metered = ({}, None, 0.0)
             if len(self._changed) < _MOST_CHANGED:
                 self._changed.update(self._changing)
         if self._spans is not None:

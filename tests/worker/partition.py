@@ -10,6 +10,7 @@ from faust.types import TP
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
+from ringfaust.processor.eviction_counts import EvictionCounts
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import OutRecord
@@ -30,7 +31,7 @@ class Partition:
         self.store = MemoryKeyValue()
         state = State(ByteStore(self.store), Catalog(rings, {}, {}))
         self.processor: Processor[list[OutRecord]] = Processor(shared, state, {}, list)
-        self.processor.keeps_evictions = True
+        self.processor.evicted = EvictionCounts()
         self.number = number
         self.name = f"partition {number}"
         self.tps = {TP("in", number)}
@@ -83,8 +84,8 @@ class Partition:
 
     def commit(self) -> None:
         self._changed.update(self.state.changed_names())
-        evictions = self.processor.evictions
+        evicted = self.processor.evicted
         outputs = self.processor.outputs()
         self.store.apply(self.processor.writes().store)
         self.state.committed(1 << 20)
-        self.meter.commit({str(r): len(o) for (r, _), o in outputs.items()}, evictions, 0.02)
+        self.meter.commit({str(r): len(o) for (r, _), o in outputs.items()}, evicted, 0.02)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ringfaust.core.effects import Evicted
 from ringfaust.core.model import EvictReason, Message
+from ringfaust.processor.eviction_counts import EvictionCounts
 from ringfaust.protocol.records import Payload
 from ringfaust.worker import census, meter
 from ringfaust.worker.census import Censuses
@@ -30,8 +32,12 @@ COMPOSE = Path(__file__).parents[2] / "compose"
 MESSAGE = Message("m", 1, 1, 4, 0, 0, 0, "", 0, 0, (), 1, Payload(None, b"", (), "in/0/0"))
 
 
-def evicted(queue: str) -> Evicted:
-    return Evicted(queue, MESSAGE, EvictReason.OVERFLOW, "", 1, 1, 5, "full")
+def counted(queues: Iterable[str]) -> EvictionCounts:
+    """One eviction in each."""
+    counts = EvictionCounts()
+    for queue in queues:
+        counts.add(Evicted(queue, MESSAGE, EvictReason.OVERFLOW, "", 1, 1, 5, "full"))
+    return counts
 
 
 class World:
@@ -132,7 +138,7 @@ async def test_a_hundred_thousand_queues_stay_small(monkeypatch: pytest.MonkeyPa
         number=0, name="partition 0", state=state, meter=work.meter, tps=work.tps, positions={},
         paused_topics={}, wall_ms=work.wall_ms, is_caught_up=True,
     )  # fmt: skip
-    evictions = [evicted(f"departures.airport-{n:06}") for n in range(100_000)]
+    evictions = counted(f"departures.airport-{n:06}" for n in range(100_000))
     work.meter.commit({"evicted": 100_000}, evictions, 0.1)
     world = World(view)
     await world.count()
@@ -149,9 +155,9 @@ async def test_a_hundred_thousand_queues_stay_small(monkeypatch: pytest.MonkeyPa
 
 def test_queues_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter, "MOST_COUNTED", 2)
-    counted = Meter()
-    counted.commit({}, [evicted(queue) for queue in "abcda"], 0.1)
-    assert counted.evicted_of_queues == {
+    met = Meter()
+    met.commit({}, counted("abcda"), 0.1)
+    assert met.evicted_of_queues == {
         ("a", "overflow"): 2, ("b", "overflow"): 1, (meter.OTHERS, "overflow"): 2,
     }  # fmt: skip
 
