@@ -27,6 +27,7 @@ class Processor:
 
     notes: list[object] = []
     evictions: list[object] = []
+    evicted = None
 
     def go_to(self, *_: object) -> None: ...
 
