@@ -47,13 +47,18 @@ async def read_all(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
     """The values of the committed records."""
     tp = TopicPartition(topic, 0)
     values: list[bytes | None] = []
-    async with AIOKafkaConsumer(
-        bootstrap_servers=broker.bootstrap_servers, isolation_level="read_committed"
-    ) as consumer:
+    servers = broker.bootstrap_servers
+    async with (
+        AIOKafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed") as consumer,
+        AIOKafkaConsumer(bootstrap_servers=servers) as of_everything,
+    ):
         consumer.assign([tp])
-        end = (await consumer.end_offsets([tp]))[tp]
+        end = await of_everything.end_offsets([tp])
+        # A commit is answered before the markers are written that show its records to readers.
+        while await consumer.end_offsets([tp]) != end:
+            end = await of_everything.end_offsets([tp])
         consumer.seek(tp, 0)
-        while await consumer.position(tp) < end:
+        while await consumer.position(tp) < end[tp]:
             fetched = await consumer.getmany(tp, timeout_ms=200)
             values += [record.value for record in fetched.get(tp, ())]
     return values
