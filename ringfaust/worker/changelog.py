@@ -10,11 +10,10 @@ from typing import Any, cast
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from faust.types import TP
 
-from ringfaust.errors import RingfaustError
 from ringfaust.kafka.reader import read_to_end
 from ringfaust.protocol.stored_rows import INPUTS_KEY, read_inputs
 from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore
+from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore, StateLost
 from ringfaust.worker.store import StoreDamaged
 from ringfaust.worker.store_identity import (
     StoreIdentity,
@@ -27,13 +26,6 @@ from ringfaust.worker.store_identity import (
 log = logging.getLogger(__name__)
 
 _MAX_POLL_RECORDS = 20_000
-
-
-class StateLost(RingfaustError):
-    """State that the rings need is missing. Nothing was changed.
-
-    What to do: the message names what is missing, and how to continue without it.
-    """
 
 
 def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:

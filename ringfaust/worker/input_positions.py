@@ -17,8 +17,7 @@ from faust.types import TP
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.gaps import Gap, GapCause
-from ringfaust.worker.changelog import StateLost
-from ringfaust.worker.interfaces import Bounds, CommittedOffset
+from ringfaust.worker.interfaces import Bounds, CommittedOffset, StateLost
 
 log = logging.getLogger(__name__)
 

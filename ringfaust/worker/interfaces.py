@@ -16,6 +16,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from faust.types import TP
 
+from ringfaust.errors import RingfaustError
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.processor.processor import Outputs
 from ringfaust.processor.row_store import KeyValue
@@ -26,6 +27,13 @@ from ringfaust.worker.consumer_thread import Batch, Progress
 
 class InputChanged(KafkaError):  # type: ignore[misc]
     """An input topic may have been deleted, created again or cut: its positions may be wrong."""
+
+
+class StateLost(RingfaustError):
+    """State that the rings need is missing. Nothing was changed.
+
+    What to do: the message names what is missing, and how to continue without it.
+    """
 
 
 class WorkerClock(Protocol):

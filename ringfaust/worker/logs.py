@@ -30,6 +30,9 @@ class RateLimitFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """False for a repeat, and for what is normal."""
         error = record.exc_info[1] if record.exc_info else None
+        if record.exc_info and error is None:  # Faust reports an error that it was told of so
+            record.exc_info = None
+            error = next((each for each in record.args or () if isinstance(each, Exception)), None)
         if isinstance(error, RingfaustError):  # its text is for people, its traceback is not
             record.msg, record.args, record.exc_info = str(error), None, None
         if record.name.startswith("ringfaust"):

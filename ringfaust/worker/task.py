@@ -36,6 +36,7 @@ from ringfaust.worker.interfaces import (
     OpenStore,
     PartitionStore,
     ReadBounds,
+    StateLost,
     TaskProducer,
     WorkerClock,
 )
@@ -319,19 +320,27 @@ class Task:
             self._crash(error)
 
     async def close(self) -> None:
-        """Finish the current cycle and its commit, then close the producer and the store."""
-        async with self._cycle_lock:
-            if self._runner is not None:
-                self._runner.cancel()
-                await asyncio.wait({self._runner})
-            with suppress(KafkaError, TimeoutError):
-                await self._commits.wait()
-                await self._commit_last()
-        await self._release()
+        """Finish the current cycle and its commit, then close the producer and the store.
+
+        Raises:
+            StateLost: the commit has shown that the changelog lacks rows.
+        """
+        try:
+            async with self._cycle_lock:
+                if self._runner is not None:
+                    self._runner.cancel()
+                    await asyncio.wait({self._runner})
+                with suppress(KafkaError, TimeoutError):
+                    await self._commits.wait()
+                    await self._commit_last()
+        finally:
+            await self._release()
 
     async def _commit_last(self) -> None:
         """Commit what has waited for a later batch. A broker that is away may delay it for long."""
         if self._producer is None:  # its last commit has failed
+            return
+        if self._runner is not None and not self._runner.cancelled():  # an error has stopped it
             return
         pending = self.work.take_commit(self._clock.wall_ms(), is_last=True)
         if pending is not None:
@@ -461,8 +470,28 @@ class Task:
         outputs, writes, offsets, wall_ms, note = pending
         end = await self._producer.commit(outputs, writes.changelog, offsets, note)
         if self._store is not None:
+            self._check_end(self._store, end - len(writes.changelog))
             self._store.apply(writes.store, end, wall_ms)
         self.work.settle()
+
+    def _check_end(self, store: PartitionStore, begin: int) -> None:
+        """Check that the changelog still has what the store has.
+
+        Args:
+            store: not yet with the rows of the last commit.
+            begin: the changelog offset of the first of them.
+
+        Raises:
+            StateLost: the changelog has lost its end, or was created again.
+        """
+        applied, _ = store.applied
+        if begin < applied:
+            raise StateLost(
+                f"{self.work.name}: the changelog had its rows up to offset {applied}, and has "
+                f"just got new ones at {begin}: it has lost its end, or was deleted and created "
+                f"again. {store.path} may have the only copy of the rings, so it is left as it is. "
+                "Restore the changelog"
+            )
 
     async def _reopen(self, error: Exception) -> None:
         """Find out what the broker has, and continue from there."""

@@ -12,7 +12,8 @@ from rocksdict import Cache
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.worker.changelog import StateLost, changelog_consumer, replay
+from ringfaust.worker.changelog import changelog_consumer, replay
+from ringfaust.worker.interfaces import StateLost
 from ringfaust.worker.store import RocksStore
 from tests.broker.test_commit import new_topics
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ringfaust.protocol.gaps import Gap, GapCause
-from ringfaust.worker.changelog import StateLost
 from ringfaust.worker.input_positions import GapFound, Starts, log_gaps, start_positions
-from ringfaust.worker.interfaces import Bounds, CommittedOffset, repartition_note
+from ringfaust.worker.interfaces import Bounds, CommittedOffset, StateLost, repartition_note
 
 BOUNDS = {"in": Bounds(10, 100, "one"), "control": Bounds(0, 5, "c")}
 IDS = {"in": "one", "control": "c"}

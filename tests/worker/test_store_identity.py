@@ -19,7 +19,8 @@ from ringfaust.protocol.stored_rows import (
     write_inputs,
     write_positions,
 )
-from ringfaust.worker.changelog import StateLost, open_store
+from ringfaust.worker.changelog import open_store
+from ringfaust.worker.interfaces import StateLost
 from ringfaust.worker.store import RocksStore
 from ringfaust.worker.store_identity import IDENTITY_KEY, ForeignState, StoreIdentity, read_identity
 from tests.sim.broker import Broker

@@ -16,6 +16,7 @@ from ringfaust.processor.processor import Writes
 from ringfaust.protocol.records import Role
 from ringfaust.worker.clock import SystemClock
 from ringfaust.worker.consumer_thread import Batch
+from ringfaust.worker.interfaces import StateLost
 from ringfaust.worker.task import BackgroundCommit, PendingCommit, Task, TaskSettings
 
 
@@ -133,6 +134,45 @@ async def test_a_programming_error_stops_the_worker() -> None:
         assert await crashed is error
     await task.close()
     assert len(opened) == 1
+
+
+class Behind:
+    """A store whose rows end at offset 10 of the changelog."""
+
+    path, applied = "data/partition-0", (10, 0)
+
+    def apply(self, *_: object) -> None:
+        raise AssertionError
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("end", [1, 12], ids=["created again", "cut"])
+async def test_a_changelog_that_has_lost_rows_stops_the_worker(end: int) -> None:
+    """The store has them. If the worker went on, the rings would lose them with the store."""
+    work, producer = OneCommit(), FailingProducer([])
+    crashed = asyncio.get_running_loop().create_future()
+    task = new_task(work, [], [], crashed)
+
+    async def commit(*_: object) -> int:
+        return end
+
+    def take_commit(wall_ms: int, *, is_last: bool = False) -> PendingCommit:
+        return PendingCommit({}, Writes([], [(b"row", b"")] * min(end, 3)), {}, wall_ms)
+
+    async def open_store(*_: object) -> Any:
+        return Behind()
+
+    for where, name, value in [
+        (producer, "commit", commit), (work, "take_commit", take_commit),
+        (task, "_open_store", open_store), (task, "_open_producer", lambda: producer),
+    ]:  # fmt: skip
+        setattr(where, name, value)
+    await task.open({})
+    task.start()
+    async with asyncio.timeout(10):
+        assert isinstance(await crashed, StateLost)
+    await task.close()  # commits nothing more
 
 
 class CountingWork(OneCommit):

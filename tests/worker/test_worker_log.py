@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ringfaust.errors import RingfaustError
 from ringfaust.processor.processor import Note
 from ringfaust.protocol.control import MODELS, OPERATOR_TYPES
 from ringfaust.worker import health
@@ -127,6 +128,16 @@ def test_too_few_replicas_at_first_are_not_logged(monkeypatch: pytest.MonkeyPatc
     now_s += 60
     assert not wanted.filter(few)  # another new topic
     assert wanted.filter(record("Got error: another", "aiokafka.producer.sender"))
+
+
+def test_an_error_that_stops_the_worker_is_its_text() -> None:
+    """Faust logs it outside of the `except` clause, which printed "NoneType: None" below it."""
+    crash = logging.LogRecord(
+        "faust", logging.ERROR, "", 0, "Crashed reason=%r", (RingfaustError("no room"),),
+        (None, None, None),
+    )  # fmt: skip
+    assert RateLimitFilter().filter(crash)
+    assert logging.Formatter().format(crash) == "no room"
 
 
 def test_a_line_in_json_is_one_object() -> None:
