@@ -1,6 +1,15 @@
-"""`python -m ringfaust` does the same as `ringfaust`."""
+"""The program `ringfaust`; `python -m ringfaust` does the same."""
 
-from ringfaust.cli.main import main
+import signal
+
+_is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if _is_default:  # otherwise Ctrl-C prints a traceback while the modules load
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+from ringfaust.cli.main import main  # noqa: E402
+
+if _is_default:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if __name__ == "__main__":
     main(prog_name="ringfaust")

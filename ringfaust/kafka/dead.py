@@ -6,8 +6,8 @@ A message is called dead here whichever of the two topics it is in.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -56,6 +56,13 @@ class DeadMessage(NamedTuple):
             int(headers[h.TIME_MS]),
             record,
         )
+
+    @classmethod
+    def read_all(cls, records: Iterable[InRecord]) -> Iterator[DeadMessage]:
+        """Read records of the dead or evicted topic, without those that no worker has written."""
+        for record in records:
+            with suppress(LookupError, ValueError, TypeError, AttributeError):
+                yield cls.read(record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +179,7 @@ class DeadReader:
             async for records in self._range(lowers, uppers):
                 place = TopicPartition(records[0].topic, records[0].partition)
                 oldest.setdefault(place, records[0].timestamp)
-                found += filter(matcher.matches, map(DeadMessage.read, records))
+                found += filter(matcher.matches, DeadMessage.read_all(records))
                 found = _last(found, limit)
             since_ms = found[0].time_ms if len(found) == limit else 0
             uppers = {
@@ -203,7 +210,7 @@ class DeadReader:
             lowers = {place: offsets.pop() for place, offsets in left.items() if offsets}
             uppers = {place: offset + 1 for place, offset in lowers.items()}
             async for records in self._range(lowers, uppers):
-                found += map(DeadMessage.read, records)
+                found += DeadMessage.read_all(records)
         return sorted(found, key=lambda each: each.time_ms)
 
     async def counts(self, wanted: DeadFilter) -> Counter[tuple[str, str]]:
@@ -217,7 +224,7 @@ class DeadReader:
         begins = await self._starts(wanted.since_ms)
         found: Counter[tuple[str, str]] = Counter()
         async for records in self._range(begins, self._ends):
-            dead = filter(matcher.matches, map(DeadMessage.read, records))
+            dead = filter(matcher.matches, DeadMessage.read_all(records))
             found.update((each.queue, each.reason) for each in dead)
         return found
 
@@ -232,7 +239,7 @@ class DeadReader:
         while True:
             fetched = await self._consumer.getmany(timeout_ms=_POLL_MS)
             for records in fetched.values():
-                for dead in filter(matcher.matches, map(DeadMessage.read, records)):
+                for dead in filter(matcher.matches, DeadMessage.read_all(records)):
                     yield dead
 
     async def _starts(self, since_ms: int) -> dict[TopicPartition, int]:

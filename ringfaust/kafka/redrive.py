@@ -189,7 +189,7 @@ class _Matcher:
 
     def take(self, records: Sequence[InRecord]) -> None:
         """Match records of one partition."""
-        for dead in map(DeadMessage.read, records):
+        for dead in DeadMessage.read_all(records):
             if dead.queue and self._matcher.is_named(dead):
                 key = (dead.queue, dead.id)
                 self._last.pop(key, None)

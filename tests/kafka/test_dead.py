@@ -165,3 +165,15 @@ def test_an_undecodable_record_has_no_queue_whatever_its_producer_wrote() -> Non
     headers = (*written, (h.SOURCE, b"in/0/7"), (h.REASON, b"bad_header"), (h.TIME_MS, b"5"))
     found = DeadMessage.read(Record("dead", 1, b"x", headers))
     assert (found.id, found.queue, found.sequence) == ("in/0/7", "", 0)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [(), ((h.TIME_MS, b"5"),), ((h.REASON, b"\xff"),), ((h.QUEUE, None), (h.ID, b"m"))],
+    ids=["none", "time", "bytes", "null"],
+)
+def test_records_that_no_worker_has_written_are_left_out(headers: Any) -> None:
+    """One of them, from a console producer say, must not hide all the others."""
+    ours = record(1, FROM_MS)
+    others = Record("evicted", 2, b"x", headers)
+    assert ids([*DeadMessage.read_all([others, ours, others])]) == ["m1"]
