@@ -19,6 +19,7 @@ from ringfaust.spark.lake import catalog, gold
 from ringfaust.spark.lake.duckdb_engine import DuckDbEngine
 from ringfaust.spark.lake.engine import GoldEngine
 from ringfaust.spark.lake.spark_engine import SparkEngine
+from ringfaust.spark.lake.storage import Storage
 from ringfaust.spark.lake.store import GOLD, LakeError
 from ringfaust.spark.lake.tables import DELIVERIES, TABLES, path, read
 from tests.spark.batched_lake import BatchedLake
@@ -60,7 +61,7 @@ def test_both_engines_write_the_same_rows(
     lakes: dict[str, BatchedLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     duckdb, on_spark = lakes["duckdb"], lakes["spark"]
-    _fill(duckdb, monkeypatch, lambda: DuckDbEngine(duckdb.root))
+    _fill(duckdb, monkeypatch, lambda: DuckDbEngine(Storage(duckdb.root)))
     _fill(on_spark, monkeypatch, lambda: SparkEngine(on_spark.spark, on_spark.root))
     found: dict[str, Counter[Any]] = {}
     for table in COMPARED:
@@ -75,7 +76,7 @@ def test_both_engines_write_the_same_rows(
 def test_a_lake_is_continued_by_the_other_engine(lakes: dict[str, BatchedLake]) -> None:
     """Last: it closes both lakes again, each by the other engine."""
     duckdb, on_spark = lakes["duckdb"], lakes["spark"]
-    for engine in (SparkEngine(duckdb.spark, duckdb.root), DuckDbEngine(on_spark.root)):
+    for engine in (SparkEngine(duckdb.spark, duckdb.root), DuckDbEngine(Storage(on_spark.root))):
         with contextlib.closing(engine):
             gold.close(engine, 3)
     for table in COMPARED:

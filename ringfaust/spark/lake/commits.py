@@ -1,25 +1,26 @@
-"""Commits of files to tables on a local disk, without Spark."""
+"""Commits of files to tables, without Spark."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import DeltaError
+from deltalake import CommitProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ringfaust.spark.lake.parquet_files import NewFile
-from ringfaust.spark.lake.tables import LakeTable, path
+from ringfaust.spark.lake.storage import Storage
+from ringfaust.spark.lake.tables import LakeTable
 
 _MAX_READER_VERSION, _MAX_WRITER_VERSION = 1, 2
 """Delta's versions of tables without table features, whose files contain exactly their rows."""
 
 
-def is_supported(lake: str, table: LakeTable) -> bool:
+def is_supported(storage: Storage, table: LakeTable) -> bool:
     """Whether a table still has the format in which this release creates it."""
     try:
-        found = DeltaTable(path(lake, table.name))
+        found = storage.open(table)
     except DeltaError:  # it cannot open every path that Spark can, such as one with %FF
         return False
     protocol = found.protocol()
@@ -29,8 +30,14 @@ def is_supported(lake: str, table: LakeTable) -> bool:
     return is_known and columns.issuperset(table.schema.names)
 
 
+def has_batch(storage: Storage, table: LakeTable, done: Transaction) -> bool:
+    """Whether a table has a stream's batch already."""
+    last = storage.open(table).transaction_version(done.app_id)
+    return last is not None and last >= done.version
+
+
 def commit(
-    folder: str,
+    storage: Storage,
     table: LakeTable,
     files: Sequence[NewFile],
     *,
@@ -40,11 +47,14 @@ def commit(
     """Add files to a table, and remove others, in one commit.
 
     Args:
-        folder: the table's folder.
+        storage: the lake.
         table: the table.
         files: the new files.
         removed: paths of files that are part of the table.
         done: the stream and batch that the commit completes.
+
+    Raises:
+        CommitFailedError: another commit removed the same files.
     """
     now_ms = time.time_ns() // 1_000_000
     actions: list[AddAction | RemoveAction] = [
@@ -52,8 +62,10 @@ def commit(
         for file in files
     ]
     actions += [RemoveAction(path, True, now_ms) for path in removed]
-    if actions or done:
-        found = DeltaTable(folder)
+    if not (actions or done):
+        return
+    found = storage.open(table)
+    try:
         found.create_write_transaction(
             actions,
             "append",
@@ -61,3 +73,7 @@ def commit(
             list(table.partitioned_by),
             commit_properties=CommitProperties(app_transactions=[done] if done else None),
         )
+    except CommitFailedError:
+        # After a lost answer delta-rs tries again, and refuses what it has already committed.
+        if done is None or not has_batch(storage, table, done):
+            raise

@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
 
 from ringfaust.spark.arrow_lines import NotPlainError, read_plain_lines
 from ringfaust.spark.lake.parquet_files import FileWriter, NewFile, discard, file_schema
-from ringfaust.spark.lake.tables import TRANSITIONS
+from ringfaust.spark.lake.storage import Storage
+from ringfaust.spark.lake.tables import BRONZE, TRANSITIONS
 
 _COLUMNS = file_schema(TRANSITIONS)
 _RECORDS_PER_READ = 50
@@ -21,20 +23,21 @@ _YEAR_10000_MS = 253_402_300_800_000
 """From then on Spark and Python disagree about dates."""
 
 
-def write_day_files(source: str, folder: str, batch: int) -> list[NewFile] | None:
+def write_day_files(storage: Storage, source: str, batch: int) -> list[NewFile] | None:
     """Write the transitions of one file of bronze.
 
     Args:
-        source: the file.
-        folder: the folder of the table `transitions`.
+        storage: the lake.
+        source: the file, in the folder of bronze.
         batch: only the records of this batch are written.
 
     Returns:
         None if a record is not plain. Then no file is left behind.
     """
+    folder = storage.files(TRANSITIONS)
     days: dict[date, FileWriter] = {}
     try:
-        for chunk in _records(source, batch):
+        for chunk in _records(storage.files(BRONZE), source, batch):
             for day, rows in _by_day(read_plain_lines(chunk), batch):
                 if day not in days:
                     days[day] = FileWriter(folder, TRANSITIONS, {"date": day.isoformat()})
@@ -45,9 +48,9 @@ def write_day_files(source: str, folder: str, batch: int) -> list[NewFile] | Non
     return [day.close() for day in days.values()]
 
 
-def _records(source: str, batch: int) -> Iterator[pa.Table]:
+def _records(files: FileSystem, source: str, batch: int) -> Iterator[pa.Table]:
     """The batch's records in a file, in chunks."""
-    file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+    file = pq.ParquetFile(source, filesystem=files, coerce_int96_timestamp_unit="us")
     names = ["partition", "offset", "timestamp", "value", "batch"]
     for chunk in file.iter_batches(_RECORDS_PER_READ, columns=names):
         # The file has several batches if someone compacted the table.

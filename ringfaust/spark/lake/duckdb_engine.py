@@ -1,4 +1,4 @@
-"""Gold's queries in DuckDB, for lakes on a local disk.
+"""Gold's queries in DuckDB, for lakes on a local disk or S3.
 
 A batch is small compared to what Spark does to plan, distribute and commit each query: DuckDB and
 delta-rs take a tenth of that. Groups that do not fit into memory go to temporary files.
@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable, Transaction
+from pyarrow.fs import FileSystem
 
-from ringfaust.spark.lake.commits import commit
+from ringfaust.spark.lake.commits import commit, has_batch
 from ringfaust.spark.lake.engine import ALL
 from ringfaust.spark.lake.parquet_files import FileWriter, NewFile, file_schema
+from ringfaust.spark.lake.storage import Storage
 from ringfaust.spark.lake.store import GOLD, transaction
-from ringfaust.spark.lake.tables import LakeTable, path
+from ringfaust.spark.lake.tables import TABLES, LakeTable
 from ringfaust.spark.lake.with_duckdb import last_closing
 from ringfaust.spark.vendor import to_arrow_schema
 
@@ -33,13 +35,13 @@ class DuckDbEngine:
     """Runs gold's queries in this process. See `GoldEngine`.
 
     Args:
-        lake: the lake's folder.
+        storage: the lake.
     """
 
     array = "list_value"
 
-    def __init__(self, lake: str) -> None:
-        self._lake = lake
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._registered: set[str] = set()
         self._folder = tempfile.TemporaryDirectory(prefix="ringfaust-gold-")
         self._connection = duckdb.connect(
@@ -75,15 +77,15 @@ class DuckDbEngine:
     def append(  # noqa: D102
         self, query: str, table: LakeTable, batch: int, *, replace: str | None = None
     ) -> None:
-        found = self._open(table.name)
-        done = found.transaction_version(transaction(GOLD))
-        if done is not None and done >= batch:
+        done = Transaction(transaction(GOLD), batch)
+        if has_batch(self._storage, table, done):
             return
         removed: list[str] = []
         if replace is not None:
             where = None if replace == ALL else ds.field(replace).is_null()
-            removed = [file.path for file in found.to_pyarrow_dataset().get_fragments(where)]
-        self._commit(query, table, removed, Transaction(transaction(GOLD), batch))
+            found = self._open(table.name).to_pyarrow_dataset()
+            removed = [file.path for file in found.get_fragments(where)]
+        self._commit(query, table, removed, done)
 
     def merge(  # noqa: D102
         self,
@@ -124,20 +126,22 @@ class DuckDbEngine:
     ) -> None:
         """Write the rows of a query, and replace these files by them in one commit."""
         reader = self._connection.sql(query).to_arrow_reader(_ROWS_PER_READ)
-        files = _write_files(reader, path(self._lake, table.name), table)
-        commit(path(self._lake, table.name), table, files, removed=removed, done=done)
+        files = _write_files(reader, self._storage.files(table), table)
+        commit(self._storage, table, files, removed=removed, done=done)
         self._connection.unregister(table.name)
         self._registered.discard(table.name)
 
     def _open(self, table: str) -> DeltaTable:
-        return DeltaTable(path(self._lake, table))
+        return self._storage.open(TABLES[table])
 
     def close(self) -> None:  # noqa: D102
         self._connection.close()
         self._folder.cleanup()
 
 
-def _write_files(batches: Iterable[pa.RecordBatch], folder: str, table: LakeTable) -> list[NewFile]:
+def _write_files(
+    batches: Iterable[pa.RecordBatch], folder: FileSystem, table: LakeTable
+) -> list[NewFile]:
     """Write rows to one file for each day, or to a single one if the table has no days."""
     columns, day = file_schema(table), table.day
     writers: dict[str | None, FileWriter] = {}

@@ -11,12 +11,12 @@ import contextlib
 
 from pyspark.sql import SparkSession
 
-from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake import minutes
 from ringfaust.spark.lake.commits import is_supported
 from ringfaust.spark.lake.duckdb_engine import DuckDbEngine
 from ringfaust.spark.lake.engine import GoldEngine
 from ringfaust.spark.lake.spark_engine import SparkEngine
+from ringfaust.spark.lake.storage import find_storage
 from ringfaust.spark.lake.store import GOLD, Progress
 from ringfaust.spark.lake.tables import DELETIONS, TABLES
 from ringfaust.spark.lake.views import ENDED_ON, closing
@@ -38,10 +38,10 @@ def catch_up(spark: SparkSession, root: str, batch: int) -> None:
 
 
 def open_engine(spark: SparkSession, root: str) -> GoldEngine:
-    """DuckDB for a lake on a local disk whose tables have their usual format, else Spark."""
-    lake = HadoopFolder(spark, root).local_path()
-    if lake is not None and all(is_supported(lake, table) for table in TABLES.values()):
-        return DuckDbEngine(lake)
+    """DuckDB for a lake on a local disk or S3 whose tables have their usual format, else Spark."""
+    storage = find_storage(spark, root)
+    if storage is not None and all(is_supported(storage, table) for table in TABLES.values()):
+        return DuckDbEngine(storage)
     return SparkEngine(spark, root)
 
 

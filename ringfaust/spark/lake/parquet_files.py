@@ -1,17 +1,18 @@
-"""Parquet files of a table on a local disk. Spark's tasks load this module."""
+"""Parquet files of a table, written without Spark. Spark's tasks load this module."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
 
 from ringfaust.spark.lake.tables import MOSTLY_DISTINCT, LakeTable
 from ringfaust.spark.vendor import to_arrow_schema
@@ -44,24 +45,28 @@ class FileWriter:
     """Writes a file of a table.
 
     Args:
-        folder: the table's folder.
+        files: the table's folder.
         table: the table.
         partition: the values of its partition columns.
     """
 
-    def __init__(self, folder: str, table: LakeTable, partition: Mapping[str, str | None]) -> None:
-        self._partition = partition
+    def __init__(
+        self, files: FileSystem, table: LakeTable, partition: Mapping[str, str | None]
+    ) -> None:
+        self._files, self._partition = files, partition
         folders = [f"{name}={value or _NULL_FOLDER}" for name, value in partition.items()]
         self._path = "/".join([*folders, f"part-{uuid.uuid4()}.zstd.parquet"])
-        self._file = Path(folder, self._path)
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        if folders:
+            files.create_dir("/".join(folders))
         self._columns = file_schema(table)
         # Without bounds of any column delta-rs would take the file for empty.
         self._bounded = table.skip_by or tuple(self._columns.names)
         few_values = [name for name in self._columns.names if name not in MOSTLY_DISTINCT]
+        self._metadata: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
-            self._file, self._columns, compression="zstd", use_dictionary=few_values,
-            write_statistics=list(self._bounded),
+            self._path, self._columns, filesystem=files, compression="zstd",
+            use_dictionary=few_values, write_statistics=list(self._bounded),
+            metadata_collector=self._metadata,
         )  # fmt: skip
         self._buffer: list[pa.Table] = []
 
@@ -80,14 +85,17 @@ class FileWriter:
         """Finish the file."""
         self._write()
         self._writer.close()
-        stats = _stats(pq.read_metadata(self._file), self._bounded, self._columns)
-        return NewFile(self._path, self._file.stat().st_size, self._partition, stats)
+        (metadata,) = self._metadata
+        stats = _stats(metadata, self._bounded, self._columns)
+        size_bytes = self._files.get_file_info(self._path).size
+        return NewFile(self._path, size_bytes, self._partition, stats)
 
 
-def discard(folder: str, files: Iterable[NewFile]) -> None:
+def discard(folder: FileSystem, files: Iterable[NewFile]) -> None:
     """Delete files that did not become part of the table."""
     for file in files:
-        Path(folder, file.path).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            folder.delete_file(file.path)
 
 
 def _stats(file: pq.FileMetaData, names: Sequence[str], columns: pa.Schema) -> str:
