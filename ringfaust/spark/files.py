@@ -76,7 +76,9 @@ class HadoopFolder:
         # file system has it.
         options = getattr(self._hadoop, "Options$Rename")
         overwrite = java_array(self._spark, options, options.OVERWRITE)
-        self._hadoop.FileContext.getFileContext(path.toUri()).rename(draft, path, overwrite)
+        configuration = hadoop_configuration(self._spark)  # the default lacks Spark's settings
+        context = self._hadoop.FileContext.getFileContext(path.toUri(), configuration)
+        context.rename(draft, path, overwrite)
 
     def delete(self, name: str) -> None:
         """Delete a file."""

@@ -80,6 +80,7 @@ class Lakes:
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, timeout=400, check=False
         )
+        (self.folder / "lake.log").write_text(done.stderr)
         assert done.returncode == 0, done.stderr[:3000]
         assert "Spark alone" not in done.stderr
 
