@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import PyFileSystem
 
 from ringfaust.config import WorkerConfig
 from ringfaust.java.jars import Bundle, fetch
@@ -85,10 +86,10 @@ class Lakes:
         assert "Spark alone" not in done.stderr
 
     def delete(self, root: str, name: str) -> None:
-        """Delete a file of a lake on S3."""
-        key = f"{root.removeprefix('s3a://')}/{name}"
-        urlopen(Request(f"{self.url}/{key}", method="HEAD")).close()
-        urlopen(Request(f"{self.url}/{key}", method="DELETE")).close()
+        """Delete a file of a lake on S3, which exists."""
+        files = PyFileSystem(DeltaStorageHandler(root, options=dict(options(self.url))))
+        assert files.get_file_info(name).is_file, name
+        files.delete_file(name)
 
 
 def _contents(root: str, options: Mapping[str, str] | None = None) -> dict[str, Counter[Any]]:
