@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer
 
 from ringfaust.demo.control_client import ControlClient, DeliveryRef
 from ringfaust.kafka.names import topic_name
+from ringfaust.kafka.vendor import stop_client
 from ringfaust.protocol.records import Role
 
 HEARTBEAT_SECONDS = 5.0
@@ -146,4 +147,4 @@ class EvictedReader:
                         if name == "ringfaust-queue"
                     )
         finally:
-            await self._consumer.stop()
+            await stop_client(self._consumer)

@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import topic_name
+from ringfaust.kafka.vendor import stop_client
 from ringfaust.protocol.records import Role
 
 ANSWER_SECONDS = 60.0
@@ -64,7 +65,7 @@ class ControlClient:
                 else:
                     self._deliver(dict(record.headers))
         finally:
-            await self._consumer.stop()
+            await stop_client(self._consumer)
 
     def _deliver(self, headers: Mapping[str, bytes]) -> None:
         message, number = headers["ringfaust-id"].decode(), int(headers["ringfaust-delivery"])

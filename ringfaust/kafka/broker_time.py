@@ -9,6 +9,8 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from ringfaust.kafka.vendor import stop_client
+
 _OPEN_MS = 10_000
 """If this process dies in between, the brokers abort the transaction after this time."""
 
@@ -44,5 +46,5 @@ async def clock_skew_ms(
             with suppress(KafkaError):
                 await producer.abort_transaction()
     finally:
-        await producer.stop()
+        await stop_client(producer)
     return max(sent_ms - stamped_ms, 0) or min(received_ms - stamped_ms, 0)

@@ -18,6 +18,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Message
 from ringfaust.core.selector import compile_selector
 from ringfaust.kafka.reader import read_to_end, require_topics
+from ringfaust.kafka.vendor import stop_client
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.cloud_events import is_undecodable
 from ringfaust.protocol.records import InRecord, Payload
@@ -148,7 +149,7 @@ async def dead_reader(client: Mapping[str, Any], topic: str) -> AsyncIterator[De
         await consumer.start()
         yield DeadReader(consumer, sorted(consumer.assignment()))
     finally:
-        await consumer.stop()
+        await stop_client(consumer)
 
 
 class DeadReader:

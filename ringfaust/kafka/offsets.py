@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
 
-from ringfaust.kafka.vendor import COORDINATOR_NOT_READY
+from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, stop_client
 
 _TIMEOUT_S = 60
 _RETRY_S = 0.1
@@ -73,4 +73,4 @@ async def commit_group_offsets(
         consumer.assign(list(tps))
         await consumer.commit(tps)
     finally:
-        await consumer.stop()
+        await stop_client(consumer)

@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from ringfaust.errors import RingfaustError
+from ringfaust.kafka.vendor import stop_client
 from ringfaust.protocol.records import InRecord
 
 _FETCH_BYTES = 4 * 1024 * 1024
@@ -94,7 +95,7 @@ async def read_whole(
             take(records)
             progress(len(records))
     finally:
-        await consumer.stop()
+        await stop_client(consumer)
 
 
 async def first_offsets(
@@ -111,7 +112,7 @@ async def first_offsets(
         begins = await consumer.beginning_offsets(sorted(consumer.assignment()))
         return {(tp.topic, tp.partition): begin for tp, begin in begins.items() if begin}
     finally:
-        await consumer.stop()
+        await stop_client(consumer)
 
 
 async def require_topics(client: Mapping[str, Any], topics: Collection[str]) -> None:
@@ -126,7 +127,7 @@ async def require_topics(client: Mapping[str, Any], topics: Collection[str]) -> 
         await asking.start()
         missing = sorted(set(topics) - await asking.topics())
     finally:
-        await asking.stop()
+        await stop_client(asking)
     if missing:
         raise CannotRead(f"there is no topic {', '.join(missing)}: check the application name")
 

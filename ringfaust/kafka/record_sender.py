@@ -14,7 +14,12 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from ringfaust.kafka.vendor import FAILED_BETWEEN_CALLS, failure_between_calls, send_once
+from ringfaust.kafka.vendor import (
+    FAILED_BETWEEN_CALLS,
+    failure_between_calls,
+    send_once,
+    stop_client,
+)
 from ringfaust.protocol.records import Headers
 
 TRANSACTION_RECORDS = 1_000
@@ -62,7 +67,7 @@ class RecordSender:
 
     async def stop(self) -> None:
         """Disconnect. An open transaction is never committed."""
-        await self._producer.stop()
+        await stop_client(self._producer)
 
     def cause(self, error: BaseException) -> BaseException | None:
         """Return why a call raised one of `SENDING_ERRORS`; None: a programming error did."""

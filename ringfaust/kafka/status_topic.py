@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.reader import read_to_end
-from ringfaust.kafka.vendor import use_backoff
+from ringfaust.kafka.vendor import stop_client, use_backoff
 
 StatusRow = tuple[bytes, bytes | None]
 """Key and value; None removes the row."""
@@ -68,7 +68,7 @@ class StatusTopic:
         """Disconnect."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            await producer.stop()
+            await stop_client(producer)
 
     async def write(self, partition: int, rows: Sequence[StatusRow]) -> None:
         """Write rows in order. Returns when the brokers have them."""
@@ -102,4 +102,4 @@ class StatusTopic:
             async for records in read_to_end(consumer, left, _READ_RECORDS):
                 yield records[0].partition, [(each.key, each.value) for each in records]
         finally:
-            await consumer.stop()
+            await stop_client(consumer)

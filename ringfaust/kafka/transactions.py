@@ -26,6 +26,7 @@ from ringfaust.kafka.vendor import (
     retry_soon,
     send_once,
     sender_bug,
+    stop_client,
     use_backoff,
 )
 from ringfaust.processor.processor import Outputs
@@ -111,7 +112,7 @@ class TransactionalProducer:
             with suppress(*FAILED_BETWEEN_CALLS, KafkaError, TimeoutError):
                 async with asyncio.timeout(_ABORT_TIMEOUT_S):
                     await self._producer.abort_transaction()
-        await asyncio.gather(*(producer.stop() for producer in self._producers))
+        await asyncio.gather(*(stop_client(producer) for producer in self._producers))
 
     def new_batches(self) -> RecordBatches:
         """An empty container for the records of one topic."""

@@ -14,6 +14,8 @@
 - `Sender.sender_task`: wraps an error of its own code in a KafkaError.
 - `AIOKafkaAdminClient.list_consumer_group_offsets`: leaves out partitions of a coordinator that is
   not ready, or raises NoError for them.
+- `Fetcher.close`: cancels a fetch that waits for its broker to come back, and lets the
+  CancelledError out. `AIOKafkaConsumer.stop` then leaves the connections open, see `stop_client`.
 - `AIOKafkaClient`, `aiokafka.protocol`: requests that aiokafka does not have, or whose answer it
   does not read to the end, see `_Metadata` and `_DescribeGroup`.
 """
@@ -23,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -341,6 +343,26 @@ def send_once(producer: AIOKafkaProducer) -> None:
     """Make a transactional producer keep R117. Call it before `start`."""
     client: Any = producer.client
     client.send = SendOnce(producer).send
+
+
+class Stoppable(Protocol):
+    """A consumer or a producer of aiokafka."""
+
+    async def stop(self) -> None:
+        """Disconnect."""
+
+
+async def stop_client(client: Stoppable) -> None:
+    """Stop a client. Unlike its own `stop`, this is cancelled only if somebody cancels it."""
+    task = asyncio.current_task()
+    try:
+        await client.stop()
+    except asyncio.CancelledError:
+        if task is None or task.cancelling():
+            raise
+        half_stopped: Any = client
+        is_producer = isinstance(client, AIOKafkaProducer)
+        await (half_stopped.client if is_producer else half_stopped._client).close()  # noqa: SLF001
 
 
 def begin_early(producer: AIOKafkaProducer, partitions: Iterable[TopicPartition]) -> None:

@@ -28,7 +28,7 @@ from aiokafka.structs import OffsetAndMetadata
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.packed_batch import PackedBatch
-from ringfaust.kafka.vendor import failure_between_calls, send_once, sender_bug
+from ringfaust.kafka.vendor import failure_between_calls, send_once, sender_bug, stop_client
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class ExactlyOnceWriter:
         """Disconnect. An open transaction is never committed."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            await producer.stop()
+            await stop_client(producer)
 
     async def commit(
         self,

@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from faust.types import TP
 
 from ringfaust.kafka.reader import read_to_end
+from ringfaust.kafka.vendor import stop_client
 from ringfaust.protocol.stored_rows import INPUTS_KEY, read_inputs
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore, StateLost
@@ -178,7 +179,7 @@ async def replay(
         return True
     finally:
         replaying.pop(changelog.partition, None)
-        await consumer.stop()
+        await stop_client(consumer)
 
 
 def _check_bounds(changelog: TP, store: PartitionStore, start: int, begin: int, end: int) -> None:

@@ -16,6 +16,7 @@ from faust.types import TP
 
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.topic_ids import topic_ids
+from ringfaust.kafka.vendor import stop_client
 from ringfaust.protocol.gaps import Gap, GapCause
 from ringfaust.worker.interfaces import Bounds, CommittedOffset, StateLost
 
@@ -54,7 +55,7 @@ async def read_bounds(client: Mapping[str, Any], tps: Iterable[TP]) -> dict[TP, 
         begins = await consumer.beginning_offsets(wanted)
         ends = await consumer.end_offsets(wanted)
     finally:
-        await consumer.stop()
+        await stop_client(consumer)
     if (await topic_ids(client, names)).topics != ids:
         raise StaleMetadata("a topic was created again a moment ago")
     return {

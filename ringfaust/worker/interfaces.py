@@ -29,6 +29,16 @@ class InputChanged(KafkaError):  # type: ignore[misc]
     """An input topic may have been deleted, created again or cut: its positions may be wrong."""
 
 
+class CancelledByNobody(RingfaustError):
+    """A Kafka client has let out a cancellation of its own, so a partition would never be served.
+
+    What to do: start the worker again. Nothing is lost; it continues where it was.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}: cancelled by the Kafka client. Start the worker again")
+
+
 class StateLost(RingfaustError):
     """State that the rings need is missing. Nothing was changed.
 

@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from faust.types import TP
 
+from ringfaust.kafka.vendor import stop_client
 from ringfaust.worker.interfaces import LogEnd, WorkerClock
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class LogEnds:
             if client is not None:
                 with suppress(KafkaError, TimeoutError):
                     async with asyncio.timeout(_STOP_TIMEOUT_S):
-                        await client.stop()
+                        await stop_client(client)
 
     async def _connect(self) -> AIOKafkaConsumer:
         client = AIOKafkaConsumer(
@@ -87,7 +88,7 @@ class LogEnds:
         try:
             await client.start()
         except BaseException:
-            await client.stop()
+            await stop_client(client)
             raise
         return client
 

@@ -16,6 +16,7 @@ from faust.types import TP
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import topic_name
 from ringfaust.kafka.reader import read_to_end
+from ringfaust.kafka.vendor import stop_client
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_json, read_positions, write_json
 from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore
@@ -152,7 +153,7 @@ async def _positions_before(
                 return found
             look_back *= 10
     finally:
-        await consumer.stop()
+        await stop_client(consumer)
 
 
 def _foreign(path: object, other: str, mine: StoreIdentity) -> ForeignState:

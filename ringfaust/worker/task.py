@@ -28,6 +28,7 @@ from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.input_buffer import InputBuffer
 from ringfaust.worker.interfaces import (
     Bounds,
+    CancelledByNobody,
     CommitSlot,
     CommittedOffset,
     GroupOffsets,
@@ -316,7 +317,10 @@ class Task:
 
     def _on_end(self, runner: asyncio.Task[None]) -> None:
         """Stop the worker on an error that the task does not handle, such as a broken invariant."""
-        if not runner.cancelled() and (error := runner.exception()) is not None:
+        if runner.cancelled():
+            if not runner.cancelling():
+                self._crash(CancelledByNobody(self.work.name))
+        elif (error := runner.exception()) is not None:
             self._crash(error)
 
     async def close(self) -> None:

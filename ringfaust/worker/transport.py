@@ -23,6 +23,7 @@ from faust.types.transports import ConsumerT, TransportT
 from mode import CrashingSupervisor, ServiceT
 
 from ringfaust.worker.consumer_thread import Background, Batch, BatchThread, Progress
+from ringfaust.worker.interfaces import CancelledByNobody
 from ringfaust.worker.vendor import FaustApp, FaustConsumer
 
 #: What differs from Faust's defaults. An app's options override each of them.
@@ -197,6 +198,8 @@ class BatchConsumer(FaustConsumer):
         self._assigning = asyncio.ensure_future(self.listener.on_assigned(self._assigned))
         await asyncio.wait({self._assigning})
         if self._assigning.cancelled():
+            if not self._assigning.cancelling():  # else the partitions would stay closed, unnoticed
+                raise CancelledByNobody("opening the assigned partitions")
             return False
         self._positions = self._assigning.result()
         return True

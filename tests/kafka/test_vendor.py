@@ -7,15 +7,18 @@ Do not adapt the test alone: read the new code, then `kafka/vendor.py`, `kafka/t
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
+from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import (
     KafkaConnectionError,
     KafkaError,
@@ -45,6 +48,7 @@ from ringfaust.kafka.vendor import (
     retry_soon,
     send_once,
     sender_bug,
+    stop_client,
     use_backoff,
 )
 
@@ -122,6 +126,46 @@ async def test_partitions_are_added_to_a_transaction_before_there_is_data() -> N
     manager.fatal_error(ProducerFenced())
     begin_early(producer, [first])  # the next call raises the error
     assert isinstance(failure_between_calls(producer), ProducerFenced)
+
+
+async def waiting_for_its_broker(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[str]]:
+    """A consumer whose fetch waits to be repeated, and what is called of its connections."""
+    consumer: Any = AIOKafkaConsumer(bootstrap_servers="localhost:1")
+    closed: list[str] = []
+
+    async def close() -> None:
+        closed.append("client")
+
+    monkeypatch.setattr(consumer._client, "close", close)
+    consumer._fetcher = Fetcher(consumer._client, SubscriptionState())
+    await asyncio.sleep(0)  # the fetcher begins to wait for partitions
+    consumer._fetcher._pending_tasks.add(asyncio.ensure_future(asyncio.sleep(60)))
+    return consumer, closed
+
+
+async def test_a_consumer_whose_broker_is_away_can_be_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If not: whoever stops it looks cancelled, and ends without a word."""
+    consumer, closed = await waiting_for_its_broker(monkeypatch)
+    with pytest.raises(asyncio.CancelledError):  # once it does not, `stop_client` can go
+        await consumer.stop()
+    assert closed == []
+    consumer, closed = await waiting_for_its_broker(monkeypatch)
+    await stop_client(consumer)
+    assert closed == ["client"]
+
+
+async def test_stopping_a_client_can_be_cancelled() -> None:
+    class Slow:
+        async def stop(self) -> None:
+            await asyncio.sleep(60)
+
+    stopping = asyncio.ensure_future(stop_client(Slow()))
+    await asyncio.sleep(0)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
 
 
 def handlers(producer: Any) -> dict[type, Any]:

@@ -16,7 +16,7 @@ from ringfaust.processor.processor import Writes
 from ringfaust.protocol.records import Role
 from ringfaust.worker.clock import SystemClock
 from ringfaust.worker.consumer_thread import Batch
-from ringfaust.worker.interfaces import StateLost
+from ringfaust.worker.interfaces import CancelledByNobody, StateLost
 from ringfaust.worker.task import BackgroundCommit, PendingCommit, Task, TaskSettings
 
 
@@ -68,7 +68,7 @@ class OneCommit:
 class FailingProducer:
     """Fails its first commits."""
 
-    def __init__(self, errors: list[Exception]) -> None:
+    def __init__(self, errors: list[BaseException]) -> None:
         self._errors = errors
         self.stopped = asyncio.Event()
 
@@ -88,7 +88,7 @@ class FailingProducer:
 
 
 def new_task(
-    work: OneCommit, errors: list[Exception], opened: list[Any], crashed: asyncio.Future[object]
+    work: OneCommit, errors: list[BaseException], opened: list[Any], crashed: asyncio.Future[object]
 ) -> Task:
     async def nothing(*_: object) -> Any:
         return {}
@@ -134,6 +134,17 @@ async def test_a_programming_error_stops_the_worker() -> None:
         assert await crashed is error
     await task.close()
     assert len(opened) == 1
+
+
+async def test_a_cancellation_that_nobody_asked_for_stops_the_worker() -> None:
+    """If not: the partition would not be served any more, without a word."""
+    work, crashed = OneCommit(), asyncio.get_running_loop().create_future()
+    task = new_task(work, [asyncio.CancelledError()], [], crashed)
+    await task.open({})
+    task.start()
+    async with asyncio.timeout(10):
+        assert isinstance(await crashed, CancelledByNobody)
+    await task.close()
 
 
 class Behind:

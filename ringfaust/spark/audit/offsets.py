@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaError
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.admin import open_admin
+from ringfaust.kafka.vendor import stop_client
 
 TopicOffsets = dict[tuple[str, int], tuple[int, int]]
 """(first offset, end) by topic and partition."""
@@ -42,7 +43,7 @@ async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicO
     except KafkaError as error:
         raise CannotAudit(f"the brokers did not return the topics' offsets: {error}") from error
     finally:
-        await consumer.stop()
+        await stop_client(consumer)
     return {(tp.topic, tp.partition): (begins[tp], ends[tp]) for tp in tps}
 
 
@@ -68,7 +69,7 @@ async def offsets_at(
     except KafkaError as error:
         raise CannotAudit(f"the brokers did not return the topics' offsets: {error}") from error
     finally:
-        await consumer.stop()
+        await stop_client(consumer)
     first = {tp: found[tp].offset if found.get(tp) else ends[tp] for tp in tps}
     return {(tp.topic, tp.partition): offset for tp, offset in first.items()}
 

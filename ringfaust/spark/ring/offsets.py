@@ -17,6 +17,7 @@ from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import spark_group
 from ringfaust.kafka.offsets import commit_group_offsets
 from ringfaust.kafka.reader import read_to_end
+from ringfaust.kafka.vendor import stop_client
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ async def record_ends(
                 found.setdefault(tp.topic, {})[tp.partition] = end
         return found
     finally:
-        await consumer.stop()
+        await stop_client(consumer)
 
 
 async def log_ends(client: Mapping[str, Any], topics: Collection[str]) -> dict[str, dict[int, int]]:
@@ -52,7 +53,7 @@ async def log_ends(client: Mapping[str, Any], topics: Collection[str]) -> dict[s
     try:
         ends = await consumer.end_offsets(list(consumer.assignment()))
     finally:
-        await consumer.stop()
+        await stop_client(consumer)
     found: dict[str, dict[int, int]] = {}
     for tp, end in ends.items():
         found.setdefault(tp.topic, {})[tp.partition] = end
