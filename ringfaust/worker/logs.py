@@ -8,6 +8,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from aiokafka.errors import KafkaConnectionError
+
 from ringfaust.errors import RingfaustError
 
 _REPEAT_S = 10.0
@@ -16,6 +18,9 @@ _SENDER = "aiokafka.producer.sender"
 _NORMAL_S = 10.0
 """The first records of a new topic may find too few replicas in sync; the client sends them again.
 Only errors that last longer are logged."""
+
+
+_FOR_PEOPLE = (RingfaustError, KafkaConnectionError)
 
 
 class RateLimitFilter(logging.Filter):
@@ -33,7 +38,7 @@ class RateLimitFilter(logging.Filter):
         if record.exc_info and error is None:  # Faust reports an error that it was told of so
             record.exc_info = None
             error = next((each for each in record.args or () if isinstance(each, Exception)), None)
-        if isinstance(error, RingfaustError):  # its text is for people, its traceback is not
+        if isinstance(error, _FOR_PEOPLE):  # their text says it all, their traceback is for nobody
             record.msg, record.args, record.exc_info = str(error), None, None
         if record.name.startswith("ringfaust"):
             return True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ from aiokafka.structs import ConsumerRecord
 from ringfaust.protocol import headers as h
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.harness import Application, until
+from tests.chaos.harness import Application, environment, until
 from tests.chaos.verdict import wait_until_read
 
 pytestmark = pytest.mark.kafka
@@ -59,6 +61,26 @@ def test_a_missing_broker_is_one_line(app: Application) -> None:
     message = refused(app, NOWHERE)
     assert f"No Kafka broker answers at {NOWHERE}" in message
     assert len(message.splitlines()) == 1
+
+
+UNCHECKED = """
+import sys
+from pathlib import Path
+from ringfaust.config import load
+from ringfaust.worker.app import _run_faust
+_run_faust(*load(Path(sys.argv[1]), data_dir=Path(sys.argv[2]), bootstrap_servers=sys.argv[3]))
+"""
+"""A worker that does not ask first, as if the broker had gone just after it had answered."""
+
+
+def test_a_broker_that_goes_while_a_worker_starts_gives_no_traceback(app: Application) -> None:
+    command = [sys.executable, "-c", UNCHECKED, app.config_dir, app.folder / "data", NOWHERE]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environment(), timeout=60
+    )
+    assert done.returncode == 1
+    assert "Unable to bootstrap" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_a_missing_topic_is_named(app: Application) -> None:

@@ -75,7 +75,7 @@ async def zombie(harness: Harness) -> None:
 async def restart_broker(harness: Harness) -> None:
     """Restart the broker with its data."""
     for worker in harness.app.workers:  # one that starts without a broker says so and ends
-        await until(worker.has_started, START_S, f"{worker.name} starts")
+        await until(worker.has_connected, START_S, f"{worker.name} starts")
     await asyncio.to_thread(harness.broker.restart)
 
 

@@ -89,6 +89,10 @@ class Worker:
         """Whether it has said since its start if it is ready. Before, SIGTERM just ends it."""
         return "ready" in self.log_text().rpartition("--- start\n")[2]
 
+    def has_connected(self) -> bool:
+        """Whether it has got partitions since its start. Before, it ends if no broker answers."""
+        return " INFO assigned: " in self.log_text().rpartition("--- start\n")[2]
+
     def stop(self) -> int:
         """Send SIGTERM and wait. Returns the exit status."""
         self.signal(signal.SIGTERM)
