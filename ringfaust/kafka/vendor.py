@@ -354,10 +354,10 @@ class Stoppable(Protocol):
 
 async def stop_client(client: Stoppable) -> None:
     """Stop a client. Unlike its own `stop`, this is cancelled only if somebody cancels it."""
-    task = asyncio.current_task()
     try:
         await client.stop()
     except asyncio.CancelledError:
+        task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         half_stopped: Any = client
