@@ -154,14 +154,20 @@ async def commit_and_begin_next(producer: TransactionalProducer, value: bytes) -
             await asyncio.sleep(0.01)
 
 
+async def started(broker: EmbeddedBroker) -> tuple[TransactionalProducer, dict[str, str]]:
+    """A producer with topics of its own, and their names."""
+    names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
+    name = names["changelog"]
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    producer = TransactionalProducer(name, 0, names, client, name)
+    await producer.start()
+    return producer, names
+
+
 async def test_a_transaction_that_was_begun_early_needs_no_request_to_begin(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
-    client = {"bootstrap_servers": broker.bootstrap_servers}
-    name = names["changelog"]
-    producer = TransactionalProducer(name, 0, names, client, name)
-    await producer.start()
+    producer, names = await started(broker)
     for value in (b"1", b"2"):
         await commit_and_begin_next(producer, value)
     sent = requests_of(producer, monkeypatch)
@@ -170,21 +176,17 @@ async def test_a_transaction_that_was_begun_early_needs_no_request_to_begin(
     assert kinds == ["ProduceRequest", "EndTxnRequest"]
     await producer.stop()
     assert await read_all(broker, names["evicted"]) == [b"1", b"2", b"3"]
-    assert await read_all(broker, name) == [b"1", b"2", b"3"]
+    assert await read_all(broker, names["changelog"]) == [b"1", b"2", b"3"]
 
 
 async def test_a_transaction_that_was_begun_and_not_used_is_ended(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
-    client = {"bootstrap_servers": broker.bootstrap_servers}
-    name = names["changelog"]
-    producer = TransactionalProducer(name, 0, names, client, name)
-    await producer.start()
+    producer, names = await started(broker)
     await commit_and_begin_next(producer, b"1")
     sent = requests_of(producer, monkeypatch)
     await producer.stop()
-    assert ("EndTxnRequest", second_transactional_id(name)) in sent
+    assert ("EndTxnRequest", second_transactional_id(names["changelog"])) in sent
     assert await read_all(broker, names["evicted"]) == [b"1"]
 
 

@@ -337,7 +337,7 @@ async def test_a_deleted_changelog_stops_the_worker(app: Application, wiped: boo
 async def test_a_changelog_that_is_created_again_while_a_worker_runs_loses_nothing_in_silence(
     app: Application,
 ) -> None:
-    """The worker goes on writing to the new one, which lacks what the rings held before."""
+    """The new changelog lacks what the rings held before, so the worker must not write to it."""
     worker = app.new_worker()
     async with Client(app) as client:
         for _ in range(3):

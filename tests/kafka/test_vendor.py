@@ -146,7 +146,7 @@ async def waiting_for_its_broker(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, 
 async def test_a_consumer_whose_broker_is_away_can_be_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If not: whoever stops it looks cancelled, and ends without a word."""
+    """Otherwise the caller is cancelled too, and its task ends without an error."""
     consumer, closed = await waiting_for_its_broker(monkeypatch)
     with pytest.raises(asyncio.CancelledError):  # once it does not, `stop_client` can go
         await consumer.stop()
