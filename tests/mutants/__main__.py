@@ -52,7 +52,7 @@ def main() -> int:
 def _try(mutant: Mutant) -> dict[str, str]:
     try:
         is_pure = mutant.file.startswith(("core/", "protocol/", "processor/"))
-        return hunt(mutant, [name for name in HUNTERS if name != "starts" or not is_pure])
+        return hunt(mutant, [name for name in HUNTERS if name != "units" or not is_pure])
     except Stale as error:
         return {"stale": str(error)}
 

@@ -22,6 +22,8 @@ _COPIED = (
     "tests/sim",
     "tests/mutants",
     "tests/worker",
+    "tests/kafka",
+    "tests/client",
 )
 _PATIENCE_S = 900
 

@@ -44,8 +44,9 @@ def test_names_differ() -> None:
         ("refund no credit", "scenarios"),
         ("store before the commit", "simulator"),
         ("repeats take effect", "simulator"),
-        ("one protocol for all settings", "starts"),
-        ("a scan ends silently", "starts"),
+        ("one protocol for all settings", "units"),
+        ("a scan ends silently", "units"),
+        ("a repeat is handed out", "units"),
     ],
 )
 def test_the_mutant_is_found(name: str, hunter: str) -> None:

@@ -24,6 +24,16 @@ from ringfaust.testing.scenario.reading import load
 
 SEEDS = 120
 EXAMPLES = 20
+UNITS = (
+    "client/test_repeats",
+    "kafka/test_vendor",
+    "worker/test_assignment",
+    "worker/test_group",
+    "worker/test_route_changes",
+    "worker/test_store",
+    "worker/test_store_identity",
+    "worker/test_task",
+)
 
 
 def scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
@@ -55,21 +65,21 @@ def simulator() -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"seed {number}", partial(run.play, *run.history(number))
 
 
-def starts() -> Iterator[tuple[str, Callable[[], object]]]:
-    """What a worker checks that the others cannot see: its folder, its group, its topics."""
-    for name in ("test_group", "test_store", "test_assignment"):
-        yield name, partial(_run_tests, Path("tests/worker", f"{name}.py"))
+def units() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Tests of what the others cannot see: what workers check, and the Kafka clients."""
+    for name in UNITS:
+        yield name, partial(_run_tests, Path("tests", f"{name}.py"))
 
 
 def _run_tests(path: Path) -> None:
     with redirect_stdout(io.StringIO()) as output:
-        options = ["-q", "-x", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
+        options = ["-q", "-x", "-p", "no:cacheprovider", "--noconftest", "-o", "asyncio_mode=auto"]
         status = pytest.main([*options, str(path)])
     lines = [line for line in output.getvalue().splitlines() if line.startswith(("FAILED", "ERR"))]
     assert status == 0, " ".join(lines)
 
 
-HUNTERS = {hunter.__name__: hunter for hunter in (scenarios, model, simulator, starts)}
+HUNTERS = {hunter.__name__: hunter for hunter in (scenarios, model, simulator, units)}
 
 
 def _hunt(hunter: Callable[[], Iterator[tuple[str, Callable[[], object]]]]) -> str:

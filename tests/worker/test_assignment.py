@@ -50,17 +50,20 @@ class Surroundings:
         self.sought.append((tp, offset))
 
 
-async def looks(world: Surroundings, assigned: set[str], count: int) -> None:
-    """Let an assignment look `count` times at the topics."""
+async def looks(
+    world: Surroundings, assigned: set[str], count: int, ids: dict[str, str] | None = None
+) -> Mock:
+    """Let an assignment look `count` times at the topics. Returns its task, which knows `ids`."""
     watched = Assignment(world.context, [])
-    task: Any = Mock()
-    task.work.topic_ids.return_value = {}
+    task = Mock()
+    task.work.topic_ids.return_value = ids or {}
     watched._tasks = {TP(topic, 0): task for topic in assigned}
     watching = asyncio.ensure_future(watched._watch_topics())
     async with asyncio.timeout(30):
         while world.looks <= count:
             await asyncio.sleep(0)
     watching.cancel()
+    return task
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,20 @@ async def test_the_group_stays_while_the_topics_are_those_that_are_read(
     world = Surroundings(CONTROL, HOP, "in")
     await looks(world, {CONTROL, HOP, "in"}, 4)
     assert world.rejoins == 0
+
+
+@pytest.mark.parametrize("topic", ["in", "app.changelog"])
+async def test_a_topic_that_was_created_again_lets_its_partitions_be_opened_again(
+    topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening refuses a new changelog; without that, more would be written to it."""
+    monkeypatch.setattr(assignment, "_WATCH_S", 0)
+    world = Surroundings(CONTROL, HOP, "in", "app.changelog")
+    assigned = {CONTROL, HOP, "in"}
+    task = await looks(world, assigned, 1, {topic: f"id of {topic}"})
+    assert not task.check_inputs.called
+    task = await looks(world, assigned, 3, {topic: "an older id"})
+    task.check_inputs.assert_called_with(f"{topic} was created again")
 
 
 class Processor:
