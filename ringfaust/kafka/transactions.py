@@ -75,7 +75,7 @@ class TransactionalProducer:
         self._producers = deque[AIOKafkaProducer]()
         """The first has the next turn."""
         self._is_committing = False
-        self._has_failed = False
+        """From the start of a commit until it has succeeded: for good, if it fails."""
         self._is_begun = False
         """Whether `begin_next` has begun a transaction that no commit has taken yet."""
         for name in (transactional_id, second_transactional_id(transactional_id)):
@@ -108,7 +108,7 @@ class TransactionalProducer:
 
     async def stop(self) -> None:
         """Disconnect. An open transaction is never committed."""
-        if self._is_begun and not (self._is_committing or self._has_failed):
+        if self._is_begun and not self._is_committing:
             with suppress(*FAILED_BETWEEN_CALLS, KafkaError, TimeoutError):
                 async with asyncio.timeout(_ABORT_TIMEOUT_S):
                     await self._producer.abort_transaction()
@@ -157,18 +157,14 @@ class TransactionalProducer:
         is_begun, self._is_begun = self._is_begun, False
         try:
             end = await self._commit(outputs, writes, offsets, note, is_begun=is_begun)
-        except BaseException as error:
-            self._has_failed = True
-            if not isinstance(error, (*FAILED_BETWEEN_CALLS, KafkaError)):
-                raise
+        except (*FAILED_BETWEEN_CALLS, KafkaError) as error:
             ended = failure_between_calls(self._producer)
             failed = sender_bug(self._producer) or ended
             if failed is None or failed is error:
                 raise
             raise failed from None
-        finally:
-            self._is_committing = False
-        self._producers.rotate()  # not after a failure: nothing else may be committed then
+        self._is_committing = False
+        self._producers.rotate()
         return end
 
     async def _commit(

@@ -130,6 +130,29 @@ def start_positions(
     return Starts(positions, gaps)
 
 
+def check_changelog(number: int, topic_id: str, committed: Mapping[str, CommittedOffset]) -> None:
+    """Check that the group's offsets were committed with this changelog, not an earlier one (R111).
+
+    A worker may have written to the new one before it noticed; without a store, only this tells.
+
+    Args:
+        number: of the partition.
+        topic_id: of the changelog; empty if the brokers are too old to know it.
+        committed: the group's offsets by topic.
+
+    Raises:
+        StateLost: they were not.
+    """
+    for topic, group in committed.items():
+        if topic_id and group.changelog_id not in ("", topic_id):
+            raise StateLost(
+                f"partition {number}: the changelog was deleted and created again since the group "
+                f"committed offset {group.offset} of {topic}, so it may lack what the rings held. "
+                "Nothing was changed. Restore the changelog; then, or to go on with what is there, "
+                "delete the group's offsets (kafka-consumer-groups.sh --delete --group NAME)"
+            )
+
+
 def _check_group(
     number: int, topic: str, position: int | None, is_new: bool, group: CommittedOffset | None
 ) -> None:

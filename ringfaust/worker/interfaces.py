@@ -226,7 +226,7 @@ class CommittedOffset(NamedTuple):
 
     offset: int
     note: str = ""
-    """What the task that committed it has noted: see `repartition_note`."""
+    """What the task that committed it has noted: see `repartition_note`, `changelog_note`."""
 
     @property
     def is_repartitioned(self) -> bool:
@@ -238,13 +238,27 @@ class CommittedOffset(NamedTuple):
         """The id of the topic that it belongs to; empty if it is not known."""
         return self.note.removeprefix(_REPARTITIONED) if self.is_repartitioned else ""
 
+    @property
+    def changelog_id(self) -> str:
+        """The id of the changelog with the state that belongs to it; empty if it is not known."""
+        return self.note.removeprefix(_CHANGELOG) if self.note.startswith(_CHANGELOG) else ""
 
-_REPARTITIONED = "repartitioned "
+
+_REPARTITIONED, _CHANGELOG = "repartitioned ", "changelog "
 
 
 def repartition_note(topic_id: str) -> str:
-    """What a repartition task notes with its offsets. Other tasks note nothing."""
+    """What a repartition task notes with its offsets."""
     return _REPARTITIONED + topic_id
+
+
+def changelog_note(topic_id: str) -> str:
+    """What a task with a store notes with its offsets.
+
+    Args:
+        topic_id: of the changelog; empty if the brokers are too old to know it.
+    """
+    return _CHANGELOG + topic_id if topic_id else ""
 
 
 class LogEnd(NamedTuple):

@@ -36,8 +36,13 @@ from ringfaust.worker.changelog import open_store
 from ringfaust.worker.command_log import CommandLog
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.hearing import Hearing
-from ringfaust.worker.input_positions import log_gaps, start_positions
-from ringfaust.worker.interfaces import Bounds, CommittedOffset, PartitionStore
+from ringfaust.worker.input_positions import check_changelog, log_gaps, start_positions
+from ringfaust.worker.interfaces import (
+    Bounds,
+    CommittedOffset,
+    PartitionStore,
+    changelog_note,
+)
 from ringfaust.worker.meter import Meter
 from ringfaust.worker.pausing import InputPauses
 from ringfaust.worker.route_changes import MovedQueue, RouteChanges, refuse_moved
@@ -104,6 +109,7 @@ class PartitionWork:
         self._changing: Sequence[str] = ()
         """The queues that the commit in flight changes."""
         self._changed: set[str] = set()
+        self._changelog_id = ""
         self._looked_ms = 0
         """When the end of the control log was asked for that was looked at last."""
 
@@ -237,6 +243,7 @@ class PartitionWork:
             StateLost: state or input is missing.
             GapFound: records are missing, and the worker stops then.
         """
+        check_changelog(self._number, self._changelog_id, committed)
         processor = self._processor
         known = {topic: each.topic_id for topic, each in processor.inputs.items()}
         starts = start_positions(self._number, processor.positions, known, bounds, committed)
@@ -343,7 +350,8 @@ class PartitionWork:
             self._changing = processor.state.changed_names()
         if not (outputs or has_read or offsets or processor.inputs_changed):
             return None
-        return PendingCommit(outputs, processor.writes(), offsets, wall_ms)
+        note = changelog_note(self._changelog_id)
+        return PendingCommit(outputs, processor.writes(), offsets, wall_ms, note)
 
     def _group_lag(self) -> dict[str, int]:
         """The positions, by topic, that differ from the group's offsets."""

@@ -341,8 +341,11 @@ class Task:
             await self._release()
 
     async def _commit_last(self) -> None:
-        """Commit what has waited for a later batch. A broker that is away may delay it for long."""
-        if self._producer is None:  # its last commit has failed
+        """Commit what has waited for a later batch. A broker that is away may delay it for long.
+
+        A task that has refused its state commits nothing: the next start must refuse it, too.
+        """
+        if self._producer is None or self.trouble:
             return
         if self._runner is not None and not self._runner.cancelled():  # an error has stopped it
             return

@@ -116,3 +116,12 @@ def test_the_offset_of_a_repartition_task_is_replaced_by_the_first_commit() -> N
     assert work.read_to("in", 6) == {"in": 6}
     work.open({"in": CommittedOffset(6, repartition_note("id"))})
     assert work.take() == {"in": 6}
+
+
+def test_the_offsets_name_the_changelog_that_has_their_state() -> None:
+    work = Work({"in": 5}, **{"in": 5})
+    work.work._changelog_id = "one"
+    work.processor.positions["in"] = 6
+    pending = work.work.take_commit(0)
+    assert pending is not None
+    assert CommittedOffset(6, pending.note).changelog_id == "one"

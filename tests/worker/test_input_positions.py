@@ -5,8 +5,20 @@ from __future__ import annotations
 import pytest
 
 from ringfaust.protocol.gaps import Gap, GapCause
-from ringfaust.worker.input_positions import GapFound, Starts, log_gaps, start_positions
-from ringfaust.worker.interfaces import Bounds, CommittedOffset, StateLost, repartition_note
+from ringfaust.worker.input_positions import (
+    GapFound,
+    Starts,
+    check_changelog,
+    log_gaps,
+    start_positions,
+)
+from ringfaust.worker.interfaces import (
+    Bounds,
+    CommittedOffset,
+    StateLost,
+    changelog_note,
+    repartition_note,
+)
 
 BOUNDS = {"in": Bounds(10, 100, "one"), "control": Bounds(0, 5, "c")}
 IDS = {"in": "one", "control": "c"}
@@ -55,6 +67,27 @@ def test_missing_state_is_an_error(
 ) -> None:
     with pytest.raises(StateLost, match=message):
         starts(stored, committed, ids)
+
+
+def test_offsets_committed_with_an_earlier_changelog_are_an_error() -> None:
+    """A worker may have written to the new one before it noticed, so it need not be empty."""
+    group = {"in": CommittedOffset(50, changelog_note("before"))}
+    with pytest.raises(StateLost, match="deleted and created again since .* offset 50 of in,"):
+        check_changelog(0, "now", group)
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "note"),
+    [
+        ("one", changelog_note("one")),
+        ("one", ""),
+        ("one", repartition_note("of another topic")),
+        ("", changelog_note("one")),
+    ],
+    ids=["same", "earlier release", "repartitioned", "old brokers"],
+)
+def test_other_offsets_say_nothing_against_the_changelog(topic_id: str, note: str) -> None:
+    check_changelog(0, topic_id, {"in": CommittedOffset(50, note)})
 
 
 def test_records_deleted_before_they_were_read_are_a_gap() -> None:

@@ -186,6 +186,23 @@ async def test_a_changelog_that_has_lost_rows_stops_the_worker(end: int) -> None
     await task.close()  # commits nothing more
 
 
+async def test_a_task_that_refuses_its_state_commits_nothing() -> None:
+    """Offsets that it commits for the group would hide from the next start what is missing."""
+
+    class Refusing(OneCommit):
+        def start(self, *_: object) -> None:
+            raise StateLost("the changelog lost its end")
+
+    work, opened = Refusing(), []
+    task = new_task(work, [], opened, asyncio.get_running_loop().create_future())
+    with pytest.raises(StateLost):
+        await task.open({})
+    await task.close()
+    assert opened[-1].stopped.is_set()
+    assert not work.settled.is_set()
+    assert work.has_work
+
+
 class CountingWork(OneCommit):
     """Notes how many records each batch has."""
 
