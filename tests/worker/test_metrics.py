@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,6 +101,18 @@ async def test_the_metrics_of_a_partition_are_totals(world: World) -> None:
     assert found["ringfaust_commit_duration_seconds_bucket", "0.025", "0"] == 2
     assert found["ringfaust_eviction_age_seconds_sum", "0"] == 6
     assert found["ringfaust_recovery_remaining_records", "0"] == 0
+
+
+async def test_promtool_finds_nothing_wrong_with_a_scrape(world: World) -> None:
+    tool = shutil.which("promtool")
+    if tool is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    await world.count()
+    families = ["messages", "transitions", "evicted", "overwrite"]
+    for scrape in (world.metrics.coarse(), await world.metrics.detailed(families, "#")):
+        done = subprocess.run([tool, "check", "metrics"], input=scrape, capture_output=True,
+                              check=False, timeout=60)  # fmt: skip
+        assert (done.returncode, done.stdout + done.stderr) == (0, b""), done
 
 
 async def test_a_queue_has_metrics_of_its_own_when_asked(world: World) -> None:
