@@ -4,53 +4,129 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import typer
 
-from ringfaust.cli.operate import print_table
+from ringfaust.cli.operate import AsJson, print_json, print_table
 from ringfaust.cli.parts import ConfigFolder, Servers, group
 
 config = group("Check the configuration, and show where each setting comes from.")
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedRoute:
+    """A route of queues.yaml."""
+
+    topic: str
+    queue: str
+    through_hop: bool
+    """Whether records are copied to the partition of their queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedConfig:
+    """A configuration that is valid."""
+
+    queues_file: str
+    worker_file: str
+    worker_file_exists: bool
+    """If it does not exist, every setting has its default."""
+    application: str
+    queues: int
+    addresses: int
+    settings: int
+    variables: list[str]
+    """Environment variables that set something."""
+    fingerprint: str
+    """Equal on all workers of an application."""
+    routes: list[CheckedRoute]
+    warnings: list[str]
+    """Queues whose messages are ordered by arrival alone, and how to avoid it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSetting:
+    """A setting of a worker."""
+
+    name: str
+    """Path of the setting, such as `web.port`."""
+    source: str
+    """`default`, a file and its line, a variable, or `command line`."""
+    value: bool | int | str | None
+    """The user and password in a URL are replaced by `***`."""
+
+
 @config.command("check")
-def config_check(folder: ConfigFolder = None) -> None:
+def config_check(*, folder: ConfigFolder = None, as_json: AsJson = False) -> None:
     """Check queues.yaml, worker.yaml and the settings in the environment.
 
     Reports every mistake with its file, its line and a suggestion.
 
     Example: ringfaust config check --config config
     """
+    checked = _checked(folder)
+    _warn_of_variables()
+    if as_json:
+        print_json(checked)
+    else:
+        _print_checked(checked)
+
+
+def _checked(folder: Path | None) -> CheckedConfig:
+    from ringfaust.cli.topics import order_warnings
     from ringfaust.config import load, origins
     from ringfaust.config.agreement import fingerprint
     from ringfaust.config.documents import shipped
 
     worker_config, queues = load(folder)
     where = folder or shipped("config")
-    typer.echo(
-        f"{where / 'queues.yaml'} is valid: routes {len(queues.routes)}, queues "
-        f"{len(queues.queues)}, "
-        f"addresses {len(queues.addresses)}, settings {len(queues.settings)}"
-    )
     path = where / "worker.yaml"
-    state = "is valid" if path.exists() else "does not exist, so every setting has its default"
-    typer.echo(f"{path} {state}: application {worker_config.application}")
-    names = [each.source for each in origins(folder) if each.source.startswith("RINGFAUST_")]
-    if names:
-        typer.echo(f"from the environment: {', '.join(names)}")
-    _warn_of_variables()
-    typer.echo(f"fingerprint, equal on all workers: {fingerprint(worker_config, queues)}")
-    for route in queues.routes:
-        how = "through the hop" if route.needs_hop(worker_config.partitions) else "directly"
-        typer.echo(f"  {route.topic} -> {route.queue}, {how}")
+    sources = [each.source for each in origins(folder)]
+    return CheckedConfig(
+        queues_file=str(where / "queues.yaml"),
+        worker_file=str(path),
+        worker_file_exists=path.exists(),
+        application=worker_config.application,
+        queues=len(queues.queues),
+        addresses=len(queues.addresses),
+        settings=len(queues.settings),
+        variables=[each for each in sources if each.startswith("RINGFAUST_")],
+        fingerprint=fingerprint(worker_config, queues),
+        routes=[
+            CheckedRoute(each.topic, each.queue, each.needs_hop(worker_config.partitions))
+            for each in queues.routes
+        ],
+        warnings=order_warnings(worker_config, queues),
+    )
+
+
+def _print_checked(checked: CheckedConfig) -> None:
     from ringfaust.cli.topics import warn_of_order
 
-    warn_of_order(worker_config, queues)
+    typer.echo(
+        f"{checked.queues_file} is valid: routes {len(checked.routes)}, queues {checked.queues}, "
+        f"addresses {checked.addresses}, settings {checked.settings}"
+    )
+    exists = checked.worker_file_exists
+    state = "is valid" if exists else "does not exist, so every setting has its default"
+    typer.echo(f"{checked.worker_file} {state}: application {checked.application}")
+    if checked.variables:
+        typer.echo(f"from the environment: {', '.join(checked.variables)}")
+    typer.echo(f"fingerprint, equal on all workers: {checked.fingerprint}")
+    for route in checked.routes:
+        how = "through the hop" if route.through_hop else "directly"
+        typer.echo(f"  {route.topic} -> {route.queue}, {how}")
+    warn_of_order(checked.warnings)
 
 
 @config.command("show")
-def config_show(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
+def config_show(
+    *, folder: ConfigFolder = None, bootstrap_servers: Servers = None, as_json: AsJson = False
+) -> None:
     """Show every setting of a worker, and where its value comes from.
 
     The command line wins over the environment, that over worker.yaml, and that over the defaults.
@@ -60,11 +136,15 @@ def config_show(folder: ConfigFolder = None, bootstrap_servers: Servers = None) 
     from ringfaust.config import origins
 
     found = origins(folder, bootstrap_servers=bootstrap_servers)
+    shown = [ShownSetting(each.name, each.source, _shown(each.value)) for each in found]
+    _warn_of_variables()
+    if as_json:
+        print_json(shown)
+        return
     print_table(
         ("setting", "from", "value"),
-        [(each.name, each.source, _text(each.value)) for each in found],
+        [(each.name, each.source, _text(each.value)) for each in shown],
     )
-    _warn_of_variables()
 
 
 def _warn_of_variables() -> None:
@@ -72,6 +152,12 @@ def _warn_of_variables() -> None:
 
     for sentence in misspelled_variables():
         print(f"warning: {sentence}", file=sys.stderr)
+
+
+def _shown(value: object) -> bool | int | str | None:
+    if value is None or isinstance(value, bool | int):
+        return value
+    return re.sub(r"^(https?://).*@", r"\1***@", str(value))
 
 
 def _text(value: object) -> str:

@@ -140,7 +140,9 @@ def init(
 
 
 @topics.command("plan")
-def topics_plan(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
+def topics_plan(
+    *, folder: ConfigFolder = None, bootstrap_servers: Servers = None, as_json: AsJson = False
+) -> None:
     """Show which topics exist, are missing or differ. Changes nothing.
 
     Example: ringfaust topics plan --config config
@@ -148,7 +150,7 @@ def topics_plan(folder: ConfigFolder = None, bootstrap_servers: Servers = None) 
     files = _load(folder, bootstrap_servers)
     from ringfaust.cli.topics import plan
 
-    raise typer.Exit(plan(*files))
+    raise typer.Exit(plan(*files, as_json=as_json))
 
 
 @topics.command("create")
@@ -164,7 +166,9 @@ def topics_create(folder: ConfigFolder = None, bootstrap_servers: Servers = None
 
 
 @topics.command("verify")
-def topics_verify(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
+def topics_verify(
+    *, folder: ConfigFolder = None, bootstrap_servers: Servers = None, as_json: AsJson = False
+) -> None:
     """Explain what is wrong with the topics.
 
     Exit status 1 if a worker cannot run with them.
@@ -174,7 +178,7 @@ def topics_verify(folder: ConfigFolder = None, bootstrap_servers: Servers = None
     files = _load(folder, bootstrap_servers)
     from ringfaust.cli.topics import verify
 
-    raise typer.Exit(verify(*files))
+    raise typer.Exit(verify(*files, as_json=as_json))
 
 
 @main.command("redrive", hidden=True)

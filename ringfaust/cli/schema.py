@@ -13,10 +13,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from ringfaust.cli.configuration import CheckedConfig, ShownSetting
 from ringfaust.cli.dead import DeadDetails, EvictedCount
 from ringfaust.cli.finding import Finding
 from ringfaust.cli.redrive import RedriveResult
 from ringfaust.cli.reference import page
+from ringfaust.cli.topics import PlannedTopic
 from ringfaust.client.inspected import (
     ConsumerDetails,
     MessageDetails,
@@ -26,6 +28,7 @@ from ringfaust.client.inspected import (
 )
 from ringfaust.client.lifecycles import Trace
 from ringfaust.client.status_rows import WorkerStatus
+from ringfaust.config.topics import TopicProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,10 @@ SCHEMAS: dict[str, Any] = {
     "scheduled ls": list[MessageDetails],
     "worker ls": list[ListedWorker],
     "xid ls": list[XidDetails],
+    "topics plan": list[PlannedTopic],
+    "topics verify": list[TopicProblem],
+    "config check": CheckedConfig,
+    "config show": list[ShownSetting],
     "doctor": list[Finding],
     "trace": Trace,
 }

@@ -3,34 +3,63 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from typing import Literal
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ringfaust.cli.operate import print_json
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.routes import arrival_order
-from ringfaust.config.topics import TopicFinding, check_topics, compare_topics, create_topics
+from ringfaust.config.topics import (
+    TopicFinding,
+    What,
+    check_topics,
+    compare_topics,
+    create_topics,
+)
+
+State = Literal["as declared", "missing", "different"]
 
 
-def plan(worker: WorkerConfig, queues: QueuesConfig) -> int:
+@dataclass(frozen=True, slots=True)
+class PlannedTopic:
+    """A topic that an application needs, compared with the brokers."""
+
+    topic: str
+    partitions: int | None
+    """How many it must have; null: any number."""
+    cleanup: Literal["delete", "compact"]
+    timestamps: Literal["append", "create"]
+    state: State
+    differences: list[What]
+    """What differs; empty if nothing does, or if the topic is missing."""
+
+
+def plan(worker: WorkerConfig, queues: QueuesConfig, *, as_json: bool = False) -> int:
     """Print which topics exist, are missing or differ. Returns 0.
 
     Raises:
         BrokerUnreachable: no broker answers.
         BrokerRefused: a broker answers but cannot describe its topics.
     """
-    findings = asyncio.run(compare_topics(worker, queues))
+    planned = [_planned(each) for each in asyncio.run(compare_topics(worker, queues))]
+    if as_json:
+        print_json(planned)
+        return 0
     out = _console()
     table = Table(title=f"topics of {worker.application} at {worker.bootstrap_servers}")
     for heading in ("topic", "partitions", "cleanup", "timestamps", "state"):
         table.add_column(heading, overflow="fold")
-    for finding in findings:
-        table.add_row(*_row(finding))
+    for each in planned:
+        table.add_row(*_row(each))
     out.print(table)
-    missing = sum(finding.existing is None for finding in findings)
-    different = sum(bool(each.existing and each.problems) for each in findings)
-    as_declared = len(findings) - missing - different
+    missing, different = (
+        sum(each.state == state for each in planned) for state in ("missing", "different")
+    )
+    as_declared = len(planned) - missing - different
     out.print(f"{as_declared} as declared, {missing} missing, {different} different")
     if missing:
         out.print("run `ringfaust topics create` to create the missing topics")
@@ -39,17 +68,30 @@ def plan(worker: WorkerConfig, queues: QueuesConfig) -> int:
     return 0
 
 
-def _row(finding: TopicFinding) -> list[str]:
-    declared = finding.wanted.declaration
-    wanted = str(finding.wanted.partitions) if finding.wanted.exact else "any"
-    if finding.existing is None:
-        state = "[red]missing[/]"
-    elif finding.problems:
-        state = "[yellow]different: " + ", ".join(each.what for each in finding.problems) + "[/]"
-    else:
-        state = "[green]as declared[/]"
-    name = escape(finding.wanted.name)
-    return [name, wanted, declared.cleanup, declared.timestamps, state]
+def _planned(finding: TopicFinding) -> PlannedTopic:
+    wanted, declared = finding.wanted, finding.wanted.declaration
+    differences = [each.what for each in finding.problems] if finding.existing else []
+    state: State = "missing"
+    if finding.existing:
+        state = "different" if differences else "as declared"
+    return PlannedTopic(
+        topic=wanted.name,
+        partitions=wanted.partitions if wanted.exact else None,
+        cleanup=declared.cleanup,
+        timestamps=declared.timestamps,
+        state=state,
+        differences=differences,
+    )
+
+
+_COLOURS = {"missing": "red", "different": "yellow", "as declared": "green"}
+
+
+def _row(topic: PlannedTopic) -> list[str]:
+    wanted = "any" if topic.partitions is None else str(topic.partitions)
+    what = f": {', '.join(topic.differences)}" if topic.differences else ""
+    state = f"[{_COLOURS[topic.state]}]{topic.state}{what}[/]"
+    return [escape(topic.topic), wanted, topic.cleanup, topic.timestamps, state]
 
 
 def create(worker: WorkerConfig, queues: QueuesConfig) -> int:
@@ -72,10 +114,16 @@ def create(worker: WorkerConfig, queues: QueuesConfig) -> int:
     return 0
 
 
-def warn_of_order(worker: WorkerConfig, queues: QueuesConfig) -> None:
-    """Print which queues are ordered by arrival alone if `topics create` creates their topics."""
-    for route in queues.routes:
-        _warn(arrival_order(route, worker.partitions))
+def warn_of_order(warnings: list[str]) -> None:
+    """Print which queues are ordered by arrival alone."""
+    for text in warnings:
+        _warn(text)
+
+
+def order_warnings(worker: WorkerConfig, queues: QueuesConfig) -> list[str]:
+    """Return which queues are ordered by arrival alone if `topics create` creates their topics."""
+    found = [arrival_order(route, worker.partitions) for route in queues.routes]
+    return [text for text in found if text]
 
 
 def _warn(text: str) -> None:
@@ -83,8 +131,8 @@ def _warn(text: str) -> None:
         _console().print(f"[yellow]warning[/]  {escape(text)}")
 
 
-def verify(worker: WorkerConfig, queues: QueuesConfig) -> int:
-    """Print one line for each problem.
+def verify(worker: WorkerConfig, queues: QueuesConfig, *, as_json: bool = False) -> int:
+    """Print one line for each problem, or all of them as JSON.
 
     Returns:
         1 if a problem is an error, so that no worker can start; else 0.
@@ -93,12 +141,15 @@ def verify(worker: WorkerConfig, queues: QueuesConfig) -> int:
         BrokerUnreachable: no broker answers.
         BrokerRefused: a broker answers but cannot describe its topics.
     """
-    out = _console()
     problems = asyncio.run(check_topics(worker, queues))
+    errors = sum(problem.severity == "error" for problem in problems)
+    if as_json:
+        print_json(problems)
+        return 1 if errors else 0
+    out = _console()
     for problem in problems:
         colour = "red" if problem.severity == "error" else "yellow"
         out.print(f"[{colour}]{problem.severity}[/]  {escape(problem.text)}")
-    errors = sum(problem.severity == "error" for problem in problems)
     if not problems:
         out.print(f"a worker of {worker.application} can run with these topics")
     return 1 if errors else 0

@@ -7,6 +7,7 @@ needs, and compares them with those on the brokers. It never alters or deletes a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Literal, NamedTuple, Self
 
@@ -93,7 +94,8 @@ _WARNINGS = {"copies", "in_sync"}
 """What a worker can run with, even in its own topics."""
 
 
-class TopicProblem(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TopicProblem:
     """One thing that is wrong with a topic."""
 
     topic: str

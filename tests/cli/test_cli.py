@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -16,8 +17,12 @@ from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError
 from typer.testing import CliRunner
 
 import ringfaust
+from ringfaust.cli import topics
 from ringfaust.cli.main import main
+from ringfaust.config import load
+from ringfaust.config.topics import TopicFinding, TopicProblem, wanted_topics
 from ringfaust.errors import RingfaustError
+from ringfaust.kafka.admin import ExistingTopic
 from ringfaust.testing.broker import EmbeddedBroker
 
 COMMANDS = (
@@ -233,3 +238,33 @@ def test_the_broker_runs_in_the_foreground_until_it_is_stopped():
         assert process.stdout.read() == "stopped\n"
     with socket.socket() as gone:
         assert gone.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.parametrize(("severity", "status"), [("error", 1), ("warning", 0)])
+def test_topics_as_json_name_every_problem(severity, status, monkeypatch):
+    absent, odd, *_ = wanted_topics(*load())
+    problem = TopicProblem(odd.name, "cleanup", severity, "it is compacted")
+    there = ExistingTopic(4, {}, 1, 1)
+
+    async def compare(*_):
+        missing = TopicProblem(absent.name, "missing", "error", "it is missing")
+        return [TopicFinding(absent, None, (missing,)), TopicFinding(odd, there, (problem,))]
+
+    async def check(*_):
+        return [problem]
+
+    monkeypatch.setattr(topics, "compare_topics", compare)
+    monkeypatch.setattr(topics, "check_topics", check)
+    planned = run("topics", "plan", "--json")
+    assert planned.exit_code == 0
+    rows = json.loads(planned.stdout)
+    found = {each["topic"]: (each["state"], *each["differences"]) for each in rows}
+    assert found == {absent.name: ("missing",), odd.name: ("different", "cleanup")}
+    table = run("topics", "plan").stdout
+    assert "0 as declared, 1 missing, 1 different" in table
+    assert "different: cleanup" in table
+    verified = run("topics", "verify", "--json")
+    assert verified.exit_code == status
+    assert json.loads(verified.stdout) == [
+        {"topic": odd.name, "what": "cleanup", "severity": severity, "text": "it is compacted"}
+    ]

@@ -382,6 +382,22 @@ def test_doctor_finds_nothing_wrong_with_a_live_worker(operator: Operator) -> No
     assert "0 failed" in operator.run("doctor")
 
 
+def test_the_configuration_and_its_topics_are_printed_as_json(operator: Operator) -> None:
+    application = operator.where["application"]
+    planned = {each["topic"]: each for each in operator.json("topics", "plan")}
+    assert planned[f"{application}.control"]["partitions"] == 2
+    assert planned["op-in"]["partitions"] is None
+    assert {(each["state"], *each["differences"]) for each in planned.values()} == {
+        ("as declared",)
+    }
+    assert operator.json("topics", "verify") == []
+    checked = operator.json("config", "check")
+    assert (checked["application"], checked["queues"]) == (application, 3)
+    assert [each["topic"] for each in checked["routes"]] == ["op-in"]
+    settings = {each["name"]: each["value"] for each in operator.json("config", "show")}
+    assert (settings["application"], settings["web.token_file"]) == (application, None)
+
+
 def test_every_operators_command_has_run(
     operator: Operator, request: pytest.FixtureRequest
 ) -> None:
@@ -394,5 +410,5 @@ def test_every_operators_command_has_run(
         for name, command in COMMANDS.items()
         if any("--application" in each.opts for each in command.params)
     }
-    assert operator.worked == expected - ELSEWHERE.keys()
+    assert operator.worked == (expected | SCHEMAS.keys()) - ELSEWHERE.keys()
     assert operator.printed_json == SCHEMAS.keys()

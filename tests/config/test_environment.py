@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,26 @@ def test_config_show_says_where_each_value_comes_from(
     assert result.stderr.splitlines() == [warning]
     checked = CliRunner().invoke(main, ["config", "check"])
     assert "from the environment: RINGFAUST_WEB__ENABLED" in checked.stdout
+
+
+def test_config_show_never_shows_a_password(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "queues.yaml").write_text("queues: {q: }\n")
+    (tmp_path / "worker.yaml").write_text(
+        "security: {protocol: SASL_SSL, username: u, password_env: KAFKA_PASSWORD}\n"
+        "web: {schema_registry: 'http://u:a:hunter2/@registry:8081'}\n"
+    )
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    for more in ([], ["--json"]):
+        result = CliRunner().invoke(main, ["config", "show", "--config", str(tmp_path), *more])
+        assert result.exit_code == 0
+        assert "hunter2" not in result.output
+        assert "KAFKA_PASSWORD" in result.stdout
+        assert "http://***@registry:8081" in result.stdout
+    values = {each["name"]: each["value"] for each in json.loads(result.stdout)}
+    assert (values["security.username"], values["web.port"]) == ("u", 6066)
+    assert (values["web.enabled"], values["security.ca_file"]) == (False, None)
 
 
 def test_demos_and_scenarios_drop_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
