@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 
 import cramjam
-from aiokafka.record.util import calc_crc32c
+import google_crc32c
 
 from ringfaust.protocol.record_batches import BATCH_HEADER_BYTES, RecordBatch
 
@@ -59,7 +59,8 @@ class PackedBatch:
                 data, _AFTER_CRC_AT, attributes, batch.count - 1, batch.time_ms, batch.time_ms,
                 *self._producer, batch.count,
             )  # fmt: skip
-            _CRC.pack_into(data, _BEFORE_CRC.size, calc_crc32c(data[_AFTER_CRC_AT:]))
+            checked = bytes(memoryview(data)[_AFTER_CRC_AT:])
+            _CRC.pack_into(data, _BEFORE_CRC.size, google_crc32c.value(checked))
         return self._data
 
     def size(self) -> int:
