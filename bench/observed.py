@@ -33,7 +33,7 @@ SCRAPE_S = 15.0
 MOST_SLOWER = 0.03
 
 
-class _Observed(Application):
+class Observed(Application):
     """Its pages are on, and its metrics are scraped."""
 
     @contextmanager
@@ -78,7 +78,7 @@ class On(Ringfaust):
 
     @contextmanager
     def _application(self, load: Load, source: str) -> Iterator[Application]:
-        app = _Observed(self._kafka, load, source)
+        app = Observed(self._kafka, load, source)
         with app.scraped():
             yield app
         self._end(app)

@@ -17,8 +17,8 @@ class KeyValue(Protocol):
     def get(self, key: bytes) -> bytes | None:
         """Return the value, or None."""
 
-    def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the items with keys >= `key`, in order."""
+    def items_from(self, key: bytes, end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the items with keys >= `key`, in order, and < `end` if it is given."""
 
 
 class ByteStore:
@@ -38,9 +38,7 @@ class ByteStore:
         """Yield up to `most` (key, value) pairs in key order, from the first key > after."""
         prefix = stored.table_prefix(kind, queue, part)
         start = prefix if after is None else stored.write_key((kind, queue, part, after)) + b"\0"
-        for key, raw in islice(self._data.items_from(start), most):
-            if not key.startswith(prefix):
-                return
+        for key, raw in islice(self._data.items_from(start, stored.after_prefix(prefix)), most):
             yield stored.read_tail(kind, key[len(prefix) :]), stored.read_value(kind, raw)
 
 
@@ -55,9 +53,10 @@ class MemoryKeyValue:
         """Return the value, or None."""
         return self._values.get(key)
 
-    def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the items with keys >= `key`, in order."""
-        for found in self._keys[bisect_left(self._keys, key) :]:
+    def items_from(self, key: bytes, end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the items with keys >= `key`, in order, and < `end` if it is given."""
+        until = None if end is None else bisect_left(self._keys, end)
+        for found in self._keys[bisect_left(self._keys, key) : until]:
             yield found, self._values[found]
 
     def apply(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:

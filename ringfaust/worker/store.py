@@ -19,7 +19,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
-from rocksdict import BlockBasedOptions, Cache, DbClosedError, Options, Rdict, RdictIter, WriteBatch
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DbClosedError,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+)
 
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.stored_rows import read_json, write_json
@@ -128,9 +136,6 @@ class RocksStore:
             StoreUnusable: the disk is full or the folder not writable, for example.
         """
         self.path = path
-        self._cursor: RdictIter | None = None
-        """A cursor that is free to be used again. It shows the rows of the last `apply`."""
-        self._times_applied = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         manifest = _manifest(path)
         if (note := path / _DAMAGE_NOTE).exists():
@@ -164,16 +169,19 @@ class RocksStore:
         except Exception as error:
             self._fail(error)
 
-    def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All items with keys >= `key`, in order.
+    def items_from(self, key: bytes, end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """All items with keys >= `key`, in order, and < `end` if it is given.
 
         Raises:
             StoreDamaged: the next item cannot be read.
         """
+        options = ReadOptions()
+        if end is not None:
+            # Without it, the cursor would look for the row after the last one, past every deleted
+            # row on the way: 80 ms for 200,000.
+            options.set_iterate_upper_bound(end)
         # Not `Rdict.items`: it ends silently at a block that cannot be read.
-        cursor: Any = self._cursor or self._db.iter()
-        self._cursor = None
-        applied = self._times_applied
+        cursor: Any = self._db.iter(options)
         try:
             cursor.seek(key)
             while cursor.valid():
@@ -183,10 +191,6 @@ class RocksStore:
         except Exception as error:
             cursor = None  # the traceback would keep it, and with it the database open
             self._fail(error)
-        finally:
-            # A new cursor costs more than most reads. But it sees only what was there before.
-            if applied == self._times_applied:
-                self._cursor = cursor
 
     @property
     def applied(self) -> tuple[int, int]:
@@ -223,14 +227,9 @@ class RocksStore:
             self._db.write(batch)
         except Exception as error:
             self._fail(error)
-        finally:
-            self._times_applied += 1
-            self._cursor = None
 
     def close(self) -> None:
         """Close it. An error is only logged: RocksDB repeats here what it reported before."""
-        self._times_applied += 1
-        self._cursor = None
         for end in (self._note_manifest, self._db.close):
             try:
                 end()

@@ -21,6 +21,7 @@ from ringfaust.core.queue import QueueRow
 from ringfaust.core.table import Kind, Row
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.stored_rows import (
+    after_prefix,
     read_tail,
     read_value,
     table_prefix,
@@ -109,3 +110,12 @@ def test_all_else_stays_whole() -> None:
     assert without_bodies([(b"\x04q\0\0", None), (b"\0positions", b"{}")]) == [
         (b"\x04q\0\0", None), (b"\0positions", b"{}"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("prefix", "end"),
+    [(b"\x02", b"\x03"), (b"\x04q\0\x09", b"\x04q\0\x0a"), (b"\x10q\0\0\xff", b"\x10q\0\x01\0")],
+)
+def test_the_end_of_a_table_comes_after_all_its_keys(prefix: bytes, end: bytes) -> None:
+    assert after_prefix(prefix) == end
+    assert prefix < prefix + b"\xff" * 9 < end

@@ -80,8 +80,8 @@ class VirtualStore:
     def get(self, key: bytes) -> bytes | None:
         return self._database.rows.get(key)
 
-    def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return self._database.rows.items_from(key)
+    def items_from(self, key: bytes, end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        return self._database.rows.items_from(key, end)
 
     @property
     def applied(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ non-persistent messages (R82). `keys` writes the keys, `values` the values by ki
 """
 
 from ringfaust.protocol.stored_rows.deliveries import without_body
-from ringfaust.protocol.stored_rows.keys import read_tail, table_prefix, write_key
+from ringfaust.protocol.stored_rows.keys import after_prefix, read_tail, table_prefix, write_key
 from ringfaust.protocol.stored_rows.messages import (
     read_message,
     read_record,
@@ -39,6 +39,7 @@ from ringfaust.protocol.stored_rows.version import (
 from ringfaust.protocol.stored_rows.writes import encode_writes, without_bodies
 
 __all__ = [
+    "after_prefix",
     "FEEDS_KEY",
     "Feed",
     "Feeds",

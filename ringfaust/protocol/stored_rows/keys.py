@@ -32,6 +32,11 @@ def table_prefix(kind: int, queue: str, part: Any) -> bytes:
     return prefix
 
 
+def after_prefix(prefix: bytes) -> bytes:
+    """The first bytes after all keys that begin with the prefix of a table."""
+    return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
+
+
 _WHOLE = frozenset((Kind.CLOCK, Kind.QUEUE, Kind.WAKE, Kind.ADDRESS, Kind.XID, Kind.UNFINISHED))
 """Tables of the whole partition: the key follows the kind at once."""
 

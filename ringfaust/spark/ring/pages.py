@@ -77,12 +77,17 @@ class PagedMap:
         """The value, or None."""
         return self._page(self._index(key)).rows.get(key)
 
-    def items_from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All items with keys >= `key`, in order. The map must not change meanwhile."""
-        for index in range(self._index(key), len(self._numbers)):
+    def items_from(self, key: bytes, end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """All items with keys >= `key`, in order, and < `end` if it is given.
+
+        The map must not change meanwhile.
+        """
+        last = len(self._numbers) - 1 if end is None else self._index(end)
+        for index in range(self._index(key), last + 1):
             page = self._page(index)
             keys = page.sorted_keys()
-            for found in keys[bisect_left(keys, key) :]:
+            until = None if end is None else bisect_left(keys, end)
+            for found in keys[bisect_left(keys, key) : until]:
                 yield found, page.rows[found]
 
     def apply(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
