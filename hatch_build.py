@@ -1,7 +1,7 @@
-"""Compile the engine with mypyc, for a checkout (`make setup`) or a wheel.
+"""Compile the engine, for a checkout (`make setup`) or a wheel.
 
-mypyc turns the modules of `COMPILED` into C, and a C compiler makes libraries of it, in
-`ringfaust/_compiled`. The Python files stay the source: see `ringfaust/compiled.py`.
+mypyc turns the modules of `COMPILED` into C, and a C compiler makes libraries of it and of `IN_C`,
+in `ringfaust/_compiled`. The Python files stay the source: see `ringfaust/compiled.py`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ COMPILED = (
 """What runs for each record, and has more than named tuples: mypyc leaves those as they are, but
 loses the types of their fields. A base class of a compiled class must be compiled, too."""
 
+IN_C = ("protocol/encoder.c",)
+"""Modules with a twin in C. mypyc does not compile these."""
+
 
 class Uncompilable(Exception):
     """The C compiler or mypyc refuses; the message is theirs."""
@@ -80,7 +83,7 @@ def build() -> Path:
     before = digest()
     with tempfile.TemporaryDirectory(prefix="ringfaust-build-") as name:
         built = Path(name, "built")
-        modules = _translate(Path(name, "c"))
+        modules = [*_translate(Path(name, "c")), *_written_in_c()]
         _compile(modules, Path(name, "o"), built)
         (built / STAMP).write_text(before)  # last, and of what was there when the build began
         shutil.rmtree(FOLDER, ignore_errors=True)
@@ -114,6 +117,15 @@ def _translate(folder: Path) -> list[tuple[str, list[str], list[str]]]:
     return [
         (it.name, it.sources, [*it.extra_compile_args, *(f"-I{i}" for i in it.include_dirs)])
         for it in extensions
+    ]
+
+
+def _written_in_c() -> list[tuple[str, list[str], list[str]]]:
+    """The same of the modules that are written in C."""
+    package = ROOT / "ringfaust"
+    return [
+        (f"ringfaust.{path.removesuffix('.c').replace('/', '.')}", [str(package / path)], [])
+        for path in IN_C
     ]
 
 

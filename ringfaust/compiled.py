@@ -27,8 +27,9 @@ def digest() -> str:
     """A digest of the sources of the packages."""
     found = hashlib.blake2b(digest_size=16)
     for package in PACKAGES:
-        for path in sorted(Path(__file__).with_name(package).rglob("*.py")):
-            found.update(path.read_bytes())
+        for path in sorted(Path(__file__).with_name(package).rglob("*.*")):
+            if path.suffix in (".py", ".c"):
+                found.update(path.read_bytes())
     return found.hexdigest()
 
 

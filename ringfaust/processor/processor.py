@@ -32,6 +32,7 @@ from ringfaust.processor.queries import answer_query
 from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
 from ringfaust.protocol.cloud_events import DEAD, EVICTED, CloudEvents
+from ringfaust.protocol.encoder import event_line
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
 from ringfaust.protocol.record_batches import RecordBuffer, append_dispatched, append_evicted
@@ -440,12 +441,11 @@ class Processor(Generic[Buffer]):
         """
         effects, refusal = result
         state = self.state
-        step = state.step
-        tail = events.event_tail(state.now_ms, by)
+        step, now_ms = state.step, state.now_ms
         lines, out = self._lines, self._out
         for effect in effects:
             kind = type(effect)
-            lines.append(events.WRITERS[kind](effect, step) + tail)
+            lines.append(event_line(effect, step, now_ms, by))
             if kind is _ADDED or kind is _ACKED:
                 continue
             if kind is _EVICTED:
@@ -458,7 +458,7 @@ class Processor(Generic[Buffer]):
             elif kind is _DISPATCHED:
                 append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
             elif kind is e.Dead or kind is e.Expired:
-                record = output.dead_record(effect, state.now_ms)  # type: ignore[arg-type]
+                record = output.dead_record(effect, now_ms)  # type: ignore[arg-type]
                 out.into_dead.append(record)
             elif isinstance(effect, e.Refused):
                 if not effect.delivery:
@@ -466,7 +466,7 @@ class Processor(Generic[Buffer]):
                 elif reply:
                     self._out.replies.append(output.reply_record(reply, effect))
         if refusal is not None:
-            lines.append(events.WRITERS[e.Refused](refusal, step) + tail)
+            lines.append(event_line(refusal, step, now_ms, by))
             if sent:
                 self._reply_to_sender(refusal, by, sent)
 

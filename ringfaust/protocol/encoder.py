@@ -1,0 +1,85 @@
+"""Encodes events, and the records that are written most, as bytes of Kafka's message format 2.
+
+The bytes of a record are those behind its time and offset: key, value and headers with their
+lengths. `record_batches` puts them into batches.
+
+`encoder.c` does the same. `make setup` compiles it, and it replaces this module (ADR 38): whoever
+changes one of them changes the other. tests/protocol/test_encoder.py compares them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ringfaust.core import effects as e
+from ringfaust.protocol.events import WRITERS, event_tail
+from ringfaust.protocol.outputs import dispatched_record, evicted_record
+from ringfaust.protocol.records import Headers
+
+_NULL = b"\x01"
+"""The length −1, in place of a key or value that is null."""
+
+
+def event_line(effect: Any, step: int, now_ms: int, by: str) -> str:
+    """The line of the events topic that reports an effect.
+
+    Args:
+        effect: of any kind.
+        step: its number.
+        now_ms: its time.
+        by: what caused it; see `events`.
+    """
+    return WRITERS[type(effect)](effect, step) + event_tail(now_ms, by)
+
+
+def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
+    """The bytes of any record."""
+    parts = [_sized(key), _sized(value), _varint(len(headers))]
+    for name, content in headers:
+        parts += (_sized(name.encode()), _sized(content))
+    return b"".join(parts)
+
+
+def evicted_bytes(effect: e.Evicted) -> bytes:
+    """The bytes of `outputs.evicted_record`."""
+    return record_bytes(*evicted_record(effect))
+
+
+def dispatched_bytes(effect: e.Dispatched) -> bytes:
+    """The bytes of `outputs.dispatched_record`."""
+    return record_bytes(*dispatched_record(effect))
+
+
+def append_record(batch: bytearray, number: int, record: bytes, most_bytes: int) -> bool:
+    """Append a record to the records of a batch, without a time of its own.
+
+    Args:
+        batch: the batch, with room for its header.
+        number: how many records it has. The first is appended in any case.
+        record: its bytes.
+        most_bytes: what the batch may have then.
+
+    Returns:
+        False if it would have more; nothing is appended then.
+    """
+    body = b"\0\0" + _varint(number) + record  # no attributes, no time
+    size = _varint(len(body))
+    if number and len(batch) + len(size) + len(body) > most_bytes:
+        return False
+    batch += size + body
+    return True
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _NULL if data is None else _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    """A whole number ≥ 0 as Kafka writes it: zigzag, seven bits a byte, the lowest first."""
+    rest = number << 1
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
