@@ -28,6 +28,7 @@ COMPILED = (
     "core/engine.py",
     "core/handlers/consumers.py",
     "core/model.py",
+    "core/new.py",
     "core/policy/artemis.py",
     "core/policy/default.py",
     "core/queue.py",

@@ -7,7 +7,8 @@ anything, and `step` returns the refusal (R103).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
@@ -36,7 +37,8 @@ SWEEP = "sweep"
 """A stage of a command (R114)."""
 
 
-class Step(NamedTuple):
+@dataclass(slots=True)
+class Step:
     """The result of one command."""
 
     effects: list[e.Effect]
@@ -119,11 +121,11 @@ class Engine:
 
         A refusal is part of the result and never raised (R103).
         """
-        effects, refusal = self.begin(command, now_ms)
+        step = self.begin(command, now_ms)
         while self.is_unfinished:
-            more, refusal = self.go_on()
-            effects += more
-        return Step(effects, refusal)
+            more = self.go_on()
+            step = Step(step.effects + more.effects, more.refusal)
+        return step
 
     def begin(self, command: c.Command, now_ms: int, context: tuple[str, ...] = ()) -> Step:
         """As `step`, but only as much of the command as fits into one transaction (R114).

@@ -33,13 +33,13 @@ class MemoryHost:
 
     def step(self, command: Command, now_ms: int) -> Step:
         """Execute one command, in as many transactions as it needs (R114)."""
-        effects, refusal = self.engine.begin(command, now_ms)
+        step = self.engine.begin(command, now_ms)
         self._commit()
         while self.engine.is_unfinished:
-            more, refusal = self.engine.go_on()
-            effects += more
+            more = self.engine.go_on()
+            step = Step(step.effects + more.effects, more.refusal)
             self._commit()
-        return Step(effects, refusal)
+        return step
 
     def _commit(self) -> None:
         writes = encode_writes(self.state.writes())

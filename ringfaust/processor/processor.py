@@ -439,11 +439,11 @@ class Processor(Generic[Buffer]):
             sent: the message id, if a producer's record caused the step.
             reply: the key of the replies that the command asks for; empty: none.
         """
-        effects, refusal = result
+        refusal = result.refusal
         state = self.state
         step, now_ms = state.step, state.now_ms
         lines, out = self._lines, self._out
-        for effect in effects:
+        for effect in result.effects:
             kind = type(effect)
             lines.append(event_line(effect, step, now_ms, by))
             if kind is _ADDED or kind is _ACKED:

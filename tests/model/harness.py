@@ -160,15 +160,15 @@ class Partition:
 
     def step(self, command: Command, now_ms: int) -> Step:
         """The whole command, in as many transactions as it needs (R114)."""
-        effects, refusal = self.engine.begin(command, now_ms)
+        step = self.engine.begin(command, now_ms)
         while self.engine.is_unfinished:
             self.cuts += 1
             if self.crashes_in_steps:
                 self.commit()
                 self.start()
-            more, refusal = self.engine.go_on()
-            effects += more
-        return Step(effects, refusal)
+            more = self.engine.go_on()
+            step = Step(step.effects + more.effects, more.refusal)
+        return step
 
     def commit(self) -> list[tuple[Row, Any | None]]:
         """Make all durable that was done."""

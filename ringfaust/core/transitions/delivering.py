@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ringfaust.core import effects as e
+from ringfaust.core import new
 from ringfaust.core.model import WINDOW, AckMode, Consumer, DeadReason, Delivery, Message, Stage
 from ringfaust.core.queue import Place, Queue
 from ringfaust.core.transitions import groups, history
@@ -129,10 +129,10 @@ class Delivering(Leaving):
         if message.group and queue.owner(message.group) is None:
             groups.set_owner(queue, message.group, consumer)
         move_cursor(queue, consumer)
-        message = message.held_by(consumer.name)
+        message = new.held_by(message, consumer.name)
         self.state.deliveries = number = self.state.deliveries + 1
-        delivery = Delivery(number, consumer.name, message, self.now)
-        self.out.append(e.Dispatched(queue.name, delivery))
+        delivery = new.new_delivery(number, consumer.name, message, self.now)
+        self.out.append(new.dispatched(queue.name, delivery))
         if consumer.ack_mode is AckMode.NONE:  # gone on dispatch; it uses no credit (R10, R16)
             history.remember(queue.history, consumer.name, message.id)
             self._acked(queue, delivery)
@@ -151,7 +151,7 @@ class Delivering(Leaving):
     def _acked(self, queue: Queue, delivery: Delivery) -> None:
         unweigh(queue, delivery.message)
         queue.counts.acked += 1
-        self.out.append(e.Acked(queue.name, delivery))
+        self.out.append(new.acked(queue.name, delivery))
 
     def rejected(self, queue: Queue, delivery: Delivery, text: str) -> None:
         """A consumer has rejected a delivery, with its reason (R41)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
+from ringfaust.core import new
 from ringfaust.core.model import (
     AckMode,
     DeadReason,
@@ -44,10 +45,10 @@ class Transitions(Returning):
         due_ms = send.due_ms
         if due_ms:
             due_ms = queue.policy.due_ms(due_ms, now)
-        message = Message(
+        message = new.new_message(
             send.id, sequence, 0 if due_ms else plain_position(sequence), send.priority,
             send.sent_ms, send.expires_at_ms, due_ms, send.group, 0, 0, (), send.size_bytes,
-            send.payload, send.persistent,
+            send.payload, send.persistent, False,
         )  # fmt: skip
         weigh(queue, message)
         if send.expires_at_ms:
@@ -65,7 +66,7 @@ class Transitions(Returning):
                 self.come_due(queue, [message])  # C7
         else:
             place(queue, message)
-            self.out.append(e.Added(queue.name, message))
+            self.out.append(new.added(queue.name, message))
             ring_size = queue.spec.ring_size
             was_taken = queue.consumers and self._offer(queue, message)
             if not was_taken and 0 <= ring_size < queue.counts.ready:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ringfaust.core import effects as e
-from ringfaust.core import limits
+from ringfaust.core import limits, new
 from ringfaust.core.model import DeadReason, Delivery, EvictReason, Message
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions import history
@@ -36,7 +36,7 @@ class Leaving(StepInProgress):
             history.mark_evicted(queue.history, message.holders, message.id)
         spec = queue.spec
         self.out.append(
-            e.Evicted(
+            new.evicted(
                 queue.name, message, reason, cause, spec.ring_size, queue.counts.ready,
                 self.now, spec.evicted_payload,
             )
