@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.model import Figures, Load
-from bench.peers.artemis_home import artemis_home
+from bench.peers.artemis_home import artemis_home, lift_disk_limit
 from bench.processes import Process, until
 from ringfaust.testing.ports import free_port
 
@@ -111,6 +111,7 @@ class Artemis:
         rings = _ring_setting("ring.#", 1_000) + _ring_setting("keep.#", NO_RING)
         assert "<address-settings>" in text
         path.write_text(text.replace("<address-settings>", "<address-settings>" + rings))
+        lift_disk_limit(instance)
 
     def _answers(self) -> bool:
         try:

@@ -84,7 +84,7 @@ static long long whole(Buffer *b, PyObject *number) {
 
 /* The digits of a number, written backwards into `room`; returns where they begin. */
 static char *digits(long long number, char *behind) {
-    unsigned long long rest = number < 0 ? 0ULL - (unsigned long long)number : number;
+    unsigned long long rest = number < 0 ? 0ULL - (unsigned long long)number : (unsigned long long)number;
     char *at = behind;
     do *--at = '0' + rest % 10;
     while (rest /= 10);
@@ -138,12 +138,10 @@ static void put_quoted(Buffer *b, PyObject *text) {
             *to++ = (char)c;
             continue;
         }
-        const char *found = c && c < 0x80 ? strchr("\"\"\\\\\nn\rr\tt\ff\bb", (int)c) : NULL;
+        const char *special = "\"\\\n\r\t\f\b", *found = c && c < 0x80 ? strchr(special, c) : NULL;
         if (found) {
             *to++ = '\\';
-            *to++ = c == '"' || c == '\\' ? (char)c : found[1];
-        } else if (c == 0x7F) {
-            *to++ = (char)c;
+            *to++ = "\"\\nrtfb"[found - special];
         } else if (c < 0x10000) {
             to += sprintf(to, "\\u%04x", c);
         } else {

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from bench.peers.artemis_home import artemis_home
+from bench.peers.artemis_home import artemis_home, lift_disk_limit
 from ringfaust.java.runtime import find_java
 from ringfaust.testing.ports import free_port
 
@@ -29,6 +29,7 @@ def export(folder: Path, queue: str, count: int, due_at_ms: int) -> Path:
         "--java-memory", "512M", "--no-web", "--no-amqp-acceptor", "--no-mqtt-acceptor",
         "--no-stomp-acceptor", "--no-hornetq-acceptor", "--no-autotune", "--nio", "--no-fsync",
     )  # fmt: skip
+    lift_disk_limit(instance)
     with (folder / "broker.log").open("wb") as log:
         broker = subprocess.Popen([instance / "bin/artemis", "run"], stdout=log, stderr=log)
         try:

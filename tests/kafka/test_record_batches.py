@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfaust.core import effects as e
-from ringfaust.core.model import PLAIN, Delivery, EvictReason, Message
 from ringfaust.kafka.packed_batch import PackedBatch
 from ringfaust.protocol.outputs import dispatched_record, evicted_record
 from ringfaust.protocol.record_batches import RecordBatches, append_dispatched, append_evicted
-from ringfaust.protocol.records import OutRecord, Payload
+from ringfaust.protocol.records import OutRecord
+from tests.protocol.made_effects import dispatches, evictions, records
 
 BATCH_BYTES = 3_000
 
@@ -110,15 +110,6 @@ async def test_aiokafka_sends_a_packed_batch_like_its_own() -> None:
     assert (await sent.future).offset == 41
 
 
-data = st.none() | st.binary(max_size=20) | st.binary(min_size=60, max_size=70)
-data |= st.sampled_from([8_190, 8_191, 8_192, 8_193]).map(bytes)
-texts = st.sampled_from(["", "q", "straße", "a" * 63, "a" * 64, "ü" * 63]) | st.text(max_size=5)
-counts = st.integers(0, 2**31) | st.integers(0, 70)
-times = st.integers(0, 2**41)
-headers = st.lists(st.tuples(texts, data), max_size=3)
-records = st.tuples(data, data, headers)
-
-
 @given(st.lists(records, min_size=1, max_size=40))
 def test_records_are_packed_as_aiokafka_packs_them(some: list[OutRecord]) -> None:
     packed = RecordBatches(BATCH_BYTES)
@@ -138,23 +129,6 @@ def test_many_short_records_are_packed_as_aiokafka_packs_them() -> None:
         assert builder.append(timestamp=time_ms, key=None, value=b"", headers=[]) is not None
     builder._set_producer_state(2**40, 7, 5)
     assert built(packed) == [bytes(builder._build())]
-
-
-payloads = st.builds(Payload, data, data, headers.map(tuple), texts)
-messages = st.builds(
-    Message,
-    id=texts, sequence=counts, position=st.just(PLAIN), priority=st.integers(0, 9),
-    enqueued_ms=times, expires_at_ms=st.just(0) | times, due_ms=st.just(0), group=texts,
-    attempts=counts, handovers=counts, holders=st.just(()), size_bytes=counts, payload=payloads,
-    persistent=st.booleans(), is_bodyless=st.just(False),
-)  # fmt: skip
-evictions = st.builds(
-    e.Evicted,
-    queue=texts, message=messages, reason=st.sampled_from(EvictReason), cause=texts,
-    ring_size=st.integers(-1, 2**31), ready=counts, at_ms=times,
-    payload=st.sampled_from(["full", "reference", "none"]),
-)  # fmt: skip
-dispatches = st.builds(e.Dispatched, texts, st.builds(Delivery, counts, texts, messages, times))
 
 
 @given(st.lists(evictions | dispatches, min_size=1, max_size=12))
