@@ -51,6 +51,10 @@ class Step:
         """The effects, followed by the refusal if there is one."""
         return self.effects if self.refusal is None else [*self.effects, self.refusal]
 
+    def followed_by(self, rest: Step) -> Step:
+        """This and what the next transaction has added to it (R114)."""
+        return Step(self.effects + rest.effects, rest.refusal)
+
 
 class Engine:
     """Executes commands on the state of one partition."""
@@ -123,8 +127,7 @@ class Engine:
         """
         step = self.begin(command, now_ms)
         while self.is_unfinished:
-            more = self.go_on()
-            step = Step(step.effects + more.effects, more.refusal)
+            step = step.followed_by(self.go_on())
         return step
 
     def begin(self, command: c.Command, now_ms: int, context: tuple[str, ...] = ()) -> Step:

@@ -36,8 +36,7 @@ class MemoryHost:
         step = self.engine.begin(command, now_ms)
         self._commit()
         while self.engine.is_unfinished:
-            more = self.engine.go_on()
-            step = Step(step.effects + more.effects, more.refusal)
+            step = step.followed_by(self.engine.go_on())
             self._commit()
         return step
 

@@ -37,14 +37,13 @@ class World:
         self.engine = Engine(self.state, self.step_transitions)
 
     def step(self, command: c.Command, now_ms: int) -> Step:
-        effects, refusal = self.engine.begin(command, now_ms)
+        step = self.engine.begin(command, now_ms)
         self.commit()
         while self.engine.is_unfinished:
             self.reopen()
-            more, refusal = self.engine.go_on()
-            effects += more
+            step = step.followed_by(self.engine.go_on())
             self.commit()
-        return Step(effects, refusal)
+        return step
 
     def commit(self) -> None:
         self.store.apply(rows_of(self.state.writes()))

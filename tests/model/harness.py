@@ -166,8 +166,7 @@ class Partition:
             if self.crashes_in_steps:
                 self.commit()
                 self.start()
-            more = self.engine.go_on()
-            step = Step(step.effects + more.effects, more.refusal)
+            step = step.followed_by(self.engine.go_on())
         return step
 
     def commit(self) -> list[tuple[Row, Any | None]]:
