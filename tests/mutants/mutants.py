@@ -115,7 +115,7 @@ MUTANTS = [
            "return owner if owner.takes(message) else None",
            "return owner if owner.is_open() else None"),
     Mutant("double an ack", "R16: an ack is reported once", DELIVERING,
-           "self.out.append(e.Acked(queue.name, delivery))",
+           "self.out.append(new.acked(queue.name, delivery))",
            "self.out += [e.Acked(queue.name, delivery)] * 2"),
     Mutant("ack of one only", "R16: in mode client an ack covers all before it", CONSUMERS,
            "            if number <= last\n", "            if number == last\n"),
