@@ -45,6 +45,7 @@ COMPILED = (
     "protocol/stored_rows/deliveries.py",
     "protocol/stored_rows/keys.py",
     "protocol/stored_rows/messages.py",
+    "protocol/stored_rows/queue_rows.py",
     "protocol/stored_rows/writes.py",
     "protocol/undecodable.py",
 )

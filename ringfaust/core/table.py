@@ -208,7 +208,17 @@ class Rows:
 class Ordered(Rows):
     """A table that is also read in key order, through a window of decoded rows."""
 
-    __slots__ = ("_edge", "_head", "_keys", "_reach", "_values", "_whole", "row_bytes", "weighs")
+    __slots__ = (
+        "_edge",
+        "_gone",
+        "_head",
+        "_keys",
+        "_reach",
+        "_values",
+        "_whole",
+        "row_bytes",
+        "weighs",
+    )
 
     def __init__(
         self,
@@ -241,6 +251,9 @@ class Ordered(Rows):
         """Whether the window holds all rows."""
         self._edge: Key | None = None
         """If not, the last key that the window covers; None if it covers no key."""
+        self._gone: Key | None = None
+        """There is no row up to this key: a ring leaves thousands of deleted rows at its head, and
+        a read from the store would pass each of them. None: unknown."""
         self._reach = FIRST_REFILL
         """How many rows the next read from the store asks for."""
         self.weighs = weighs
@@ -322,12 +335,16 @@ class Ordered(Rows):
             self.changed[key] = value
         else:
             self.born[key] = value
+        if self._gone is not None and key <= self._gone:
+            self._gone = None
         if self._whole or self._covers(key):
             self._insert(key, value)
 
     def put(self, key: Key, value: Any) -> None:
         """Put a row that may exist."""
         super().put(key, value)
+        if self._gone is not None and key <= self._gone:
+            self._gone = None
         if key in self._values:
             self.write_set.cached_bytes += self._weight(value) - self._weight(self._values[key])
             self._values[key] = value
@@ -345,6 +362,7 @@ class Ordered(Rows):
             return
         self.write_set.cached_bytes -= self._weight(value)
         if self._keys[self._head] == key:
+            self._gone = key
             self._head += 1
             if self._head > 4096 and self._head * 2 > len(self._keys):
                 del self._keys[: self._head]
@@ -407,7 +425,7 @@ class Ordered(Rows):
         """Read more rows into the window: each time more, up to `refill`."""
         most = min(self._reach, self.write_set.refill)
         self._reach = 4 * most
-        self._keep(*self._read(self._edge, most))
+        self._keep(*self._read(self._gone if self._edge is None else self._edge, most))
 
     def _read(self, after: Key | None, most: int) -> tuple[list[tuple[Key, Any]], bool]:
         """The rows with keys > `after`, and whether these are all.

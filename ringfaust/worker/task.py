@@ -181,7 +181,7 @@ class TaskSettings:
     If another worker owns the partition now, the rebalance that says so is on its way, and
     reopening would fence the new owner in turn.
     """
-    slice_records: int = 100
+    slice_records: int = 250
     """Records that are decided before the event loop runs: about 1.5 ms."""
     yields_per_slice: int = 5
     """Passes of the event loop between slices: a request takes several to leave and return."""

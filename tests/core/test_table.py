@@ -190,11 +190,14 @@ class Counting:
     def __init__(self, store: DictStore) -> None:
         self.store = store
         self.decoded = 0
+        self.begins: list[Key | None] = []
+        """The keys behind which rows were asked for."""
 
     def get(self, row: Row) -> Any | None:
         return self.store.get(row)
 
     def scan(self, kind: int, queue: str, part: Any, after: Key | None, most: int) -> Iterator[Any]:
+        self.begins.append(after)
         for pair in self.store.scan(kind, queue, part, after, most):
             self.decoded += 1
             yield pair
@@ -210,6 +213,24 @@ def test_large_rows_are_read_a_few_at_a_time() -> None:
     assert table.first() == (0, large)
     assert store.decoded <= 4
     assert [key for key, _ in table.walk()] == [*range(100)]
+
+
+def test_a_read_does_not_pass_the_deleted_rows_at_the_head_of_a_ring() -> None:
+    rows = DictStore()
+    rows.apply(((Kind.RING, "q", 0, number), Value("small", 1)) for number in range(100))
+    store = Counting(rows)
+    table = Ordered(WriteSet(store), Kind.RING, "q", fresh=False, weighs=True)
+    for number in range(50):
+        assert table.first_key() == number
+        table.delete(number)
+    table.forget()
+    store.begins.clear()
+    assert table.first_key() == 50
+    assert store.begins == [49]
+    table.put(7, Value("returned", 1))  # such a row is older than the head
+    table.forget()
+    assert table.first_key() == 7
+    assert store.begins == [49, None]
 
 
 def test_rows_that_say_when_messages_expire_count_against_the_cache() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 from typing import Any
 
 from ringfaust.core.limits import PRIORITIES
@@ -26,8 +26,6 @@ _BITS = 64
 _LEVELS_AT, _COUNTS_AT = 20, 30
 """Which bits stand for the priority levels and the counts. The other numbers come before them."""
 _COUNTS = len(Counts().stored())
-_BOOLS = Struct(f"{_BITS}?")
-_TO_DIGITS = bytes.maketrans(b"\0\1", b"01")
 _CURSOR = Struct(">iQQ")
 _Items = tuple[tuple[str, object], ...]
 
@@ -35,19 +33,29 @@ _Items = tuple[tuple[str, object], ...]
 def write_queue(row: QueueRow) -> bytes:
     """Encode what is stored of a queue."""
     cursors = row.cursors
-    numbers = (
+    numbers = [
         row.sequence, row.orders, row.wake_ms, row.expiring, row.attached, *row.departures,
         row.size_bytes, row.non_persistent, *(row.groups or (0, 0, 0)), len(cursors),
         *row.sent_bounds, 0, 0, 0, 0, 0,  # room for more, below _LEVELS_AT
         *row.level_counts, *row.counts,
-    )  # fmt: skip
-    numbers += (0,) * (_BITS - len(numbers))
-    bits = int(_BOOLS.pack(*numbers).translate(_TO_DIGITS), 2)
-    known = [number for number in numbers if number]
-    raw = pack(f">BQ{len(known)}Q", _VERSION_BYTE, bits, *known)
+    ]  # fmt: skip
+    bits, known = 0, []
+    for number in numbers:
+        bits <<= 1
+        if number:
+            bits |= 1
+            known.append(number)
+    bits <<= _BITS - len(numbers)
+    raw = _layout(len(known)).pack(_VERSION_BYTE, bits, *known)
     if cursors:
         raw += b"".join([_CURSOR.pack(*cursor) for cursor in cursors])
     return raw + _texts(tuple(row.settings.items()), tuple(row.applied.items()), row.paused)
+
+
+@lru_cache(_BITS)
+def _layout(count: int) -> Struct:
+    """Version, bits, and as many numbers."""
+    return Struct(f">BQ{count}Q")
 
 
 @lru_cache(_KNOWN)
@@ -96,8 +104,8 @@ def _read_texts(raw: bytes) -> tuple[dict[str, object], dict[str, object], tuple
 
 
 def _as_queue(fields: Any) -> QueueRow:
-    row = QueueRow(*fields)
-    return row._replace(
+    row: Any = QueueRow(*fields)  # JSON has lists where the row has tuples
+    made: QueueRow = row._replace(
         counts=tuple(row.counts),
         level_counts=tuple(row.level_counts),
         cursors=tuple((level, order, run) for level, order, run in row.cursors),
@@ -105,3 +113,4 @@ def _as_queue(fields: Any) -> QueueRow:
         departures=(row.departures[0], row.departures[1]),
         groups=tuple(row.groups),
     )
+    return made
