@@ -6,10 +6,14 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from ringfaust.core.model import EvictReason
 from ringfaust.processor.eviction_counts import EvictionCounts
+from ringfaust.protocol.records import Role
 
 AGE_BOUNDS_S = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
 COMMIT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+WRITTEN = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)
+"""Roles of the topics that are written, apart from the changelog."""
 MOST_COUNTED = 10_000
 """Most pairs of queue and reason with a count of their own, in one partition."""
 OTHERS = ""
@@ -46,9 +50,11 @@ class Meter:
     """The counts of one partition."""
 
     def __init__(self) -> None:
-        self.written: Counter[str] = Counter()
+        # From 0 on: Prometheus takes the first value that it sees for the beginning, and would not
+        # see the first eviction.
+        self.written = Counter({str(role): 0 for role in WRITTEN})
         """Records by the role of their topic."""
-        self.evicted: Counter[str] = Counter()
+        self.evicted = Counter({str(reason): 0 for reason in EvictReason})
         """Messages by reason."""
         self.evicted_of_queues: Counter[tuple[str, str]] = Counter()
         """Messages by queue and reason."""

@@ -54,9 +54,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def named_file(block: str) -> tuple[str, str]:
-    """The name in a block's first line, a comment, and the rest."""
-    first, _, rest = block.partition("\n")
-    return first.strip("#/<!-> "), rest
+    """The name in a block's first line, a comment, and the block."""
+    return block.partition("\n")[0].strip("#/<!-> "), block
 
 
 def files(page: Path) -> Iterator[tuple[str, str]]:

@@ -103,6 +103,15 @@ async def test_the_metrics_of_a_partition_are_totals(world: World) -> None:
     assert found["ringfaust_recovery_remaining_records", "0"] == 0
 
 
+async def test_a_partition_counts_from_zero() -> None:
+    """Prometheus does not see the first increase of a metric that was not there before."""
+    found = samples(World(Partition({"q": {"ring_size": 3}})).metrics.coarse())
+    for role in ("dispatched", "evicted", "dead", "events", "replies"):
+        assert found["ringfaust_partition_written_records_total", "0", role] == 0
+    for reason in EvictReason:
+        assert found["ringfaust_partition_evicted_messages_total", "0", reason] == 0
+
+
 async def test_promtool_finds_nothing_wrong_with_a_scrape(world: World) -> None:
     tool = shutil.which("promtool")
     if tool is None:
