@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,16 +11,22 @@ import sys
 import time
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from ringfaust import demo
+from ringfaust.config import WorkerConfig
 from ringfaust.demo.flights import extra_records, read_flights
 from ringfaust.demo.report import DemoResult, faults, print_report
+from ringfaust.kafka.admin import open_admin
+from ringfaust.kafka.reader import read_whole
+from ringfaust.protocol.records import InRecord
 from ringfaust.testing.accounts.proof import Proof, QueueAccount
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.contracts.validating import Validating
 from tests.docs import recording
 
 FLIGHTS = 3_000
@@ -99,14 +106,38 @@ def test_the_demo_balances_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+async def topics(broker: EmbeddedBroker) -> set[str]:
+    worker = WorkerConfig(application="test", bootstrap_servers=broker.bootstrap_servers)
+    async with open_admin(worker.brokers()) as admin:
+        return set(await admin.names())
+
+
+async def validate(broker: EmbeddedBroker, names: set[str]) -> None:
+    """Each record of the control, replies and events topics is as its schema says."""
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    for role in ("control", "replies", "events"):
+        validating = Validating(role)
+
+        def check(records: Sequence[InRecord], validating: Validating = validating) -> None:
+            for record in records:
+                for line in (record.value or b"").splitlines():
+                    validating(json.loads(line))
+
+        (topic,) = (name for name in names if name.endswith(f".{role}"))
+        await read_whole(client, [topic], check)
+        assert validating.count > 10, role
+
+
 @pytest.mark.kafka
 def test_on_given_brokers_the_topics_stay_and_are_named(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
+    before = asyncio.run(topics(broker))
     run = Run(tmp_path, broker.bootstrap_servers)
     printed = run.end()
     assert run.process.returncode == 0, printed
     assert f"kafka-topics.sh --bootstrap-server {broker.bootstrap_servers} --delete" in printed
+    asyncio.run(validate(broker, asyncio.run(topics(broker)) - before))
     assert run.processes_left() == []
     assert list(tmp_path.iterdir()) == []
 
