@@ -24,7 +24,7 @@ from rich.table import Table
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.core import effects as e
 from ringfaust.core.model import EvictReason, Message, plain_position
-from ringfaust.protocol.events import WRITERS, event_tail, record_texts
+from ringfaust.protocol import events
 from ringfaust.protocol.outputs import evicted_record
 from ringfaust.protocol.records import Payload, Role
 from ringfaust.spark.audit import period
@@ -82,7 +82,7 @@ class _Rings:
             lines: list[str] = []
             for number in range(begin, min(begin + _BATCH, self._first + self._messages)):
                 yield from self._step(number, lines)
-            (text,) = record_texts(lines)
+            (text,) = events.record_texts(lines)
             at_ms = self._time_ms(number)
             yield (
                 _WORKER.topic(Role.EVENTS), self._partition, begin // _BATCH, at_ms, None,
@@ -94,15 +94,15 @@ class _Rings:
         queue, now_ms = f"orders.{self._key(number)}", message.enqueued_ms
         payload: Payload = message.payload
         yield INPUT, self._partition, number, now_ms, payload.key, payload.value, []
-        ring, tail = self._rings[number % QUEUES], event_tail(now_ms, message.id)
+        ring, tail = self._rings[number % QUEUES], events.event_tail(now_ms, message.id)
         ring.append(message)
-        lines.append(WRITERS[e.Added](e.Added(queue, message), number + 1) + tail)
+        lines.append(events.WRITERS[e.Added](e.Added(queue, message), number + 1) + tail)
         if len(ring) > self._ring:
             evicted = e.Evicted(
                 queue, ring.popleft(), EvictReason.OVERFLOW, message.id, self._ring, self._ring,
                 now_ms, "full",
             )  # fmt: skip
-            lines.append(WRITERS[e.Evicted](evicted, number + 1) + tail)
+            lines.append(events.WRITERS[e.Evicted](evicted, number + 1) + tail)
             key, value, headers = evicted_record(evicted)
             topic, offset = _WORKER.topic(Role.EVICTED), number - QUEUES * self._ring
             yield topic, self._partition, offset, now_ms, key, value, list(headers)
