@@ -1,6 +1,6 @@
 /* The functions of encoder.py in C: the same bytes in a fraction of the time (ADR 38).
 
-   Whoever changes one file changes the other. tests/protocol/test_encoder.py compares them.
+   If you change one, change the other: tests/protocol/test_encoder.py compares them.
    Fields of named tuples are read by index; the indices are looked up when the module is loaded. */
 
 #define PY_SSIZE_T_CLEAN

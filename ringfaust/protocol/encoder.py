@@ -3,8 +3,8 @@
 The bytes of a record are those behind its time and offset: key, value and headers with their
 lengths. `record_batches` puts them into batches.
 
-`encoder.c` does the same. `make setup` compiles it, and it replaces this module (ADR 38): whoever
-changes one of them changes the other. tests/protocol/test_encoder.py compares them.
+`make setup` compiles `encoder.c`, which does the same and then replaces this module (ADR 38). If
+you change one, change the other: tests/protocol/test_encoder.py compares them.
 """
 
 from __future__ import annotations
