@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ringfaust.cli.operate import confirm, print_json, print_table
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.redrive import redrive_context
-from ringfaust.kafka.redrive import CannotRedrive, RedrivePlan, RedriveRequest, find
+from ringfaust.kafka.redrive import (
+    CannotRedrive,
+    RedriveContext,
+    RedrivePlan,
+    RedriveRequest,
+    find,
+)
 from ringfaust.kafka.redrive_send import send
 from ringfaust.times import time_text
 
@@ -78,13 +85,16 @@ def run(worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, how
     plan = asyncio.run(find(context, request))
     sent = 0
     if plan.messages and not how.dry_run:
-        where = f"to queue {request.to}" if request.to else "to the queues they were in"
-        confirm(f"This sends {_messages(len(plan.messages))} again {where}.", yes=how.yes)
+        text = f"This sends {_messages(len(plan.messages))} again {_where(request)}."
+        confirm(" ".join([text, *_consequences(context, plan, request)]), yes=how.yes)
         sent = asyncio.run(send(context, plan.messages, again=request.again))
     if how.as_json:
         print_json(_result(plan, request, sent))
     else:
         _print_result(plan, request, sent, dry_run=how.dry_run)
+        if how.dry_run:
+            for text in _consequences(context, plan, request):
+                print(text)
     return 1 if plan.refused else 0
 
 
@@ -111,13 +121,25 @@ def _result(plan: RedrivePlan, request: RedriveRequest, sent: int) -> RedriveRes
 def _print_result(plan: RedrivePlan, request: RedriveRequest, sent: int, *, dry_run: bool) -> None:
     if dry_run:
         _print_plan(plan)
-    where = f"to queue {request.to}" if request.to else "to the queues they were in"
     count, done = (len(plan.messages), "would be sent") if dry_run else (sent, "sent")
-    print(f"{_messages(count)} {done} again {where}")
+    print(f"{_messages(count)} {done} again {_where(request)}")
     if plan.already_sent:
         print(f"{_messages(plan.already_sent)} sent before; --again sends them once more")
     for message_id, reason in plan.refused:
         print(f"refused {message_id}: bad_command: {reason}")
+
+
+def _where(request: RedriveRequest) -> str:
+    return f"to queue {request.to}" if request.to else "to the queues they were in"
+
+
+def _consequences(
+    context: RedriveContext, plan: RedrivePlan, request: RedriveRequest
+) -> Iterator[str]:
+    """What a redrive does besides, if one of the queues is a ring."""
+    targets = {request.to or each.dead.queue for each in plan.messages}
+    if any(context.catalog.spec(queue, {}).ring_size > 0 for queue in targets):
+        yield "A ring that is full evicts its oldest message for each one that enters."
 
 
 def _messages(count: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,7 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.routes import arrival_order
 from ringfaust.config.topics import (
     TopicFinding,
+    TopicProblem,
     What,
     check_topics,
     compare_topics,
@@ -95,7 +97,10 @@ def _row(topic: PlannedTopic) -> list[str]:
 
 
 def create(worker: WorkerConfig, queues: QueuesConfig) -> int:
-    """Create the missing topics and print their names. Returns 0.
+    """Create the missing topics and print their names, and what is wrong with the others.
+
+    Returns:
+        1 if a topic that existed before is wrong, so that no worker can start; else 0.
 
     Raises:
         BrokerUnreachable: no broker answers.
@@ -107,11 +112,12 @@ def create(worker: WorkerConfig, queues: QueuesConfig) -> int:
         out.print(f"created {escape(name)}")
     if not created:
         out.print("all topics exist already")
-    for finding in asyncio.run(compare_topics(worker, queues)):
+    findings = [each for each in asyncio.run(compare_topics(worker, queues)) if each.existing]
+    for finding in findings:
         for route in queues.routes:
             if finding.existing and finding.wanted.name == route.topic:
                 _warn(arrival_order(route, finding.existing.partitions))
-    return 0
+    return _print_problems(problem for finding in findings for problem in finding.problems)
 
 
 def warn_of_order(warnings: list[str]) -> None:
@@ -142,17 +148,26 @@ def verify(worker: WorkerConfig, queues: QueuesConfig, *, as_json: bool = False)
         BrokerRefused: a broker answers but cannot describe its topics.
     """
     problems = asyncio.run(check_topics(worker, queues))
-    errors = sum(problem.severity == "error" for problem in problems)
     if as_json:
         print_json(problems)
-        return 1 if errors else 0
-    out = _console()
-    for problem in problems:
+        return _status(problems)
+    status = _print_problems(problems)
+    if not problems:
+        _console().print(f"a worker of {worker.application} can run with these topics")
+    return status
+
+
+def _print_problems(problems: Iterable[TopicProblem]) -> int:
+    """Print a line for each, and return the exit status."""
+    out, found = _console(), list(problems)
+    for problem in found:
         colour = "red" if problem.severity == "error" else "yellow"
         out.print(f"[{colour}]{problem.severity}[/]  {escape(problem.text)}")
-    if not problems:
-        out.print(f"a worker of {worker.application} can run with these topics")
-    return 1 if errors else 0
+    return _status(found)
+
+
+def _status(problems: Iterable[TopicProblem]) -> int:
+    return int(any(problem.severity == "error" for problem in problems))
 
 
 def _console() -> Console:

@@ -65,15 +65,18 @@ _EVICTED: Final = e.Evicted
 
 
 class Note(NamedTuple):
-    """A command of an operator, or a refused command, for the host's log."""
+    """What the host's log tells: an operator's or a refused command, or a consumer's timeout."""
 
     asked: str
-    """The type of the command."""
+    """The type of the command, or `TIMEOUT`: `text` is the consumer that was silent too long."""
     queue: str
     reason: str = ""
     """Why it was refused; empty: it was not."""
     text: str = ""
 
+
+TIMEOUT = "timeout"
+"""What a note has in place of a command's type if a consumer timed out (R13)."""
 
 _MOST_NOTES = 100
 """Of one batch. The events have all of them."""
@@ -377,7 +380,7 @@ class Processor(Generic[Buffer]):
             raise
         by = f"{record.topic}/{record.partition}/{record.offset}"
         if isinstance(asked, control.QueryRecord):
-            self._out.replies.append(answer_query(asked, self.state, self.accepts_sends))
+            self._out.replies.append(answer_query(asked, self.state, now_ms, self.accepts_sends))
             return now_ms
         if isinstance(asked, control.TickRecord) and not self._config.log_is_clock:
             text = "this worker uses the wall clock and ticks on its own"
@@ -457,18 +460,24 @@ class Processor(Generic[Buffer]):
                     self.evictions.append(gone)
             elif kind is _DISPATCHED:
                 append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
-            elif kind is e.Dead or kind is e.Expired:
-                record = output.dead_record(effect, now_ms)  # type: ignore[arg-type]
-                out.into_dead.append(record)
-            elif isinstance(effect, e.Refused):
-                if not effect.delivery:
-                    self._reply_to_sender(effect, by, sent)
-                elif reply:
-                    self._out.replies.append(output.reply_record(reply, effect))
+            else:
+                self._emit_rare(effect, by, sent, reply)
         if refusal is not None:
             lines.append(event_line(refusal, step, now_ms, by))
             if sent:
                 self._reply_to_sender(refusal, by, sent)
+
+    def _emit_rare(self, effect: e.Effect, by: str, sent: str, reply: str) -> None:
+        out = self._out
+        if isinstance(effect, e.Dead | e.Expired):
+            out.into_dead.append(output.dead_record(effect, self.state.now_ms))
+        elif isinstance(effect, e.Detached) and effect.timeout:
+            self._note(Note(TIMEOUT, effect.queue, text=effect.consumer))
+        elif isinstance(effect, e.Refused):
+            if not effect.delivery:
+                self._reply_to_sender(effect, by, sent)
+            elif reply:
+                out.replies.append(output.reply_record(reply, effect))
 
     def _reply_to_sender(self, refused: e.Refused, by: str, sent: str) -> None:
         # A full queue names the message itself: it may refuse a kept copy, not what was sent (R71).

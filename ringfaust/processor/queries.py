@@ -42,13 +42,14 @@ Answer = dict[str, Any]
 
 
 def answer_query(
-    asked: control.QueryRecord, state: State, accepts_sends: Callable[[str], bool]
+    asked: control.QueryRecord, state: State, now_ms: int, accepts_sends: Callable[[str], bool]
 ) -> OutRecord:
     """Return the reply to a question.
 
     Args:
         asked: the question.
-        state: the partition's state.
+        state: the partition's state. Its time is that of the last change, which may be long ago.
+        now_ms: the time of the question.
         accepts_sends: tells whether a queue accepts sends now (R60, R90).
     """
     refused: e.Refused | None = None
@@ -63,7 +64,7 @@ def answer_query(
             text = f"no queue {asked.queue!r} in this partition"
             refused = e.Refused(asked.queue, Refusal.UNKNOWN_QUEUE, asked.queue, text)
         elif isinstance(asked, control.ListRecord):
-            return _list(asked, queue, state, accepts_sends)
+            return _list(asked, queue, state, now_ms, accepts_sends)
         else:
             try:
                 answer = _browse(asked, queue)
@@ -76,8 +77,9 @@ def answer_query(
 
 
 def _list(
-    asked: control.ListRecord, queue: Queue, state: State, accepts_sends: Callable[[str], bool]
-) -> OutRecord:
+    asked: control.ListRecord, queue: Queue, state: State, now_ms: int,
+    accepts_sends: Callable[[str], bool],
+) -> OutRecord:  # fmt: skip
     limit = asked.limit
     about = {
         "pulled": accepts_sends(queue.name),
@@ -88,14 +90,14 @@ def _list(
         "oldest_ms": queue.lowest().enqueued_ms if queue.counts.ready else 0,
     }
     while True:
-        answer = list_queue(queue, limit) | about | {"consumers": _consumers(queue, limit, state)}
+        answer = list_queue(queue, limit) | about | {"consumers": _consumers(queue, limit, now_ms)}
         reply = output.reply_record(asked.reply, None, answer)
         if limit == 0 or len(reply[1] or b"") <= REPLY_BYTES:
             return reply
         limit //= 2  # the counts show that there is more
 
 
-def _consumers(queue: Queue, limit: int, state: State) -> list[Answer]:
+def _consumers(queue: Queue, limit: int, now_ms: int) -> list[Answer]:
     return [
         {
             "consumer": consumer.name,
@@ -108,7 +110,7 @@ def _consumers(queue: Queue, limit: int, state: State) -> list[Answer]:
             "unsettled_bytes": consumer.held_bytes,
             "session": consumer.session,
             "selector": consumer.selector,
-            "silent_ms": max(state.now_ms - consumer.seen_ms, 0),
+            "silent_ms": max(now_ms - consumer.seen_ms, 0),
         }
         for consumer in list(queue.consumers.values())[:limit]
     ]

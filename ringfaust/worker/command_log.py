@@ -1,4 +1,4 @@
-"""The log's lines about operators' commands and about refused commands."""
+"""The log's lines about operators' commands, refused commands and consumers that timed out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ringfaust.processor.processor import Note
+from ringfaust.processor.processor import TIMEOUT, Note
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,13 @@ class CommandLog:
             self._line(note, f" ({dropped:,} more before)" if dropped else "")
 
     def _line(self, note: Note, more: str) -> None:
+        if note.asked == TIMEOUT:
+            log.info(
+                "partition %d: detached consumer %r of %r: silent for longer than its "
+                "consumer_timeout; what it held is released%s",
+                self._partition, note.text, note.queue, more,
+            )  # fmt: skip
+            return
         about = f"{note.asked} of {note.queue!r}" if note.queue else note.asked
         if note.reason:
             log.info(

@@ -281,8 +281,11 @@ def test_evicted_messages_are_shown_counted_and_redriven(operator: Operator) -> 
         {"queue": "by.gone", "reason": "overflow", "messages": 2}
     ]
     one = ("evicted", "redrive", "--queue", "by.gone", "--id", "g-1")
-    assert "1 message would be sent again" in operator.run(*one, "--dry-run")
-    assert "add --yes" in operator.run(*one, status=2)
+    planned = operator.run(*one, "--dry-run")
+    assert "1 message would be sent again" in planned
+    evicts = "A ring that is full evicts its oldest message for each one that enters."
+    assert evicts in planned
+    assert f"{evicts} Nothing was changed: add --yes" in operator.run(*one, status=2)
     assert operator.run(*one, "-y") == "1 message sent again to the queues they were in\n"
     told = operator.run_until("redriven once", "trace", "g-1")
     assert "Then it was redriven to queue by.gone (number 5)." in told

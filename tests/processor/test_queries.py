@@ -10,7 +10,7 @@ import pytest
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
 from ringfaust.processor import queries
-from ringfaust.processor.processor import Processor, ProcessorConfig
+from ringfaust.processor.processor import TIMEOUT, Note, Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.protocol.routes import Route
@@ -39,9 +39,10 @@ class Partition:
         named = {"to": queue, "ringfaust-id": id_, **headers}
         self._take("in", value, *((n.replace("_", "-"), v.encode()) for n, v in named.items()))
 
-    def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
+    def ask(self, kind: str, *, now_ms: int = NOW_MS, **fields: Any) -> dict[str, Any]:
         """Send a command and return its reply."""
-        self._take("control", json.dumps({"type": kind, "reply": "me", **fields}).encode())
+        command = json.dumps({"type": kind, "reply": "me", **fields}).encode()
+        self._take("control", command, now_ms=now_ms)
         out = self.processor.outputs()
         self.lines = [
             json.loads(line)
@@ -53,16 +54,18 @@ class Partition:
         reply: dict[str, Any] = json.loads(out[Role.REPLIES, None][0][1] or b"")
         return reply
 
-    def answer(self, kind: str, **fields: Any) -> dict[str, Any]:
+    def answer(self, kind: str, *, now_ms: int = NOW_MS, **fields: Any) -> dict[str, Any]:
         """Ask a question and return the answer."""
-        reply = self.ask(kind, **fields)
+        reply = self.ask(kind, now_ms=now_ms, **fields)
         assert reply["ok"], reply
         answer: dict[str, Any] = reply["answer"]
         return answer
 
-    def _take(self, topic: str, value: bytes, *headers: tuple[str, bytes]) -> None:
+    def _take(
+        self, topic: str, value: bytes, *headers: tuple[str, bytes], now_ms: int = NOW_MS
+    ) -> None:
         self._offset += 1
-        self.processor.take([Record(topic, self._offset, value, headers)], NOW_MS)
+        self.processor.take([Record(topic, self._offset, value, headers)], now_ms)
 
 
 @pytest.fixture
@@ -87,6 +90,24 @@ def test_list_shows_settings_pauses_and_consumers(partition: Partition) -> None:
     assert consumer["selector"] == "JMSPriority > 2"
     assert (consumer["credit"], consumer["unsettled"]) == (1, 1)
     assert consumer["silent_ms"] == 0
+
+
+def test_a_consumer_grows_silent_although_nothing_else_happens(partition: Partition) -> None:
+    partition.ask("attach", queue="orders", consumer="c", credit=1)
+    for silent_ms in (90_000, 91_500):
+        (consumer,) = partition.answer("list", queue="orders", now_ms=NOW_MS + silent_ms)[
+            "consumers"
+        ]
+        assert consumer["silent_ms"] == silent_ms
+    assert partition.lines == []
+
+
+def test_a_consumer_that_times_out_is_noted_for_the_log(partition: Partition) -> None:
+    partition.ask("attach", queue="orders", consumer="c", credit=1)
+    partition.processor.tick(NOW_MS + 29_999)
+    assert partition.processor.notes == []
+    partition.processor.tick(NOW_MS + 30_000)
+    assert partition.processor.notes == [Note(TIMEOUT, "orders", text="c")]
 
 
 def test_list_says_that_a_queue_of_a_pattern_was_never_used(partition: Partition) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ringfaust.errors import RingfaustError
-from ringfaust.processor.processor import Note
+from ringfaust.processor.processor import TIMEOUT, Note
 from ringfaust.protocol.control import MODELS, OPERATOR_TYPES
 from ringfaust.worker import health
 from ringfaust.worker.command_log import CommandLog
@@ -109,6 +109,14 @@ def test_commands_and_refusals_are_logged_and_a_flood_is_counted(
     now_s = 60.0
     told.tell([Note("remove", "q")])
     assert lines.messages[5:] == ["partition 3: operator: remove of 'q' (295 more before)"]
+
+
+def test_a_consumer_that_timed_out_is_logged(lines: pytest.LogCaptureFixture) -> None:
+    CommandLog(3, lambda: 0.0).tell([Note(TIMEOUT, "orders", text="worker-7")])
+    assert lines.messages == [
+        "partition 3: detached consumer 'worker-7' of 'orders': silent for longer than its "
+        "consumer_timeout; what it held is released"
+    ]
 
 
 def test_every_type_of_an_operators_command_exists() -> None:
