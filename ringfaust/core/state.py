@@ -86,6 +86,13 @@ class State:
         is_changed = queue is not None and queue in self.changed_queues
         return is_changed or self.catalog.names(name) or self.queue_rows.get(name) is not None
 
+    def stored_queues(self, after: str | None, most: int) -> list[tuple[str, QueueRow]]:
+        """Up to `most` queues behind a name, in order, as they were when last committed.
+
+        For what looks at all queues now and then: to merge the changes of a batch takes longer.
+        """
+        return list(self.write_set.store.scan(Kind.QUEUE, "", 0, after, most))
+
     def create(self, name: str, settings: dict[str, object]) -> Queue:
         """Create a queue with settings of its own.
 

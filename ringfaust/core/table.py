@@ -189,10 +189,14 @@ class Rows:
 
     def scan(self, after: Key | None, most: int) -> list[tuple[Key, Any]]:
         """Return up to `most` rows in key order with keys > `after`, all changes included."""
-        reach = most + len(self.changed) + len(self.in_flight)
-        found = dict(self.write_set.store.scan(self.kind, self.queue, self.part, after, reach))
-        cut = next(reversed(found)) if len(found) == reach else None
-        return self._merged(found, after, cut)[:most]
+        rows: list[tuple[Key, Any]] = []
+        while True:
+            found = dict(self.write_set.store.scan(self.kind, self.queue, self.part, after, most))
+            cut = next(reversed(found)) if len(found) == most else None
+            rows += self._merged(found, after, cut)
+            if cut is None or len(rows) >= most:
+                return rows[:most]
+            after = cut
 
     def _merged(
         self, found: dict[Key, Any], after: Key | None, cut: Key | None
@@ -434,7 +438,7 @@ class Ordered(Rows):
         there are no more.
         """
         shared = self.write_set
-        reach = most + len(self.changed) + len(self.in_flight)
+        reach = most
         while True:
             found, room = {}, shared.refill_bytes
             for key, value in shared.store.scan(self.kind, self.queue, self.part, after, reach):
@@ -446,7 +450,8 @@ class Ordered(Rows):
             rows = self._merged(found, after, cut)
             if rows or cut is None:
                 return rows[:most], cut is None and len(rows) <= most
-            after = cut
+            after = cut  # this batch has deleted them all
+            reach = min(4 * reach, shared.refill)
 
     def _keep(self, rows: list[tuple[Key, Any]], is_rest: bool) -> None:
         """Add the rows that follow the edge to the window; `is_rest`: there are no more."""

@@ -81,7 +81,7 @@ class Censuses:
         """Count one partition; give up if it is reopened or revoked meanwhile."""
         census = Census()
         after: str | None = None
-        while rows := state.queue_rows.scan(after, _ROWS):
+        while rows := state.stored_queues(after, _ROWS):
             for _, row in rows:
                 census = census.with_queue(Counts(*row.counts))
             if self._observer is not None:

@@ -204,7 +204,7 @@ class WorkerMetrics:
         for work in sorted(self._works(), key=lambda work: work.number):
             state = work.state
             after: str | None = None
-            while rows := state.queue_rows.scan(after, _ROWS):
+            while rows := state.stored_queues(after, _ROWS):
                 for name, row in rows:
                     if matches(words, name.split(".")):
                         if len(found) == MOST_QUEUES:

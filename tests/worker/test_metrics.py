@@ -141,14 +141,14 @@ async def test_a_queue_has_metrics_of_its_own_when_asked(world: World) -> None:
     assert ("ringfaust_queue_transitions_total", "q", "added") not in found
 
 
-class Rows:
-    """The stored rows of very many queues."""
+class ManyQueues:
+    """A state with very many queues."""
 
     def __init__(self, count: int) -> None:
         row = SimpleNamespace(counts=(60, 5, 1, 166, 0, 100, 0, 0, 0, 0, 0, 0))
         self._rows = [(f"departures.airport-{n:06}", row) for n in range(count)]
 
-    def scan(self, after: str | None, most: int) -> list[tuple[str, Any]]:
+    def stored_queues(self, after: str | None, most: int) -> list[tuple[str, Any]]:
         start = 0 if after is None else int(after.rpartition("-")[2]) + 1
         return self._rows[start : start + most]
 
@@ -156,10 +156,9 @@ class Rows:
 async def test_a_hundred_thousand_queues_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(census, "_BETWEEN_ROWS_S", 0)
     work = Partition({})
-    state = SimpleNamespace(queue_rows=Rows(100_000))
     view = SimpleNamespace(
-        number=0, name="partition 0", state=state, meter=work.meter, tps=work.tps, positions={},
-        paused_topics={}, wall_ms=work.wall_ms, is_caught_up=True,
+        number=0, name="partition 0", state=ManyQueues(100_000), meter=work.meter, tps=work.tps,
+        positions={}, paused_topics={}, wall_ms=work.wall_ms, is_caught_up=True,
     )  # fmt: skip
     evictions = counted(f"departures.airport-{n:06}" for n in range(100_000))
     work.meter.commit({"evicted": 100_000}, evictions, 0.1)
