@@ -426,9 +426,15 @@ class Ordered(Rows):
         return bool(self._keys)
 
     def _extend(self) -> None:
-        """Read more rows into the window: each time more, up to `refill`."""
-        most = min(self._reach, self.write_set.refill)
+        """Read more rows into the window: each time more, up to `refill`.
+
+        Once half of the cache is full, only a few: of many rings, each needs its oldest message.
+        """
+        shared = self.write_set
+        most = min(self._reach, shared.refill)
         self._reach = 4 * most
+        if shared.cached_bytes > shared.cache_bytes // 2:
+            most = FIRST_REFILL
         self._keep(*self._read(self._gone if self._edge is None else self._edge, most))
 
     def _read(self, after: Key | None, most: int) -> tuple[list[tuple[Key, Any]], bool]:
@@ -463,7 +469,7 @@ class Ordered(Rows):
             self._edge = rows[-1][0]
 
 
-FIRST_REFILL = 4
+FIRST_REFILL = 2
 """Rows read when a table is first read: of many small rings, most need only their oldest."""
 
 ROW_BYTES = 600

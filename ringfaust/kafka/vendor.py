@@ -56,6 +56,7 @@ from aiokafka.protocol.admin import (
 )
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest_v5
+from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import EndTxnRequest, TxnOffsetCommitRequest
 from aiokafka.protocol.types import (
     Boolean,
@@ -66,6 +67,8 @@ from aiokafka.protocol.types import (
     Schema,
     TaggedFields,
 )
+
+from ringfaust.kafka.produce_request import OneCopy
 
 FAILED_BETWEEN_CALLS = (AssertionError, IllegalOperation)
 """What a producer raises whose transaction failed between two calls."""
@@ -312,6 +315,8 @@ async def authorized(
 class SendOnce:
     """Fails the transaction when the response to a request of `NOT_REPEATED` is lost (R117).
 
+    It also writes produce requests with one copy of their batches.
+
     The producer can then do nothing but stop. The next one with its transactional id gets a new
     epoch, so the brokers refuse the old request if it arrives late.
     """
@@ -323,6 +328,8 @@ class SendOnce:
 
     async def send(self, node_id: int, request: Any, **options: Any) -> Any:
         """Send a request and return its response."""
+        if isinstance(request, ProduceRequest):
+            request = OneCopy(request)
         try:
             return await self._send(node_id, request, **options)
         except NodeNotReadyError:
