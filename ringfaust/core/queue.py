@@ -463,15 +463,23 @@ class Queue:
         if broken:
             raise BrokenAccounts(self.name, broken, f"{counts.as_dict()}, {in_flight=}")
 
-    def forget(self) -> None:
-        """Free the memory of the decoded messages. Only when no change is pending."""
-        for table in (*self.levels.values(), self._scheduled, self._expiry, self._deliveries):
+    def forget(self, *, held: bool) -> None:
+        """Free the memory of the decoded messages. Only when no change is pending.
+
+        `held`: also of those that consumers hold, which are needed next.
+        """
+        for table in (*self.levels.values(), self._scheduled, self._expiry):
             if table is not None:
                 table.forget()
+        if held and self._deliveries is not None:
+            self._deliveries.forget()
 
     def trim(self, cache_bytes: int) -> None:
-        """Shorten the windows to about `cache_bytes`; the front of each stays decoded."""
-        for table in (self._deliveries, *self.levels.values(), self._scheduled, self._expiry):
+        """Shorten the windows to about `cache_bytes`; the front of each stays decoded.
+
+        What consumers hold comes last: it is needed next.
+        """
+        for table in (*self.levels.values(), self._scheduled, self._expiry, self._deliveries):
             excess = self.write_set.cached_bytes - cache_bytes
             if table is not None and excess > 0:
                 table.shed(excess)

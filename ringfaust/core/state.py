@@ -220,7 +220,7 @@ class State:
                 del self.queues[queue.name]
             elif self.write_set.cached_bytes <= cache_bytes:
                 break
-            queue.forget()
+            queue.forget(held=number < excess)
         for queue in self.queues.values():
             if self.write_set.cached_bytes <= cache_bytes:
                 return

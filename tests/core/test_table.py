@@ -267,3 +267,19 @@ def test_rows_that_say_when_messages_expire_count_against_the_cache() -> None:
     assert len(queue.expiry._values) < 100
     engine.step(c.Sweep(), 9_000)
     assert queue.counts.expired == 500
+
+
+def test_what_consumers_hold_stays_decoded_when_the_ready_messages_do_not_fit() -> None:
+    """Their acks come soon. Each of them read its delivery from the store again."""
+    store = DictStore()
+    state = State(store, Catalog({"q": {}}, {}))
+    engine = Engine(state)
+    engine.step(c.Attach("q", "consumer", 10), 1)
+    for number in range(500):
+        engine.step(c.Send("q", f"m{number}", 1), 1)
+    store.apply(rows_of(state.writes()))
+    state.committed(20_000)
+    queue = state.queue("q")
+    assert queue is not None
+    assert len(queue.deliveries._values) == 10
+    assert sum(len(level._values) for level in queue.levels.values()) < 100
