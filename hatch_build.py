@@ -37,6 +37,7 @@ COMPILED = (
     "core/table.py",
     "core/transitions/[!_]*.py",
     "processor/eviction_counts.py",
+    "processor/outbox.py",
     "processor/processor.py",
     "protocol/events.py",
     "protocol/outputs.py",

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from ringfaust.config import load
 from ringfaust.config.topics import create_topics
-from ringfaust.processor.processor import Outputs
+from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.events import LINES_PER_RECORD
 from ringfaust.protocol.record_batches import RecordBatches

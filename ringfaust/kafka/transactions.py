@@ -29,7 +29,7 @@ from ringfaust.kafka.vendor import (
     stop_client,
     use_backoff,
 )
-from ringfaust.processor.processor import Outputs
+from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
 

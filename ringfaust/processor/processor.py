@@ -7,7 +7,7 @@ one transaction, and then applies the same writes to its own store (architecture
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -27,15 +27,12 @@ from ringfaust.core.handlers.addresses import subscription_queue
 from ringfaust.core.model import Counts, Heard, Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import ProtocolError
-from ringfaust.processor.eviction_counts import EvictionCounts
+from ringfaust.processor.outbox import Buffer, Note, Outbox, Outputs
 from ringfaust.processor.queries import answer_query
 from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
-from ringfaust.protocol.cloud_events import DEAD, EVICTED, CloudEvents
-from ringfaust.protocol.encoder import event_line
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
-from ringfaust.protocol.record_batches import RecordBuffer, append_dispatched, append_evicted
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.routes import Route, queue_namer, read_send
 from ringfaust.protocol.stored_rows import (
@@ -51,35 +48,6 @@ from ringfaust.protocol.stored_rows import (
     write_positions,
 )
 from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
-
-Buffer = TypeVar("Buffer", bound=RecordBuffer)
-Outputs = dict[tuple[Role, int | None], Buffer]
-"""Output records by role, and by target partition if that is not the processor's own."""
-
-
-_ADDED: Final = e.Added
-_ACKED: Final = e.Acked
-_DISPATCHED: Final = e.Dispatched
-_EVICTED: Final = e.Evicted
-"""Most effects are of these kinds. mypyc looks up the names of another module at each use."""
-
-
-class Note(NamedTuple):
-    """What the host's log tells: an operator's or a refused command, or a consumer's timeout."""
-
-    asked: str
-    """The type of the command, or `TIMEOUT`: `text` is the consumer that was silent too long."""
-    queue: str
-    reason: str = ""
-    """Why it was refused; empty: it was not."""
-    text: str = ""
-
-
-TIMEOUT = "timeout"
-"""What a note has in place of a command's type if a consumer timed out (R13)."""
-
-_MOST_NOTES = 100
-"""Of one batch. The events have all of them."""
 
 _REPARTITION_BYTES = 4_000
 """What repartitioning may add to a record: the headers for its queue, source and time."""
@@ -120,32 +88,6 @@ class ProcessorConfig(NamedTuple):
     cloud_events_of: str = ""
     """The application in whose name evicted and dead records are CloudEvents; empty: they are
     none."""
-
-
-class _Outbox(Generic[Buffer]):
-    """The output records of a batch, one attribute per topic: faster than a dict keyed by enum."""
-
-    __slots__ = ("dead", "dispatched", "events", "evicted", "into_dead", "into_evicted", "replies")
-
-    def __init__(self, new_buffer: Callable[[], Buffer], cloud_events_of: str) -> None:
-        self.dispatched = new_buffer()
-        self.evicted = new_buffer()
-        self.dead = new_buffer()
-        self.events = new_buffer()
-        self.replies = new_buffer()
-        self.into_evicted: RecordBuffer = self.evicted
-        self.into_dead: RecordBuffer = self.dead
-        if cloud_events_of:
-            self.into_evicted = CloudEvents(self.evicted, cloud_events_of, EVICTED)
-            self.into_dead = CloudEvents(self.dead, cloud_events_of, DEAD)
-
-    def by_topic(self) -> Outputs[Buffer]:
-        """The buffers that are not empty."""
-        found: Outputs[Buffer] = {}
-        for role in (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES):
-            if records := getattr(self, role):
-                found[role, None] = records
-        return found
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # the simulator has one
@@ -193,19 +135,10 @@ class Processor(Generic[Buffer]):
         """Whether the host commits between the parts of a large command (R114): then it calls
         `go_on` while the processor `is_unfinished`. If not, each command is finished at once."""
         self._starts_next = False
-        self.notes: list[Note] = []
-        """What a log may tell of the batch, until `outputs` starts the next."""
-        self.evicted: EvictionCounts | None = None
-        """What the batch has evicted, until `outputs` starts the next; None: nobody counts it."""
-        self.keeps_evictions = False
-        """Whether the host traces evictions. If not, `evictions` stays empty."""
-        self.evictions: list[e.Evicted] = []
-        """Those of the batch, until `outputs` starts the next."""
         self._room = limits.STEP_BYTES
         """How many more bytes of messages the commands of this batch may touch."""
-        self._new_buffer = new_buffer
-        self._out = _Outbox(new_buffer, shared.cloud_events_of)
-        self._lines: list[str] = []
+        self.out = Outbox(self.state, new_buffer, shared.cloud_events_of)
+        """What the batch writes, until `outputs` starts the next."""
 
     # --- in --------------------------------------------------------------------------------------
 
@@ -278,7 +211,7 @@ class Processor(Generic[Buffer]):
     def delete_queue(self, name: str) -> None:
         """Delete a queue that does not belong into this partition any more (R113)."""
         self._finish()
-        self._emit(self._engine.step(DeleteQueue(name), self.state.now_ms), START)
+        self.out.emit(self._engine.step(DeleteQueue(name), self.state.now_ms), START)
 
     def fed_by(self, feeds: Feeds) -> None:
         """Store what feeds the queues from now on."""
@@ -309,7 +242,7 @@ class Processor(Generic[Buffer]):
         for gap in gaps:
             known = inputs[gap.topic]
             inputs[gap.topic] = known._replace(gaps=known.gaps + 1)
-            self._lines.append(gap_line(gap, known.gaps + 1, self.state.step, self.state.now_ms))
+            self.out.lines.append(gap_line(gap, known.gaps + 1, self.state.step, self.state.now_ms))
         self.inputs = inputs
 
     def tick(self, wall_ms: int, heard: Heard | None = None) -> None:
@@ -364,7 +297,7 @@ class Processor(Generic[Buffer]):
                 self.positions[record.topic] = record.offset
             return False
         step = self._engine.begin(send, now_ms, (source, send.id, "", "", ""))
-        self._emit(step, source, send.id)
+        self.out.emit(step, source, send.id)
         if self.state.unfinished is not None and not self.is_cut:
             self._finish()
         return True
@@ -375,12 +308,12 @@ class Processor(Generic[Buffer]):
             asked = control.read_control(record.value)
         except control.BadControl as error:
             no = e.Refused("", Refusal.BAD_COMMAND, "", str(error))
-            self._out.replies.append(output.reply_record(error.reply, no))
-            self._note(Note("command", "", Refusal.BAD_COMMAND, str(error)))
+            self.out.reply(output.reply_record(error.reply, no))
+            self.out.note(Note("command", "", Refusal.BAD_COMMAND, str(error)))
             raise
         by = f"{record.topic}/{record.partition}/{record.offset}"
         if isinstance(asked, control.QueryRecord):
-            self._out.replies.append(answer_query(asked, self.state, now_ms, self.accepts_sends))
+            self.out.reply(answer_query(asked, self.state, now_ms, self.accepts_sends))
             return now_ms
         if isinstance(asked, control.TickRecord) and not self._config.log_is_clock:
             text = "this worker uses the wall clock and ticks on its own"
@@ -399,7 +332,7 @@ class Processor(Generic[Buffer]):
         context = (by, "", asked, reply, _joined_queue(command) if reply else "")
         step = self._engine.begin(command, now_ms, context)
         if asked in control.OPERATOR_TYPES and step.refusal is None:
-            self._note(Note(asked, getattr(command, "queue", "")))
+            self.out.note(Note(asked, getattr(command, "queue", "")))
         self._report(step, context)
         if not self.is_cut:
             self._finish()
@@ -408,21 +341,17 @@ class Processor(Generic[Buffer]):
         """Write the records of one step, and at its end the answer to its command."""
         by, sent, asked, reply, joined = context
         self._room -= self._engine.spent_bytes
-        self._emit(step, by, sent, reply)
+        self.out.emit(step, by, sent, reply)
         if self.is_unfinished:
             return
         if asked and (no := step.refusal) is not None:
-            self._note(Note(asked, no.queue, no.reason, no.text))
+            self.out.note(Note(asked, no.queue, no.reason, no.text))
         if asked and step.refusal is None:
             tail = events.event_tail(self.state.now_ms, by)
-            self._lines.append(events.done_line(self.state.step, asked, tail))
+            self.out.lines.append(events.done_line(self.state.step, asked, tail))
         if reply:
             answer = self._answer(joined) if step.refusal is None else None
-            self._out.replies.append(output.reply_record(reply, step.refusal, answer))
-
-    def _note(self, note: Note) -> None:
-        if len(self.notes) < _MOST_NOTES:
-            self.notes.append(note)
+            self.out.reply(output.reply_record(reply, step.refusal, answer))
 
     def _answer(self, joined: str) -> dict[str, int] | None:
         """What a consumer must know to stay attached: how long it may be silent (R13)."""
@@ -431,84 +360,18 @@ class Processor(Generic[Buffer]):
 
     # --- out -------------------------------------------------------------------------------------
 
-    def _emit(self, result: Step, by: str, sent: str = "", reply: str = "") -> None:
-        """Write the records of one step. The sender of a refused message gets a reply (R62).
-
-        So does the consumer for each delivery that was refused among others (R103).
-
-        Args:
-            result: what the engine returned.
-            by: what caused the step: the position of a record, `TICK` or `START`.
-            sent: the message id, if a producer's record caused the step.
-            reply: the key of the replies that the command asks for; empty: none.
-        """
-        refusal = result.refusal
-        state = self.state
-        step, now_ms = state.step, state.now_ms
-        lines, out = self._lines, self._out
-        for effect in result.effects:
-            kind = type(effect)
-            lines.append(event_line(effect, step, now_ms, by))
-            if kind is _ADDED or kind is _ACKED:
-                continue
-            if kind is _EVICTED:
-                gone: e.Evicted = effect  # type: ignore[assignment]
-                append_evicted(out.into_evicted, gone)
-                if self.evicted is not None:
-                    self.evicted.add(gone)
-                if self.keeps_evictions:
-                    self.evictions.append(gone)
-            elif kind is _DISPATCHED:
-                append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
-            else:
-                self._emit_rare(effect, by, sent, reply)
-        if refusal is not None:
-            lines.append(event_line(refusal, step, now_ms, by))
-            if sent:
-                self._reply_to_sender(refusal, by, sent)
-
-    def _emit_rare(self, effect: e.Effect, by: str, sent: str, reply: str) -> None:
-        out = self._out
-        if isinstance(effect, e.Dead | e.Expired):
-            out.into_dead.append(output.dead_record(effect, self.state.now_ms))
-        elif isinstance(effect, e.Detached) and effect.timeout:
-            self._note(Note(TIMEOUT, effect.queue, text=effect.consumer))
-        elif isinstance(effect, e.Refused):
-            if not effect.delivery:
-                self._reply_to_sender(effect, by, sent)
-            elif reply:
-                out.replies.append(output.reply_record(reply, effect))
-
-    def _reply_to_sender(self, refused: e.Refused, by: str, sent: str) -> None:
-        # A full queue names the message itself: it may refuse a kept copy, not what was sent (R71).
-        is_of_queue = refused.reason in (Refusal.QUEUE_FULL, Refusal.TOO_LARGE)
-        about = refused.about if is_of_queue else sent or refused.about
-        self._out.replies.append(output.refused_send_record(about, refused, by))
-
     def _undecodable(self, record: InRecord, error: ProtocolError, now_ms: int) -> None:
-        self._out.into_dead.append(output.undecodable_record(record, error, now_ms))
-        self._lines.append(undecodable_line(record, error, self.state.step, now_ms))
+        self.out.put_dead(output.undecodable_record(record, error, now_ms))
+        self.out.lines.append(undecodable_line(record, error, self.state.step, now_ms))
 
     def decided_outputs(self) -> list[tuple[Role, int | None]]:
         """What `outputs` would return records for now."""
-        found = [*self._out.by_topic()]
-        if self._lines:
-            found.append((Role.EVENTS, None))
-        return found
+        return self.out.topics()
 
     def outputs(self) -> Outputs[Buffer]:
         """Return the records to write, each topic's in order, and start a new batch."""
         self._room = limits.STEP_BYTES
-        self.notes = []
-        self.evictions = []
-        if self.evicted is not None:
-            self.evicted = EvictionCounts()
-        lines, self._lines = self._lines, []
-        for text in events.record_texts(lines):
-            self._out.events.append((None, text.encode(), []))
-        out = self._out
-        self._out = _Outbox(self._new_buffer, self._config.cloud_events_of)
-        return out.by_topic()
+        return self.out.take()
 
     def writes(self) -> Writes:
         """Return the changes to stored rows, including the positions.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Generic
 
 from ringfaust.errors import ProtocolError
-from ringfaust.processor.processor import Buffer, Outputs
+from ringfaust.processor.outbox import Buffer, Outputs
 from ringfaust.protocol.cloud_events import UNDECODABLE, cloud_event
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.outputs import undecodable_record

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ringfaust.processor.processor import TIMEOUT, Note
+from ringfaust.processor.outbox import TIMEOUT, Note
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from faust.types import TP
 
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.topic_ids import TopicIds
-from ringfaust.processor.processor import Outputs
+from ringfaust.processor.outbox import Outputs
 from ringfaust.processor.row_store import KeyValue
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role

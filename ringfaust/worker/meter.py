@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from ringfaust.core.model import EvictReason
 from ringfaust.processor.eviction_counts import EvictionCounts
-from ringfaust.protocol.records import Role
+from ringfaust.processor.outbox import WRITTEN
 
 AGE_BOUNDS_S = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
 COMMIT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-WRITTEN = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)
-"""Roles of the topics that are written, apart from the changelog."""
 MOST_COUNTED = 10_000
 """Most pairs of queue and reason with a count of their own, in one partition."""
 OTHERS = ""

@@ -20,7 +20,8 @@ from faust.types import TP
 from ringfaust.core.state import State
 from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.processor.eviction_counts import EvictionCounts
-from ringfaust.processor.processor import Note, Processor
+from ringfaust.processor.outbox import Note
+from ringfaust.processor.processor import Processor
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.stored_rows import (
@@ -184,8 +185,8 @@ class PartitionWork:
         self._pauses = InputPauses(self._number, self._processor, self._context)
         self._hearing = Hearing()  # what was read and not committed is read again
         self._processor.is_cut = True
-        self._processor.evicted = EvictionCounts() if self.meter is not None else None
-        self._processor.keeps_evictions = self._spans is not None
+        self._processor.out.evicted = EvictionCounts() if self.meter is not None else None
+        self._processor.out.keeps_evictions = self._spans is not None
         self._check_time()
         self._processor.start()
 
@@ -339,8 +340,8 @@ class PartitionWork:
         offsets = self._take_group_offsets(is_last=is_last)
         has_read = any(self._before.get(topic) != at for topic, at in processor.positions.items())
         self._before = dict(processor.positions)
-        self._notes = processor.notes
-        evictions, evicted = processor.evictions, processor.evicted
+        self._notes = processor.out.notes
+        evictions, evicted = processor.out.evictions, processor.out.evicted
         outputs = processor.outputs()
         if self._spans is not None:
             self._spans.commit(evictions, wall_ms)

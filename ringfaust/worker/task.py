@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, Protocol
 from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
 from faust.types import TP
 
-from ringfaust.processor.processor import Outputs, Writes
+from ringfaust.processor.outbox import Outputs
+from ringfaust.processor.processor import Writes
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.worker.consumer_thread import Batch

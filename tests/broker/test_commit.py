@@ -17,7 +17,7 @@ from aiokafka.producer.sender import SendProduceReqHandler
 from ringfaust.kafka.names import second_transactional_id
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.transactions import TransactionalProducer
-from ringfaust.processor.processor import Outputs
+from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker

@@ -136,7 +136,7 @@ def test_an_eviction_is_in_the_trace_of_its_message_and_linked_to_the_one_that_e
     worker = WorkerSpans(spans)
     partition = Partition()
     processor = partition.processor
-    processor.keeps_evictions = True
+    processor.out.keeps_evictions = True
     offset = 0
     evicted: list[Evicted] = []
     for batch in (["old", "plain"], ["new"]):
@@ -147,7 +147,7 @@ def test_an_eviction_is_in_the_trace_of_its_message_and_linked_to_the_one_that_e
             records.append(Record("in", offset, b"body", tuple(named.items())))
             offset += 1
         processor.take(worker.watch(records), NOW_MS)
-        evicted = processor.evictions
+        evicted = processor.out.evictions
         worker.commit(evicted, NOW_MS)
         processor.outputs()
         worker.committed(NOW_MS + 5)
@@ -167,7 +167,7 @@ def test_the_evicting_message_is_linked(exported: Exported) -> None:
     assert spans is not None
     worker = WorkerSpans(spans)
     processor = Partition().processor
-    processor.keeps_evictions = True
+    processor.out.keeps_evictions = True
     records = [
         Record(
             "in", number, b"body",
@@ -176,7 +176,7 @@ def test_the_evicting_message_is_linked(exported: Exported) -> None:
         for number, (name, span) in enumerate(((b"old", old), (b"new", new)))
     ]  # fmt: skip
     processor.take(worker.watch(records), NOW_MS)
-    worker.commit(processor.evictions, NOW_MS)
+    worker.commit(processor.out.evictions, NOW_MS)
     worker.committed(NOW_MS + 5)
     evict = exported["evict by.one"]
     (link,) = evict.links

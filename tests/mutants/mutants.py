@@ -292,7 +292,7 @@ MUTANTS = [
            "if known_id and topic_id and known_id != topic_id:", "if False:"),
     Mutant("a silent gap", "R112: a gap event for what can no longer be read",
            "processor/processor.py",
-           "            self._lines.append(gap_line(gap, known.gaps + 1, self.state.step, "
+           "            self.out.lines.append(gap_line(gap, known.gaps + 1, self.state.step, "
            "self.state.now_ms))\n", ""),
     Mutant("a new changelog is written on", "R111: a changelog created again is noticed",
            "worker/assignment.py",

@@ -10,7 +10,8 @@ import pytest
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
 from ringfaust.processor import queries
-from ringfaust.processor.processor import TIMEOUT, Note, Processor, ProcessorConfig
+from ringfaust.processor.outbox import TIMEOUT, Note
+from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.protocol.routes import Route
@@ -105,9 +106,9 @@ def test_a_consumer_grows_silent_although_nothing_else_happens(partition: Partit
 def test_a_consumer_that_times_out_is_noted_for_the_log(partition: Partition) -> None:
     partition.ask("attach", queue="orders", consumer="c", credit=1)
     partition.processor.tick(NOW_MS + 29_999)
-    assert partition.processor.notes == []
+    assert partition.processor.out.notes == []
     partition.processor.tick(NOW_MS + 30_000)
-    assert partition.processor.notes == [Note(TIMEOUT, "orders", text="c")]
+    assert partition.processor.out.notes == [Note(TIMEOUT, "orders", text="c")]
 
 
 def test_list_says_that_a_queue_of_a_pattern_was_never_used(partition: Partition) -> None:

@@ -223,12 +223,12 @@ def test_the_commands_of_operators_and_refusals_are_noted_until_the_next_batch(
 ) -> None:
     def note(kind: str, **fields: Any) -> list[tuple[str, str, str]]:
         bench.take("control", json.dumps({"type": kind, **fields}).encode())
-        found = [(each.asked, each.queue, each.reason) for each in bench.processor.notes]
+        found = [(each.asked, each.queue, each.reason) for each in bench.processor.out.notes]
         bench.replies()
         return found
 
     assert note("pause", queue="q", what="dispatch") == [("pause", "q", "")]
-    assert bench.processor.notes == []
+    assert bench.processor.out.notes == []
     assert note("attach", queue="q", consumer="c", credit=1) == []
     assert note("ack", queue="q", consumer="c", message="none") == [
         ("ack", "q", "unknown_delivery")

@@ -12,7 +12,8 @@ from faust.types import TP
 
 from ringfaust.kafka import vendor
 from ringfaust.kafka.topic_ids import TopicIds
-from ringfaust.processor.processor import Outputs, Processor
+from ringfaust.processor.outbox import Outputs
+from ringfaust.processor.processor import Processor
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.worker.consumer_thread import Batch, Progress
 from ringfaust.worker.interfaces import (

@@ -31,7 +31,7 @@ class Partition:
         self.store = MemoryKeyValue()
         state = State(ByteStore(self.store), Catalog(rings, {}, {}))
         self.processor: Processor[list[OutRecord]] = Processor(shared, state, {}, list)
-        self.processor.evicted = EvictionCounts()
+        self.processor.out.evicted = EvictionCounts()
         self.number = number
         self.name = f"partition {number}"
         self.tps = {TP("in", number)}
@@ -84,7 +84,7 @@ class Partition:
 
     def commit(self) -> None:
         self._changed.update(self.state.changed_names())
-        evicted = self.processor.evicted
+        evicted = self.processor.out.evicted
         outputs = self.processor.outputs()
         self.store.apply(self.processor.writes().store)
         self.state.committed(1 << 20)

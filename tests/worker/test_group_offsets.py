@@ -25,9 +25,7 @@ class Processor:
 
     def writes(self) -> None: ...
 
-    notes: list[object] = []
-    evictions: list[object] = []
-    evicted = None
+    out = SimpleNamespace(notes=[], evictions=[], evicted=None)
 
     def go_to(self, *_: object) -> None: ...
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ringfaust.errors import RingfaustError
-from ringfaust.processor.processor import TIMEOUT, Note
+from ringfaust.processor.outbox import TIMEOUT, Note
 from ringfaust.protocol.control import MODELS, OPERATOR_TYPES
 from ringfaust.worker import health
 from ringfaust.worker.command_log import CommandLog

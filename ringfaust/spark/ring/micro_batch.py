@@ -9,7 +9,8 @@ from typing import Any, Generic
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
-from ringfaust.processor.processor import Buffer, Outputs, Processor, ProcessorConfig
+from ringfaust.processor.outbox import Buffer, Outputs
+from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import InRecord, Role
 from ringfaust.protocol.stored_rows import (

@@ -21,7 +21,7 @@ from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import spark_group, spark_transactional_id
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.packed_batch import PackedBatch
-from ringfaust.processor.processor import Outputs
+from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
 from ringfaust.spark.exactly_once import BATCH_BYTES, ExactlyOnceWriter, Progress, Transaction

@@ -1,0 +1,190 @@
+"""What a batch writes: the records and event lines of its steps, and what the host is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from ringfaust.core import effects as e
+from ringfaust.core.engine import Step
+from ringfaust.core.model import Refusal
+from ringfaust.core.state import State
+from ringfaust.processor.eviction_counts import EvictionCounts
+from ringfaust.protocol import outputs as output
+from ringfaust.protocol.cloud_events import DEAD, EVICTED, CloudEvents
+from ringfaust.protocol.encoder import event_line
+from ringfaust.protocol.events import record_texts
+from ringfaust.protocol.record_batches import RecordBuffer, append_dispatched, append_evicted
+from ringfaust.protocol.records import OutRecord, Role
+
+Buffer = TypeVar("Buffer", bound=RecordBuffer)
+Outputs = dict[tuple[Role, int | None], Buffer]
+"""Output records by role, and by target partition if that is not the processor's own."""
+
+
+WRITTEN = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)
+"""Roles of the topics that are written, apart from the changelog."""
+
+_ADDED: Final = e.Added
+_ACKED: Final = e.Acked
+_DISPATCHED: Final = e.Dispatched
+_EVICTED: Final = e.Evicted
+"""Most effects are of these kinds. mypyc looks up the names of another module at each use."""
+
+
+class Note(NamedTuple):
+    """What the host's log tells: an operator's or a refused command, or a consumer's timeout."""
+
+    asked: str
+    """The type of the command, or `TIMEOUT`: `text` is the consumer that was silent too long."""
+    queue: str
+    reason: str = ""
+    """Why it was refused; empty: it was not."""
+    text: str = ""
+
+
+TIMEOUT = "timeout"
+"""What a note has in place of a command's type if a consumer timed out (R13)."""
+
+_MOST_NOTES = 100
+"""Of one batch. The events have all of them."""
+
+
+class _Buffers(Generic[Buffer]):
+    """The output records of a batch, one attribute per topic: faster than a dict keyed by enum."""
+
+    __slots__ = ("dead", "dispatched", "events", "evicted", "into_dead", "into_evicted", "replies")
+
+    def __init__(self, new_buffer: Callable[[], Buffer], cloud_events_of: str) -> None:
+        self.dispatched = new_buffer()
+        self.evicted = new_buffer()
+        self.dead = new_buffer()
+        self.events = new_buffer()
+        self.replies = new_buffer()
+        self.into_evicted: RecordBuffer = self.evicted
+        self.into_dead: RecordBuffer = self.dead
+        if cloud_events_of:
+            self.into_evicted = CloudEvents(self.evicted, cloud_events_of, EVICTED)
+            self.into_dead = CloudEvents(self.dead, cloud_events_of, DEAD)
+
+    def by_topic(self) -> Outputs[Buffer]:
+        """The buffers that are not empty."""
+        found: Outputs[Buffer] = {}
+        for role in WRITTEN:
+            if records := getattr(self, role):
+                found[role, None] = records
+        return found
+
+
+class Outbox(Generic[Buffer]):
+    """What the steps of a batch write."""
+
+    def __init__(
+        self, state: State, new_buffer: Callable[[], Buffer], cloud_events_of: str
+    ) -> None:
+        """Start empty.
+
+        Args:
+            state: of the partition, which has the number and the time of a step.
+            new_buffer: returns an empty buffer for the records of one topic, such as `list`.
+            cloud_events_of: see `ProcessorConfig`.
+        """
+        self._state = state
+        self._new_buffer = new_buffer
+        self._cloud_events_of = cloud_events_of
+        self._buffers = _Buffers(new_buffer, cloud_events_of)
+        self.lines: list[str] = []
+        """The lines of the events topic."""
+        self.notes: list[Note] = []
+        """What a log may tell of the batch, until `take`."""
+        self.evicted: EvictionCounts | None = None
+        """What the batch has evicted, until `take`; None: nobody counts it."""
+        self.keeps_evictions = False
+        """Whether the host traces evictions. If not, `evictions` stays empty."""
+        self.evictions: list[e.Evicted] = []
+        """Those of the batch, until `take`."""
+
+    def note(self, note: Note) -> None:
+        """Tell the host's log, unless the batch has too many notes."""
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append(note)
+
+    def emit(self, result: Step, by: str, sent: str = "", reply: str = "") -> None:
+        """Write the records of one step. The sender of a refused message gets a reply (R62).
+
+        So does the consumer for each delivery that was refused among others (R103).
+
+        Args:
+            result: what the engine returned.
+            by: what caused the step: the position of a record, `TICK` or `START`.
+            sent: the message id, if a producer's record caused the step.
+            reply: the key of the replies that the command asks for; empty: none.
+        """
+        refusal = result.refusal
+        step, now_ms = self._state.step, self._state.now_ms
+        lines, out = self.lines, self._buffers
+        for effect in result.effects:
+            kind = type(effect)
+            lines.append(event_line(effect, step, now_ms, by))
+            if kind is _ADDED or kind is _ACKED:
+                continue
+            if kind is _EVICTED:
+                gone: e.Evicted = effect  # type: ignore[assignment]
+                append_evicted(out.into_evicted, gone)
+                if self.evicted is not None:
+                    self.evicted.add(gone)
+                if self.keeps_evictions:
+                    self.evictions.append(gone)
+            elif kind is _DISPATCHED:
+                append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
+            else:
+                self._emit_rare(effect, by, sent, reply)
+        if refusal is not None:
+            lines.append(event_line(refusal, step, now_ms, by))
+            if sent:
+                self._reply_to_sender(refusal, by, sent)
+
+    def _emit_rare(self, effect: e.Effect, by: str, sent: str, reply: str) -> None:
+        out = self._buffers
+        if isinstance(effect, e.Dead | e.Expired):
+            out.into_dead.append(output.dead_record(effect, self._state.now_ms))
+        elif isinstance(effect, e.Detached) and effect.timeout:
+            self.note(Note(TIMEOUT, effect.queue, text=effect.consumer))
+        elif isinstance(effect, e.Refused):
+            if not effect.delivery:
+                self._reply_to_sender(effect, by, sent)
+            elif reply:
+                out.replies.append(output.reply_record(reply, effect))
+
+    def _reply_to_sender(self, refused: e.Refused, by: str, sent: str) -> None:
+        # A full queue names the message itself: it may refuse a kept copy, not what was sent (R71).
+        is_of_queue = refused.reason in (Refusal.QUEUE_FULL, Refusal.TOO_LARGE)
+        about = refused.about if is_of_queue else sent or refused.about
+        self._buffers.replies.append(output.refused_send_record(about, refused, by))
+
+    def reply(self, record: OutRecord) -> None:
+        """Write a record of the replies topic."""
+        self._buffers.replies.append(record)
+
+    def put_dead(self, record: OutRecord) -> None:
+        """Write a record of the dead topic."""
+        self._buffers.into_dead.append(record)
+
+    def topics(self) -> list[tuple[Role, int | None]]:
+        """What `take` would return records for now."""
+        found = [*self._buffers.by_topic()]
+        if self.lines:
+            found.append((Role.EVENTS, None))
+        return found
+
+    def take(self) -> Outputs[Buffer]:
+        """Return the records to write, each topic's in order, and start a new batch."""
+        self.notes = []
+        self.evictions = []
+        if self.evicted is not None:
+            self.evicted = EvictionCounts()
+        lines, self.lines = self.lines, []
+        full, self._buffers = self._buffers, _Buffers(self._new_buffer, self._cloud_events_of)
+        for text in record_texts(lines):
+            full.events.append((None, text.encode(), []))
+        return full.by_topic()
