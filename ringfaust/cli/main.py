@@ -157,7 +157,7 @@ def topics_plan(
 def topics_create(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
     """Create missing topics. Never alters or deletes a topic.
 
-    Exit status 1 if one that existed is such that a worker cannot run with it.
+    Exit status 1 if a worker cannot run with a topic that exists.
 
     Example: ringfaust topics create --config config
     """

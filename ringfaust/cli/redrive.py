@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -86,15 +85,14 @@ def run(worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, how
     sent = 0
     if plan.messages and not how.dry_run:
         text = f"This sends {_messages(len(plan.messages))} again {_where(request)}."
-        confirm(" ".join([text, *_consequences(context, plan, request)]), yes=how.yes)
+        confirm(f"{text} {_ring_warning(context, plan, request)}".strip(), yes=how.yes)
         sent = asyncio.run(send(context, plan.messages, again=request.again))
     if how.as_json:
         print_json(_result(plan, request, sent))
     else:
         _print_result(plan, request, sent, dry_run=how.dry_run)
-        if how.dry_run:
-            for text in _consequences(context, plan, request):
-                print(text)
+        if how.dry_run and (warning := _ring_warning(context, plan, request)):
+            print(warning)
     return 1 if plan.refused else 0
 
 
@@ -133,13 +131,12 @@ def _where(request: RedriveRequest) -> str:
     return f"to queue {request.to}" if request.to else "to the queues they were in"
 
 
-def _consequences(
-    context: RedriveContext, plan: RedrivePlan, request: RedriveRequest
-) -> Iterator[str]:
-    """What a redrive does besides, if one of the queues is a ring."""
+def _ring_warning(context: RedriveContext, plan: RedrivePlan, request: RedriveRequest) -> str:
+    """Warn that the messages can evict others. Empty if no target is a ring."""
     targets = {request.to or each.dead.queue for each in plan.messages}
     if any(context.catalog.spec(queue, {}).ring_size > 0 for queue in targets):
-        yield "A ring that is full evicts its oldest message for each one that enters."
+        return "A ring that is full evicts its oldest message for each one that enters."
+    return ""
 
 
 def _messages(count: int) -> str:

@@ -112,12 +112,15 @@ def create(worker: WorkerConfig, queues: QueuesConfig) -> int:
         out.print(f"created {escape(name)}")
     if not created:
         out.print("all topics exist already")
-    findings = [each for each in asyncio.run(compare_topics(worker, queues)) if each.existing]
-    for finding in findings:
+    problems: list[TopicProblem] = []
+    for finding in asyncio.run(compare_topics(worker, queues)):
+        if finding.existing is None:
+            continue
+        problems.extend(finding.problems)
         for route in queues.routes:
-            if finding.existing and finding.wanted.name == route.topic:
+            if finding.wanted.name == route.topic:
                 _warn(arrival_order(route, finding.existing.partitions))
-    return _print_problems(problem for finding in findings for problem in finding.problems)
+    return _print_problems(problems)
 
 
 def warn_of_order(warnings: list[str]) -> None:

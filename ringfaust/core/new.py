@@ -24,6 +24,11 @@ _ACKED: Final = Acked
 """mypyc looks up the names of another module at each use."""
 
 
+def create(kind: Any, fields: tuple[Any, ...]) -> Any:
+    """Create a value of a named tuple's class from all its fields."""
+    return _tuple(kind, fields)
+
+
 def new_message(
     id_: str, sequence: int, position: int, priority: int, enqueued_ms: int, expires_at_ms: int,
     due_ms: int, group: str, attempts: int, handovers: int, holders: tuple[str, ...],

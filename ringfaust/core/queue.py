@@ -7,10 +7,11 @@ modules of `transitions` change a queue; what may happen to a message is decided
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 from ringfaust.core import limits
 from ringfaust.core.model import Consumer, Counts, Delivery, Group, Message, time_of, timed_key
+from ringfaust.core.new import create
 from ringfaust.core.policy import POLICIES
 from ringfaust.core.selector import compile_selector
 from ringfaust.core.sent_ids import SentIds
@@ -51,15 +52,6 @@ class QueueRow(NamedTuple):
     idle. Empty in a row from before groups were counted."""
     sent_bounds: tuple[int, int] = (0, 0)
     """How many ids the dedup window has forgotten, and has ever remembered."""
-
-
-_TUPLE: Final[Any] = tuple.__new__
-_ROW: Final = QueueRow
-
-
-def _stored_row(*fields: Any) -> QueueRow:
-    """A row without a call of its class, as in `core.new`: 10,000 rings are stored at once."""
-    return _TUPLE(_ROW, fields)  # type: ignore[no-any-return]
 
 
 def _new_row() -> QueueRow:
@@ -433,12 +425,13 @@ class Queue:
         cursors: tuple[tuple[int, int, int], ...] = ()
         if self.cursors:
             cursors = tuple([(first, *last) for first, last in sorted(self.cursors.items())])
-        return _stored_row(
-            self.settings, self.set_fields, self.counts.stored(), tuple(self.level_counts),
-            self.sequence, self.orders, cursors, tuple(sorted(self.paused)) if self.paused else (),
-            self.wake_ms, self.expiring, len(self.consumers), self.history.departures,
-            self.size_bytes, self.non_persistent, (self.counted_from, self.last_idle, self.idle),
-            self.sent_bounds,
+        paused = tuple(sorted(self.paused)) if self.paused else ()
+        return create(  # type: ignore[no-any-return]
+            QueueRow,
+            (self.settings, self.set_fields, self.counts.stored(), tuple(self.level_counts),
+             self.sequence, self.orders, cursors, paused, self.wake_ms, self.expiring,
+             len(self.consumers), self.history.departures, self.size_bytes, self.non_persistent,
+             (self.counted_from, self.last_idle, self.idle), self.sent_bounds),
         )  # fmt: skip
 
     def check(self) -> None:

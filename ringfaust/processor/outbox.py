@@ -1,4 +1,4 @@
-"""What a batch writes: the records and event lines of its steps, and what the host is told."""
+"""Collect what a batch writes: output records, event lines, and notes for the host's log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EVICTED: Final = e.Evicted
 
 
 class Note(NamedTuple):
-    """What the host's log tells: an operator's or a refused command, or a consumer's timeout."""
+    """Something for the host to log: an operator's command, a refused one, or a timeout."""
 
     asked: str
     """The type of the command, or `TIMEOUT`: `text` is the consumer that was silent too long."""
@@ -77,7 +77,7 @@ class _Buffers(Generic[Buffer]):
 
 
 class Outbox(Generic[Buffer]):
-    """What the steps of a batch write."""
+    """Collects the output of a batch until the host takes it."""
 
     def __init__(
         self, state: State, new_buffer: Callable[[], Buffer], cloud_events_of: str

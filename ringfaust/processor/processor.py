@@ -33,7 +33,7 @@ from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
-from ringfaust.protocol.records import InRecord, Role
+from ringfaust.protocol.records import InRecord
 from ringfaust.protocol.routes import Route, queue_namer, read_send
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
@@ -363,10 +363,6 @@ class Processor(Generic[Buffer]):
     def _undecodable(self, record: InRecord, error: ProtocolError, now_ms: int) -> None:
         self.out.put_dead(output.undecodable_record(record, error, now_ms))
         self.out.lines.append(undecodable_line(record, error, self.state.step, now_ms))
-
-    def decided_outputs(self) -> list[tuple[Role, int | None]]:
-        """What `outputs` would return records for now."""
-        return self.out.topics()
 
     def outputs(self) -> Outputs[Buffer]:
         """Return the records to write, each topic's in order, and start a new batch."""

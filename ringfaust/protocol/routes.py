@@ -6,16 +6,15 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ringfaust.core import limits
 from ringfaust.core.commands import Send
-from ringfaust.core.new import new_send
+from ringfaust.core.new import create, new_send
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers, InRecord, Payload
 
-_tuple: Final[Any] = tuple.__new__
 _PAYLOAD: Final = Payload
 
 LOG_APPEND_TIME = 1
@@ -113,7 +112,7 @@ def read_send(
     key, value, headers = record.key, record.value, record.headers
     size = (len(key) if key else 0) + (len(value) if value else 0)
     if not headers:
-        return new_send(queue, source, sent_ms, 4, size, new_payload(key, value, (), source))
+        return new_send(queue, source, sent_ms, 4, size, create(_PAYLOAD, (key, value, (), source)))
     kept, ours = _split(headers)
     if repartitioned:
         source = _name(ours, h.SOURCE, limits.ID_CHARS) or source
@@ -135,11 +134,6 @@ def read_send(
         xid=_name(ours, h.XID, limits.NAME_CHARS),
         redrives=_whole(ours, h.REDRIVES, 0, _REDRIVES),
     )
-
-
-def new_payload(key: bytes | None, value: bytes | None, headers: Headers, source: str) -> Payload:
-    """Create a `Payload`; see `core.new`."""
-    return _tuple(_PAYLOAD, (key, value, headers, source))  # type: ignore[no-any-return]
 
 
 def _split(headers: Headers) -> tuple[Headers, Mapping[str, bytes]]:

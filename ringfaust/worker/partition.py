@@ -324,7 +324,7 @@ class PartitionWork:
 
     def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
         """What the next commit is going to write, so far: roles, and partitions if not its own."""
-        found = self._processor.decided_outputs()
+        found = self._processor.out.topics()
         return [*found, (Role.CHANGELOG, None)] if found else ()
 
     def skip_to(self, offsets: Mapping[TP, int]) -> None:

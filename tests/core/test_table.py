@@ -230,7 +230,8 @@ def test_a_read_does_not_pass_the_deleted_rows_at_the_head_of_a_ring() -> None:
     table.put(7, Value("returned", 1))  # such a row is older than the head
     table.forget()
     assert table.first_key() == 7
-    assert store.begins[:2] == [49, None]
+    # The head is unknown again: the rows up to 1, which this batch has deleted, are read first.
+    assert store.begins == [49, None, 1]
 
 
 @pytest.mark.parametrize("in_flight", [True, False])
