@@ -7,7 +7,6 @@ anything, and `step` returns the refusal (R103).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ringfaust.core import commands as c
@@ -37,14 +36,17 @@ SWEEP = "sweep"
 """A stage of a command (R114)."""
 
 
-@dataclass(slots=True)
 class Step:
     """The result of one command."""
 
-    effects: list[e.Effect]
-    """What happened, in order. A `Refused` among them concerns one send of several (R80, R81)."""
-    refusal: e.Refused | None
-    """Why the command as a whole was refused; it has changed nothing then (R103)."""
+    __slots__ = ("effects", "refusal")
+
+    # Not a dataclass: mypyc would not compile its constructor, which runs for each message.
+    def __init__(self, effects: list[e.Effect], refusal: e.Refused | None) -> None:
+        self.effects = effects
+        """What happened, in order. A `Refused` among them is of one send of several (R80, R81)."""
+        self.refusal = refusal
+        """Why the command as a whole was refused; it has changed nothing then (R103)."""
 
     @property
     def all_effects(self) -> list[e.Effect]:
