@@ -14,8 +14,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
-from aiokafka.structs import ConsumerRecord
 from rocksdict import Cache
 
 from ringfaust.core import commands as c
@@ -25,7 +25,7 @@ from ringfaust.kafka.transactions import BATCH_BYTES
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.record_batches import RecordBatches
-from ringfaust.protocol.records import InRecord, Role
+from ringfaust.protocol.records import FetchedRecord, InRecord, Role
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.store import RocksStore
 
@@ -65,10 +65,8 @@ class Bench:
         """The next record of a topic, as the consumer returns it."""
         offset = self._positions[topic]
         self._positions[topic] = offset + 1
-        record: InRecord = ConsumerRecord(
-            topic, 0, offset, START_MS + offset // 50, 0, key, value, None, 0, len(value), ()
-        )
-        return record
+        time_ms = START_MS + offset // 50
+        return cast(InRecord, FetchedRecord(topic, 0, offset, time_ms, 0, key, value, ()))
 
     def run(self, records: list[InRecord]) -> None:
         """Process records as one batch."""

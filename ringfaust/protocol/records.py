@@ -44,6 +44,19 @@ class InRecord(Protocol):
     headers: Headers
 
 
+class FetchedRecord(NamedTuple):
+    """An `InRecord`; a fraction of the time creates it that aiokafka's ConsumerRecord takes."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
 class Payload(NamedTuple):
     """The producer's record. It is passed on unchanged (architecture 10)."""
 

@@ -29,6 +29,7 @@ from ringfaust.worker.group import may_not_join, other_settings_joined
 from ringfaust.worker.vendor import (
     FETCH_ERRORS,
     FaustConsumerThread,
+    decode_in_c,
     failed_fetch,
     limit_decompression,
 )
@@ -325,6 +326,7 @@ class BatchThread(FaustConsumerThread):
         isolation level (Faust ties it to its own transactions) and the wait of a fetch.
         """
         limit_decompression()
+        decode_in_c()
         conf = self.app.conf
         return AIOKafkaConsumer(
             client_id=conf.broker_client_id,

@@ -43,7 +43,7 @@ class InputBuffer:
 
     def offer(self, batch: Batch) -> None:
         """Add a fetched batch. Pauses its partition if the buffer is full."""
-        size = sum(record.serialized_value_size for record in batch.records)
+        size = sum([len(record.value) for record in batch.records if record.value])
         self._batches.append((batch, size))
         self.records += len(batch.records)
         self._bytes += size

@@ -34,20 +34,28 @@ aiokafka 0.14:
 - Local variables of `Fetcher.fetched_records`, `FetchResult.getall` and
   `PartitionRecords._unpack_records`: what `getmany` had read when it met a header that it cannot
   decode, or a batch that it cannot expand.
+- `MemoryRecords` and `PartitionRecords` in the fetcher's module, and the latter's private fields
+  and methods: replaced for the whole process, to decode records in C.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
+from struct import Struct
 from traceback import walk_tb
 from typing import Any, NamedTuple, cast
 
 import faust
+import google_crc32c
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.consumer import fetcher
+from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
+from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.legacy_records import LegacyRecordBatch
+from aiokafka.record.memory_records import MemoryRecords
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
@@ -55,8 +63,15 @@ from faust.types import TP
 from faust.types.transports import TransportT
 from mode import ServiceT
 
+from ringfaust.protocol import decoder
+from ringfaust.protocol.records import FetchedRecord
 from ringfaust.worker import decompression
 
+_LENGTH = Struct(">8xi")
+"""Where a batch has its length, which counts what follows."""
+_CHECKSUM = Struct(">16xbI")
+"""Where a batch of the current format has its format and the checksum of what follows."""
+_FORMAT = 2
 _FETCH = 1
 _NOT_THERE = frozenset({1, 3, 100})
 """Error codes: the offset is out of range; the topic or partition, or the topic id, is unknown."""
@@ -223,6 +238,78 @@ def limit_decompression() -> None:
         for name, expand in EXPANDERS.items():
             if hasattr(module, name):  # the old format has no zstd
                 setattr(module, name, expand)
+
+
+def decode_in_c() -> None:
+    """Have `ringfaust.protocol.decoder` decode records for every consumer of the process.
+
+    They are `FetchedRecord`s then. What it leaves out, the Kafka client decodes as before.
+    """
+    fetcher.MemoryRecords = _Fetched
+    fetcher.PartitionRecords = _DecodedRecords
+
+
+class _Fetched:
+    """What a broker returned of a partition: aiokafka's `MemoryRecords`, with the bytes at hand."""
+
+    def __init__(self, raw: bytes) -> None:
+        records = MemoryRecords(raw)
+        self.raw = raw
+        self.has_next = records.has_next
+        self.next_batch = records.next_batch
+        self.size_in_bytes = records.size_in_bytes
+
+
+class _DecodedRecords(PartitionRecords):  # type: ignore[misc]
+    """The records of a partition, decoded in C where possible."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return cast(Iterator[Any], self._records_iterator)
+
+    def _unpack_records(self) -> Iterator[Any]:
+        """The base class's method, apart from how it decodes the records of a batch."""
+        tp, records, end = self._tp, self._records, 0
+        while records.has_next():
+            next_batch = records.next_batch()
+            start, end = end, end + _LENGTH.unpack_from(records.raw, end)[0] + _LENGTH.size
+            if self._check_crcs and not _is_intact(next_batch, records.raw[start:end]):
+                raise CorruptRecordException(f"Invalid CRC - {tp}")
+            is_aborted = self._is_aborted(next_batch)  # of control batches, too: they end it
+            if is_aborted or next_batch.is_control_batch:
+                self.next_fetch_offset = next_batch.next_offset
+                continue
+            for record in self._decoded(records.raw, start) or self._by_client(next_batch):
+                self.next_fetch_offset = record.offset + 1
+                yield record
+            self.next_fetch_offset = next_batch.next_offset
+
+    def _decoded(self, raw: bytes, start: int) -> list[FetchedRecord] | None:
+        if self._key_deserializer or self._value_deserializer:
+            return None
+        return decoder.records_of(raw, start, self.next_fetch_offset, *self._tp)
+
+    def _by_client(self, batch: Any) -> Iterator[ConsumerRecord[Any, Any]]:
+        first = self.next_fetch_offset
+        for record in batch:
+            if record.offset >= first:
+                yield self._consumer_record(self._tp, record)
+
+    def _is_aborted(self, batch: Any) -> bool:
+        """Whether nobody may read the batch: its transaction was aborted."""
+        if self._isolation_level != READ_COMMITTED or batch.producer_id is None:
+            return False
+        self._consume_aborted_up_to(batch.base_offset)
+        if batch.is_control_batch and self._contains_abort_marker(batch):
+            self._aborted_producers.discard(batch.producer_id)
+        return batch.is_transactional and batch.producer_id in self._aborted_producers
+
+
+def _is_intact(batch: Any, raw: bytes) -> bool:
+    """Whether the checksum is right. The Kafka client computes it without the processor's help."""
+    magic, found = _CHECKSUM.unpack_from(raw)
+    if magic != _FORMAT:
+        return cast(bool, batch.validate_crc())
+    return bool(google_crc32c.value(raw[_CHECKSUM.size :]) == found)
 
 
 EXPANDERS = {

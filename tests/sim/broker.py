@@ -30,10 +30,6 @@ class Record:
     value: bytes | None
     headers: Headers
 
-    @property
-    def serialized_value_size(self) -> int:
-        return len(self.value or b"")
-
 
 @dataclass(slots=True, eq=False)
 class Transaction:

@@ -33,7 +33,7 @@ class Reader:
 @dataclass
 class Record:
     offset: int
-    serialized_value_size: int
+    value: bytes
 
 
 def buffer(max_records: int, reader: Reader) -> InputBuffer:
@@ -41,7 +41,7 @@ def buffer(max_records: int, reader: Reader) -> InputBuffer:
 
 
 def batch(tp: TP, count: int, size: int = 10) -> Any:
-    return Batch(tp, [Record(number, size) for number in range(count)], 1, count)  # type: ignore[misc]
+    return Batch(tp, [Record(number, bytes(size)) for number in range(count)], 1, count)  # type: ignore[misc]
 
 
 def test_a_full_buffer_pauses_the_partition_until_its_records_are_taken() -> None:

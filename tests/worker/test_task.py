@@ -258,7 +258,7 @@ class AnyReader:
 
 
 def fetch_of(count: int) -> Batch:
-    records: Any = [SimpleNamespace(serialized_value_size=10) for _ in range(count)]
+    records: Any = [SimpleNamespace(value=b"0123456789") for _ in range(count)]
     return Batch(TP("in", 0), records, 1, count)
 
 

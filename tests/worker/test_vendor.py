@@ -17,6 +17,7 @@ from typing import Any
 import faust
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, PartitionRecords
 from aiokafka.consumer.group_coordinator import CoordinatorGroupRebalance, GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
@@ -232,9 +233,8 @@ def fetched(tp: TopicPartition, bad: set[int]) -> FetchResult:
     for offset in range(10):
         headers = [(BadName("bad") if offset in bad else "fine", b"x")]
         builder.append(offset, 1, None, b"%d" % offset, headers)
-    records = PartitionRecords(
-        tp, MemoryRecords(bytes(builder.build())), [], 0, None, None, False, 0
-    )
+    raw = fetcher.MemoryRecords(bytes(builder.build()))
+    records = fetcher.PartitionRecords(tp, raw, [], 0, None, None, False, 0)
     position = SimpleNamespace(paused=False, position=0, consumed_to=lambda offset: None)
     assignment = SimpleNamespace(active=True, state_value=lambda tp: position)
     return FetchResult(tp, assignment=assignment, partition_records=records, backoff=0)
@@ -243,15 +243,27 @@ def fetched(tp: TopicPartition, bad: set[int]) -> FetchResult:
 async def fetch(*results: tuple[TopicPartition, FetchResult]) -> Any:
     """What `AIOKafkaConsumer.getmany` does with them."""
     subscriptions = SimpleNamespace(reassignment_in_progress=False, is_assigned=lambda tp: True)
-    fetcher = SimpleNamespace(
+    client = SimpleNamespace(
         _subscriptions=subscriptions, _records=dict(results), _notify=lambda future: None,
         _wait_consume_future=None,
     )  # fmt: skip
-    return await Fetcher.fetched_records(fetcher, [tp for tp, _ in results])
+    return await Fetcher.fetched_records(client, [tp for tp, _ in results])
 
 
-async def test_the_frames_of_a_failed_fetch_show_what_was_read() -> None:
+@pytest.mark.parametrize("decoder", ["the client's", "ours"])
+async def test_the_frames_of_a_failed_fetch_show_what_was_read(
+    decoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If not: `failed_fetch` cannot skip an undecodable record, and a partition is stuck."""
+    with monkeypatch.context() as patch:
+        patch.setattr(fetcher, "MemoryRecords", MemoryRecords)
+        patch.setattr(fetcher, "PartitionRecords", PartitionRecords)
+        if decoder == "ours":
+            vendor.decode_in_c()
+        await check_the_frames_of_a_failed_fetch()
+
+
+async def check_the_frames_of_a_failed_fetch() -> None:
     other = TopicPartition("other", 0)
     with pytest.raises(UnicodeDecodeError) as failed:
         await fetch((other, fetched(other, set())), (TP, fetched(TP, {4, 7})))
