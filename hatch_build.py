@@ -53,7 +53,12 @@ COMPILED = (
 """What runs for each record, and has more than named tuples: mypyc leaves those as they are, but
 loses the types of their fields. A base class of a compiled class must be compiled, too."""
 
-IN_C = ("protocol/decoder.c", "protocol/encoder.c")
+IN_C = (
+    "core/create.c",
+    "protocol/decoder.c",
+    "protocol/encoder.c",
+    "protocol/stored_rows/row_encoder.c",
+)
 """Modules with a twin in C. mypyc does not compile these."""
 
 

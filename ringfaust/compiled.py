@@ -28,7 +28,7 @@ def digest() -> str:
     found = hashlib.blake2b(digest_size=16)
     for package in PACKAGES:
         for path in sorted(Path(__file__).with_name(package).rglob("*.*")):
-            if path.suffix in (".py", ".c"):
+            if path.suffix in (".py", ".c", ".h"):
                 found.update(path.read_bytes())
     return found.hexdigest()
 

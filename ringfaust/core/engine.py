@@ -7,7 +7,7 @@ anything, and `step` returns the refusal (R103).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
@@ -34,6 +34,8 @@ from ringfaust.core.transitions import DISPATCH, LIMITS, Transitions, queues
 
 SWEEP = "sweep"
 """A stage of a command (R114)."""
+_SEND: Final = c.Send
+"""mypyc looks up the names of another module at each use."""
 
 
 class Step:
@@ -141,17 +143,19 @@ class Engine:
         assert self.state.unfinished is None, "another command continues first"
         effects = self._transitions.begin_step(now_ms)
         refusal = None
-        name = getattr(command, "queue", "")
         try:
-            self._handlers[type(command)](command)
+            if type(command) is _SEND:  # the usual case
+                self._send(command)
+            else:
+                self._handlers[type(command)](command)
         except CommandRefused as no:
-            refusal = self._refuse(no, name)
+            refusal = self._refuse(no, _queue_of(command))
         except Idle:
             self._transitions.undo_step()
         if self._consumers.to_auto_delete:
             self._addresses.auto_delete()
         if self._transitions.stages:
-            self._transitions.end_step(name, context)
+            self._transitions.end_step(_queue_of(command), context)
         return Step(effects, refusal)
 
     @property
@@ -333,3 +337,8 @@ class Engine:
             times.append(0 if key is None else time_of(key))
         if found := [at for at in times if at]:
             self._transitions.wake_by(queue, min(found))
+
+
+def _queue_of(command: c.Command) -> str:
+    """The queue that a command names; empty: none."""
+    return getattr(command, "queue", "")

@@ -177,9 +177,13 @@ class Rows:
 
     def writes(self) -> TableWrites:
         """Put the changes in flight and return them."""
-        self.in_flight = {**self.changed, **self.born}
-        self.born = {}
-        self.changed = {}
+        if not self.changed:
+            self.in_flight, self.born = self.born, {}
+        elif not self.born:
+            self.in_flight, self.changed = self.changed, {}
+        else:
+            self.in_flight = {**self.changed, **self.born}
+            self.born, self.changed = {}, {}
         self.is_dirty = False
         return self.kind, self.queue, self.part, self.in_flight
 

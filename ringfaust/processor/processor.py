@@ -34,7 +34,7 @@ from ringfaust.protocol import outputs as output
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
 from ringfaust.protocol.records import InRecord
-from ringfaust.protocol.routes import Route, queue_namer, read_send
+from ringfaust.protocol.routes import Route, check_name, queue_namer, read_send
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
     INPUTS_KEY,
@@ -179,7 +179,7 @@ class Processor(Generic[Buffer]):
                 )
                 if topic == control_topic:
                     now_ms = self._control(record, now_ms)
-                elif not self._produced(record, now_ms):
+                elif not self._produced(record, topic, now_ms):
                     skipped.append(record)
             except ProtocolError as error:
                 self._undecodable(record, error, now_ms)
@@ -282,19 +282,21 @@ class Processor(Generic[Buffer]):
         """Whether the queue accepts sends (R60, R90). An unknown queue does: it refuses them."""
         return self._engine.accepts_sends(queue)
 
-    def _produced(self, record: InRecord, now_ms: int) -> bool:
+    def _produced(self, record: InRecord, topic: str, now_ms: int) -> bool:
         """Send the record to its queue; False if that pauses its topic."""
-        queue = self._queue_of[record.topic](record)
-        source = f"{record.topic}/{record.partition}/{record.offset}"
-        repartitioned = record.topic == self._config.repartition_topic
+        queue = self._queue_of[topic](record)
+        known = self.state.queues.get(queue)  # saves most records two calls
+        if known is None:
+            check_name(queue)
+        source = f"{topic}/{record.partition}/{record.offset}"
+        repartitioned = topic == self._config.repartition_topic
         send = read_send(record, queue, source, now_ms, repartitioned=repartitioned)
-        known = self.state.queues.get(queue)  # saves most records a call
         if (known is None or known.paused or known.is_limited) and (
             waits_for := self._engine.pausing_queue(send)
         ) is not None:
-            self.paused_topics[record.topic] = waits_for
-            if record.topic in self.positions:
-                self.positions[record.topic] = record.offset
+            self.paused_topics[topic] = waits_for
+            if topic in self.positions:
+                self.positions[topic] = record.offset
             return False
         step = self._engine.begin(send, now_ms, (source, send.id, "", "", ""))
         self.out.emit(step, source, send.id)

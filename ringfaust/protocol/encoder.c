@@ -3,84 +3,7 @@
    If you change one, change the other: tests/protocol/test_encoder.py compares them.
    Fields of named tuples are read by index; the indices are looked up when the module is loaded. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-/* --- a buffer that grows ---------------------------------------------------------------------- */
-
-#define ROOM 4096
-
-typedef struct {
-    char *data;
-    Py_ssize_t size, room;
-    char own[ROOM]; /* enough for most records */
-    int failed;     /* a Python exception is set; whatever follows is ignored */
-} Buffer;
-
-static void begin(Buffer *b) {
-    b->data = b->own;
-    b->size = 0;
-    b->room = ROOM;
-    b->failed = 0;
-}
-
-static void end(Buffer *b) {
-    if (b->data != b->own) PyMem_Free(b->data);
-}
-
-/* Room for `more` bytes at the end, or NULL. */
-static char *reserve(Buffer *b, Py_ssize_t more) {
-    if (b->failed) return NULL;
-    if (more > b->room - b->size) {
-        Py_ssize_t room = 2 * (b->size + more);
-        char *data = PyMem_Malloc(room);
-        if (!data) {
-            PyErr_NoMemory();
-            b->failed = 1;
-            return NULL;
-        }
-        memcpy(data, b->data, b->size);
-        end(b);
-        b->data = data;
-        b->room = room;
-    }
-    return b->data + b->size;
-}
-
-static void put(Buffer *b, const char *data, Py_ssize_t size) {
-    char *to = reserve(b, size);
-    if (!to) return;
-    memcpy(to, data, size);
-    b->size += size;
-}
-
-#define PUT(b, literal) put(b, literal, sizeof(literal) - 1)
-
-static PyObject *as_bytes(Buffer *b) {
-    PyObject *made = b->failed ? NULL : PyBytes_FromStringAndSize(b->data, b->size);
-    end(b);
-    return made;
-}
-
-static PyObject *as_text(Buffer *b) {
-    PyObject *made = b->failed ? NULL : PyUnicode_New(b->size, 127);
-    if (made) memcpy(PyUnicode_1BYTE_DATA(made), b->data, b->size);
-    end(b);
-    return made;
-}
-
-/* --- values ----------------------------------------------------------------------------------- */
-
-static long long whole(Buffer *b, PyObject *number) {
-    if (!PyLong_Check(number)) {
-        if (!b->failed) PyErr_Format(PyExc_TypeError, "not a whole number: %R", number);
-        b->failed = 1;
-        return 0;
-    }
-    long long found = PyLong_AsLongLong(number);
-    if (found == -1 && PyErr_Occurred()) b->failed = 1;
-    return found;
-}
+#include "native.h"
 
 /* The digits of a number, written backwards into `room`; returns where they begin. */
 static char *digits(long long number, char *behind) {
@@ -110,12 +33,6 @@ static char *write_varint(char *to, Py_ssize_t number) {
 static void put_varint(Buffer *b, Py_ssize_t number) {
     char *to = reserve(b, 10);
     if (to) b->size = write_varint(to, number) - b->data;
-}
-
-static const char *utf8(Buffer *b, PyObject *text, Py_ssize_t *size) {
-    const char *raw = b->failed ? NULL : PyUnicode_AsUTF8AndSize(text, size);
-    if (!raw) b->failed = 1;
-    return raw;
 }
 
 /* Text as JSON, in ASCII. */
@@ -153,25 +70,6 @@ static void put_quoted(Buffer *b, PyObject *text) {
     b->size = to - b->data;
 }
 
-/* --- the fields of named tuples --------------------------------------------------------------- */
-
-typedef struct {
-    const char *name;
-    int index;
-} Field;
-
-enum { M_ID, M_SEQUENCE, M_PRIORITY, M_ENQUEUED, M_EXPIRES, M_DUE, M_GROUP, M_ATTEMPTS,
-       M_HANDOVERS, M_SIZE, M_PAYLOAD, M_PERSISTENT };
-static Field message_fields[] = {
-    {"id"}, {"sequence"}, {"priority"}, {"enqueued_ms"}, {"expires_at_ms"}, {"due_ms"}, {"group"},
-    {"attempts"}, {"handovers"}, {"size_bytes"}, {"payload"}, {"persistent"}, {NULL}};
-
-enum { D_NUMBER, D_CONSUMER, D_MESSAGE };
-static Field delivery_fields[] = {{"number"}, {"consumer"}, {"message"}, {NULL}};
-
-enum { P_KEY, P_VALUE, P_HEADERS, P_SOURCE };
-static Field payload_fields[] = {{"key"}, {"value"}, {"headers"}, {"source"}, {NULL}};
-
 enum { E_QUEUE, E_MESSAGE, E_REASON, E_CAUSE, E_RING_SIZE, E_READY, E_AT, E_PAYLOAD };
 static Field evicted_fields[] = {{"queue"}, {"message"}, {"reason"}, {"cause"}, {"ring_size"},
                                  {"ready"}, {"at_ms"}, {"payload"}, {NULL}};
@@ -181,29 +79,10 @@ enum { QUEUE, CONTENT };
 static Field message_effect_fields[] = {{"queue"}, {"message"}, {NULL}};
 static Field delivery_effect_fields[] = {{"queue"}, {"delivery"}, {NULL}};
 
-static PyObject *Message, *Delivery, *Payload, *Added, *Scheduled, *Dispatched, *Acked, *Evicted;
+static PyObject *Added, *Scheduled, *Dispatched, *Acked, *Evicted;
 static PyObject *writers, *event_tail;
 
-#define GET(fields, tuple, field) PyTuple_GET_ITEM(tuple, fields[field].index)
-#define OF_MESSAGE(tuple, field) GET(message_fields, tuple, field)
-#define OF_DELIVERY(tuple, field) GET(delivery_fields, tuple, field)
-#define OF_PAYLOAD(tuple, field) GET(payload_fields, tuple, field)
 #define OF_EVICTED(tuple, field) GET(evicted_fields, tuple, field)
-
-static int is_a(PyObject *found, PyObject *type) {
-    if (Py_TYPE(found) == (PyTypeObject *)type) return 1;
-    PyErr_Format(PyExc_TypeError, "expected %R, found %R", type, Py_TYPE(found));
-    return 0;
-}
-
-/* Whether a message is one, and has a payload. */
-static int is_message(PyObject *found) {
-    return is_a(found, Message) && is_a(OF_MESSAGE(found, M_PAYLOAD), Payload);
-}
-
-static int is_delivery(PyObject *found) {
-    return is_a(found, Delivery) && is_message(OF_DELIVERY(found, D_MESSAGE));
-}
 
 /* --- event lines ------------------------------------------------------------------------------ */
 
@@ -307,12 +186,6 @@ static PyObject *other_line(PyObject *effect, PyObject *const *arguments) {
     return whole_line;
 }
 
-static int has_arguments(Py_ssize_t found, Py_ssize_t wanted) {
-    if (found == wanted) return 1;
-    PyErr_Format(PyExc_TypeError, "expected %zd arguments, found %zd", wanted, found);
-    return 0;
-}
-
 static PyObject *event_line(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
     if (!has_arguments(count, 4)) return NULL;
     PyObject *effect = arguments[0], *kind = (PyObject *)Py_TYPE(effect);
@@ -414,80 +287,86 @@ static void put_common(Buffer *b, PyObject *queue, PyObject *message) {
     if (PyObject_IsTrue(group)) put_text_header(b, H_GROUP, group);
 }
 
-static PyObject *record_bytes(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
-    if (!has_arguments(count, 3)) return NULL;
-    PyObject *headers = PySequence_Fast(arguments[2], "headers are a sequence");
-    if (!headers) return NULL;
-    Buffer b;
-    begin(&b);
-    put_data(&b, arguments[0]);
-    put_data(&b, arguments[1]);
-    put_varint(&b, PySequence_Fast_GET_SIZE(headers));
-    put_headers(&b, headers);
+static void put_record(Buffer *b, PyObject *key, PyObject *value, PyObject *all_headers) {
+    PyObject *headers = PySequence_Fast(all_headers, "headers are a sequence");
+    if (!headers) {
+        b->failed = 1;
+        return;
+    }
+    put_data(b, key);
+    put_data(b, value);
+    put_varint(b, PySequence_Fast_GET_SIZE(headers));
+    put_headers(b, headers);
     Py_DECREF(headers);
-    return as_bytes(&b);
 }
 
-static PyObject *evicted_bytes(PyObject *self, PyObject *effect) {
-    if (!is_a(effect, Evicted) || !is_message(OF_EVICTED(effect, E_MESSAGE))) return NULL;
+static void put_evicted_record(Buffer *b, PyObject *effect) {
+    if (!is_a(effect, Evicted) || !is_message(OF_EVICTED(effect, E_MESSAGE))) {
+        b->failed = 1;
+        return;
+    }
     PyObject *message = OF_EVICTED(effect, E_MESSAGE), *form = OF_EVICTED(effect, E_PAYLOAD);
     PyObject *payload = OF_MESSAGE(message, M_PAYLOAD), *at_ms = OF_EVICTED(effect, E_AT);
     int is_full = PyUnicode_CompareWithASCIIString(form, "full") == 0;
     int has_key = is_full || PyUnicode_CompareWithASCIIString(form, "reference") == 0;
     PyObject *kept = PySequence_Fast(OF_PAYLOAD(payload, P_HEADERS), "headers are a sequence");
-    if (!kept) return NULL;
-    Buffer b;
-    begin(&b);
-    put_data(&b, has_key ? OF_PAYLOAD(payload, P_KEY) : Py_None);
-    put_data(&b, is_full ? OF_PAYLOAD(payload, P_VALUE) : Py_None);
-    put_varint(&b, COMMON + 7 + (is_full ? PySequence_Fast_GET_SIZE(kept) : 0)
-                       + PyObject_IsTrue(OF_MESSAGE(message, M_GROUP)));
-    if (is_full) put_headers(&b, kept);
+    if (!kept) {
+        b->failed = 1;
+        return;
+    }
+    put_data(b, has_key ? OF_PAYLOAD(payload, P_KEY) : Py_None);
+    put_data(b, is_full ? OF_PAYLOAD(payload, P_VALUE) : Py_None);
+    put_varint(b, COMMON + 7 + (is_full ? PySequence_Fast_GET_SIZE(kept) : 0)
+                      + PyObject_IsTrue(OF_MESSAGE(message, M_GROUP)));
+    if (is_full) put_headers(b, kept);
     Py_DECREF(kept);
-    put_common(&b, OF_EVICTED(effect, E_QUEUE), message);
-    put_text_header(&b, H_REASON, OF_EVICTED(effect, E_REASON));
-    put_text_header(&b, H_CAUSE, OF_EVICTED(effect, E_CAUSE));
-    put_number_header(&b, H_RING_SIZE, OF_EVICTED(effect, E_RING_SIZE));
-    put_number_header(&b, H_READY, OF_EVICTED(effect, E_READY));
-    put_number_header(&b, H_TIME, at_ms);
-    put_whole_header(&b, H_AGE, whole(&b, at_ms) - whole(&b, OF_MESSAGE(message, M_ENQUEUED)));
-    put_number_header(&b, H_HANDOVERS, OF_MESSAGE(message, M_HANDOVERS));
-    return as_bytes(&b);
+    put_common(b, OF_EVICTED(effect, E_QUEUE), message);
+    put_text_header(b, H_REASON, OF_EVICTED(effect, E_REASON));
+    put_text_header(b, H_CAUSE, OF_EVICTED(effect, E_CAUSE));
+    put_number_header(b, H_RING_SIZE, OF_EVICTED(effect, E_RING_SIZE));
+    put_number_header(b, H_READY, OF_EVICTED(effect, E_READY));
+    put_number_header(b, H_TIME, at_ms);
+    put_whole_header(b, H_AGE, whole(b, at_ms) - whole(b, OF_MESSAGE(message, M_ENQUEUED)));
+    put_number_header(b, H_HANDOVERS, OF_MESSAGE(message, M_HANDOVERS));
 }
 
-static PyObject *dispatched_bytes(PyObject *self, PyObject *effect) {
-    if (!is_a(effect, Dispatched)) return NULL;
-    PyObject *delivery = GET(delivery_effect_fields, effect, CONTENT);
-    if (!is_delivery(delivery)) return NULL;
+static void put_dispatched_record(Buffer *b, PyObject *effect) {
+    PyObject *delivery = is_a(effect, Dispatched) ? GET(delivery_effect_fields, effect, CONTENT) : NULL;
+    if (!delivery || !is_delivery(delivery)) {
+        b->failed = 1;
+        return;
+    }
     PyObject *message = OF_DELIVERY(delivery, D_MESSAGE);
     PyObject *payload = OF_MESSAGE(message, M_PAYLOAD);
     PyObject *kept = PySequence_Fast(OF_PAYLOAD(payload, P_HEADERS), "headers are a sequence");
-    if (!kept) return NULL;
-    Buffer b;
-    begin(&b);
-    long long handovers = whole(&b, OF_MESSAGE(message, M_HANDOVERS));
-    long long expires_at_ms = whole(&b, OF_MESSAGE(message, M_EXPIRES));
-    int is_persistent = PyObject_IsTrue(OF_MESSAGE(message, M_PERSISTENT));
-    put_data(&b, OF_PAYLOAD(payload, P_KEY));
-    put_data(&b, OF_PAYLOAD(payload, P_VALUE));
-    put_varint(&b, COMMON + 4 + PySequence_Fast_GET_SIZE(kept)
-                       + PyObject_IsTrue(OF_MESSAGE(message, M_GROUP)) + (handovers > 1)
-                       + (expires_at_ms != 0) + !is_persistent);
-    put_headers(&b, kept);
-    Py_DECREF(kept);
-    put_common(&b, GET(delivery_effect_fields, effect, QUEUE), message);
-    put_text_header(&b, H_CONSUMER, OF_DELIVERY(delivery, D_CONSUMER));
-    put_number_header(&b, H_DELIVERY, OF_DELIVERY(delivery, D_NUMBER));
-    put_number_header(&b, H_ATTEMPT, OF_MESSAGE(message, M_ATTEMPTS));
-    put_whole_header(&b, H_HANDOVERS, handovers);
-    if (handovers > 1) put_whole_header(&b, H_REDELIVERED, 1);
-    if (expires_at_ms) put_whole_header(&b, H_EXPIRES, expires_at_ms);
-    if (!is_persistent) {
-        put_name(&b, H_MODE);
-        PUT(&b, "\x1cnon_persistent"); /* its length, 14, as a varint */
+    if (!kept) {
+        b->failed = 1;
+        return;
     }
-    return as_bytes(&b);
+    long long handovers = whole(b, OF_MESSAGE(message, M_HANDOVERS));
+    long long expires_at_ms = whole(b, OF_MESSAGE(message, M_EXPIRES));
+    int is_persistent = PyObject_IsTrue(OF_MESSAGE(message, M_PERSISTENT));
+    put_data(b, OF_PAYLOAD(payload, P_KEY));
+    put_data(b, OF_PAYLOAD(payload, P_VALUE));
+    put_varint(b, COMMON + 4 + PySequence_Fast_GET_SIZE(kept)
+                      + PyObject_IsTrue(OF_MESSAGE(message, M_GROUP)) + (handovers > 1)
+                      + (expires_at_ms != 0) + !is_persistent);
+    put_headers(b, kept);
+    Py_DECREF(kept);
+    put_common(b, GET(delivery_effect_fields, effect, QUEUE), message);
+    put_text_header(b, H_CONSUMER, OF_DELIVERY(delivery, D_CONSUMER));
+    put_number_header(b, H_DELIVERY, OF_DELIVERY(delivery, D_NUMBER));
+    put_number_header(b, H_ATTEMPT, OF_MESSAGE(message, M_ATTEMPTS));
+    put_whole_header(b, H_HANDOVERS, handovers);
+    if (handovers > 1) put_whole_header(b, H_REDELIVERED, 1);
+    if (expires_at_ms) put_whole_header(b, H_EXPIRES, expires_at_ms);
+    if (!is_persistent) {
+        put_name(b, H_MODE);
+        PUT(b, "\x1cnon_persistent"); /* its length, 14, as a varint */
+    }
 }
+
+/* --- batches ---------------------------------------------------------------------------------- */
 
 /* How many bytes a number takes as a varint. */
 static Py_ssize_t varint_bytes(Py_ssize_t number) {
@@ -496,14 +375,10 @@ static Py_ssize_t varint_bytes(Py_ssize_t number) {
     return count;
 }
 
-static PyObject *append_record(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
-    if (!has_arguments(count, 4)) return NULL;
-    PyObject *batch = arguments[0], *record = arguments[2];
-    if (!is_a(batch, (PyObject *)&PyByteArray_Type)) return NULL;
-    if (!is_a(record, (PyObject *)&PyBytes_Type)) return NULL;
-    Py_ssize_t number = PyLong_AsSsize_t(arguments[1]), most_bytes = PyLong_AsSsize_t(arguments[3]);
-    if (PyErr_Occurred()) return NULL;
-    Py_ssize_t body_bytes = 2 + varint_bytes(number) + PyBytes_GET_SIZE(record);
+/* Appends a record to a batch, unless that has too many bytes then. */
+static PyObject *append(PyObject *batch, Py_ssize_t number, Buffer *record, Py_ssize_t most_bytes) {
+    if (record->failed) return NULL;
+    Py_ssize_t body_bytes = 2 + varint_bytes(number) + record->size;
     Py_ssize_t size = PyByteArray_GET_SIZE(batch);
     Py_ssize_t size_then = size + varint_bytes(body_bytes) + body_bytes;
     if (number && size_then > most_bytes) Py_RETURN_FALSE;
@@ -513,36 +388,62 @@ static PyObject *append_record(PyObject *self, PyObject *const *arguments, Py_ss
     *to++ = 0; /* no attributes */
     *to++ = 0; /* no time of its own */
     to = write_varint(to, number);
-    memcpy(to, PyBytes_AS_STRING(record), PyBytes_GET_SIZE(record));
+    memcpy(to, record->data, record->size);
     Py_RETURN_TRUE;
 }
 
-/* --- the module ------------------------------------------------------------------------------- */
-
-/* The attribute of a module as a new reference, kept for ever. */
-static PyObject *from(const char *module, const char *name) {
-    PyObject *found = PyImport_ImportModule(module);
-    PyObject *value = found ? PyObject_GetAttrString(found, name) : NULL;
-    Py_XDECREF(found);
-    return value;
+/* The functions have the same arguments: batch, number, what to append, most bytes. */
+static PyObject *append_made(PyObject *const *arguments, Py_ssize_t count,
+                             void (*make)(Buffer *, PyObject *)) {
+    if (!has_arguments(count, 4)) return NULL;
+    if (!is_a(arguments[0], (PyObject *)&PyByteArray_Type)) return NULL;
+    Py_ssize_t number = PyLong_AsSsize_t(arguments[1]), most_bytes = PyLong_AsSsize_t(arguments[3]);
+    if (PyErr_Occurred()) return NULL;
+    Buffer b;
+    begin(&b);
+    make(&b, arguments[2]);
+    PyObject *is_appended = append(arguments[0], number, &b, most_bytes);
+    end(&b);
+    return is_appended;
 }
 
-static int find_fields(PyObject *type, Field *fields) {
-    PyObject *names = type ? PyObject_GetAttrString(type, "_fields") : NULL;
-    if (!names) return -1;
-    for (; fields->name; fields++) {
-        PyObject *name = PyUnicode_FromString(fields->name);
-        Py_ssize_t index = name ? PySequence_Index(names, name) : -1;
-        Py_XDECREF(name);
-        if (index < 0) {
-            Py_DECREF(names);
-            return -1;
-        }
-        fields->index = (int)index;
+static void put_any_record(Buffer *b, PyObject *record) {
+    if (PyTuple_Check(record) && PyTuple_GET_SIZE(record) == 3) {
+        put_record(b, PyTuple_GET_ITEM(record, 0), PyTuple_GET_ITEM(record, 1), PyTuple_GET_ITEM(record, 2));
+    } else {
+        PyErr_Format(PyExc_TypeError, "a record is a key, a value and headers, not %R", record);
+        b->failed = 1;
     }
-    Py_DECREF(names);
-    return 0;
 }
+
+static void put_row(Buffer *b, PyObject *row) {
+    if (PyTuple_Check(row) && PyTuple_GET_SIZE(row) == 2) {
+        put_data(b, PyTuple_GET_ITEM(row, 0));
+        put_data(b, PyTuple_GET_ITEM(row, 1));
+        PUT(b, "\0"); /* no headers */
+    } else {
+        PyErr_Format(PyExc_TypeError, "a row is a key and a value, not %R", row);
+        b->failed = 1;
+    }
+}
+
+static PyObject *append_record(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+    return append_made(arguments, count, put_any_record);
+}
+
+static PyObject *append_row(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+    return append_made(arguments, count, put_row);
+}
+
+static PyObject *append_evicted(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+    return append_made(arguments, count, put_evicted_record);
+}
+
+static PyObject *append_dispatched(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+    return append_made(arguments, count, put_dispatched_record);
+}
+
+/* --- the module ------------------------------------------------------------------------------- */
 
 static int find_headers(void) {
     for (int header = 0; header < HEADERS; header++) {
@@ -561,9 +462,6 @@ static int find_headers(void) {
 }
 
 static int load(PyObject *module) {
-    Message = from("ringfaust.core.model", "Message");
-    Delivery = from("ringfaust.core.model", "Delivery");
-    Payload = from("ringfaust.protocol.records", "Payload");
     Added = from("ringfaust.core.effects", "Added");
     Scheduled = from("ringfaust.core.effects", "Scheduled");
     Dispatched = from("ringfaust.core.effects", "Dispatched");
@@ -571,9 +469,8 @@ static int load(PyObject *module) {
     Evicted = from("ringfaust.core.effects", "Evicted");
     writers = from("ringfaust.protocol.events", "WRITERS");
     event_tail = from("ringfaust.protocol.events", "event_tail");
-    if (!writers || !event_tail) return -1;
-    if (find_fields(Message, message_fields) || find_fields(Delivery, delivery_fields)
-        || find_fields(Payload, payload_fields) || find_fields(Evicted, evicted_fields)
+    if (!writers || !event_tail || find_messages()) return -1;
+    if (find_fields(Evicted, evicted_fields)
         || find_fields(Added, message_effect_fields)
         || find_fields(Scheduled, message_effect_fields)
         || find_fields(Dispatched, delivery_effect_fields)
@@ -584,10 +481,10 @@ static int load(PyObject *module) {
 
 static PyMethodDef functions[] = {
     {"event_line", (PyCFunction)(void (*)(void))event_line, METH_FASTCALL, NULL},
-    {"record_bytes", (PyCFunction)(void (*)(void))record_bytes, METH_FASTCALL, NULL},
     {"append_record", (PyCFunction)(void (*)(void))append_record, METH_FASTCALL, NULL},
-    {"evicted_bytes", evicted_bytes, METH_O, NULL},
-    {"dispatched_bytes", dispatched_bytes, METH_O, NULL},
+    {"append_row", (PyCFunction)(void (*)(void))append_row, METH_FASTCALL, NULL},
+    {"append_evicted", (PyCFunction)(void (*)(void))append_evicted, METH_FASTCALL, NULL},
+    {"append_dispatched", (PyCFunction)(void (*)(void))append_dispatched, METH_FASTCALL, NULL},
     {NULL}};
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, load}, {0, NULL}};

@@ -1,7 +1,4 @@
-"""Encodes events, and the records that are written most, as bytes of Kafka's message format 2.
-
-The bytes of a record are those behind its time and offset: key, value and headers with their
-lengths. `record_batches` puts them into batches.
+"""Encodes events, and appends records to batches of Kafka's message format 2.
 
 `make setup` compiles `encoder.c`, which does the same and then replaces this module (ADR 38). If
 you change one, change the other: tests/protocol/test_encoder.py compares them.
@@ -14,7 +11,7 @@ from typing import Any
 from ringfaust.core import effects as e
 from ringfaust.protocol.events import WRITERS, event_tail
 from ringfaust.protocol.outputs import dispatched_record, evicted_record
-from ringfaust.protocol.records import Headers
+from ringfaust.protocol.records import OutRecord
 
 _NULL = b"\x01"
 """The length −1, in place of a key or value that is null."""
@@ -32,42 +29,46 @@ def event_line(effect: Any, step: int, now_ms: int, by: str) -> str:
     return WRITERS[type(effect)](effect, step) + event_tail(now_ms, by)
 
 
-def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
-    """The bytes of any record."""
-    parts = [_sized(key), _sized(value), _varint(len(headers))]
-    for name, content in headers:
-        parts += (_sized(name.encode()), _sized(content))
-    return b"".join(parts)
-
-
-def evicted_bytes(effect: e.Evicted) -> bytes:
-    """The bytes of `outputs.evicted_record`."""
-    return record_bytes(*evicted_record(effect))
-
-
-def dispatched_bytes(effect: e.Dispatched) -> bytes:
-    """The bytes of `outputs.dispatched_record`."""
-    return record_bytes(*dispatched_record(effect))
-
-
-def append_record(batch: bytearray, number: int, record: bytes, most_bytes: int) -> bool:
+def append_record(batch: bytearray, number: int, record: OutRecord, most_bytes: int) -> bool:
     """Append a record to the records of a batch, without a time of its own.
 
     Args:
         batch: the batch, with room for its header.
         number: how many records it has. The first is appended in any case.
-        record: its bytes.
+        record: its key, value and headers.
         most_bytes: what the batch may have then.
 
     Returns:
         False if it would have more; nothing is appended then.
     """
-    body = b"\0\0" + _varint(number) + record  # no attributes, no time
+    key, value, headers = record
+    parts = [b"\0\0", _varint(number)]  # no attributes, no time
+    parts += [_sized(key), _sized(value), _varint(len(headers))]
+    for name, content in headers:
+        parts += (_sized(name.encode()), _sized(content))
+    body = b"".join(parts)
     size = _varint(len(body))
     if number and len(batch) + len(size) + len(body) > most_bytes:
         return False
     batch += size + body
     return True
+
+
+def append_row(
+    batch: bytearray, number: int, row: tuple[bytes, bytes | None], most_bytes: int
+) -> bool:
+    """Append a record without headers, from its key and value; otherwise as `append_record`."""
+    return append_record(batch, number, (*row, []), most_bytes)
+
+
+def append_evicted(batch: bytearray, number: int, effect: e.Evicted, most_bytes: int) -> bool:
+    """Append `outputs.evicted_record`; otherwise as `append_record`."""
+    return append_record(batch, number, evicted_record(effect), most_bytes)
+
+
+def append_dispatched(batch: bytearray, number: int, effect: e.Dispatched, most_bytes: int) -> bool:
+    """Append `outputs.dispatched_record`; otherwise as `append_record`."""
+    return append_record(batch, number, dispatched_record(effect), most_bytes)
 
 
 def _sized(data: bytes | None) -> bytes:

@@ -6,18 +6,21 @@ No record is kept as Python objects until the commit.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
 
 from ringfaust.core import effects as e
-from ringfaust.protocol.encoder import (
-    append_record,
-    dispatched_bytes,
-    evicted_bytes,
-    record_bytes,
-)
+from ringfaust.protocol import encoder
 from ringfaust.protocol.outputs import dispatched_record, evicted_record
 from ringfaust.protocol.records import OutRecord
+
+Append = Callable[[bytearray, int, Any, int], bool]
+"""As `encoder.append_record`."""
+_APPEND_RECORD: Final = encoder.append_record
+_APPEND_ROW: Final = encoder.append_row
+_APPEND_EVICTED: Final = encoder.append_evicted
+_APPEND_DISPATCHED: Final = encoder.append_dispatched
+"""mypyc looks up the names of another module at each use."""
 
 BATCH_HEADER_BYTES = 61
 """What precedes the records of a batch."""
@@ -47,25 +50,24 @@ class RecordBatches:
 
     def append(self, record: OutRecord, /) -> None:
         """Pack one more record."""
-        key, value, headers = record
-        self.add(record_bytes(key, value, headers))
+        self.add(_APPEND_RECORD, record)
 
     def append_rows(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Pack records without headers: keys and values."""
-        for key, value in rows:
-            self.add(record_bytes(key, value, ()))
+        for row in rows:
+            self.add(_APPEND_ROW, row)
 
-    def add(self, record: bytes) -> None:
-        """Pack a record whose bytes the encoder has made."""
+    def add(self, append: Append, content: Any) -> None:
+        """Pack a record that a function of `encoder` appends."""
         last = self._last
         if not last.count:
             last.time_ms = last.time_ms or time.time_ns() // 1_000_000
-        if not append_record(last.data, last.count, record, self._batch_bytes):
+        if not append(last.data, last.count, content, self._batch_bytes):
             following = RecordBatch()
             following.time_ms = last.time_ms
             self._last = last = following
             self.batches.append(last)
-            append_record(last.data, 0, record, self._batch_bytes)
+            append(last.data, 0, content, self._batch_bytes)
         last.count += 1
 
 
@@ -82,7 +84,7 @@ class RecordBuffer(Protocol):
 def append_evicted(buffer: RecordBuffer, effect: e.Evicted) -> None:
     """Add the record of an evicted message."""
     if isinstance(buffer, RecordBatches):
-        buffer.add(evicted_bytes(effect))
+        buffer.add(_APPEND_EVICTED, effect)
     else:
         buffer.append(evicted_record(effect))
 
@@ -90,6 +92,6 @@ def append_evicted(buffer: RecordBuffer, effect: e.Evicted) -> None:
 def append_dispatched(buffer: RecordBuffer, effect: e.Dispatched) -> None:
     """Add the record of a delivery."""
     if isinstance(buffer, RecordBatches):
-        buffer.add(dispatched_bytes(effect))
+        buffer.add(_APPEND_DISPATCHED, effect)
     else:
         buffer.append(dispatched_record(effect))

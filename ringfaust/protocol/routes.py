@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from ringfaust.core import limits
 from ringfaust.core.commands import Send
-from ringfaust.core.new import create, new_send
+from ringfaust.core.create import create
+from ringfaust.core.new import new_send
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers, InRecord, Payload
@@ -81,7 +82,12 @@ def _text(name: str, raw: bytes) -> str:
         raise ProtocolError(f"{name} is not UTF-8: {raw[:40]!r}") from None
 
 
-def _check_name(queue: str) -> None:
+def check_name(queue: str) -> None:
+    """Check the name of a queue that a record is for.
+
+    Raises:
+        ProtocolError: it is empty, too long, or has a NUL.
+    """
     if not queue or len(queue) > limits.NAME_CHARS or "\0" in queue:
         raise ProtocolError(
             f"a queue's name has from 1 to {limits.NAME_CHARS} characters: {queue[:80]!r}"
@@ -98,21 +104,21 @@ def read_send(
 
     Args:
         record: the producer's record.
-        queue: the name of the queue or address.
+        queue: the name of the queue or address; see `check_name`.
         source: topic/partition/offset of the record.
         now_ms: the time of the step.
         repartitioned: it comes from the repartition topic, so its headers name its original
             source and time. On other topics an earlier application may have left such headers.
 
     Raises:
-        ProtocolError: the queue's name or a ringfaust header is invalid.
+        ProtocolError: a ringfaust header is invalid.
     """
-    _check_name(queue)
     sent_ms = record.timestamp if record.timestamp_type == LOG_APPEND_TIME else now_ms
     key, value, headers = record.key, record.value, record.headers
     size = (len(key) if key else 0) + (len(value) if value else 0)
     if not headers:
-        return new_send(queue, source, sent_ms, 4, size, create(_PAYLOAD, (key, value, (), source)))
+        payload = create(_PAYLOAD, key, value, (), source)
+        return new_send(queue, source, sent_ms, 4, size, payload)
     kept, ours = _split(headers)
     if repartitioned:
         source = _name(ours, h.SOURCE, limits.ID_CHARS) or source
@@ -215,7 +221,7 @@ def repartition_headers(record: InRecord, queue: str, sent_ms: int) -> list[tupl
     Raises:
         ProtocolError: the queue's name is invalid.
     """
-    _check_name(queue)
+    check_name(queue)
     kept = [pair for pair in record.headers if pair[0] not in (h.QUEUE, h.SOURCE, h.TIME_MS)]
     source = f"{record.topic}/{record.partition}/{record.offset}"
     return [

@@ -23,8 +23,8 @@ def refuse_oversized(record: InRecord, most_bytes: int) -> None:
     Raises:
         ProtocolError: the record is too large, or replaces one that the client could not read.
     """
-    size = len(record.value or b"") + len(record.key or b"")
-    headers = record.headers
+    key, value, headers = record.key, record.value, record.headers
+    size = (len(key) if key else 0) + (len(value) if value else 0)
     if headers:
         if len(headers) > limits.HEADERS:
             text = f"{len(headers)} headers; the worker takes at most {limits.HEADERS}"

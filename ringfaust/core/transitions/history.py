@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ringfaust.core import limits
-from ringfaust.core.new import create
+from ringfaust.core.create import create
 from ringfaust.core.settlement_history import PAGE, PAGES, Past, SettlementHistory
 
 _PAST: Final = Past
@@ -44,7 +44,7 @@ def remember(history: SettlementHistory, consumer: str, message_id: str) -> None
     """A delivery of that message to that consumer has ended."""
     known = history.of(consumer)
     past = known.past or Past(0, 0)
-    known.past = create(_PAST, (past.ended + 1, past.departure))
+    known.past = create(_PAST, past.ended + 1, past.departure)
     page = past.ended // PAGE
     if page not in known.pages:
         known.pages[page] = {}

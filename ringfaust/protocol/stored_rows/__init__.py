@@ -2,8 +2,8 @@
 
 RocksDB and the changelog hold the same bytes, except that the changelog omits the bodies of
 non-persistent messages (R82). `keys` writes the keys, `values` the values by kind of row,
-`messages`, `deliveries` and `queue_rows` the layouts of these, `writes` the changes of a batch, and
-`version` the byte that begins every value.
+`messages`, `deliveries` and `queue_rows` the layouts of these, `row_encoder` and `writes` the
+changes of a batch, and `version` the byte that begins every value.
 """
 
 from ringfaust.protocol.stored_rows.deliveries import without_body
@@ -14,6 +14,7 @@ from ringfaust.protocol.stored_rows.messages import (
     write_message,
     write_record,
 )
+from ringfaust.protocol.stored_rows.row_encoder import encode_writes
 from ringfaust.protocol.stored_rows.values import (
     FEEDS_KEY,
     INPUTS_KEY,
@@ -36,7 +37,7 @@ from ringfaust.protocol.stored_rows.version import (
     versioned,
     write_json,
 )
-from ringfaust.protocol.stored_rows.writes import encode_writes, without_bodies
+from ringfaust.protocol.stored_rows.writes import without_bodies
 
 __all__ = [
     "after_prefix",

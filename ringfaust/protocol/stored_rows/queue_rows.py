@@ -8,6 +8,7 @@ queues share the same settings.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from struct import Struct, unpack_from
 from typing import Any
@@ -49,13 +50,20 @@ def write_queue(row: QueueRow) -> bytes:
     raw = _layout(len(known)).pack(_VERSION_BYTE, bits, *known)
     if cursors:
         raw += b"".join([_CURSOR.pack(*cursor) for cursor in cursors])
-    return raw + _texts(tuple(row.settings.items()), tuple(row.applied.items()), row.paused)
+    return raw + queue_texts(row.settings, row.applied, row.paused)
 
 
 @lru_cache(_BITS)
 def _layout(count: int) -> Struct:
     """Version, bits, and as many numbers."""
     return Struct(f">BQ{count}Q")
+
+
+def queue_texts(
+    settings: Mapping[str, object], applied: Mapping[str, object], paused: tuple[str, ...]
+) -> bytes:
+    """The settings and pauses of a queue, in JSON."""
+    return _texts(tuple(settings.items()), tuple(applied.items()), paused)
 
 
 @lru_cache(_KNOWN)

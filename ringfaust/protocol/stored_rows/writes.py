@@ -10,16 +10,14 @@ from ringfaust.protocol.stored_rows.keys import table_prefix, tail_writer
 from ringfaust.protocol.stored_rows.values import value_writer
 
 
-def encode_writes(writes: Iterable[TableWrites]) -> list[tuple[bytes, bytes | None]]:
-    """Encode a batch's writes in order. None deletes the row."""
-    encoded: list[tuple[bytes, bytes | None]] = []
-    for kind, queue, part, rows in writes:
-        prefix, write_tail = table_prefix(kind, queue, part), tail_writer(kind)
-        write_value = value_writer(kind)
-        for key, value in rows.items():
-            raw = None if value is None else write_value(value)
-            encoded.append((prefix + write_tail(key), raw))
-    return encoded
+def encode_table(encoded: list[tuple[bytes, bytes | None]], table: TableWrites) -> None:
+    """Encode the changes of one table, and append them to `encoded`."""
+    kind, queue, part, rows = table
+    prefix, write_tail = table_prefix(kind, queue, part), tail_writer(kind)
+    write_value = value_writer(kind)
+    for key, value in rows.items():
+        raw = None if value is None else write_value(value)
+        encoded.append((prefix + write_tail(key), raw))
 
 
 def without_bodies(

@@ -14,7 +14,7 @@ from ringfaust.config import QueuesConfig
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Headers, InRecord
-from ringfaust.protocol.routes import queue_namer, read_send
+from ringfaust.protocol.routes import check_name, queue_namer, read_send
 from ringfaust.protocol.undecodable import refuse_oversized
 from ringfaust.spark.backfill.target import Target
 from ringfaust.spark.columns import ConsumedRecord
@@ -161,6 +161,7 @@ class RowChecker:
         what = "queue"
         try:
             queue = namers[row.topic](record)
+            check_name(queue)
             if not declares(queue):
                 raise ProtocolError(
                     f"no queue or address {queue[:80]!r} is declared in queues.yaml"
