@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -54,6 +55,23 @@ def _state_folder(settings: dict[str, Any]) -> Path:
     return Path(base, "ringfaust", settings.get("application", "ringfaust"))
 
 
+def _cache_bytes() -> int:
+    """An eighth of the memory that this process may use, or 256 MiB if that is more."""
+    pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    limits = [pages * page_bytes]
+    for path in _CGROUP_LIMITS:
+        with suppress(OSError, ValueError):  # no cgroup, or no limit
+            limits.append(int(path.read_text()))
+    return max(min(limits) // 8, 256 << 20)
+
+
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""Files with the memory limit of a container: version 2 and version 1."""
+
+
 def _absolute(path: Path) -> Path:
     if "\0" in str(path):
         raise refuse("contains a NUL character, which a folder's name cannot")
@@ -70,6 +88,10 @@ _Folder = Annotated[
     AfterValidator(_absolute),
     WithJsonSchema({"type": ["string", "null"], "format": "path"}),
 ]
+
+
+_COMPUTED = ("cache_bytes", "data_dir")
+"""Settings whose default depends on the machine; null stands for it."""
 
 
 class WebConfig(ConfigModel):
@@ -109,8 +131,11 @@ class WorkerConfig(ConfigModel):
     data_dir: _Folder = Field(default_factory=_state_folder)
     """Folder for RocksDB. Each worker needs its own. Default: `ringfaust/APPLICATION` in
     `$XDG_STATE_HOME` or `~/.local/state`."""
-    cache_bytes: Annotated[int, Field(ge=1 << 20)] = 256 << 20
-    """Most memory for cached state, over all partitions of this worker."""
+    cache_bytes: Annotated[
+        int, Field(ge=1 << 20), WithJsonSchema({"type": ["integer", "null"], "minimum": 1 << 20})
+    ] = Field(default_factory=_cache_bytes)
+    """Most memory for cached state, over all partitions of this worker. Default: an eighth of the
+    memory that the machine or the container has, at least 256 MiB."""
     batch_records: Annotated[int, Field(ge=1, le=100_000)] = 16_000
     """Most records of one partition in one transaction, and up to 4,000 more. A batch is only as
     large as the load makes it."""
@@ -138,8 +163,8 @@ class WorkerConfig(ConfigModel):
     @model_validator(mode="before")
     @classmethod
     def _null_is_default(cls, data: object) -> object:
-        if isinstance(data, dict) and data.get("data_dir", "") is None:
-            return {name: value for name, value in data.items() if name != "data_dir"}
+        if isinstance(data, dict):
+            return {k: v for k, v in data.items() if v is not None or k not in _COMPUTED}
         return data
 
     @field_validator("replication_factor")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ringfaust.core import limits
 from ringfaust.core.commands import Send
 from ringfaust.core.create import create
-from ringfaust.core.effects import Acked, Added, Dispatched, Evicted
+from ringfaust.core.effects import Acked, Added, Dispatched, Due, Evicted
 from ringfaust.core.model import Delivery, EvictReason, Message
 
 _create: Final[Any] = create
@@ -18,6 +18,7 @@ _MESSAGE: Final = Message
 _DELIVERY: Final = Delivery
 _SEND: Final = Send
 _ADDED: Final = Added
+_DUE: Final = Due
 _EVICTED: Final = Evicted
 _DISPATCHED: Final = Dispatched
 _ACKED: Final = Acked
@@ -50,6 +51,16 @@ def held_by(message: Message, consumer: str) -> Message:
     )  # fmt: skip
 
 
+def at_position(message: Message, position: int) -> Message:
+    """The message as it is ready at a position."""
+    return new_message(
+        message.id, message.sequence, position, message.priority, message.enqueued_ms,
+        message.expires_at_ms, message.due_ms, message.group, message.attempts, message.handovers,
+        message.holders, message.size_bytes, message.payload, message.persistent,
+        message.is_bodyless,
+    )  # fmt: skip
+
+
 def new_delivery(number: int, consumer: str, message: Message, handed_ms: int) -> Delivery:
     """Create a `Delivery` that no transaction has settled."""
     return _create(_DELIVERY, number, consumer, message, handed_ms, "", False)  # type: ignore[no-any-return]
@@ -67,6 +78,11 @@ def new_send(
 def added(queue: str, message: Message) -> Added:
     """Create an `Added`."""
     return _create(_ADDED, queue, message)  # type: ignore[no-any-return]
+
+
+def due(queue: str, message: Message) -> Due:
+    """Create a `Due`."""
+    return _create(_DUE, queue, message)  # type: ignore[no-any-return]
 
 
 def evicted(

@@ -74,12 +74,12 @@ enum { E_QUEUE, E_MESSAGE, E_REASON, E_CAUSE, E_RING_SIZE, E_READY, E_AT, E_PAYL
 static Field evicted_fields[] = {{"queue"}, {"message"}, {"reason"}, {"cause"}, {"ring_size"},
                                  {"ready"}, {"at_ms"}, {"payload"}, {NULL}};
 
-/* Added and Scheduled have a queue and a message, Dispatched and Acked a queue and a delivery. */
+/* Added, Scheduled and Due have a queue and a message, Dispatched and Acked a queue and a delivery. */
 enum { QUEUE, CONTENT };
 static Field message_effect_fields[] = {{"queue"}, {"message"}, {NULL}};
 static Field delivery_effect_fields[] = {{"queue"}, {"delivery"}, {NULL}};
 
-static PyObject *Added, *Scheduled, *Dispatched, *Acked, *Evicted;
+static PyObject *Due, *Added, *Scheduled, *Dispatched, *Acked, *Evicted;
 static PyObject *writers, *event_tail;
 
 #define OF_EVICTED(tuple, field) GET(evicted_fields, tuple, field)
@@ -130,6 +130,17 @@ static void put_added(Buffer *b, const char *event, PyObject *effect, long long 
         PUT(b, ",\"group\":");
         put_quoted(b, group);
     }
+}
+
+static void put_due(Buffer *b, PyObject *effect, long long step) {
+    PyObject *message = GET(message_effect_fields, effect, CONTENT);
+    if (!is_message(message)) {
+        b->failed = 1;
+        return;
+    }
+    put_about(b, "due", GET(message_effect_fields, effect, QUEUE), message, step);
+    PUT(b, ",\"due_ms\":");
+    put_number(b, OF_MESSAGE(message, M_DUE));
 }
 
 static void put_held(Buffer *b, const char *event, PyObject *effect, long long step) {
@@ -197,6 +208,7 @@ static PyObject *event_line(PyObject *self, PyObject *const *arguments, Py_ssize
     else if (kind == Dispatched) put_held(&b, "dispatched", effect, step);
     else if (kind == Acked) put_held(&b, "acked", effect, step);
     else if (kind == Scheduled) put_added(&b, "scheduled", effect, step);
+    else if (kind == Due) put_due(&b, effect, step);
     else return other_line(effect, arguments);
     PUT(&b, ",\"time_ms\":");
     put_number(&b, arguments[2]);
@@ -463,6 +475,7 @@ static int find_headers(void) {
 
 static int load(PyObject *module) {
     Added = from("ringfaust.core.effects", "Added");
+    Due = from("ringfaust.core.effects", "Due");
     Scheduled = from("ringfaust.core.effects", "Scheduled");
     Dispatched = from("ringfaust.core.effects", "Dispatched");
     Acked = from("ringfaust.core.effects", "Acked");
@@ -473,6 +486,7 @@ static int load(PyObject *module) {
     if (find_fields(Evicted, evicted_fields)
         || find_fields(Added, message_effect_fields)
         || find_fields(Scheduled, message_effect_fields)
+        || find_fields(Due, message_effect_fields)
         || find_fields(Dispatched, delivery_effect_fields)
         || find_fields(Acked, delivery_effect_fields))
         return -1;

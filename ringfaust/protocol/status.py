@@ -41,6 +41,10 @@ def read_key(key: bytes | None) -> tuple[Kind, str] | None:
     return (cast(Kind, kind), name) if is_known else None
 
 
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
+"""`json.dumps` would create an encoder for each row."""
+
+
 class QueueState(NamedTuple):
     """The part of a queue's row whose change makes a new row."""
 
@@ -89,7 +93,7 @@ def write_queue_status(
         "consumers": state.consumers,
         "paused": state.paused,
     }
-    head = json.dumps(row, separators=(",", ":"))
+    head = _to_json(row)
     return f'{head[:-1]},"settings":{state.settings}}}'.encode()
 
 

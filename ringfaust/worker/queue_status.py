@@ -25,6 +25,7 @@ from ringfaust.protocol.status import (
 )
 from ringfaust.worker.partition import PartitionWork
 
+_REASONS = tuple(map(str, EvictReason))
 _FOREIGN = 0
 """The mark of a row that is to be written again whatever it says."""
 
@@ -196,7 +197,7 @@ class PartitionStatus:
         if meter is None:
             return {}
         counted = meter.evicted_of_queues
-        return {str(each): n for each in EvictReason if (n := counted.get((name, str(each)), 0))}
+        return {each: n for each in _REASONS if (n := counted.get((name, each), 0))}
 
 
 def _mark_of(value: bytes) -> int:

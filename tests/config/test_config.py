@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from pathlib import Path
@@ -19,6 +20,7 @@ from ringfaust.config import (
     load_queues,
     load_worker,
 )
+from ringfaust.config import worker as worker_config
 from ringfaust.config.documents import FILE_BYTES, shipped
 from ringfaust.config.routes import conflict
 from ringfaust.core.settings import FIELD_NAMES, QueueSpec
@@ -93,6 +95,33 @@ def test_each_application_has_a_folder_in_the_users_state_folder(monkeypatch, tm
     monkeypatch.setenv("HOME", str(tmp_path))
     assert WorkerConfig().data_dir == tmp_path / ".local/state/ringfaust/ringfaust"
     assert load_worker(data_dir="~/here").data_dir == tmp_path / "here"
+
+
+@pytest.mark.parametrize(
+    ("machine_gib", "container", "expected_mib"),
+    [
+        (16, None, 2_048),
+        (16, "max", 2_048),
+        (16, str(8 << 30), 1_024),
+        (1, None, 256),
+        (16, str(1 << 30), 256),
+        (16, str(1 << 62), 2_048),
+    ],
+)
+def test_the_cache_is_an_eighth_of_the_memory(
+    monkeypatch, tmp_path, write, machine_gib, container, expected_mib
+):
+    pages = {"SC_PHYS_PAGES": machine_gib << 18, "SC_PAGE_SIZE": 4_096}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    limit = tmp_path / "memory.max"
+    if container is not None:
+        limit.write_text(f"{container}\n")
+    monkeypatch.setattr(worker_config, "_CGROUP_LIMITS", (limit, tmp_path / "missing"))
+    assert WorkerConfig().cache_bytes == expected_mib << 20
+    assert (
+        load_worker(write("cache_bytes: null\n", "worker.yaml")).cache_bytes == expected_mib << 20
+    )
+    assert load_worker(write("cache_bytes: 2000000\n", "worker.yaml")).cache_bytes == 2_000_000
 
 
 def test_the_worker_file_is_optional(write, tmp_path):

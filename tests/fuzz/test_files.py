@@ -91,7 +91,7 @@ WORKER: dict[str, tuple[str, tuple[str, ...]]] = {
     "no number": ("partitions: .nan", ("partitions", "nan")),
     "a huge number": (f"partitions: {HUGE}", ("partitions", "9999", "10000")),
     "negative": ("tick_ms: -1", ("tick_ms", "-1")),
-    "null": ("cache_bytes: ~", ("cache_bytes", "None")),
+    "null": ("batch_records: ~", ("batch_records", "None")),
     "a list": ("data_dir: [a]", ("data_dir", "['a']")),
     "a folder of nobody": ("data_dir: ~nobody-of-that-name/x", ("data_dir", "~nobody")),
     "half a folder": (f"data_dir: {HALF}", ("half a character",)),

@@ -37,6 +37,7 @@ def both() -> tuple[ModuleType, ModuleType] | None:
 effects = evictions | dispatches
 effects |= st.builds(e.Added, texts, messages) | st.builds(e.Scheduled, texts, messages)
 effects |= st.builds(e.Acked, texts, deliveries) | st.builds(e.Lost, texts, messages)
+effects |= st.builds(e.Due, texts, messages)
 
 
 @given(effect=effects, step=counts, now_ms=times, by=texts)
@@ -99,6 +100,7 @@ WRONG: list[tuple[str, tuple[Any, ...]]] = [
     ("event_line", (e.Added("q", "no message"), 1, 2, "by")),  # type: ignore[arg-type]
     ("event_line", (e.Added("q", MESSAGE._replace(payload=None)), 1, 2, "by")),
     ("event_line", (e.Acked("q", MESSAGE), 1, 2, "by")),  # type: ignore[arg-type]
+    ("event_line", (e.Due("q", MESSAGE._replace(due_ms="now")), 1, 2, "by")),  # type: ignore[arg-type]
     ("event_line", (EVICTED._replace(at_ms=2**64), 1, 2, "by")),
     ("append_evicted", (bytearray(), 0, DISPATCHED, 10)),
     ("append_evicted", (bytearray(), 0, EVICTED._replace(cause="\ud800"), 10)),

@@ -228,7 +228,7 @@ class Transitions(Returning):
             self.evict(queue, queue.lowest(), EvictReason.SCHEDULED_OVERFLOW, message.id)
         # Only now, when the ring has room: with Artemis the position depends on who is in it.
         position = queue.policy.due_position(message, queue.level_of(message))
-        message = message._replace(position=position)
+        message = new.at_position(message, position)
         place(queue, message)
-        self.out.append(e.Due(queue.name, message))
+        self.out.append(new.due(queue.name, message))
         return message

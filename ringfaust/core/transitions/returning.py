@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from zlib import crc32
 
 from ringfaust.core import effects as e
-from ringfaust.core import limits
+from ringfaust.core import limits, new
 from ringfaust.core.model import Consumer, DeadReason, Delivery, EvictReason, Message
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.delivering import Delivering
@@ -132,7 +132,7 @@ class Returning(Delivering):
             self.out.append(e.Returned(queue.name, delivery, message, message.due_ms))
         else:
             position = queue.policy.returned_position(message, queue.level_of(message))
-            message = message._replace(position=position)
+            message = new.at_position(message, position)
             place(queue, message)
             self.out.append(e.Returned(queue.name, delivery, message, 0))
         if message.expires_at_ms:
