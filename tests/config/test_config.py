@@ -98,30 +98,23 @@ def test_each_application_has_a_folder_in_the_users_state_folder(monkeypatch, tm
 
 
 @pytest.mark.parametrize(
-    ("machine_gib", "container", "expected_mib"),
-    [
-        (16, None, 2_048),
-        (16, "max", 2_048),
-        (16, str(8 << 30), 1_024),
-        (1, None, 256),
-        (16, str(1 << 30), 256),
-        (16, str(1 << 62), 2_048),
-    ],
+    ("container", "expected_mib"),
+    [(None, 2_048), ("max", 2_048), (8 << 30, 1_024), (1 << 30, 256), (1 << 62, 2_048)],
 )
-def test_the_cache_is_an_eighth_of_the_memory(
-    monkeypatch, tmp_path, write, machine_gib, container, expected_mib
-):
-    pages = {"SC_PHYS_PAGES": machine_gib << 18, "SC_PAGE_SIZE": 4_096}
+def test_the_cache_is_an_eighth_of_the_memory(monkeypatch, tmp_path, container, expected_mib):
+    pages = {"SC_PHYS_PAGES": 16 << 18, "SC_PAGE_SIZE": 4_096}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
     limit = tmp_path / "memory.max"
     if container is not None:
         limit.write_text(f"{container}\n")
-    monkeypatch.setattr(worker_config, "_CGROUP_LIMITS", (limit, tmp_path / "missing"))
+    monkeypatch.setattr(worker_config, "_CGROUP_LIMITS", (tmp_path / "missing", limit))
     assert WorkerConfig().cache_bytes == expected_mib << 20
-    assert (
-        load_worker(write("cache_bytes: null\n", "worker.yaml")).cache_bytes == expected_mib << 20
-    )
-    assert load_worker(write("cache_bytes: 2000000\n", "worker.yaml")).cache_bytes == 2_000_000
+
+
+def test_null_is_the_default_of_a_setting_that_depends_on_the_machine(write):
+    worker = load_worker(write("cache_bytes: null\ndata_dir: null\n", "worker.yaml"))
+    assert worker.cache_bytes == WorkerConfig().cache_bytes
+    assert worker.data_dir == WorkerConfig().data_dir
 
 
 def test_the_worker_file_is_optional(write, tmp_path):
