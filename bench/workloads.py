@@ -36,7 +36,11 @@ def workloads(scale: float) -> dict[str, list[Load]]:
             *(_rings(max(int(rings * scale), 10)) for rings in (10_000, 100_000)),
         ],
         "bodies": [Load("bodies", "10 kB", "evict", count(50_000), body_bytes=10_000)],
-        "scheduled": [Load("scheduled", "due at once", "scheduled", count(100_000), ring=-1)],
+        "scheduled": [
+            Load("scheduled", f"due at once, credit {credit:,}", "scheduled", count(100_000),
+                 ring=-1, credit=credit)
+            for credit in (1_000, 10_000)
+        ],
         "selectors": [
             Load("selectors", "one of four matches", "cycle", count(50_000), ring=-1,
                  selector="color = 'red'")
