@@ -6,9 +6,10 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* Whether the garbage collector must know of this object. */
-static int is_tracked(PyObject *object) {
-    return PyObject_IS_GC(object) && PyObject_GC_IsTracked(object);
+/* Whether a cycle may lead through this object. A dict that the collector does not track may be
+   given other contents; a tuple may not. */
+static int may_be_in_cycle(PyObject *object) {
+    return PyObject_IS_GC(object) && (!PyTuple_Check(object) || PyObject_GC_IsTracked(object));
 }
 
 static PyObject *create(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
@@ -21,12 +22,12 @@ static PyObject *create(PyObject *self, PyObject *const *arguments, Py_ssize_t c
     PyTypeObject *kind = (PyTypeObject *)arguments[0];
     PyObject *made = kind->tp_alloc(kind, count - 1);
     if (!made) return NULL;
-    int may_be_in_cycle = 0;
+    int is_tracked = 0;
     for (Py_ssize_t i = 1; i < count; i++) {
         PyTuple_SET_ITEM(made, i - 1, Py_NewRef(arguments[i]));
-        may_be_in_cycle = may_be_in_cycle || is_tracked(arguments[i]);
+        is_tracked = is_tracked || may_be_in_cycle(arguments[i]);
     }
-    if (!may_be_in_cycle) PyObject_GC_UnTrack(made);
+    if (!is_tracked) PyObject_GC_UnTrack(made);
     return made;
 }
 

@@ -43,7 +43,8 @@ def test_the_collector_sees_only_what_may_be_in_a_cycle(both: Any) -> None:
     assert not gc.is_tracked(payload)
     assert not gc.is_tracked(message)
     assert gc.is_tracked(create(Pair, [], 1))
-    assert gc.is_tracked(create(Pair, {1: 2}, EvictReason.LIMIT))
+    assert gc.is_tracked(create(Pair, {}, 1)), "it may be filled later"
+    assert gc.is_tracked(create(Pair, "text", EvictReason.LIMIT))
 
 
 def test_a_cycle_is_collected(both: Any) -> None:
