@@ -319,6 +319,10 @@ static void put_evicted_record(Buffer *b, PyObject *effect) {
     }
     PyObject *message = OF_EVICTED(effect, E_MESSAGE), *form = OF_EVICTED(effect, E_PAYLOAD);
     PyObject *payload = OF_MESSAGE(message, M_PAYLOAD), *at_ms = OF_EVICTED(effect, E_AT);
+    if (!is_a(form, (PyObject *)&PyUnicode_Type)) {
+        b->failed = 1;
+        return;
+    }
     int is_full = PyUnicode_CompareWithASCIIString(form, "full") == 0;
     int has_key = is_full || PyUnicode_CompareWithASCIIString(form, "reference") == 0;
     PyObject *kept = PySequence_Fast(OF_PAYLOAD(payload, P_HEADERS), "headers are a sequence");

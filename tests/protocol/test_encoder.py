@@ -104,6 +104,7 @@ WRONG: list[tuple[str, tuple[Any, ...]]] = [
     ("event_line", (EVICTED._replace(at_ms=2**64), 1, 2, "by")),
     ("append_evicted", (bytearray(), 0, DISPATCHED, 10)),
     ("append_evicted", (bytearray(), 0, EVICTED._replace(cause="\ud800"), 10)),
+    ("append_evicted", (bytearray(), 0, EVICTED._replace(payload=7), 10)),  # type: ignore[arg-type]
     ("append_evicted", (bytearray(), 0, EVICTED._replace(message=MESSAGE._replace(id=7)), 10)),  # type: ignore[arg-type]
     ("append_dispatched", (bytearray(), 0, EVICTED, 10)),
     ("append_dispatched", (bytearray(), 0, e.Dispatched("q", "no delivery"), 10)),  # type: ignore[arg-type]

@@ -144,6 +144,8 @@ WRONG: list[Any] = [
     queue(cursors=((1, 2, "3"),)),
     queue(applied=None),
     queue(paused=7),
+    queue(settings=7),
+    queue(settings=None),
     [(Kind.EXPIRY, "q", 0, {"time": (0, 1)})],
 ]
 

@@ -201,7 +201,11 @@ static PyObject *texts_of(PyObject *row) {
     static PyObject *last_applied, *last_texts;
     PyObject *settings = OF_QUEUE(row, Q_SETTINGS), *applied = OF_QUEUE(row, Q_APPLIED);
     PyObject *paused = OF_QUEUE(row, Q_PAUSED);
-    int is_plain = PyObject_Size(settings) == 0 && PyObject_Size(paused) == 0;
+    if (!PyTuple_Check(paused) || !PyDict_Check(settings)) {
+        PyErr_Format(PyExc_TypeError, "not the settings and pauses of a queue: %R", row);
+        return NULL;
+    }
+    int is_plain = !PyDict_GET_SIZE(settings) && !PyTuple_GET_SIZE(paused);
     if (is_plain && applied == last_applied) return Py_NewRef(last_texts);
     PyObject *texts = PyObject_CallFunctionObjArgs(queue_texts, settings, applied, paused, NULL);
     if (texts && !is_a(texts, (PyObject *)&PyBytes_Type)) Py_CLEAR(texts);
