@@ -91,7 +91,7 @@ _Folder = Annotated[
 
 
 _COMPUTED = ("cache_bytes", "data_dir")
-"""Settings whose default depends on the machine; null stands for it."""
+"""Settings whose default depends on the machine; null means that default."""
 
 
 class WebConfig(ConfigModel):
