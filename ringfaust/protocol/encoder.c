@@ -1,7 +1,6 @@
 /* The functions of encoder.py in C: the same bytes in a fraction of the time (ADR 38).
 
-   If you change one, change the other: tests/protocol/test_encoder.py compares them.
-   Fields of named tuples are read by index; the indices are looked up when the module is loaded. */
+   If you change one, change the other: tests/protocol/test_encoder.py compares them. */
 
 #include "native.h"
 
@@ -195,6 +194,13 @@ static PyObject *other_line(PyObject *effect, PyObject *const *arguments) {
     Py_XDECREF(line);
     Py_XDECREF(tail);
     return whole_line;
+}
+
+static PyObject *as_text(Buffer *b) {
+    PyObject *made = b->failed ? NULL : PyUnicode_New(b->size, 127);
+    if (made) memcpy(PyUnicode_1BYTE_DATA(made), b->data, b->size);
+    end(b);
+    return made;
 }
 
 static PyObject *event_line(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {

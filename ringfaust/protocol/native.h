@@ -55,19 +55,6 @@ static void put(Buffer *b, const char *data, Py_ssize_t size) {
 
 #define PUT(b, literal) put(b, literal, sizeof(literal) - 1)
 
-static PyObject *as_bytes(Buffer *b) {
-    PyObject *made = b->failed ? NULL : PyBytes_FromStringAndSize(b->data, b->size);
-    end(b);
-    return made;
-}
-
-static PyObject *as_text(Buffer *b) {
-    PyObject *made = b->failed ? NULL : PyUnicode_New(b->size, 127);
-    if (made) memcpy(PyUnicode_1BYTE_DATA(made), b->data, b->size);
-    end(b);
-    return made;
-}
-
 /* --- values ----------------------------------------------------------------------------------- */
 
 static long long whole(Buffer *b, PyObject *number) {

@@ -310,6 +310,12 @@ static int append_pair(PyObject *list, PyObject *key, PyObject *value) {
     return failed;
 }
 
+static PyObject *as_bytes(Buffer *b) {
+    PyObject *made = b->failed ? NULL : PyBytes_FromStringAndSize(b->data, b->size);
+    end(b);
+    return made;
+}
+
 static PyObject *value_bytes(long kind, PyObject *value) {
     if (value == Py_None) return Py_NewRef(value);
     Buffer b;
