@@ -144,7 +144,7 @@ class RocksStore:
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(_MEMTABLE_BYTES)
-        options.set_compression_type(DBCompressionType.lz4())  # a third less time than snappy
+        options.set_compression_type(DBCompressionType.lz4())  # less time than snappy
         options.set_max_open_files(_OPEN_FILES)
         table = BlockBasedOptions()
         table.set_block_cache(cache)
