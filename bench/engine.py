@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
 
 from rocksdict import Cache
 
@@ -25,7 +24,7 @@ from ringfaust.kafka.transactions import BATCH_BYTES
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.record_batches import RecordBatches
-from ringfaust.protocol.records import FetchedRecord, InRecord, Role
+from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.store import RocksStore
 
@@ -61,14 +60,14 @@ class Bench:
     def _new_batches(self) -> RecordBatches:
         return RecordBatches(BATCH_BYTES)
 
-    def record(self, topic: str, key: bytes | None, value: bytes) -> InRecord:
+    def record(self, topic: str, key: bytes | None, value: bytes) -> FetchedRecord:
         """The next record of a topic, as the consumer returns it."""
         offset = self._positions[topic]
         self._positions[topic] = offset + 1
         time_ms = START_MS + offset // 50
-        return cast(InRecord, FetchedRecord(topic, 0, offset, time_ms, 0, key, value, ()))
+        return FetchedRecord(topic, 0, offset, time_ms, 0, key, value, ())
 
-    def run(self, records: list[InRecord]) -> None:
+    def run(self, records: list[FetchedRecord]) -> None:
         """Process records as one batch."""
         clock = time.process_time
         now_ms = START_MS + self._positions["in"] // 50

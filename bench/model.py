@@ -47,6 +47,13 @@ class Load:
         return f"{self.workload}: {self.variant}" if self.variant else self.workload
 
 
+WARM_UPS = (
+    Load("warm-up", "evict", "evict", 300_000),
+    Load("warm-up", "cycle", "cycle", 300_000, ring=-1),
+)
+"""What each broker carries before its first load: Java is fast once it has compiled what it does."""
+
+
 class Peer(Protocol):
     """A system that carries loads. Its `with` block starts and stops what outlives a round."""
 

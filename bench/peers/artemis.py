@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.model import Figures, Load
+from bench.model import WARM_UPS, Figures, Load
 from bench.peers.artemis_home import artemis_home, lift_disk_limit
 from bench.processes import Process, until
 from ringfaust.testing.ports import free_port
@@ -24,7 +24,6 @@ WARM_S = 5
 TIMED_PER_S = 30_000
 """A run is timed for as long as this rate would need for the load's messages."""
 NO_RING = 100_000_000
-_WARMING = Load("warm-up", "", "evict", 300_000)
 
 
 class Artemis:
@@ -73,7 +72,8 @@ class Artemis:
         """Run `artemis perf` against a new queue. Before the first run the broker is warmed up."""
         if not self._is_warm:
             self._is_warm = True
-            self._perf(_WARMING)
+            for warm_up in WARM_UPS:
+                self._perf(warm_up)
         return self._perf(load)
 
     def _perf(self, load: Load) -> Figures:

@@ -15,7 +15,7 @@ from ringfaust.client.errors import BadArgument
 from ringfaust.client.message import Scalar
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import Headers
+from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import read_send
 from ringfaust.spans import open_spans
 
@@ -68,20 +68,6 @@ class SendOptions(TypedDict, total=False):
     """The partition of the topic, instead of the one that the key chooses."""
 
 
-@dataclass(slots=True)
-class _RecordAsRead:
-    """A record as a worker reads it, so that the worker's own parser can check it."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    topic: str = ""
-    partition: int = 0
-    offset: int = 0
-    timestamp: int = 0
-    timestamp_type: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingMessage:
     """A message to send. Its delay and ttl count from its creation, even if it is written later."""
@@ -128,7 +114,12 @@ class OutgoingMessage:
         )
         found = sent.after(0)
         try:
-            read_send(_RecordAsRead(found.key, found.value, found.headers), "any", "any", 0)
+            read_send(
+                FetchedRecord(key=found.key, value=found.value, headers=found.headers),
+                "any",
+                "any",
+                0,
+            )
         except ProtocolError as error:
             raise BadArgument(str(error)) from None
         return sent

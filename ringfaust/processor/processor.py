@@ -33,7 +33,7 @@ from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
-from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import Route, check_name, queue_namer, read_send
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
@@ -142,7 +142,7 @@ class Processor(Generic[Buffer]):
 
     # --- in --------------------------------------------------------------------------------------
 
-    def take(self, records: Iterable[InRecord], wall_ms: int) -> list[InRecord]:
+    def take(self, records: Iterable[FetchedRecord], wall_ms: int) -> list[FetchedRecord]:
         """Process records in order, skipping repeats.
 
         A record for a queue that does not accept sends now pauses its topic.
@@ -162,7 +162,7 @@ class Processor(Generic[Buffer]):
         )
         most = self._config.max_record_bytes
         paused, spread, positions = self.paused_topics, self._config.spread, self.positions
-        skipped: list[InRecord] = []
+        skipped: list[FetchedRecord] = []
         for record in records:
             topic = record.topic
             offset = record.offset
@@ -282,7 +282,7 @@ class Processor(Generic[Buffer]):
         """Whether the queue accepts sends (R60, R90). An unknown queue does: it refuses them."""
         return self._engine.accepts_sends(queue)
 
-    def _produced(self, record: InRecord, topic: str, now_ms: int) -> bool:
+    def _produced(self, record: FetchedRecord, topic: str, now_ms: int) -> bool:
         """Send the record to its queue; False if that pauses its topic."""
         queue = self._queue_of[topic](record)
         known = self.state.queues.get(queue)  # saves most records two calls
@@ -304,7 +304,7 @@ class Processor(Generic[Buffer]):
             self._finish()
         return True
 
-    def _control(self, record: InRecord, now_ms: int) -> int:
+    def _control(self, record: FetchedRecord, now_ms: int) -> int:
         """Execute a control command; returns the time from then on."""
         try:
             asked = control.read_control(record.value)
@@ -362,7 +362,7 @@ class Processor(Generic[Buffer]):
 
     # --- out -------------------------------------------------------------------------------------
 
-    def _undecodable(self, record: InRecord, error: ProtocolError, now_ms: int) -> None:
+    def _undecodable(self, record: FetchedRecord, error: ProtocolError, now_ms: int) -> None:
         self.out.put_dead(output.undecodable_record(record, error, now_ms))
         self.out.lines.append(undecodable_line(record, error, self.state.step, now_ms))
 

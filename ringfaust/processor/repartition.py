@@ -15,7 +15,7 @@ from ringfaust.protocol.cloud_events import UNDECODABLE, cloud_event
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.outputs import undecodable_record
 from ringfaust.protocol.partitioner import partition_of
-from ringfaust.protocol.records import InRecord, OutRecord, Role
+from ringfaust.protocol.records import FetchedRecord, OutRecord, Role
 from ringfaust.protocol.routes import LOG_APPEND_TIME, Route, queue_namer, repartition_headers
 from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
 
@@ -55,7 +55,7 @@ class Repartitioner(Generic[Buffer]):
         self._cloud_events_of = cloud_events_of
         self._out: Outputs[Buffer] = {}
 
-    def take(self, records: Iterable[InRecord], wall_ms: int) -> None:
+    def take(self, records: Iterable[FetchedRecord], wall_ms: int) -> None:
         """Forward records in order, skipping repeats."""
         for record in records:
             if record.offset < self.position:
@@ -67,7 +67,7 @@ class Repartitioner(Generic[Buffer]):
             except ProtocolError as error:
                 self._undecodable(record, error, wall_ms)
 
-    def _forward(self, record: InRecord, wall_ms: int) -> None:
+    def _forward(self, record: FetchedRecord, wall_ms: int) -> None:
         queue = self._queue_of(record)
         is_broker_time = record.timestamp_type == LOG_APPEND_TIME
         headers = repartition_headers(
@@ -76,7 +76,7 @@ class Repartitioner(Generic[Buffer]):
         target = partition_of(queue, self._partitions)
         self._put(Role.HOP, target, (record.key, record.value, headers))
 
-    def _undecodable(self, record: InRecord, error: ProtocolError, wall_ms: int) -> None:
+    def _undecodable(self, record: FetchedRecord, error: ProtocolError, wall_ms: int) -> None:
         """Send the record to the dead topic, with an event that belongs to no partition's step."""
         where = record.partition % self._partitions
         dead = undecodable_record(record, error, wall_ms)

@@ -15,7 +15,7 @@ from ringfaust.core.model import PLAIN, DeadReason, Message, time_of
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.control import VERSION
-from ringfaust.protocol.records import InRecord, OutRecord, Payload
+from ringfaust.protocol.records import FetchedRecord, OutRecord, Payload
 
 _PRIORITY = tuple((h.PRIORITY, b"%d" % priority) for priority in range(limits.PRIORITIES))
 
@@ -109,7 +109,7 @@ def _position(message: Message) -> bytes:
     return b"due/%d/%d" % (due_ms, message.sequence)
 
 
-def undecodable_record(record: InRecord, error: ProtocolError, now_ms: int) -> OutRecord:
+def undecodable_record(record: FetchedRecord, error: ProtocolError, now_ms: int) -> OutRecord:
     """The record of an undecodable record. An oversized one has only a reference to its source."""
     too_large = error.reason == "too_large"
     headers = [

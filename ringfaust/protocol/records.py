@@ -33,28 +33,51 @@ class Role(StrEnum):
 class InRecord(Protocol):
     """The parts of a consumed record that ringfaust reads. aiokafka's ConsumerRecord has them."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    """ms since 1970."""
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
+    @property
+    def topic(self) -> str:
+        """Where it was read."""
+
+    @property
+    def partition(self) -> int:
+        """Of the topic."""
+
+    @property
+    def offset(self) -> int:
+        """In the partition."""
+
+    @property
+    def timestamp(self) -> int:
+        """In ms since 1970."""
+
+    @property
+    def timestamp_type(self) -> int:
+        """0: of the producer; 1: of the broker."""
+
+    @property
+    def key(self) -> bytes | None:
+        """What chose the partition."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The body."""
+
+    @property
+    def headers(self) -> Headers:
+        """In the order of the record."""
 
 
 class FetchedRecord(NamedTuple):
-    """An `InRecord`; a fraction of the time creates it that aiokafka's ConsumerRecord takes."""
+    """An `InRecord`, as a processor takes it: to create and to read it costs little."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
+    topic: str = ""
+    partition: int = 0
+    offset: int = 0
+    timestamp: int = 0
+    """ms since 1970."""
+    timestamp_type: int = 0
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers = ()
 
 
 class Payload(NamedTuple):

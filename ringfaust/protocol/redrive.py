@@ -8,30 +8,14 @@ both follow these rules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ringfaust.core.catalog import Catalog
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.cloud_events import without_attributes
-from ringfaust.protocol.records import Headers, InRecord
+from ringfaust.protocol.records import FetchedRecord, Headers, InRecord
 from ringfaust.protocol.routes import queue_namer
 
 _QUEUE_PART = f"{{header:{h.QUEUE}}}"
-
-
-@dataclass(slots=True, kw_only=True)
-class _RouteInput:
-    """A record as the route of another topic would read it."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    partition: int = 0
-    offset: int = 0
-    timestamp: int = 0
-    timestamp_type: int = 0
 
 
 def message_headers(headers: Headers) -> list[tuple[str, bytes]]:
@@ -82,7 +66,7 @@ def queue_header_for(topic: str, template: str, record: InRecord, queue: str) ->
         Empty if the route leads there without the header; None if it cannot lead there.
     """
     headers = message_headers(record.headers)
-    read = _RouteInput(topic=topic, key=record.key, value=record.value, headers=headers)
+    read = FetchedRecord(topic, key=record.key, value=record.value, headers=headers)
     parts = split_at_queue_header(template)
     try:
         if parts is None:

@@ -14,7 +14,7 @@ from ringfaust.core.create import create
 from ringfaust.core.new import new_send
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import Headers, InRecord, Payload
+from ringfaust.protocol.records import FetchedRecord, Headers, Payload
 
 _PAYLOAD: Final = Payload
 
@@ -41,7 +41,7 @@ class Route(NamedTuple):
 PART = re.compile(r"\{(topic|key|header:[^{}]+)\}")
 
 
-def queue_namer(template: str) -> Callable[[InRecord], str]:
+def queue_namer(template: str) -> Callable[[FetchedRecord], str]:
     """Compile a route's template.
 
     The function raises ProtocolError if a record lacks the part, or if the part is not UTF-8.
@@ -50,7 +50,7 @@ def queue_namer(template: str) -> Callable[[InRecord], str]:
     if len(parts) == 1:
         return lambda record: template
 
-    def name(record: InRecord) -> str:
+    def name(record: FetchedRecord) -> str:
         return "".join(
             _part(record, part) if index % 2 else part for index, part in enumerate(parts)
         )
@@ -61,7 +61,7 @@ def queue_namer(template: str) -> Callable[[InRecord], str]:
     return name
 
 
-def _part(record: InRecord, part: str) -> str:
+def _part(record: FetchedRecord, part: str) -> str:
     if part == "topic":
         return record.topic
     if part == "key":
@@ -95,7 +95,7 @@ def check_name(queue: str) -> None:
 
 
 def read_send(
-    record: InRecord, queue: str, source: str, now_ms: int, *, repartitioned: bool = False
+    record: FetchedRecord, queue: str, source: str, now_ms: int, *, repartitioned: bool = False
 ) -> Send:
     """Decode the send in a record. Its default id is `source`.
 
@@ -215,7 +215,7 @@ def _time(ours: Mapping[str, bytes], at: str, after: str, sent_ms: int) -> int:
     return sent_ms + wait_ms if wait_ms else 0
 
 
-def repartition_headers(record: InRecord, queue: str, sent_ms: int) -> list[tuple[str, bytes]]:
+def repartition_headers(record: FetchedRecord, queue: str, sent_ms: int) -> list[tuple[str, bytes]]:
     """The headers of a repartitioned record: its own, and its queue, source and time.
 
     Raises:

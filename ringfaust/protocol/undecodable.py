@@ -10,14 +10,14 @@ import json
 from ringfaust.core import limits
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.headers import UNDECODABLE_CONTENT
-from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.records import FetchedRecord
 
 _HEADER_BYTES = 8
 """What a stored header takes besides its name and value."""
 _TEXT_CHARS = 400
 
 
-def refuse_oversized(record: InRecord, most_bytes: int) -> None:
+def refuse_oversized(record: FetchedRecord, most_bytes: int) -> None:
     """Refuse a record that could not be read, or whose outputs Kafka would refuse for ever.
 
     Raises:
@@ -37,7 +37,7 @@ def refuse_oversized(record: InRecord, most_bytes: int) -> None:
         raise ProtocolError((headers[0][1] or b"").decode(errors="replace")[:_TEXT_CHARS])
 
 
-def undecodable_line(record: InRecord, error: ProtocolError, step: int, now_ms: int) -> str:
+def undecodable_line(record: FetchedRecord, error: ProtocolError, step: int, now_ms: int) -> str:
     """The record's line on the events topic."""
     line = {
         "step": step, "event": "unreadable", "reason": error.reason, "text": str(error),

@@ -5,31 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ringfaust.protocol.records import Headers, InRecord
+from ringfaust.protocol.records import FetchedRecord, Headers
 
 IN_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "flat")
 """`flat`: the headers as name, value, name, value …; null for a record without headers."""
 
 
-class ConsumedRecord(NamedTuple):
-    """A consumed record, as an `InRecord`."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-
-
-def read_records(frames: Iterable[pd.DataFrame]) -> list[InRecord]:
+def read_records(frames: Iterable[pd.DataFrame]) -> list[FetchedRecord]:
     """Return the records of a micro-batch for one partition, in processing order.
 
     Spark delivers them in any order, and a repeated batch in another one, so the order depends on
@@ -42,8 +29,8 @@ def read_records(frames: Iterable[pd.DataFrame]) -> list[InRecord]:
     order = _order(*columns[:4])
     *fields, flat = (column[order].tolist() for column in columns)
     headers = [_headers(pairs) if pairs is not None else () for pairs in flat]
-    # The same as ConsumedRecord(...), without a Python call for each record.
-    make: Any = partial(tuple.__new__, ConsumedRecord)
+    # The same as FetchedRecord(...), without a Python call for each record.
+    make: Any = partial(tuple.__new__, FetchedRecord)
     return list(map(make, zip(*fields, headers, strict=True)))
 
 

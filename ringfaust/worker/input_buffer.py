@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from faust.types import TP
 
-from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.records import FetchedRecord
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.interfaces import InputReader
 
@@ -61,10 +61,10 @@ class InputBuffer:
         """Whether no more may be taken for this batch."""
         return self._batch_records >= self._max_records or self._batch_bytes >= MAX_BATCH_BYTES
 
-    def take(self) -> list[InRecord]:
+    def take(self) -> list[FetchedRecord]:
         """Remove some records for the batch. Skips fetches that are no longer current."""
         reader = self._reader()
-        records: list[InRecord] = []
+        records: list[FetchedRecord] = []
         self.taken_to = {}
         taken_bytes = 0
         while self._batches and len(records) < self._max_waiting and taken_bytes < MAX_BATCH_BYTES:

@@ -23,7 +23,7 @@ from ringfaust.processor.eviction_counts import EvictionCounts
 from ringfaust.processor.outbox import Note
 from ringfaust.processor.processor import Processor
 from ringfaust.protocol.record_batches import RecordBatches
-from ringfaust.protocol.records import InRecord, Role
+from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
     INPUTS_KEY,
@@ -317,7 +317,7 @@ class PartitionWork:
             self._next_tick_s = now_s + self._context.tick_ms / 1000
             self._processor.tick(wall_ms, self._hearing.heard)
 
-    def decide(self, records: Iterator[InRecord], wall_ms: int) -> None:
+    def decide(self, records: Iterator[FetchedRecord], wall_ms: int) -> None:
         """Process records in memory; what does not fit into this cycle stays in the iterator."""
         watched = self._spans.watch(records) if self._spans else records
         self._processor.take(watched, wall_ms)

@@ -15,7 +15,7 @@ from ringfaust.kafka.names import repartition_transactional_id
 from ringfaust.processor.processor import Writes
 from ringfaust.processor.repartition import Repartitioner
 from ringfaust.protocol.record_batches import RecordBatches
-from ringfaust.protocol.records import InRecord, Role
+from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.input_positions import log_gaps, start_positions
@@ -149,7 +149,7 @@ class RepartitionWork:
     is_full = False
     """Each record is forwarded on its own."""
 
-    def decide(self, records: Iterator[InRecord], wall_ms: int) -> None:
+    def decide(self, records: Iterator[FetchedRecord], wall_ms: int) -> None:
         """Forward some records, in memory."""
         self._repartitioner.take(records, wall_ms)
 

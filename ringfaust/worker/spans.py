@@ -7,7 +7,7 @@ from typing import Any
 
 from ringfaust.core.effects import Evicted
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.records import FetchedRecord
 from ringfaust.spans import TRACEPARENT, Spans
 
 
@@ -23,7 +23,7 @@ class WorkerSpans:
         """The traced messages of the batch by id: their topic and context."""
         self._committing: tuple[dict[str, tuple[str, Any]], Sequence[Evicted], int] = ({}, (), 0)
 
-    def watch(self, records: Iterable[InRecord]) -> Iterator[InRecord]:
+    def watch(self, records: Iterable[FetchedRecord]) -> Iterator[FetchedRecord]:
         """Pass on the records of a batch, and note which messages are traced."""
         for record in records:
             if any(name == TRACEPARENT for name, _ in record.headers):

@@ -24,7 +24,7 @@ from faust.types import TP
 from ringfaust.processor.outbox import Outputs
 from ringfaust.processor.processor import Writes
 from ringfaust.protocol.record_batches import RecordBatches
-from ringfaust.protocol.records import InRecord, Role
+from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.input_buffer import InputBuffer
 from ringfaust.worker.interfaces import (
@@ -146,7 +146,7 @@ class Work(Protocol):
     def is_full(self) -> bool:
         """Whether what the cycle has decided fills its transaction (R114)."""
 
-    def decide(self, records: Iterator[InRecord], wall_ms: int) -> None:
+    def decide(self, records: Iterator[FetchedRecord], wall_ms: int) -> None:
         """Process records in memory; what does not fit into this cycle stays in the iterator."""
 
     def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
@@ -273,7 +273,7 @@ class Task:
         self._store: PartitionStore | None = None
         self._producer: TaskProducer | None = None
         self._runner: asyncio.Task[None] | None = None
-        self._left: list[InRecord] = []
+        self._left: list[FetchedRecord] = []
         """Records that did not fit into the last cycle (R114)."""
         self._cycle_lock = asyncio.Lock()
         self._suspicion = ""

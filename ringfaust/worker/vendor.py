@@ -288,11 +288,11 @@ class _DecodedRecords(PartitionRecords):  # type: ignore[misc]
             return None
         return decoder.records_of(raw, start, self.next_fetch_offset, *self._tp)
 
-    def _by_client(self, batch: Any) -> Iterator[ConsumerRecord[Any, Any]]:
+    def _by_client(self, batch: Any) -> Iterator[FetchedRecord]:
         first = self.next_fetch_offset
         for record in batch:
             if record.offset >= first:
-                yield self._consumer_record(self._tp, record)
+                yield _fetched(self._consumer_record(self._tp, record))
 
     def _is_aborted(self, batch: Any) -> bool:
         """Whether nobody may read the batch: its transaction was aborted."""
@@ -302,6 +302,13 @@ class _DecodedRecords(PartitionRecords):  # type: ignore[misc]
         if batch.is_control_batch and self._contains_abort_marker(batch):
             self._aborted_producers.discard(batch.producer_id)
         return batch.is_transactional and batch.producer_id in self._aborted_producers
+
+
+def _fetched(record: ConsumerRecord[Any, Any]) -> FetchedRecord:
+    return FetchedRecord(
+        record.topic, record.partition, record.offset, record.timestamp, record.timestamp_type,
+        record.key, record.value, record.headers,
+    )  # fmt: skip
 
 
 def _is_intact(batch: Any, raw: bytes) -> bool:

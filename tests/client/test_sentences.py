@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -24,7 +22,7 @@ from ringfaust.errors import ProtocolError
 from ringfaust.protocol.contracts import EVENTS
 from ringfaust.protocol.events import WRITERS, event_tail
 from ringfaust.protocol.gaps import Gap, GapCause, gap_line
-from ringfaust.protocol.records import Payload
+from ringfaust.protocol.records import FetchedRecord, Payload
 from ringfaust.protocol.undecodable import undecodable_line
 
 NOW_MS = 1_790_000_000_000
@@ -148,7 +146,7 @@ def test_an_ack_in_a_transaction_waits_for_its_decision() -> None:
 
 
 def test_a_record_that_is_not_readable_is_told_by_its_place() -> None:
-    record: Any = SimpleNamespace(topic="orders", partition=0, offset=1)
+    record = FetchedRecord("orders", 0, 1)
     search = Search(["orders/0/1"])
     search.look(undecodable_line(record, ProtocolError("no id"), 1, NOW_MS).encode())
     (headline, *_) = story(search.lifecycles())

@@ -15,7 +15,7 @@ from ringfaust.client.message import Message
 from ringfaust.client.settling import ACKS_PER_RECORD, QUEUED_ACKS, QueuedAck, SettleQueue
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.control import read_control
-from tests.processor.test_pause import Record
+from tests.records import new_record
 
 DEADLINE_S = 30
 
@@ -91,7 +91,7 @@ class Bench:
             h.SOURCE: "in/0/0", h.DELIVERY: str(number), h.ATTEMPT: "1", h.HANDOVERS: "1",
         }  # fmt: skip
         headers = {name: text.encode() for name, text in said.items()}
-        record = Record("dispatched", number, b"body", tuple(headers.items()))
+        record = new_record("dispatched", number, b"body", tuple(headers.items()))
         message = Message(record, headers, self.consumer)
         self.consumer.hold(message)
         return message

@@ -14,11 +14,12 @@ from ringfaust.client.consumer import DispatchSnapshot
 from ringfaust.client.outgoing import OutgoingMessage
 from ringfaust.core.effects import Evicted
 from ringfaust.protocol import headers as h
+from ringfaust.protocol.records import FetchedRecord
 from ringfaust.spans import open_spans
 from ringfaust.worker.spans import WorkerSpans
 from tests.client.test_settling import Bench
-from tests.processor.test_pause import Record
 from tests.processor.test_queries import NOW_MS, Partition
+from tests.records import new_record
 
 trace = pytest.importorskip("opentelemetry.trace")
 sdk = pytest.importorskip("opentelemetry.sdk.trace")
@@ -94,10 +95,10 @@ async def test_receive_process_and_settle_are_in_the_senders_trace(exported: Exp
     bench = Bench()
     first = bench.message(1)
     named = first._named | headers_of(sender)
-    record = Record("dispatched", 1, b"body", tuple(named.items()))
+    record = new_record("dispatched", 1, b"body", tuple(named.items()))
 
     class Attachment:
-        async def next(self) -> tuple[Record, dict[str, bytes]]:
+        async def next(self) -> tuple[FetchedRecord, dict[str, bytes]]:
             return record, named
 
         def check(self) -> None:
@@ -144,7 +145,7 @@ def test_an_eviction_is_in_the_trace_of_its_message_and_linked_to_the_one_that_e
         for id_ in batch:
             traced = headers_of(senders[id_]) if id_ in senders else {}
             named = {"to": b"by.one", h.ID: id_.encode(), **traced}
-            records.append(Record("in", offset, b"body", tuple(named.items())))
+            records.append(new_record("in", offset, b"body", tuple(named.items())))
             offset += 1
         processor.take(worker.watch(records), NOW_MS)
         evicted = processor.out.evictions
@@ -169,7 +170,7 @@ def test_the_evicting_message_is_linked(exported: Exported) -> None:
     processor = Partition().processor
     processor.out.keeps_evictions = True
     records = [
-        Record(
+        new_record(
             "in", number, b"body",
             (("to", b"by.one"), (h.ID, name), *headers_of(span).items()),
         )

@@ -31,7 +31,7 @@ from ringfaust.protocol import control, events
 from ringfaust.protocol import headers as h
 from ringfaust.protocol import outputs as output
 from ringfaust.protocol.gaps import Gap, GapCause, gap_line
-from ringfaust.protocol.records import Payload, Role
+from ringfaust.protocol.records import FetchedRecord, Payload, Role
 from ringfaust.protocol.routes import PROPERTIES_BYTES
 from ringfaust.protocol.status import RATES, QueueState, write_queue_status
 from tests.processor.test_queries import Partition
@@ -155,20 +155,13 @@ EFFECTS: tuple[e.Effect, ...] = (
 )
 
 
-class Unread:
-    """A record that makes no sense."""
-
-    topic, partition, offset = "in", 0, 0
-    key, value, headers = None, b"", ()
-
-
 def outputs() -> dict[str, list[tuple[str, bytes]]]:
     by_kind: dict[type, Any] = {type(effect): effect for effect in EFFECTS}
     return {
         "dispatched": output.dispatched_record(by_kind[e.Dispatched])[2],
         "evicted": output.evicted_record(by_kind[e.Evicted])[2],
         "dead": output.dead_record(by_kind[e.Dead], 7)[2],
-        "unreadable": output.undecodable_record(Unread(), ProtocolError(""), 7)[2],  # type: ignore[arg-type]
+        "unreadable": output.undecodable_record(FetchedRecord("in"), ProtocolError(""), 7)[2],
     }
 
 

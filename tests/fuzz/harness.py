@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ringfaust.core.catalog import Catalog
@@ -14,6 +13,7 @@ from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Headers, OutRecord, Role
 from ringfaust.protocol.routes import Route
 from ringfaust.protocol.stored_rows import POSITIONS_KEY
+from tests.records import new_record
 
 CONTROL, IN, KEYED, HOP = "control", "in", "keyed", "hop"
 MOST_BYTES = 100_000
@@ -34,20 +34,6 @@ BEGINNING: list[tuple[str, dict[str, Any]]] = [
     ("release", {"consumer": "holder", "message": "C", "delay_ms": 60_000}),
     ("attach", {"consumer": "picky", "credit": 1, "selector": "color = 'red'"}),
 ]
-
-
-@dataclass(slots=True)
-class Record:
-    """As a Kafka client brings it."""
-
-    topic: str
-    offset: int
-    value: bytes | None
-    headers: Headers = ()
-    key: bytes | None = None
-    partition: int = 0
-    timestamp: int = 0
-    timestamp_type: int = 0
 
 
 class Said(NamedTuple):
@@ -114,7 +100,7 @@ class Partition:
     ) -> Said:
         """One record, committed by itself."""
         before = self._durable()
-        record = Record(topic, self._offset, value, tuple(headers), key)
+        record = new_record(topic, self._offset, value, tuple(headers), key)
         self._offset += 1
         left = self.processor.take([record], NOW_MS)
         assert left == [], "no queue of this partition blocks"

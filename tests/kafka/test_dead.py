@@ -12,22 +12,23 @@ from ringfaust.errors import BadSelector
 from ringfaust.kafka import dead
 from ringfaust.kafka.dead import DeadFilter, DeadMessage, DeadReader
 from ringfaust.protocol import headers as h
-from tests.processor.test_pause import Record
+from ringfaust.protocol.records import FetchedRecord
+from tests.records import new_record
 
 FROM_MS = 1_000_000_000_000
 
 
-def record(number: int, time_ms: int, queue: str = "q", reason: str = "overflow") -> Record:
+def record(number: int, time_ms: int, queue: str = "q", reason: str = "overflow") -> FetchedRecord:
     said = {
         h.ID: f"m{number}", h.QUEUE: queue, h.SEQUENCE: "1", h.PRIORITY: "4",
         h.ENQUEUED_MS: str(time_ms), h.SOURCE: f"in/0/{number}", h.HANDOVERS: "0",
         h.REASON: reason, h.TIME_MS: str(time_ms), "colour": "red" if number % 2 else "blue",
     }  # fmt: skip
     headers = tuple((name, text.encode()) for name, text in said.items())
-    return Record("evicted", number, b"body", headers)
+    return new_record("evicted", number, b"body", headers)
 
 
-def placed(record: Record, partition: int, offset: int) -> Record:
+def placed(record: FetchedRecord, partition: int, offset: int) -> FetchedRecord:
     time_ms = int(dict(record.headers)[h.TIME_MS])
     return record._replace(partition=partition, offset=offset, timestamp=time_ms)
 
@@ -35,7 +36,7 @@ def placed(record: Record, partition: int, offset: int) -> Record:
 class Consumer:
     """The part of aiokafka's consumer that the reader uses. Offsets are positions in a list."""
 
-    def __init__(self, *logs: Sequence[Record]) -> None:
+    def __init__(self, *logs: Sequence[FetchedRecord]) -> None:
         self.logs = {
             TopicPartition("evicted", number): [
                 placed(each, number, at) for at, each in enumerate(log)
@@ -82,7 +83,7 @@ class Consumer:
         return found
 
 
-def reader(*logs: Sequence[Record]) -> tuple[DeadReader, Consumer]:
+def reader(*logs: Sequence[FetchedRecord]) -> tuple[DeadReader, Consumer]:
     consumer = Consumer(*logs)
     return DeadReader(consumer, list(consumer.logs)), consumer
 
@@ -156,14 +157,14 @@ async def test_a_bad_selector_is_refused() -> None:
 
 def test_an_undecodable_record_is_named_after_its_source() -> None:
     headers = ((h.SOURCE, b"in/0/7"), (h.REASON, b"undecodable"), (h.TIME_MS, b"5"))
-    found = DeadMessage.read(Record("dead", 1, b"x", headers))
+    found = DeadMessage.read(new_record("dead", 1, b"x", headers))
     assert (found.id, found.queue, found.time_ms) == ("in/0/7", "", 5)
 
 
 def test_an_undecodable_record_has_no_queue_whatever_its_producer_wrote() -> None:
     written = ((h.SEQUENCE, b"one"), (h.PRIORITY, b"x"))
     headers = (*written, (h.SOURCE, b"in/0/7"), (h.REASON, b"bad_header"), (h.TIME_MS, b"5"))
-    found = DeadMessage.read(Record("dead", 1, b"x", headers))
+    found = DeadMessage.read(new_record("dead", 1, b"x", headers))
     assert (found.id, found.queue, found.sequence) == ("in/0/7", "", 0)
 
 
@@ -175,5 +176,5 @@ def test_an_undecodable_record_has_no_queue_whatever_its_producer_wrote() -> Non
 def test_records_that_no_worker_has_written_are_left_out(headers: Any) -> None:
     """One of them, from a console producer say, must not hide all the others."""
     ours = record(1, FROM_MS)
-    others = Record("evicted", 2, b"x", headers)
+    others = new_record("evicted", 2, b"x", headers)
     assert ids([*DeadMessage.read_all([others, ours, others])]) == ["m1"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -13,23 +13,13 @@ from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.repartition import Repartitioner
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import Headers, OutRecord, Role
+from ringfaust.protocol.records import FetchedRecord, OutRecord, Role
 from ringfaust.protocol.routes import Route
+from tests.records import new_record
 
 MOST = 100_000
 RECORD_BYTES = 2 * 1024 * 1024
 """max_message_bytes of our topics."""
-
-
-class Record(NamedTuple):
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
 
 
 def new_processor(**settings: Any) -> Processor:
@@ -42,7 +32,7 @@ def new_processor(**settings: Any) -> Processor:
     return Processor(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
 
 
-def done(processor: Processor, *records: Record) -> dict[str, list[OutRecord]]:
+def done(processor: Processor, *records: FetchedRecord) -> dict[str, list[OutRecord]]:
     processor.take(records, 1_000)
     found: dict[str, list[OutRecord]] = {}
     for (role, _), out in processor.outputs().items():
@@ -59,15 +49,15 @@ def size(record: OutRecord) -> int:
 @pytest.mark.parametrize(
     "record",
     [
-        Record("in", 0, 0, 0, 0, None, b"x" * (MOST + 1)),
-        Record("in", 0, 0, 0, 0, b"x" * (MOST + 1), None),
-        Record("in", 0, 0, 0, 0, None, b"", (("name", b"x" * MOST),)),
-        Record("in", 0, 0, 0, 0, None, b"", (("", b""),) * 65_536),
-        Record("control", 0, 0, 0, 0, b"x" * (MOST + 1), None),
-        Record("control", 0, 0, 0, 0, None, b"{}", (("name", b"x" * MOST),)),
+        new_record("in", 0, b"x" * (MOST + 1)),
+        new_record("in", 0, None, key=b"x" * (MOST + 1)),
+        new_record("in", 0, b"", (("name", b"x" * MOST),)),
+        new_record("in", 0, b"", (("", b""),) * 65_536),
+        new_record("control", 0, None, key=b"x" * (MOST + 1)),
+        new_record("control", 0, b"{}", (("name", b"x" * MOST),)),
     ],
 )
-def test_an_oversized_record_goes_to_the_dead_topic_without_content(record: Record) -> None:
+def test_an_oversized_record_goes_to_the_dead_topic_without_content(record: FetchedRecord) -> None:
     dead = done(new_processor(), record)[Role.DEAD]
     assert dict(dead[0][2])[h.REASON] == b"too_large"
     assert dict(dead[0][2])[h.SOURCE] == f"{record.topic}/0/0".encode()
@@ -75,13 +65,13 @@ def test_an_oversized_record_goes_to_the_dead_topic_without_content(record: Reco
 
 
 def test_repartitioning_may_add_its_headers() -> None:
-    most = Record("named", 0, 0, 0, 0, None, b"x" * (MOST - 20), (("to", b"q"),))
+    most = new_record("named", 0, b"x" * (MOST - 20), (("to", b"q"),))
     hop: Repartitioner[list[OutRecord]] = Repartitioner(
         Route("named", "{header:to}"), 1, MOST, 0, list
     )
     hop.take([most], 1_000)
     ((forwarded,),) = hop.outputs().values()
-    arrived = Record("hop", 0, 0, 0, 1, None, forwarded[1], tuple(forwarded[2]))
+    arrived = new_record("hop", 0, forwarded[1], tuple(forwarded[2]))._replace(timestamp_type=1)
     assert Role.DEAD not in done(new_processor(), arrived)
 
 
@@ -89,12 +79,12 @@ def test_a_list_is_cut_where_it_would_be_too_long_for_a_record() -> None:
     processor = new_processor()
     ids = ["ö" * 500 + str(number) for number in range(1_500)]
     sends = [
-        Record("in", 0, number, 0, 0, None, b"", (("ringfaust-id", id_.encode()),))
+        new_record("in", number, b"", (("ringfaust-id", id_.encode()),))
         for number, id_ in enumerate(ids)
     ]
     done(processor, *sends)
     asked = {"type": "list", "queue": "q", "limit": 10_000, "reply": "me"}
-    replies = done(processor, Record("control", 0, 0, 0, 0, None, json.dumps(asked).encode()))
+    replies = done(processor, new_record("control", 0, json.dumps(asked).encode()))
     reply = replies[Role.REPLIES][0]
     answer = json.loads(reply[1] or b"")["answer"]
     assert size(reply) < RECORD_BYTES
@@ -106,7 +96,7 @@ def test_a_list_is_cut_where_it_would_be_too_long_for_a_record() -> None:
 def test_events_with_long_texts_take_more_records() -> None:
     processor = new_processor(ring_size=1)
     sends = [
-        Record("in", 0, n, 0, 0, None, b"", (("ringfaust-id", ("ö" * 500 + str(n)).encode()),))
+        new_record("in", n, b"", (("ringfaust-id", ("ö" * 500 + str(n)).encode()),))
         for n in range(800)
     ]
     events = done(processor, *sends)[Role.EVENTS]
@@ -118,7 +108,7 @@ def test_events_with_long_texts_take_more_records() -> None:
 
 def test_an_error_quotes_only_a_part_of_the_input() -> None:
     garbage = json.dumps({"type": "ü" * 5_000, "queue": "q"}).encode()
-    out = done(new_processor(), *(Record("control", 0, n, 0, 0, None, garbage) for n in range(400)))
+    out = done(new_processor(), *(new_record("control", n, garbage) for n in range(400)))
     assert len(out[Role.DEAD]) == 400
     assert len(dict(out[Role.DEAD][0][2])[h.TEXT]) < 1_500
 
@@ -131,5 +121,5 @@ def test_only_a_repartitioned_record_names_its_source() -> None:
         ("ringfaust-time-ms", b"1"),
     )
     for topic, source in (("in", "in/0/0"), ("hop", "x/0/7")):
-        events = done(new_processor(), Record(topic, 0, 0, 0, 0, None, b"", theirs))[Role.EVENTS]
+        events = done(new_processor(), new_record(topic, 0, b"", theirs))[Role.EVENTS]
         assert json.loads(events[0][1] or b"")["source"] == source

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -11,20 +11,10 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
-from ringfaust.protocol.records import Headers, OutRecord
+from ringfaust.protocol.records import FetchedRecord, Headers, OutRecord
 from ringfaust.protocol.routes import Route
 from ringfaust.protocol.stored_rows import read_positions
-
-
-class Record(NamedTuple):
-    topic: str
-    offset: int
-    value: bytes | None
-    headers: Headers = ()
-    partition: int = 0
-    timestamp: int = 0
-    timestamp_type: int = 0
-    key: bytes | None = None
+from tests.records import new_record
 
 
 class Harness:
@@ -32,7 +22,7 @@ class Harness:
 
     def __init__(self) -> None:
         self.store = MemoryKeyValue()
-        self.logs: dict[str, list[Record]] = {}
+        self.logs: dict[str, list[FetchedRecord]] = {}
         self.now_ms = 1_000
         self.open()
 
@@ -46,19 +36,19 @@ class Harness:
         positions = read_positions(self.store.get(b"\0positions"))
         self.processor: Processor[list[OutRecord]] = Processor(shared, state, positions, list)
 
-    def write(self, topic: str, value: bytes, headers: Headers = ()) -> Record:
+    def write(self, topic: str, value: bytes, headers: Headers = ()) -> FetchedRecord:
         log = self.logs.setdefault(topic, [])
-        log.append(Record(topic, len(log), value, headers))
+        log.append(new_record(topic, len(log), value, headers))
         return log[-1]
 
-    def send(self, message: str, to: str, topic: str = "in", **more: str) -> Record:
+    def send(self, message: str, to: str, topic: str = "in", **more: str) -> FetchedRecord:
         ours = {"to": to, "ringfaust-queue": to, "ringfaust-id": message, **more}
         return self.write(topic, b"", tuple((name, text.encode()) for name, text in ours.items()))
 
-    def say(self, kind: str, queue: str, **fields: Any) -> Record:
+    def say(self, kind: str, queue: str, **fields: Any) -> FetchedRecord:
         return self.write("control", json.dumps({"type": kind, "queue": queue, **fields}).encode())
 
-    def take(self, *records: Record) -> None:
+    def take(self, *records: FetchedRecord) -> None:
         self.processor.take(records, self.now_ms)
         self.store.apply(self.processor.writes().store)
         self.processor.state.committed(1 << 20)

@@ -15,7 +15,7 @@ from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.protocol.routes import Route
-from tests.processor.test_pause import Record
+from tests.records import new_record
 
 NOW_MS = 5_000
 
@@ -66,7 +66,7 @@ class Partition:
         self, topic: str, value: bytes, *headers: tuple[str, bytes], now_ms: int = NOW_MS
     ) -> None:
         self._offset += 1
-        self.processor.take([Record(topic, self._offset, value, headers)], now_ms)
+        self.processor.take([new_record(topic, self._offset, value, headers)], now_ms)
 
 
 @pytest.fixture

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import pytest
 from aiokafka.partitioner import murmur2
 
 from ringfaust.processor.repartition import Repartitioner
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import Headers, OutRecord, Role
+from ringfaust.protocol.records import FetchedRecord, Headers, OutRecord, Role
 from ringfaust.protocol.routes import LOG_APPEND_TIME, Route
 
 MOST = 100_000
 
 
-class Record(NamedTuple):
-    offset: int
-    key: bytes | None = b"k"
-    value: bytes | None = b"v"
-    headers: Headers = ()
-    topic: str = "in"
-    partition: int = 7
-    timestamp: int = 500
-    timestamp_type: int = LOG_APPEND_TIME
+def in_record(
+    offset: int, key: bytes | None = b"k", value: bytes | None = b"v", headers: Headers = (),
+    *, timestamp_type: int = LOG_APPEND_TIME,
+) -> FetchedRecord:  # fmt: skip
+    return FetchedRecord("in", 7, offset, 500, timestamp_type, key, value, headers)
 
 
 def new_hop(queue: str = "q.{key}", position: int = 0) -> Repartitioner[list[OutRecord]]:
@@ -38,7 +33,7 @@ def said(record: OutRecord) -> dict[str, bytes]:
 
 def test_a_record_goes_to_the_partition_of_its_queue_with_its_source() -> None:
     hop = new_hop()
-    hop.take([Record(n, b"k%d" % n, headers=(("colour", b"blue"),)) for n in range(20)], 1_000)
+    hop.take([in_record(n, b"k%d" % n, headers=(("colour", b"blue"),)) for n in range(20)], 1_000)
     out = hop.outputs()
     assert {role for role, _ in out} == {Role.HOP}
     found = {}
@@ -55,16 +50,16 @@ def test_a_record_goes_to_the_partition_of_its_queue_with_its_source() -> None:
 
 def test_the_time_in_a_writers_header_is_ignored() -> None:
     hop = new_hop("q")
-    hop.take([Record(0, timestamp_type=0)], 1_000)
+    hop.take([in_record(0, timestamp_type=0)], 1_000)
     ((record,),) = hop.outputs().values()
     assert said(record)[h.TIME_MS] == b"1000"
 
 
 def test_repeats_do_nothing() -> None:
     hop = new_hop(position=2)
-    hop.take([Record(0), Record(1)], 1_000)
+    hop.take([in_record(0), in_record(1)], 1_000)
     assert hop.outputs() == {}
-    hop.take([Record(2), Record(2), Record(5)], 1_000)
+    hop.take([in_record(2), in_record(2), in_record(5)], 1_000)
     ((*records,),) = hop.outputs().values()
     assert [said(record)[h.SOURCE] for record in records] == [b"in/7/2", b"in/7/5"]
 
@@ -72,13 +67,13 @@ def test_repeats_do_nothing() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (Record(4, b"\xff"), "undecodable"),
-        (Record(4, None), "undecodable"),
-        (Record(4, b"q" * 1_000), "undecodable"),
-        (Record(4, value=b"x" * MOST), "too_large"),
+        (in_record(4, b"\xff"), "undecodable"),
+        (in_record(4, None), "undecodable"),
+        (in_record(4, b"q" * 1_000), "undecodable"),
+        (in_record(4, value=b"x" * MOST), "too_large"),
     ],
 )
-def test_what_cannot_be_forwarded_goes_to_dead(record: Record, reason: str) -> None:
+def test_what_cannot_be_forwarded_goes_to_dead(record: FetchedRecord, reason: str) -> None:
     hop = new_hop()
     hop.take([record], 1_000)
     out: dict[tuple[Role, int | None], Sequence[OutRecord]] = {**hop.outputs()}
@@ -97,7 +92,7 @@ def test_what_cannot_be_forwarded_goes_to_dead(record: Record, reason: str) -> N
 @pytest.mark.parametrize("value", [None, b"\xff" * (MOST // 2), b"because"])
 def test_a_record_that_claims_to_be_undecodable_is_treated_as_such(value: bytes | None) -> None:
     hop = new_hop()
-    hop.take([Record(4, headers=((h.UNDECODABLE_CONTENT, value),))], 1_000)  # type: ignore[arg-type]
+    hop.take([in_record(4, headers=((h.UNDECODABLE_CONTENT, value),))], 1_000)  # type: ignore[arg-type]
     out = hop.outputs()
     assert out.keys() == {(Role.DEAD, 1), (Role.EVENTS, 1)}
     assert len(out[Role.EVENTS, 1][0][1] or b"") < 5_000

@@ -16,7 +16,7 @@ from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.control import read_control
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.protocol.routes import Route
-from tests.processor.test_pause import Record
+from tests.records import new_record
 
 STRICT = {"max_messages": 1, "when_full": "reject_newest"}
 
@@ -42,7 +42,7 @@ class Bench:
 
     def take(self, topic: str, value: bytes, *headers: tuple[str, bytes]) -> None:
         self.offset += 1
-        self.processor.take([Record(topic, self.offset, value, headers)], 1_000)
+        self.processor.take([new_record(topic, self.offset, value, headers)], 1_000)
 
     def send(self, to: str, message: str, **more: str) -> list[dict[str, Any]]:
         ours = {"to": to, "ringfaust-id": message, **more}

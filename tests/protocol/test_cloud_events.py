@@ -15,6 +15,7 @@ from ringfaust.protocol.outputs import dead_record, evicted_record, undecodable_
 from ringfaust.protocol.record_batches import append_evicted
 from ringfaust.protocol.records import OutRecord, Payload
 from ringfaust.protocol.redrive import redriven_headers
+from tests.records import new_record
 
 AT_MS = 1_700_000_000_123  # 2023-11-14
 THEIRS = (("content-type", b"text/plain"), ("ringfaust-properties", b"{}"))
@@ -58,14 +59,9 @@ def test_so_does_a_dead_one() -> None:
     assert (made["ce_type"], made["ce_source"]) == ("ringfaust.dead", "/ringfaust/app/q")
 
 
-class Unread:
-    topic, partition, offset = "in", 0, 7
-    key, value = None, b""
-    headers = (("ringfaust-sequence", b"1"), ("ringfaust-queue", None), ("ringfaust-id", b"\xff"))
-
-
 def test_an_undecodable_record_has_no_queue_whatever_its_producer_says() -> None:
-    plain = undecodable_record(Unread(), ProtocolError("bad"), AT_MS)  # type: ignore[arg-type]
+    headers = (("ringfaust-sequence", b"1"), ("ringfaust-queue", None), ("ringfaust-id", b"\xff"))
+    plain = undecodable_record(new_record("in", 7, b"", headers), ProtocolError("bad"), AT_MS)
     made = attributes(ce.cloud_event(plain, "app", ce.DEAD))
     assert made["ce_type"] == "ringfaust.undecodable"
     assert (made["ce_id"], made["ce_source"], made["ce_subject"]) == (

@@ -29,7 +29,7 @@ from ringfaust.core.settlement_history import Past
 from ringfaust.core.state import Clock
 from ringfaust.core.table import Kind, Row
 from ringfaust.errors import RingfaustError, UnknownRowVersion
-from ringfaust.protocol.records import Payload
+from ringfaust.protocol.records import FetchedRecord, Payload
 from ringfaust.protocol.stored_rows import (
     InputState,
     body_start,
@@ -46,7 +46,6 @@ from ringfaust.protocol.stored_rows import (
     write_record,
     write_value,
 )
-from tests.fixtures.written import Record
 
 M = Message(
     "id-ü", 7, plain_position(7), 9, 1, 2, 3, "g", 1, 2, ("me", "you"), 99,
@@ -356,7 +355,7 @@ def test_a_delivery_is_never_taken_for_a_version() -> None:
             assert read_value(Kind.DELIVERY, raw[1:]) == delivery
 
 
-RECORD = Record("in", 1, 2, 3, 1, b"k", None, (("h", b"1"),))
+RECORD = FetchedRecord("in", 1, 2, 3, 1, b"k", None, (("h", b"1"),))
 RECORD_RAW = VERSION_1 + bytes.fromhex(
     "00000000000000010000000000000002000000000000000301" "00000001ffffffff00020001"
     "696e6b00000001000000016831"

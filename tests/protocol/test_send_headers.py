@@ -10,12 +10,12 @@ from ringfaust.errors import ProtocolError
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.routes import PROPERTIES_BYTES, read_send
 from ringfaust.protocol.stored_rows import read_message, write_message
-from tests.processor.test_pause import Record
 from tests.protocol.test_stored_rows import WHOLE
+from tests.records import new_record
 
 
 def send(*headers: tuple[str, bytes], key: bytes | None = b"key", value: bytes = b"value") -> Send:
-    return read_send(Record("in", 0, value, headers, key=key), "q", "in/0/0", 1_000)
+    return read_send(new_record("in", 0, value, headers, key), "q", "in/0/0", 1_000)
 
 
 def test_properties_are_typed_text_or_what_reads_as_a_number() -> None:

@@ -8,8 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from ringfaust.core.limits import UNHEARD_RECHECK_MS
+from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions
-from tests.sim.broker import Broker, Log, Record
+from tests.sim.broker import Broker, Log
 from tests.sim.causes import OF_SENDS, Causes
 from tests.sim.partition_book import PartitionBook
 from tests.sim.plan import ADDRESS, KEEPER, PARTITIONS, Plan
@@ -99,13 +100,13 @@ class _Reader:
         self.undecodable_before_hop: list[str] = []
         self.events: Counter[str] = Counter()
 
-    def _new(self, topic: str) -> list[Record]:
+    def _new(self, topic: str) -> list[FetchedRecord]:
         found, self._at[topic] = self._broker.log(topic, self._number).read(
             self._at.get(topic, 0), _ALL
         )
         return found
 
-    def _record(self, by: str) -> Record:
+    def _record(self, by: str) -> FetchedRecord:
         topic, partition, offset = by.split("/")
         demand(
             topic in _INPUTS and int(partition) == self._number,
@@ -208,7 +209,7 @@ class _Reader:
         if record.topic == "control" and b'"reply"' in (record.value or b""):
             self._replies.append((json.loads(record.value or b"")["reply"], "bad_command"))
 
-    def _note(self, by: str, record: Record) -> None:
+    def _note(self, by: str, record: FetchedRecord) -> None:
         """A record took effect: once, and in its topic's order."""
         demand(by not in self._seen, by, "took effect twice")
         self._seen.add(by)
@@ -264,7 +265,7 @@ class _Reader:
             at = self._broker.offsets.get((topic, self._number), 0)
             demand(at == positions.get(topic, 0), "the group's offset of", topic, "is", at)
 
-    def _check_waits(self, record: Record) -> None:
+    def _check_waits(self, record: FetchedRecord) -> None:
         send = _send(record, "", 0)
         names = self._book.members if send.queue == ADDRESS else [send.queue]
         queues = [self._book.queue(name) for name in names]
@@ -333,7 +334,7 @@ class _Reader:
 _GONE = ("acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
 
 
-def _said(record: Record) -> dict[str, str]:
+def _said(record: FetchedRecord) -> dict[str, str]:
     """Headers of ringfaust, by name without prefix."""
     return {
         name.removeprefix("ringfaust-"): value.decode()
@@ -342,7 +343,7 @@ def _said(record: Record) -> dict[str, str]:
     }
 
 
-def _send(record: Record, by: str, now_ms: int) -> Send:
+def _send(record: FetchedRecord, by: str, now_ms: int) -> Send:
     said = _said(record)
     queue, source, at = (record.key or b"").decode(), by, now_ms
     if record.topic == "timed":
@@ -352,7 +353,7 @@ def _send(record: Record, by: str, now_ms: int) -> Send:
     return Send(queue, source, record, said, at)
 
 
-def _source(broker: Broker, said: dict[str, str], like: Record) -> Record:
+def _source(broker: Broker, said: dict[str, str], like: FetchedRecord) -> FetchedRecord:
     """The producer's record. If its topic was created again, the one with the same content."""
     topic, partition, offset = said["source"].split("/")
     logs = (broker.log(topic, int(partition)), broker.former(topic, int(partition)))
@@ -361,7 +362,7 @@ def _source(broker: Broker, said: dict[str, str], like: Record) -> Record:
     return next(same, found[0])
 
 
-def _check_whole(broker: Broker, record: Record, message: Message) -> None:
+def _check_whole(broker: Broker, record: FetchedRecord, message: Message) -> None:
     """The producer's key, value and headers are passed on byte for byte."""
     source = _source(broker, _said(record), record)
     demand((record.key, record.value) == (source.key, source.value), "altered:", record, source)
@@ -374,7 +375,7 @@ def _check_whole(broker: Broker, record: Record, message: Message) -> None:
     demand(found == wanted, "it should be", wanted, "but the record has", found)
 
 
-def _check_dispatched(broker: Broker, record: Record, expected: tuple[Any, ...]) -> None:
+def _check_dispatched(broker: Broker, record: FetchedRecord, expected: tuple[Any, ...]) -> None:
     queue, message, consumer, delivery, attempt, is_again = expected
     said = _said(record)
     _check_whole(broker, record, message)
@@ -386,7 +387,7 @@ def _check_dispatched(broker: Broker, record: Record, expected: tuple[Any, ...])
     demand(found == wanted, "dispatched must be", wanted, "but is", found)
 
 
-def _check_evicted(broker: Broker, record: Record, expected: tuple[Any, ...]) -> None:
+def _check_evicted(broker: Broker, record: FetchedRecord, expected: tuple[Any, ...]) -> None:
     queue, message, reason, cause, form = expected
     said = _said(record)
     found = (said["queue"], said["id"], int(said["sequence"]), said["reason"], said["cause"])
@@ -399,7 +400,7 @@ def _check_evicted(broker: Broker, record: Record, expected: tuple[Any, ...]) ->
         demand((record.key, record.value) == (key, None), form, "but the record is", record)
 
 
-def _check_dead(broker: Broker, record: Record, expected: tuple[Any, ...]) -> None:
+def _check_dead(broker: Broker, record: FetchedRecord, expected: tuple[Any, ...]) -> None:
     queue, message, reason = expected
     said = _said(record)
     found = (said.get("queue", ""), said["reason"])

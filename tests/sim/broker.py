@@ -12,23 +12,9 @@ from dataclasses import dataclass, field
 
 from aiokafka.errors import InvalidTxnState, ProducerFenced
 
-from ringfaust.protocol.records import Headers, OutRecord
+from ringfaust.protocol.records import FetchedRecord, OutRecord
 
 TopicPartition = tuple[str, int]
-
-
-@dataclass(slots=True)
-class Record:
-    """An `InRecord`, as the Kafka client returns it."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +33,7 @@ class Log:
     """One partition of a topic."""
 
     def __init__(self) -> None:
-        self._entries: list[tuple[Record, Transaction | None] | None] = []
+        self._entries: list[tuple[FetchedRecord, Transaction | None] | None] = []
         """None: a marker, or a record that compaction removed."""
         self._open: dict[Transaction, int] = {}
         """By open transaction: the offset of its first record."""
@@ -62,7 +48,7 @@ class Log:
     def next_offset(self) -> int:
         return len(self._entries)
 
-    def append(self, record: Record, transaction: Transaction | None) -> None:
+    def append(self, record: FetchedRecord, transaction: Transaction | None) -> None:
         if transaction is not None:
             self._open.setdefault(transaction, record.offset)
         self._entries.append((record, transaction))
@@ -72,9 +58,9 @@ class Log:
         self._open.pop(transaction, None)
         self._entries.append(None)
 
-    def read(self, offset: int, most: int) -> tuple[list[Record], int]:
+    def read(self, offset: int, most: int) -> tuple[list[FetchedRecord], int]:
         """Up to `most` committed records from `offset`, and the offset to continue at."""
-        found: list[Record] = []
+        found: list[FetchedRecord] = []
         end = self.end
         while offset < end and len(found) < most:
             entry = self._entries[offset]
@@ -83,7 +69,7 @@ class Log:
                 found.append(entry[0])
         return found, offset
 
-    def at(self, offset: int) -> Record | None:
+    def at(self, offset: int) -> FetchedRecord | None:
         """The committed record at that offset, if there is one."""
         found, _ = self.read(offset, 1) if offset < self.end else ([], 0)
         return found[0] if found and found[0].offset == offset else None
@@ -160,7 +146,7 @@ class Broker:
         for key, value, headers in records:
             at = self.now_ms if broker_time or timestamp is None else timestamp
             offset = log.next_offset()
-            record = Record(*tp, offset, at, int(broker_time), key, value, tuple(headers))
+            record = FetchedRecord(*tp, offset, at, int(broker_time), key, value, tuple(headers))
             log.append(record, transaction)
 
     def end(self, transaction: Transaction, *, commit: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from tests.sim.broker import Record
+from ringfaust.protocol.records import FetchedRecord
 from tests.sim.queue_book import Message
 
 
@@ -14,7 +14,7 @@ class Send(NamedTuple):
 
     queue: str
     source: str
-    record: Record
+    record: FetchedRecord
     said: dict[str, str]
     now_ms: int
 

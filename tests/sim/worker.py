@@ -20,7 +20,7 @@ from ringfaust.core.model import Heard
 from ringfaust.core.state import State
 from ringfaust.processor.processor import Processor, Writes
 from ringfaust.processor.row_store import ByteStore
-from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import LogEnd
@@ -129,8 +129,8 @@ class JournalProcessor(Processor[Any]):
         journal.processor = self
         journal.pending = []
 
-    def take(self, records: Iterable[InRecord], wall_ms: int) -> list[InRecord]:
-        read: list[InRecord] = []
+    def take(self, records: Iterable[FetchedRecord], wall_ms: int) -> list[FetchedRecord]:
+        read: list[FetchedRecord] = []
         left = super().take(_noting(records, read), wall_ms)
         skipped = {id(record) for record in left}
         taken = [record for record in read if id(record) not in skipped]
@@ -158,7 +158,7 @@ class JournalProcessor(Processor[Any]):
         return super().writes()
 
 
-def _noting(records: Iterable[InRecord], read: list[InRecord]) -> Iterator[InRecord]:
+def _noting(records: Iterable[FetchedRecord], read: list[FetchedRecord]) -> Iterator[FetchedRecord]:
     """The records, each noted as it is read."""
     for record in records:
         read.append(record)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from ringfaust.spark.redrive.command import plan, redrive
 from ringfaust.spark.redrive.records import REDRIVEN_FROM
 from ringfaust.spark.redrive.request import LakeRedriveRequest, LakeRole
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.records import new_record
 from tests.spark.topics import all_records, make_topic
 
 pytestmark = pytest.mark.kafka
@@ -174,16 +174,9 @@ def test_a_worker_passes_the_redrive_count_on() -> None:
     catalog = QueuesConfig(queues={"orders": {"ring_size": 1}}).catalog()
     processor = Processor(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
     headers = [("ringfaust-redrives", b"2"), ("ringfaust-id", b"a")]
-    processor.take([_Record(offset, headers) for offset in range(2)], 1)
+    processor.take([new_record("t", offset, b"v", headers, b"k") for offset in range(2)], 1)
     ((_, _, headers),) = processor.outputs()[Role.EVICTED, None]
     assert ("ringfaust-redrives", b"2") in headers
-
-
-class _Record:
-    topic, partition, timestamp, timestamp_type, key, value = "t", 0, 0, 0, b"k", b"v"
-
-    def __init__(self, offset: int, headers: Sequence[tuple[str, bytes]]) -> None:
-        self.offset, self.headers = offset, headers
 
 
 def test_messages_can_go_to_another_topic(bench: Bench) -> None:

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ringfaust.protocol.partitioner import partition_of
+from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import Route, queue_namer
-from ringfaust.spark.columns import ConsumedRecord
 from ringfaust.spark.ring.job import _queue_name, _queue_partition, shuffle_keys
 
 SCHEMA = "topic string, key binary, headers array<struct<key:string, value:binary>>"
@@ -20,7 +20,7 @@ HEADERS = [("kind", b"old"), ("other", b"x"), ("kind", b"new")]
 )
 def test_job_and_processor_name_the_same_queue(spark: SparkSession, template: str) -> None:
     route = Route("orders", template)
-    record = ConsumedRecord("orders", 0, 0, 0, 0, b"k", b"", HEADERS)
+    record = FetchedRecord("orders", 0, 0, 0, 0, b"k", b"", HEADERS)
     rows = spark.createDataFrame([("orders", b"k", HEADERS)], SCHEMA)
     found = rows.select(_queue_name(route).alias("queue")).first()
     assert found is not None

@@ -18,9 +18,8 @@ from ringfaust.config import WorkerConfig
 from ringfaust.core.catalog import Catalog
 from ringfaust.processor.processor import ProcessorConfig
 from ringfaust.protocol.headers import QUEUE
-from ringfaust.protocol.records import Role
+from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.protocol.routes import Route
-from ringfaust.spark.columns import ConsumedRecord
 from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, MicroBatch, OperatorConfig
 from ringfaust.testing.scenario import channel
 from ringfaust.testing.scenario.channel import ScenarioRecord, WorkerChannel
@@ -80,12 +79,12 @@ class InMemoryJob(WorkerChannel):
             at = self._offsets[each.topic]
             self._offsets[each.topic] += 1
             taken.append(
-                ConsumedRecord(each.topic, 0, at, 0, 0, each.key, each.value, tuple(each.headers))
+                FetchedRecord(each.topic, 0, at, 0, 0, each.key, each.value, tuple(each.headers))
             )
         self._run(taken)
         return [f"{record.topic}/0/{record.offset}" for record in taken]
 
-    def _run(self, records: list[ConsumedRecord]) -> None:
+    def _run(self, records: list[FetchedRecord]) -> None:
         catalog = Catalog({"unused": {}}, {}, {f"#{ADDRESS}": {}})
         config = OperatorConfig(
             rules=BatchRules(processor_config=PROCESSOR, catalog=catalog),

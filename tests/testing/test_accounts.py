@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.cloud_events import ATTRIBUTES, without_attributes
 from ringfaust.protocol.gaps import Gap, GapCause
-from ringfaust.protocol.records import Headers, Role
+from ringfaust.protocol.records import FetchedRecord, Headers, Role
 from ringfaust.protocol.routes import Route
 from ringfaust.testing.accounts.proof import Proof
 from ringfaust.testing.accounts.prove import counter_differences
@@ -26,25 +25,11 @@ SECOND = 1_000
 QUEUES = Catalog({"q.*": {"ring_size": 2, "max_attempts": 2}}, {})
 
 
-@dataclass(slots=True)
-class Record:
-    """The fields of aiokafka's ConsumerRecord that are read."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-
-
 class History:
     """Topics as a worker writes them, written by the real processor."""
 
     def __init__(self, catalog: Catalog = QUEUES, cloud_events_of: str = "") -> None:
-        self.topics: dict[str, list[Record]] = {}
+        self.topics: dict[str, list[FetchedRecord]] = {}
         shared = ProcessorConfig(
             control_topic="control",
             repartition_topic="hop",
@@ -58,9 +43,11 @@ class History:
         )
         self.now_ms = SECOND
 
-    def put(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Record:
+    def put(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> FetchedRecord:
         records = self.topics.setdefault(topic, [])
-        record = Record(topic, 0, len(records), self.now_ms, 1, key, value, headers)
+        record = FetchedRecord(topic, 0, len(records), self.now_ms, 1, key, value, headers)
         records.append(record)
         return record
 
@@ -78,7 +65,7 @@ class History:
         self._do(self.put("control", None, json.dumps(asked).encode(), ()))
         return json.loads(self.topics[Role.REPLIES][-1].value or b"")  # type: ignore[no-any-return]
 
-    def _do(self, record: Record) -> None:
+    def _do(self, record: FetchedRecord) -> None:
         self._processor.take([record], self.now_ms)
         self._write()
 
@@ -132,7 +119,7 @@ class History:
         self.topics[topic].insert(number, self.topics[topic][number])
 
     def change(self, topic: str, number: int, **fields: Any) -> None:
-        self.topics[topic][number] = replace(self.topics[topic][number], **fields)
+        self.topics[topic][number] = self.topics[topic][number]._replace(**fields)
 
     def change_line(self, event: str, change: Callable[[dict[str, Any]], None]) -> None:
         """Change the first line of this event."""
@@ -288,7 +275,7 @@ def test_an_eviction_of_a_delivering_message_is_found(history: History) -> None:
     value = json.dumps(
         {"event": "evicted", "queue": "q.b", "sequence": 4, "reason": "overflow"}
     ).encode()
-    history.topics[Role.EVENTS].append(replace(late, value=value))
+    history.topics[Role.EVENTS].append(late._replace(value=value))
     assert "message 4 of q.b was evicted while delivering" in history.proof().faults
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 from faust.types import TP
@@ -13,7 +12,7 @@ from ringfaust.core.state import State
 from ringfaust.processor.eviction_counts import EvictionCounts
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
-from ringfaust.protocol.records import OutRecord
+from ringfaust.protocol.records import FetchedRecord, Headers, OutRecord
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.meter import Meter
 
@@ -64,23 +63,21 @@ class Partition:
         """Send a message each second, and commit."""
         for each in ids:
             headers = [("to", queue.encode()), ("ringfaust-id", each.encode())]
-            record: Any = SimpleNamespace(
-                topic="in", partition=self.number, offset=self.positions.get("in", 0),
-                key=None, value=b"x", headers=headers, timestamp=self.now_ms, timestamp_type=0,
-            )  # fmt: skip
-            self.processor.take([record], self.now_ms)
+            self._take("in", b"x", headers)
             self.now_ms += 1_000
         self.commit()
 
     def do(self, command: dict[str, Any]) -> None:
         """Carry out a control command, and commit."""
-        record: Any = SimpleNamespace(
-            topic="control", partition=self.number, offset=self.positions.get("control", 0),
-            key=None, value=json.dumps(command).encode(), headers=[], timestamp=self.now_ms,
-            timestamp_type=0,
-        )  # fmt: skip
-        self.processor.take([record], self.now_ms)
+        self._take("control", json.dumps(command).encode())
         self.commit()
+
+    def _take(self, topic: str, value: bytes, headers: Headers = ()) -> None:
+        offset = self.positions.get(topic, 0)
+        record = FetchedRecord(
+            topic, self.number, offset, self.now_ms, value=value, headers=headers
+        )
+        self.processor.take([record], self.now_ms)
 
     def commit(self) -> None:
         self._changed.update(self.state.changed_names())

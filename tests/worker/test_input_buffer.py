@@ -9,6 +9,7 @@ from faust.types import TP
 
 from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.input_buffer import MAX_BATCH_BYTES, InputBuffer
+from tests.records import new_record
 
 ONE, OTHER = TP("one", 0), TP("other", 0)
 
@@ -30,18 +31,12 @@ class Reader:
         return batch.tp not in self.stale
 
 
-@dataclass
-class Record:
-    offset: int
-    value: bytes
-
-
 def buffer(max_records: int, reader: Reader) -> InputBuffer:
     return InputBuffer(max_records, lambda: reader)  # type: ignore[arg-type, return-value]
 
 
 def batch(tp: TP, count: int, size: int = 10) -> Any:
-    return Batch(tp, [Record(number, bytes(size)) for number in range(count)], 1, count)  # type: ignore[misc]
+    return Batch(tp, [new_record("in", number, bytes(size)) for number in range(count)], 1, count)  # type: ignore[misc]
 
 
 def test_a_full_buffer_pauses_the_partition_until_its_records_are_taken() -> None:

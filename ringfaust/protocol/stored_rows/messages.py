@@ -10,7 +10,7 @@ from typing import Any
 
 from ringfaust.core.model import Message
 from ringfaust.errors import UnknownRowVersion
-from ringfaust.protocol.records import Headers, InRecord, Payload
+from ringfaust.protocol.records import FetchedRecord, Headers, Payload
 from ringfaust.protocol.stored_rows.version import VERSION_BYTE, body_start
 
 VERSION = 1
@@ -115,7 +115,7 @@ _RECORD = Struct(">BQQQBiiHH")
 """With the version byte in front."""
 
 
-def write_record(record: InRecord) -> bytes:
+def write_record(record: FetchedRecord) -> bytes:
     """Encode an input record that has to wait (R90)."""
     topic, key, value = record.topic.encode(), record.key, record.value
     head = _RECORD.pack(
@@ -127,7 +127,7 @@ def write_record(record: InRecord) -> bytes:
 
 
 def read_record(raw: bytes) -> tuple[Any, ...]:
-    """Decode a waiting record: the fields of an `InRecord`, in their order.
+    """Decode a waiting record: the fields of an `FetchedRecord`, in their order.
 
     Raises:
         UnknownRowVersion: a newer ringfaust wrote it.

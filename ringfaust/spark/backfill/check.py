@@ -13,11 +13,10 @@ from pyspark.sql import DataFrame
 from ringfaust.config import QueuesConfig
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.partitioner import partition_of
-from ringfaust.protocol.records import Headers, InRecord
+from ringfaust.protocol.records import FetchedRecord, Headers
 from ringfaust.protocol.routes import check_name, queue_namer, read_send
 from ringfaust.protocol.undecodable import refuse_oversized
 from ringfaust.spark.backfill.target import Target
-from ringfaust.spark.columns import ConsumedRecord
 
 MAPPED = (
     "slice int, position long, topic string, partition int, key binary, value binary, "
@@ -81,10 +80,9 @@ def as_record(
     key: bytes | None,
     value: bytes | None,
     pairs: list[dict[str, Any]] | None,
-) -> InRecord:
+) -> FetchedRecord:
     """A row as the record that a worker would read at that time."""
-    record = ConsumedRecord(topic, 0, 0, now_ms, _CREATE_TIME, key, value, read_headers(pairs))
-    return record  # type: ignore[return-value]  # it is only read
+    return FetchedRecord(topic, 0, 0, now_ms, _CREATE_TIME, key, value, read_headers(pairs))
 
 
 def read_headers(pairs: list[dict[str, Any]] | None) -> Headers:
@@ -134,7 +132,7 @@ class RowChecker:
 
     def _check(
         self,
-        namers: Mapping[str, Callable[[InRecord], str]],
+        namers: Mapping[str, Callable[[FetchedRecord], str]],
         declares: Callable[[str], bool],
         row: _MappedRow,
     ) -> _CheckedRow:

@@ -12,7 +12,7 @@ from ringfaust.core.state import State
 from ringfaust.processor.outbox import Buffer, Outputs
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore
-from ringfaust.protocol.records import InRecord, Role
+from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.protocol.stored_rows import (
     POSITIONS_KEY,
     read_json,
@@ -21,7 +21,6 @@ from ringfaust.protocol.stored_rows import (
     write_json,
     write_record,
 )
-from ringfaust.spark.columns import ConsumedRecord
 from ringfaust.spark.ring.pages import PagedMap, PageStore
 
 _WAITING_KEY = b"\0waiting"
@@ -172,7 +171,7 @@ class MicroBatch(Generic[Buffer]):
         """By topic that needs no repartitioning, the next offset to read."""
         return self._processor.positions
 
-    def run(self, records: Sequence[InRecord]) -> Iterator[Outputs[Buffer]]:
+    def run(self, records: Sequence[FetchedRecord]) -> Iterator[Outputs[Buffer]]:
         """Advance time, then process the records.
 
         Yields:
@@ -237,7 +236,7 @@ class MicroBatch(Generic[Buffer]):
     # --- paused topics ----------------------------------------------------------------------------
     # A job cannot go back in a topic as a worker does. It stores the records that have to wait.
 
-    def _store_waiting(self, records: Sequence[InRecord]) -> None:
+    def _store_waiting(self, records: Sequence[FetchedRecord]) -> None:
         for record in records:
             numbers = self._waiting.setdefault(record.topic, [0, 0])
             row = (_waiting_key(record.topic, numbers[1]), write_record(record))
@@ -256,7 +255,7 @@ class MicroBatch(Generic[Buffer]):
                 key = _waiting_key(topic, number)
                 raw = self._rows.get(key)
                 assert raw is not None
-                record: InRecord = ConsumedRecord(*read_record(raw))  # type: ignore[assignment]
+                record = FetchedRecord(*read_record(raw))
                 if processor.take([record], self._now_ms):
                     self._waiting[topic] = [number, end]
                     break

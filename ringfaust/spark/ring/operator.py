@@ -17,7 +17,7 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.records import FetchedRecord
 from ringfaust.spark.columns import read_records
 from ringfaust.spark.ring.micro_batch import MicroBatch, OperatorConfig
 from ringfaust.spark.ring.pages import PagedMap
@@ -129,7 +129,7 @@ class RingOperator(StatefulProcessor):
             self._writer.close()
 
     def _process(
-        self, key: Any, records: list[InRecord], now_ms: int, fired_ms: int | None
+        self, key: Any, records: list[FetchedRecord], now_ms: int, fired_ms: int | None
     ) -> Iterator[pd.DataFrame]:
         partition, number = self._partitions[int(key[0])], current_batch()
         batch = MicroBatch(
