@@ -51,7 +51,7 @@ WARM_UPS = (
     Load("warm-up", "evict", "evict", 300_000),
     Load("warm-up", "cycle", "cycle", 300_000, ring=-1),
 )
-"""What each broker carries before its first load: Java is fast once it has compiled what it does."""
+"""What a broker carries before its first load: Java is fast once it has compiled what it does."""
 
 
 class Peer(Protocol):
