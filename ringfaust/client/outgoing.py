@@ -113,13 +113,9 @@ class OutgoingMessage:
             created_s=time.monotonic(),
         )
         found = sent.after(0)
+        as_read = FetchedRecord(key=found.key, value=found.value, headers=found.headers)
         try:
-            read_send(
-                FetchedRecord(key=found.key, value=found.value, headers=found.headers),
-                "any",
-                "any",
-                0,
-            )
+            read_send(as_read, "any", "any", 0)
         except ProtocolError as error:
             raise BadArgument(str(error)) from None
         return sent

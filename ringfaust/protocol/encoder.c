@@ -404,7 +404,8 @@ static PyObject *append(PyObject *batch, Py_ssize_t number, Buffer *record, Py_s
     Py_ssize_t size = PyByteArray_GET_SIZE(batch);
     Py_ssize_t size_then = size + varint_bytes(body_bytes) + body_bytes;
     if (number && size_then > most_bytes) Py_RETURN_FALSE;
-    /* Python lets an array grow by an eighth at a time, so it would copy each byte eight times. */
+    /* Python lets an array grow by an eighth at a time, so it would copy each byte eight times. If
+       an array has less than half of its memory in use, it gives the rest back: hence the 16. */
     if (size_then >= ((PyByteArrayObject *)batch)->ob_alloc
         && PyByteArray_Resize(batch, 2 * size_then - 16) < 0)
         return NULL;

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     IllegalStateError,
@@ -24,6 +24,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from ringfaust.protocol.headers import UNDECODABLE_CONTENT
+from ringfaust.protocol.records import FetchedRecord
 from ringfaust.worker.decompression import CannotExpand
 from ringfaust.worker.group import may_not_join, other_settings_joined
 from ringfaust.worker.vendor import (
@@ -60,7 +61,7 @@ class Batch:
     """
 
     tp: TP
-    records: Sequence[ConsumerRecord[bytes, bytes]]
+    records: Sequence[FetchedRecord]
     generation: int
     next_offset: int
     """Where the next fetch begins: transaction markers may be in between."""
@@ -272,9 +273,7 @@ class BatchThread(FaustConsumerThread):
                 batches.append(Batch(tp, records, generation, position))
         return batches
 
-    def _skip_undecodable(
-        self, error: Exception
-    ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
+    def _skip_undecodable(self, error: Exception) -> dict[TopicPartition, list[FetchedRecord]]:
         """What getmany had read when it failed, with placeholders for what it cannot decode.
 
         A record with a header name that is not UTF-8 makes getmany fail for everything that it was
@@ -352,9 +351,7 @@ class BatchThread(FaustConsumerThread):
         )
 
 
-def _placeholder(
-    where: TopicPartition, offset: int, error: Exception
-) -> ConsumerRecord[bytes, bytes]:
+def _placeholder(where: TopicPartition, offset: int, error: Exception) -> FetchedRecord:
     """An empty record in place of one that the client cannot decode."""
     if isinstance(error, CannotExpand):
         text = f"its compressed batch of records cannot be read: {error}; send smaller batches"
@@ -362,6 +359,4 @@ def _placeholder(
         text = f"the Kafka client cannot decode it ({error}); is the name of a header not UTF-8?"
     now_ms = time.time_ns() // 1_000_000
     headers = ((UNDECODABLE_CONTENT, text.encode()),)
-    return ConsumerRecord(
-        where.topic, where.partition, offset, now_ms, 0, None, None, None, -1, -1, headers
-    )
+    return FetchedRecord(where.topic, where.partition, offset, now_ms, headers=headers)

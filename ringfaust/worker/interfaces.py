@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from faust.types import TP
 
@@ -21,7 +21,7 @@ from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.processor.outbox import Outputs
 from ringfaust.processor.row_store import KeyValue
 from ringfaust.protocol.record_batches import RecordBatches
-from ringfaust.protocol.records import Role
+from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.worker.consumer_thread import Batch, Progress
 
 
@@ -150,7 +150,7 @@ class ChangelogConsumer(Protocol):
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
+    ) -> dict[TopicPartition, list[FetchedRecord]]:
         """The next records."""
 
 

@@ -336,7 +336,7 @@ FETCH_ERRORS = (UnicodeDecodeError, decompression.CannotExpand)
 class FailedFetch(NamedTuple):
     """What `getmany` had read when it failed to decode a record."""
 
-    fetched: dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]
+    fetched: dict[TopicPartition, list[FetchedRecord]]
     """Records that it had already taken from the client's buffer."""
     tp: TopicPartition
     """The partition with the record that it cannot decode."""

@@ -15,7 +15,8 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from ringfaust.worker import vendor
+from ringfaust.protocol.records import FetchedRecord
+from ringfaust.worker import consumer_thread, vendor
 
 TP = TopicPartition("in", 3)
 CONTROL = 0x20
@@ -98,6 +99,13 @@ def test_they_are_those_of_the_client(ours: Any, start: int) -> None:
     all_of_them = list(steps(read(ours, FETCHED, start, READ_UNCOMMITTED)))
     assert all_of_them == list(steps(read(THE_CLIENTS, FETCHED, start, READ_UNCOMMITTED)))
     assert len(all_of_them) == len(committed) + 3
+
+
+def test_a_processor_gets_one_type_of_record_whoever_decodes_it(ours: Any) -> None:
+    """It reads the fields by their place."""
+    assert {type(each) for each in read(ours, FETCHED, 0, READ_COMMITTED)} == {FetchedRecord}
+    error = UnicodeDecodeError("utf-8", b"", 0, 1, "")
+    assert type(consumer_thread._placeholder(TP, 7, error)) is FetchedRecord
 
 
 def test_an_old_batch_is_left_to_the_client(ours: Any) -> None:

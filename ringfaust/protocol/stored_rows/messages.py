@@ -127,7 +127,7 @@ def write_record(record: FetchedRecord) -> bytes:
 
 
 def read_record(raw: bytes) -> tuple[Any, ...]:
-    """Decode a waiting record: the fields of an `FetchedRecord`, in their order.
+    """Decode a waiting record: the fields of a `FetchedRecord`, in their order.
 
     Raises:
         UnknownRowVersion: a newer ringfaust wrote it.
