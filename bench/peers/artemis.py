@@ -24,6 +24,10 @@ WARM_S = 5
 TIMED_PER_S = 30_000
 """A run is timed for as long as this rate would need for the load's messages."""
 NO_RING = 100_000_000
+RECEIVE_TIMEOUT_MS = 60_000
+"""How long a slow consumer waits for the producer to start."""
+_RINGS = ("evict", "hold")
+"""Loads whose rate is that of the producer: a ring takes all that it sends."""
 
 
 class Artemis:
@@ -59,9 +63,9 @@ class Artemis:
         self._stack.close()
 
     def carries(self, load: Load) -> bool:
-        """What `artemis perf` can do: one queue, equal messages, consumers that only ack."""
+        """What `artemis perf` and `artemis consumer` can do: one queue, equal messages."""
         return (
-            load.kind in ("evict", "cycle", "latency")
+            load.kind in ("evict", "cycle", "latency", "hold")
             and load.rings == 1
             and load.priorities == 1
             and not load.selector
@@ -87,14 +91,29 @@ class Artemis:
         ]  # fmt: skip
         if load.rate:
             options += ["--rate", load.rate]
-        what = "producer" if load.kind == "evict" else "client"
-        queue = f"queue://{'ring' if load.kind == 'evict' else 'keep'}.{self._made}"
-        command = [self._home / "bin/artemis", "perf", what, *options, queue]
-        before_s = self._broker.cpu_s()
-        with Process([str(word) for word in command], self._folder / "perf.log") as perf:
+        what = "producer" if load.kind in _RINGS else "client"
+        queue = f"queue://{'ring' if load.kind in _RINGS else 'keep'}.{self._made}"
+        with ExitStack() as stack:
+            if load.kind == "hold":
+                stack.enter_context(self._slow_consumers(load, queue))
+            before_s = self._broker.cpu_s()
+            perf = stack.enter_context(self._tool("perf", what, *options, queue))
             perf.wait()
-        used_s = self._broker.cpu_s() - before_s
+            used_s = self._broker.cpu_s() - before_s
         return _figures(load, json.loads(report.read_text()), used_s)
+
+    def _slow_consumers(self, load: Load, queue: str) -> Process:
+        """Consumers that work on each message. They connect while the producer warms up."""
+        return self._tool(
+            "consumer", "--protocol", "CORE", "--silent", "--destination", queue,
+            "--url", f"tcp://127.0.0.1:{self._port}", "--threads", load.consumers,
+            "--sleep", int(load.work_ms), "--message-count", NO_RING,
+            "--receive-timeout", RECEIVE_TIMEOUT_MS,
+        )  # fmt: skip
+
+    def _tool(self, *command: object) -> Process:
+        words = [str(word) for word in (self._home / "bin/artemis", *command)]
+        return Process(words, self._folder / f"{command[0]}.log")
 
     def _create(self, instance: Path) -> None:
         create = [
@@ -135,14 +154,15 @@ def _timed_s(load: Load) -> int:
 
 def _figures(load: Load, samples: list[dict[str, Any]], cpu_s: float) -> Figures:
     """The rate is that of the seconds after the warm-up in which the producer was still busy."""
-    counted = "completed" if load.kind == "evict" else "received"
+    is_ring = load.kind in _RINGS
+    counted = "completed" if is_ring else "received"
     timed = [
         sample[counted]
         for sample in samples
         if sample["sampleType"] == "interval" and not sample["warmup"] and sample["completed"]
     ]
     summary = samples[-1]
-    total = summary["totalCompleted" if load.kind == "evict" else "totalReceived"]
+    total = summary["totalCompleted" if is_ring else "totalReceived"]
     figures = {"per_second": statistics.mean(timed), "worker_us": cpu_s / total * 1e6}
     if "totalTransferTime" in summary:
         transfer_us = summary["totalTransferTime"]
