@@ -94,11 +94,14 @@ class Artemis:
         what = "producer" if load.kind in _RINGS else "client"
         queue = f"queue://{'ring' if load.kind in _RINGS else 'keep'}.{self._made}"
         with ExitStack() as stack:
-            if load.kind == "hold":
-                stack.enter_context(self._slow_consumers(load, queue))
+            slow = self._slow_consumers(load, queue) if load.kind == "hold" else None
+            if slow:
+                stack.enter_context(slow)
             before_s = self._broker.cpu_s()
             perf = stack.enter_context(self._tool("perf", what, *options, queue))
             perf.wait()
+            if slow:
+                slow.check()
             used_s = self._broker.cpu_s() - before_s
         return _figures(load, json.loads(report.read_text()), used_s)
 
