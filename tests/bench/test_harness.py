@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def test_evict_and_cycle_give_figures_for_every_peer_on_kafka(tmp_path: Path) -> None:
-    loads = chosen("evict,cycle", 0.01)
+    loads = chosen("evict,cycle", 0.03)  # enough for ticks of 10 ms
     path = tmp_path / "results.json"
     results = measure(
         loads, ["ringfaust", "aiokafka copy", "Faust idiom"], 1, path, Console(quiet=True)
