@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,13 +89,13 @@ def test_each_fault_is_reported_and_nothing_else(spark: SparkSession, history: H
     last = history.topics[Role.EVENTS][-1]
     held = {"event": "evicted", "queue": "q.b", "sequence": 4, "reason": "overflow", "step": 99,
             "id": "in/0/7", "by": "tick", "time_ms": 2_000}  # fmt: skip
-    history.topics[Role.EVENTS].append(replace(last, value=json.dumps(held).encode()))
+    history.topics[Role.EVENTS].append(last._replace(value=json.dumps(held).encode()))
     record = history.topics[Role.EVICTED][0]
     nowhere = tuple(
         (name, {h.SOURCE: b"in/0/99", h.SEQUENCE: b"77"}.get(name, value))
         for name, value in record.headers
     )
-    history.topics[Role.EVICTED].append(replace(record, headers=nowhere))
+    history.topics[Role.EVICTED].append(record._replace(headers=nowhere))
     omit_payload(history, 0)  # though no setting of its queue allows it
     history.change(Role.EVENTS, 0, value=b'{"event":"add\n' + (
         history.topics[Role.EVENTS][0].value or b""
