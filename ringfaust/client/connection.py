@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from aiokafka.structs import RecordMetadata
 
+from ringfaust.cancellation import cancellation_is_kept
 from ringfaust.client.errors import (
     BadArgument,
     ClientError,
@@ -100,7 +101,8 @@ async def stop(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
     assert task is not None
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            await client.stop()
+            with cancellation_is_kept():
+                await client.stop()
     except TimeoutError:
         log.warning("cannot reach the brokers while closing: unsent records are dropped")
     except asyncio.CancelledError:

@@ -20,6 +20,7 @@ from aiokafka.errors import (
     for_code,
 )
 
+from ringfaust.cancellation import cancellation_is_kept
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import admin_client_id
 from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, Authorized, authorized
@@ -289,7 +290,8 @@ async def open_admin(
             reason = f"{type(error).__name__} {error}".rstrip(" .")
             raise BrokerRefused("answer a request about topics", reason) from error
     finally:
-        await client.close()
+        with cancellation_is_kept():
+            await client.close()
 
 
 async def _reason(brokers: Brokers) -> str:

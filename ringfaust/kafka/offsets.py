@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
 
+from ringfaust.cancellation import cancellation_is_kept
 from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, stop_client
 
 _TIMEOUT_S = 60
@@ -50,7 +51,8 @@ async def group_offsets(
                 )
             await asyncio.sleep(_RETRY_S)
     finally:
-        await admin.close()
+        with cancellation_is_kept():
+            await admin.close()
 
 
 async def commit_group_offsets(

@@ -68,6 +68,7 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
+from ringfaust.cancellation import cancellation_is_kept
 from ringfaust.kafka.produce_request import OneCopy
 
 FAILED_BETWEEN_CALLS = (AssertionError, IllegalOperation)
@@ -231,7 +232,8 @@ async def ask_every_broker(client: Mapping[str, Any], names: Sequence[str]) -> l
             except KafkaError as failed:
                 error = failed
     finally:
-        await kafka.close()
+        with cancellation_is_kept():
+            await kafka.close()
     if not answers:
         raise error
     return answers
@@ -360,9 +362,10 @@ class Stoppable(Protocol):
 
 
 async def stop_client(client: Stoppable) -> None:
-    """Stop a client. Unlike its own `stop`, this is cancelled only if somebody cancels it."""
+    """Stop a client. Unlike its own `stop`, this is cancelled if, and only if, somebody does it."""
     try:
-        await client.stop()
+        with cancellation_is_kept():
+            await client.stop()
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():

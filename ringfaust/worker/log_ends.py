@@ -47,7 +47,7 @@ class LogEnds:
         self._clock = clock
         self._ends: dict[TP, LogEnd] = {}
         self._answered_s: float | None = None
-        """When the brokers last answered, or when they were first asked."""
+        """When the brokers last answered, or when they were first asked. None: nobody asks them."""
 
     def silent_s(self) -> float:
         """For how many seconds the brokers have not answered. Any thread may call this."""
@@ -73,6 +73,7 @@ class LogEnds:
                     log.debug("cannot ask for the ends of %s: %r", self._topic, error)
                 await asyncio.sleep(ASK_INTERVAL_S)
         finally:
+            self._answered_s = None  # nobody asks any more
             if client is not None:
                 with suppress(KafkaError, TimeoutError):
                     async with asyncio.timeout(_STOP_TIMEOUT_S):

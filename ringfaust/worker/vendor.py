@@ -12,6 +12,7 @@ Faust 0.15:
 - `AIOKafkaConsumerThread.__post_init__`, `on_start`, `on_thread_stop`: extended.
 - `AIOKafkaConsumerThread._create_worker_consumer`: overridden, to choose the client's options.
 - `AIOKafkaConsumerThread._ensure_consumer`, `_assignor`: the Kafka client, and its assignor.
+- `AIOKafkaConsumerThread.close`: overridden, because it closes the client from another thread.
 - mode's `ServiceThread._stopped_set`: overridden, because it fails in a thread that has ended.
 - `Recovery._resume_streams`: overridden, to call the application between a rebalance and the
   first record.
@@ -160,6 +161,13 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
             return response
 
         client.send = watched
+
+    def close(self) -> None:
+        """Do nothing: the stop that is under way closes the client, in its own thread.
+
+        Faust calls this if the group is rebalanced during a stop. It would close the client from
+        the app's thread; the stop then finds it closed, does not leave the group, or hangs.
+        """
 
     def _stopped_set(self) -> None:
         with suppress(RuntimeError):  # after a crash, the thread may have closed its loop already

@@ -528,6 +528,40 @@ async def test_a_worker_leaves_the_group_and_logs_no_traceback_when_it_stops(
     assert "Traceback" not in log
 
 
+async def test_a_worker_that_stops_during_a_rebalance_leaves_the_group(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Faust would close the Kafka client from another thread then, and wait in vain for its end."""
+    caplog.set_level("INFO", "aiokafka")
+    topic, name = await new_topic(broker, 2), group()
+    stopping, other = Recorder(broker, name, topic), Recorder(broker, name, topic)
+    has_noticed = asyncio.Event()
+    on_rebalance = stopping.app._on_rebalance_when_stopped
+
+    def notice() -> None:
+        on_rebalance()
+        has_noticed.set()
+
+    async def start_the_other() -> None:
+        joining.append(asyncio.create_task(other.app.start()))
+        await has_noticed.wait()
+
+    joining: list[asyncio.Task[Any]] = []
+    monkeypatch.setattr(stopping.app, "_on_rebalance_when_stopped", notice)
+    stopping.before_revoked = start_the_other
+    await stopping.app.start()
+    await until(lambda: len(stopping.owned) == 2)
+    try:
+        async with asyncio.timeout(STOP_S):
+            await stopping.app.stop()
+        assert "LeaveGroup request succeeded" in caplog.messages
+        assert [each for each in caplog.records if each.exc_info] == []
+        await until(lambda: len(other.owned) == 2)
+    finally:
+        await asyncio.gather(*joining)
+        await other.app.stop()
+
+
 async def test_a_killed_worker_is_replaced(broker: EmbeddedBroker, tmp_path: Path) -> None:
     topic, name = await new_topic(broker, 2), group()
     worker = Worker(broker, tmp_path, name, topic)

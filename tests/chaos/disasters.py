@@ -67,6 +67,7 @@ async def take_over(harness: Harness) -> None:
 async def zombie(harness: Harness) -> None:
     """SIGSTOP for longer than its session. After SIGCONT its partitions belong to others."""
     worker = harness.victim()
+    await until(worker.has_connected, START_S, f"{worker.name} starts")  # it has a session now
     worker.signal(signal.SIGSTOP)
     await asyncio.sleep(SESSION_MS / 1000 + 3)
     worker.signal(signal.SIGCONT)

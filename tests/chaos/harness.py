@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ringfaust.config.topics import create_topics
 ROOT = Path(__file__).parents[2]
 START_S = STOP_S = 60.0
 _POLL_S = 0.05
+_DUMP_S = 3.0
 
 
 async def until(true: Callable[[], Any], seconds: float, what: str) -> None:
@@ -103,6 +105,9 @@ class Worker:
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
+            self.signal(signal.SIGUSR1)  # Faust logs where its threads and tasks are
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_DUMP_S)
             self.kill()
             raise AssertionError(f"{self.name} did not end: {self.log_text()}") from None
 
@@ -166,7 +171,9 @@ class Application:
 
     async def stop(self, worker: Worker) -> list[str]:
         """Stop a worker in an orderly way, once it has started. Returns what was wrong."""
-        await until(worker.has_started, START_S, f"{worker.name} starts")
+        await until(
+            lambda: worker.has_started() or not worker.alive, START_S, f"{worker.name} starts"
+        )
         code = await asyncio.to_thread(worker.stop)
         end = f"{worker.name} exited with {code} after SIGTERM: {worker.log_text()[-3_000:]}"
         return [end] if code else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Callable
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
@@ -166,6 +167,30 @@ async def test_stopping_a_client_can_be_cancelled() -> None:
     stopping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stopping
+
+
+async def test_a_cancellation_is_not_lost_in_a_client_that_closes() -> None:
+    """aiokafka ignores every cancellation while it ends its own tasks."""
+
+    async def end_slowly() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+
+    async def cancel_while_it_stops(stop: Callable[[AIOKafkaConsumer], Any]) -> asyncio.Task[Any]:
+        consumer: Any = AIOKafkaConsumer(bootstrap_servers="localhost:1")
+        consumer._client._sync_task = asyncio.ensure_future(end_slowly())
+        await asyncio.sleep(0)
+        stopping = asyncio.ensure_future(stop(consumer))
+        await asyncio.sleep(0)
+        stopping.cancel()
+        await asyncio.wait({stopping})
+        return stopping
+
+    stopped = await cancel_while_it_stops(AIOKafkaConsumer.stop)
+    assert not stopped.cancelled()  # once it is, `cancellation_is_kept` can go
+    assert (await cancel_while_it_stops(stop_client)).cancelled()
 
 
 def handlers(producer: Any) -> dict[type, Any]:
