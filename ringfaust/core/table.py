@@ -182,8 +182,8 @@ class Rows:
         elif not self.born:
             self.in_flight, self.changed = self.changed, {}
         else:
-            self.in_flight = {**self.changed, **self.born}
-            self.born, self.changed = {}, {}
+            self.changed.update(self.born)
+            self.in_flight, self.born, self.changed = self.changed, {}, {}
         self.is_dirty = False
         return self.kind, self.queue, self.part, self.in_flight
 

@@ -64,9 +64,10 @@ _OUR_ROLES = (
     Role.CONTROL, Role.HOP, Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES,
     Role.CHANGELOG, Role.STATUS,
 )  # fmt: skip
-_GC_THRESHOLDS = (100_000, 50, 100)
-"""Reference counting frees most garbage of the hot path. With the default thresholds the collector
-scans the decoded rings a hundred times a second and finds nothing."""
+_GC_THRESHOLDS = (500_000, 10, 100)
+"""Reference counting frees nearly all garbage. With the default thresholds the collector scans the
+decoded rings a hundred times a second and finds nothing. A batch of many rings makes 100,000
+objects, which live until it is committed; to scan so many takes up to 50 ms."""
 _METADATA_MAX_AGE_MS = 5_000
 """How soon the workers notice that a topic was deleted or created."""
 _FETCH_BYTES = 4 * 1024 * 1024

@@ -16,7 +16,9 @@ MAX_BATCH_BYTES = 8 * 1024 * 1024
 """Values of one batch. Large records make small batches, which bounds the memory and the size of a
 transaction. A batch may exceed it by one fetch."""
 FETCH_RECORDS = 4000
-"""Most records of one fetch. They are decided in one go, and as many may wait here."""
+"""Most records of one fetch. They are decided in one go."""
+_FETCHES = 3
+"""How many may wait here. In a busy worker the consumer thread may take 100 ms for the next."""
 
 
 class InputBuffer:
@@ -25,11 +27,13 @@ class InputBuffer:
     def __init__(self, max_records: int, reader: Callable[[], InputReader]) -> None:
         """`max_records`: of one batch; it may exceed that by one fetch."""
         self._max_records = max_records
-        self._max_waiting = min(max_records, FETCH_RECORDS)
+        self._max_taken = min(max_records, FETCH_RECORDS)
+        """How many are decided in one go."""
+        self._max_waiting = _FETCHES * self._max_taken
         """A buffer with that many pauses its partitions."""
         self._reader = reader
-        self._batches: deque[tuple[Batch, int]] = deque()
-        """Each with the bytes of its values."""
+        self._batches: dict[TP, deque[tuple[Batch, int]]] = {}
+        """By partition, in the order in which they are taken; each with the bytes of its values."""
         self.records = 0
         """How many wait."""
         self._bytes = 0
@@ -44,7 +48,7 @@ class InputBuffer:
     def offer(self, batch: Batch) -> None:
         """Add a fetched batch. Pauses its partition if the buffer is full."""
         size = sum([len(record.value) for record in batch.records if record.value])
-        self._batches.append((batch, size))
+        self._batches.setdefault(batch.tp, deque()).append((batch, size))
         self.records += len(batch.records)
         self._bytes += size
         if self._is_full() and batch.tp not in self._paused:
@@ -62,13 +66,20 @@ class InputBuffer:
         return self._batch_records >= self._max_records or self._batch_bytes >= MAX_BATCH_BYTES
 
     def take(self) -> list[FetchedRecord]:
-        """Remove some records for the batch. Skips fetches that are no longer current."""
+        """Remove some records for the batch. Skips fetches that are no longer current.
+
+        The topics take turns, so that acks do not wait behind a backlog of messages.
+        """
         reader = self._reader()
         records: list[FetchedRecord] = []
         self.taken_to = {}
         taken_bytes = 0
-        while self._batches and len(records) < self._max_waiting and taken_bytes < MAX_BATCH_BYTES:
-            batch, size = self._batches.popleft()
+        while self._batches and len(records) < self._max_taken and taken_bytes < MAX_BATCH_BYTES:
+            tp = next(iter(self._batches))
+            waiting = self._batches.pop(tp)
+            batch, size = waiting.popleft()
+            if waiting:
+                self._batches[tp] = waiting  # behind the others
             self.records -= len(batch.records)
             self._bytes -= size
             taken_bytes += size

@@ -13,9 +13,7 @@ from ringfaust.processor.outbox import WRITTEN
 AGE_BOUNDS_S = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
 COMMIT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MOST_COUNTED = 10_000
-"""Most pairs of queue and reason with a count of their own, in one partition."""
-OTHERS = ""
-"""In place of a queue's name: all queues that have no count of their own."""
+"""Most queues with a count of their own for a reason, in one partition."""
 
 
 class Histogram:
@@ -32,16 +30,16 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
-    def observe_all(self, values: Sequence[float]) -> None:
-        """Count many values: a tenth of the time of `observe` for each."""
-        ordered = sorted(values)
+    def observe_all(self, values_ms: Sequence[int]) -> None:
+        """Count many times: a tenth of the time of `observe` for each. The bounds are seconds."""
+        ordered = sorted(values_ms)
         before = 0
-        for bucket, bound in enumerate(self.bounds):
-            upto = bisect_right(ordered, bound)
+        for bucket, bound_s in enumerate(self.bounds):
+            upto = bisect_right(ordered, bound_s * 1000)
             self.counts[bucket] += upto - before
             before = upto
         self.counts[-1] += len(ordered) - before
-        self.sum += sum(ordered)
+        self.sum += sum(ordered) / 1000
 
 
 class Meter:
@@ -52,10 +50,8 @@ class Meter:
         # see the first eviction.
         self.written = Counter({str(role): 0 for role in WRITTEN})
         """Records by the role of their topic."""
-        self.evicted = Counter({str(reason): 0 for reason in EvictReason})
-        """Messages by reason."""
-        self.evicted_of_queues: Counter[tuple[str, str]] = Counter()
-        """Messages by queue and reason."""
+        self.evicted: dict[str, dict[str, int]] = {str(reason): {} for reason in EvictReason}
+        """Messages by reason and queue; see `EvictionCounts.add_to`."""
         self.eviction_age_s = Histogram(AGE_BOUNDS_S)
         self.commit_s = Histogram(COMMIT_BOUNDS_S)
 
@@ -73,10 +69,5 @@ class Meter:
         self.written.update(written)
         if evicted is None:
             return
-        self.eviction_age_s.observe_all([age_ms / 1000 for age_ms in evicted.ages_ms])
-        of_queues = self.evicted_of_queues
-        for (queue, reason), messages in evicted.messages.items():
-            self.evicted[str(reason)] += messages
-            pair = (queue, str(reason))
-            is_known = pair in of_queues or len(of_queues) < MOST_COUNTED
-            of_queues[pair if is_known else (OTHERS, str(reason))] += messages
+        self.eviction_age_s.observe_all(evicted.ages_ms)
+        evicted.add_to(self.evicted, MOST_COUNTED)

@@ -245,8 +245,8 @@ def _activity(works: Iterable[PartitionWork]) -> list[Metric]:
         partition = str(work.number)
         for role, records in sorted(meter.written.items()):
             written.add_metric([partition, role], records)
-        for reason, messages in sorted(meter.evicted.items()):
-            evicted.add_metric([partition, reason], messages)
+        for reason, of_queues in sorted(meter.evicted.items()):
+            evicted.add_metric([partition, reason], sum(of_queues.values()))
         ages.add_metric([partition], _buckets(meter.eviction_age_s), meter.eviction_age_s.sum)
         commits.add_metric([partition], _buckets(meter.commit_s), meter.commit_s.sum)
     return [written, evicted, ages, commits]
@@ -294,8 +294,8 @@ def _evicted(works: Iterable[PartitionWork], names: Collection[str]) -> Metric:
         labels=["queue", "reason"],
     )
     for work in works:
-        if work.meter is not None:
-            for (name, reason), messages in work.meter.evicted_of_queues.items():
+        for reason, of_queues in work.meter.evicted.items() if work.meter is not None else ():
+            for name, messages in of_queues.items():
                 if name in names:
                     family.add_metric([name, reason], messages)
     return family

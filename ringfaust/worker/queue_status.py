@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ringfaust.core.address import address_of
-from ringfaust.core.model import Counts, EvictReason
+from ringfaust.core.model import Counts
 from ringfaust.core.queue import QueueRow
 from ringfaust.core.settings import QueueSpec
 from ringfaust.core.table import Kind
@@ -25,7 +25,6 @@ from ringfaust.protocol.status import (
 )
 from ringfaust.worker.partition import PartitionWork
 
-_REASONS = tuple(map(str, EvictReason))
 _FOREIGN = 0
 """The mark of a row that is to be written again whatever it says."""
 
@@ -196,8 +195,7 @@ class PartitionStatus:
         meter = self.work.meter
         if meter is None:
             return {}
-        counted = meter.evicted_of_queues
-        return {each: n for each in _REASONS if (n := counted.get((name, each), 0))}
+        return {reason: n for reason, found in meter.evicted.items() if (n := found.get(name, 0))}
 
 
 def _mark_of(value: bytes) -> int:

@@ -24,6 +24,7 @@ from rocksdict import (
     Cache,
     DbClosedError,
     DBCompressionType,
+    Env,
     Options,
     Rdict,
     ReadOptions,
@@ -49,6 +50,16 @@ _NOT_ITS_FILES = re.compile(
     r"Too many open files|Cannot allocate memory|Not a directory"
 )
 """What RocksDB says if the machine is at fault, and not the database."""
+
+
+def _with_compaction_last() -> Env:
+    """RocksDB's threads: compaction takes the processor only when the worker leaves it idle.
+
+    If it falls too far behind, RocksDB slows the writes.
+    """
+    env = Env()
+    env.lower_thread_pool_cpu_priority()
+    return env
 
 
 class StoreLocked(RingfaustError):
@@ -143,6 +154,7 @@ class RocksStore:
             raise StoreDamaged(path, note.read_text("utf-8", errors="replace"))
         options = Options(raw_mode=True)
         options.create_if_missing(True)
+        options.set_env(_with_compaction_last())
         options.set_write_buffer_size(_MEMTABLE_BYTES)
         options.set_compression_type(DBCompressionType.lz4())  # less time than snappy
         options.set_max_open_files(_OPEN_FILES)

@@ -46,8 +46,8 @@ def test_core_knows_values_only(path: Path) -> None:
 @pytest.mark.parametrize("path", CLIENT, ids=lambda path: path.name)
 def test_the_client_knows_protocol_and_aiokafka_only(path: Path) -> None:
     own = (
-        "ringfaust.errors", "ringfaust.protocol", "ringfaust.client", "ringfaust.spans",
-        "ringfaust.times", "aiokafka",
+        "ringfaust.cancellation", "ringfaust.errors", "ringfaust.protocol", "ringfaust.client",
+        "ringfaust.spans", "ringfaust.times", "aiokafka",
     )  # fmt: skip
     for name in imported(path):
         within = any(name == module or name.startswith(f"{module}.") for module in own)

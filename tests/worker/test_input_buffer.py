@@ -41,17 +41,27 @@ def batch(tp: TP, count: int, size: int = 10) -> Any:
 
 def test_a_full_buffer_pauses_the_partition_until_its_records_are_taken() -> None:
     reader = Reader()
-    waiting = buffer(10, reader)
+    waiting = buffer(4, reader)
     waiting.offer(batch(ONE, 6))
     assert reader.paused == set()
     waiting.offer(batch(ONE, 6))
-    waiting.offer(batch(OTHER, 6))
+    waiting.offer(batch(OTHER, 2))
     assert reader.paused == {ONE, OTHER}
-    assert len(waiting.take()) == 12
+    assert len(waiting.take()) == 6
     assert reader.paused == set()
     assert waiting.arrived.is_set()
-    assert len(waiting.take()) == 6
+    assert len(waiting.take()) == 8
     assert not waiting.arrived.is_set()
+
+
+def test_topics_take_turns_and_each_stays_in_order() -> None:
+    waiting = buffer(1, Reader())
+    fetched = [batch(ONE, 1), batch(ONE, 2), batch(ONE, 3), batch(OTHER, 4), batch(OTHER, 5)]
+    for each in fetched:
+        waiting.offer(each)
+    taken = [waiting.take() for _ in fetched]
+    assert [len(records) for records in taken] == [1, 4, 2, 5, 3]
+    assert waiting.take() == []
 
 
 def test_large_records_pause_the_partition_and_make_small_batches() -> None:

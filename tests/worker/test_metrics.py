@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ringfaust.core.effects import Evicted
 from ringfaust.core.model import EvictReason, Message
-from ringfaust.processor.eviction_counts import EvictionCounts
+from ringfaust.processor.eviction_counts import OTHERS, EvictionCounts
 from ringfaust.protocol.records import Payload
 from ringfaust.worker import census, meter
 from ringfaust.worker.census import Censuses
@@ -179,9 +179,7 @@ def test_queues_beyond_the_bound_are_counted_together(monkeypatch: pytest.Monkey
     monkeypatch.setattr(meter, "MOST_COUNTED", 2)
     met = Meter()
     met.commit({}, counted("abcda"), 0.1)
-    assert met.evicted_of_queues == {
-        ("a", "overflow"): 2, ("b", "overflow"): 1, (meter.OTHERS, "overflow"): 2,
-    }  # fmt: skip
+    assert met.evicted["overflow"] == {"a": 2, "b": 1, OTHERS: 2}
 
 
 def test_the_accounts_of_a_broken_queue_are_not_balanced(work: Partition) -> None:

@@ -300,3 +300,28 @@ def test_a_scan_does_not_visit_the_deleted_rows_behind_its_table(
     with pytest.raises(StoreDamaged):
         [*store.items_from(b"table-")]
     store.close()
+
+
+def test_compaction_runs_only_when_the_worker_leaves_the_processor_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If not, it takes turns with the thread that decides, where both cores are busy."""
+    monkeypatch.setattr(stores, "_MEMTABLE_BYTES", 64 * 1024)
+    store = RocksStore(tmp_path / "p", Cache(1 << 20))
+    for number in range(BATCHES):
+        store.apply([(b"row-%06d" % (number % 100), os.urandom(2_000))], number + 1, 0)
+        if _niceness("rocksdb:low") == {19}:
+            break
+    assert _niceness("rocksdb:low") == {19}
+    assert _niceness("rocksdb:high") == {0}
+    store.close()
+
+
+def _niceness(thread: str) -> set[int]:
+    """Of this process' threads of that name."""
+    found = set()
+    for stat in Path("/proc/self/task").glob("*/stat"):
+        name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+        if name == thread:
+            found.add(int(rest.split()[16]))
+    return found
