@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -17,7 +17,9 @@ def cancellation_is_kept() -> Iterator[None]:
     Raises:
         asyncio.CancelledError: this task was cancelled in the block.
     """
-    task = asyncio.current_task()
+    task = None
+    with suppress(RuntimeError):  # no event loop runs this, so nobody cancels it
+        task = asyncio.current_task()
     before = task.cancelling() if task else 0
     yield
     if task and task.cancelling() > before:
