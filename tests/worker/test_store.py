@@ -85,8 +85,11 @@ def flip(path: Path) -> None:
 
 
 def tables(folder: Path) -> list[Path]:
-    """All of them: some may be left over from a compaction, and nobody reads those."""
-    found = list(folder.glob("*.sst"))
+    """All of them: some may be left over from a compaction, and nobody reads those.
+
+    One that a compaction has just begun is empty.
+    """
+    found = [path for path in folder.glob("*.sst") if path.stat().st_size]
     assert found
     return found
 
