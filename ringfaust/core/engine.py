@@ -26,7 +26,7 @@ from ringfaust.core.handlers.operator import (
     Operator,
 )
 from ringfaust.core.handlers.transactions import COMMIT, UNDO, Transactions
-from ringfaust.core.model import Heard, Refusal, Stage, time_of
+from ringfaust.core.model import Heard, Refusal, Stage, Unfinished, time_of
 from ringfaust.core.queue import Queue
 from ringfaust.core.refusal import CommandRefused, Idle
 from ringfaust.core.state import State
@@ -155,7 +155,7 @@ class Engine:
         if self._consumers.to_auto_delete:
             self._addresses.auto_delete()
         if self._transitions.stages:
-            self._transitions.end_step(_queue_of(command), context)
+            refusal = self._transitions.end_step(_queue_of(command), context, refusal)
         return Step(effects, refusal)
 
     @property
@@ -173,14 +173,14 @@ class Engine:
         unfinished = self.state.unfinished
         assert unfinished is not None
         effects = self._transitions.continue_step(unfinished)
-        refusal = None
+        refusal = _refusal_of(unfinished)
         try:
             self._transitions.perform_all(unfinished.stages)
         except CommandRefused as no:
             refusal = self._refuse(no, unfinished.queue)
         if self._consumers.to_auto_delete:
             self._addresses.auto_delete()
-        self._transitions.end_step(unfinished.queue, unfinished.context)
+        refusal = self._transitions.end_step(unfinished.queue, unfinished.context, refusal)
         return Step(effects, refusal)
 
     def _refuse(self, no: CommandRefused, queue: str) -> e.Refused:
@@ -337,6 +337,13 @@ class Engine:
             times.append(0 if key is None else time_of(key))
         if found := [at for at in times if at]:
             self._transitions.wake_by(queue, min(found))
+
+
+def _refusal_of(unfinished: Unfinished) -> e.Refused | None:
+    if not unfinished.refusal:
+        return None
+    queue, reason, about, text = unfinished.refusal
+    return e.Refused(queue, Refusal(reason), about, text)
 
 
 def _queue_of(command: c.Command) -> str:

@@ -171,6 +171,8 @@ class Unfinished(NamedTuple):
     """Something was done before the command, under the number of its step."""
     context: tuple[str, ...] = ()
     """What the host needs to know when the command is finished."""
+    refusal: tuple[str, ...] = ()
+    """Queue, reason, id and text, if the command was refused: only what came before it is left."""
 
 
 class Group(NamedTuple):

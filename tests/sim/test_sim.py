@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.plan import Plan, partition_for
+from tests.sim.plan import PARTITIONS, Plan, partition_for
 from tests.sim.queue_book import Wrong
 from tests.sim.run import History, failure, history, play, shrink
 from tests.sim.script import DISKS
@@ -149,6 +149,29 @@ def test_the_reply_to_a_refused_copy_names_the_retained_message() -> None:
     )
     replies = world.broker.log("replies", partition_for("prices")).read(0, 9)[0]
     assert [record.key for record in replies if b"too_large" in record.value] == [b"large"] * 2
+
+
+def test_a_refusal_comes_last_however_large_the_step_before_it() -> None:
+    """The command finds its address, which fills a subscription; that takes two transactions."""
+    subscriptions = {"all": {"ring_size": 2, "max_bytes": 10, "window": 1}}
+    plan = Plan({}, {"prices": {"retroactive_count": 3, "subscriptions": subscriptions}})
+    plan = plan._replace(step_transitions=1)
+    where = partition_for("prices")
+    delete = {"type": "delete_queue", "queue": "prices::all"}
+    remove = {"type": "remove", "queue": "prices::bob", "message": "m", "reply": "r"}
+    world = play(
+        plan,
+        [
+            *(("send", "keyed", "prices", {"id": f"m{number}"}) for number in range(2)),
+            ("work", where, [("keyed", 9)], 3),
+            ("say", where, delete, 1),
+            ("say", where, remove, 1),
+            ("work", where, [("control", 9)], 3),
+        ],
+    )
+    logs = [world.broker.log("replies", number) for number in range(PARTITIONS)]
+    replies = [reply for log in logs for reply in log.read(0, 99)[0] if reply.key == b"r"]
+    assert [b"unknown_queue" in reply.value for reply in replies] == [True]
 
 
 def test_a_failing_history_shrinks_to_the_steps_that_fail() -> None:

@@ -64,14 +64,22 @@ class StepInProgress:
         self.out = []
         return self.out
 
-    def end_step(self, queue: str, context: tuple[str, ...]) -> None:
-        """Keep what is left of the step, with what its end has to know (R114)."""
+    def end_step(
+        self, queue: str, context: tuple[str, ...], refusal: e.Refused | None
+    ) -> e.Refused | None:
+        """Keep what is left of the step, with what its end has to know (R114).
+
+        Returns:
+            The refusal of the command; None as long as something is left: it comes last.
+        """
         state, stages = self.state, tuple(self.stages)
         if not stages:
             state.unfinished = None
-            return
+            return refusal
         self.stages = []
-        state.unfinished = Unfinished(stages, queue, self.before_ms, self.is_split, context)
+        kept = (refusal.queue, refusal.reason, refusal.about, refusal.text) if refusal else ()
+        state.unfinished = Unfinished(stages, queue, self.before_ms, self.is_split, context, kept)
+        return None
 
     # --- large commands --------------------------------------------------------------------------
 

@@ -165,9 +165,15 @@ def _as_group(row: Any) -> Group:
 
 
 def _as_unfinished(fields: Any) -> Unfinished:
-    stages, queue, before_ms, is_split, context = fields
+    stages, queue, before_ms, is_split, context, *refusal = fields
     parts = tuple(Stage(kind, name, tuple(args)) for kind, name, args in stages)
-    return Unfinished(parts, queue, before_ms, is_split, tuple(context))
+    kept = tuple(refusal[0]) if refusal else ()
+    return Unfinished(parts, queue, before_ms, is_split, tuple(context), kept)
+
+
+def _write_unfinished(unfinished: Unfinished) -> bytes:
+    """A row without a refusal is as before there were refusals in it."""
+    return write_json(unfinished if unfinished.refusal else unfinished[:-1])
 
 
 def _as_page(entries: Any) -> tuple[tuple[str, bool], ...]:
@@ -230,7 +236,7 @@ _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.XID: (write_json, _json_reader(Kind.XID, lambda row: XidRow(*row))),
     Kind.OPERATION: (_write_operation, _read_operation),
     Kind.IDLE_GROUP: (_write_name, _name_reader(Kind.IDLE_GROUP)),
-    Kind.UNFINISHED: (write_json, _json_reader(Kind.UNFINISHED, _as_unfinished)),
+    Kind.UNFINISHED: (_write_unfinished, _json_reader(Kind.UNFINISHED, _as_unfinished)),
     Kind.SENT_ID: (write_json, _json_reader(Kind.SENT_ID, lambda row: SentId(*row))),
     Kind.SENT_PAGE: (write_json, _json_reader(Kind.SENT_PAGE, _as_sent_page)),
 }
