@@ -213,8 +213,10 @@ class QueueBook:
         consumer, message, wanted = settle["consumer"], settle["message"], settle.get("delivery", 0)
         candidates = [
             held
-            for held in (self.held_by(consumer) if consumer in self.clients else [])
-            if held.message.id == message and wanted in (0, held.number)
+            for held in self.held.values()  # also what it has settled in an open transaction
+            if held.consumer == consumer
+            and held.message.id == message
+            and wanted in (0, held.number)
         ]
         if any(not held.xid for held in candidates):
             return ""
