@@ -531,7 +531,7 @@ async def test_a_worker_leaves_the_group_and_logs_no_traceback_when_it_stops(
 async def test_a_worker_that_stops_during_a_rebalance_leaves_the_group(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Faust would close the Kafka client from another thread then, and wait in vain for its end."""
+    """Faust closes the Kafka client from another thread in this case, and the stop can hang."""
     caplog.set_level("INFO", "aiokafka")
     topic, name = await new_topic(broker, 2), group()
     stopping, other = Recorder(broker, name, topic), Recorder(broker, name, topic)

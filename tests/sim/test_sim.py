@@ -154,8 +154,8 @@ def test_the_reply_to_a_refused_copy_names_the_retained_message() -> None:
 def test_a_refusal_comes_last_however_large_the_step_before_it() -> None:
     """The command finds its address, which fills a subscription; that takes two transactions."""
     subscriptions = {"all": {"ring_size": 2, "max_bytes": 10, "window": 1}}
-    plan = Plan({}, {"prices": {"retroactive_count": 3, "subscriptions": subscriptions}})
-    plan = plan._replace(step_transitions=1)
+    prices = {"retroactive_count": 3, "subscriptions": subscriptions}
+    plan = Plan({}, {"prices": prices}, step_transitions=1)
     where = partition_for("prices")
     delete = {"type": "delete_queue", "queue": "prices::all"}
     remove = {"type": "remove", "queue": "prices::bob", "message": "m", "reply": "r"}
