@@ -42,7 +42,8 @@ SET_ASIDE_KEPT = 2
 _APPLIED_KEY = b"\0applied"
 _DAMAGE_NOTE = "DAMAGED"
 """A file in the folder, with the reason, so that the next start sets the folder aside."""
-_MEMTABLE_BYTES = 16 * 1024 * 1024
+_MEMTABLE_BYTES = 32 * 1024 * 1024
+"""Each partition fills one while another is written to disk. Smaller ones cost more compaction."""
 _OPEN_FILES = 256
 _IN_USE = re.compile(r"While lock file|lock hold by")
 _NOT_ITS_FILES = re.compile(
