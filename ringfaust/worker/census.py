@@ -74,7 +74,8 @@ class Censuses:
             numbers = {work.number for work in works}
             self.last = {number: it for number, it in self.last.items() if number in numbers}
             for work in works:
-                await self._count(work, work.state)
+                if work in self._works():  # another one was counted meanwhile
+                    await self._count(work, work.state)
             await asyncio.sleep(_BETWEEN_PASSES_S)
 
     async def _count(self, work: PartitionWork, state: State) -> None:

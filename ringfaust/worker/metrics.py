@@ -181,13 +181,15 @@ class WorkerMetrics:
             pattern: a queue's name, or a pattern: * is one word, # any number of words.
         """
         found, is_cut = await self._find(pattern)
+        works = self._works()
+        found = [queue for queue in found if queue[0] in works]  # the next owner has the others
         metrics: list[Metric] = [_cut(is_cut)]
         if "messages" in families:
             metrics.append(_messages(found))
         if "transitions" in families:
             metrics.append(_transitions(found))
         if "evicted" in families:
-            metrics.append(_evicted(self._works(), {name for _, name, _ in found}))
+            metrics.append(_evicted(works, {name for _, name, _ in found}))
         if "overwrite" in families:
             metrics.append(_overwrite(found))
         return _exposition(metrics)
@@ -202,6 +204,8 @@ class WorkerMetrics:
                     found.append((work, pattern, Counts(*row.counts)))
             return found, False
         for work in sorted(self._works(), key=lambda work: work.number):
+            if work not in self._works():  # another one was read meanwhile
+                continue
             state = work.state
             after: str | None = None
             while rows := state.stored_queues(after, _ROWS):

@@ -52,6 +52,7 @@ _STOP_TIMEOUT_S = 10.0
 _LAST_COMMIT_TIMEOUT_S = 5.0
 RECOVERING = "recovering"
 FENCED = "fenced, because another worker may own it now"
+CLOSED = "closed"
 BACKLOG_RECORDS = 2000
 """With so many records waiting, a larger batch is better than an earlier commit."""
 MAX_DECIDE_S = 0.25
@@ -339,6 +340,7 @@ class Task:
                     await self._commits.wait()
                     await self._commit_last()
         finally:
+            self.trouble = self.trouble or CLOSED  # who reads its state stops before it is gone
             await self._release()
 
     async def _commit_last(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -151,6 +152,52 @@ class ManyQueues:
     def stored_queues(self, after: str | None, most: int) -> list[tuple[str, Any]]:
         start = 0 if after is None else int(after.rpartition("-")[2]) + 1
         return self._rows[start : start + most]
+
+
+async def test_the_census_leaves_a_partition_that_is_revoked_while_it_counts_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its store is closed by then."""
+    monkeypatch.setattr(census, "_BETWEEN_ROWS_S", 0)
+    first = SimpleNamespace(number=0, state=ManyQueues(census._ROWS + 1))
+    revoked = SimpleNamespace(number=1, state=SimpleNamespace(stored_queues=Mock()))
+    assigned: list[Any] = [first, revoked]
+    censuses = Censuses(lambda: [*assigned])
+    counting = asyncio.ensure_future(censuses.run())
+    await asyncio.sleep(0)  # the first rows of the first partition are counted
+    assigned.remove(revoked)
+    async with asyncio.timeout(60):
+        while not censuses.last:
+            await asyncio.sleep(0)
+    counting.cancel()
+    assert censuses.last.keys() == {0}
+    assert not revoked.state.stored_queues.called
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["behind it", "before it"])
+async def test_a_partition_that_is_revoked_while_queues_are_looked_up_is_left_out(
+    number: int,
+) -> None:
+    """Its store is closed by then, whether it has been read before the others or not."""
+
+    def partition(number: int) -> Any:
+        stored = ManyQueues(census._ROWS).stored_queues
+        state = SimpleNamespace(
+            stored_queues=Mock(side_effect=stored), queue=Mock(return_value=None)
+        )
+        return SimpleNamespace(number=number, meter=None, state=state)
+
+    staying, revoked = partition(number), partition(1 - number)
+    assigned = [staying, revoked]
+    world = World(staying)
+    world.metrics._works = lambda: [*assigned]
+    looking = asyncio.ensure_future(world.metrics.detailed(["overwrite"], "#"))
+    await asyncio.sleep(0)  # the first rows have been read
+    assigned.remove(revoked)
+    await looking
+    assert staying.state.queue.called
+    assert not revoked.state.queue.called
+    assert revoked.state.stored_queues.call_count == number
 
 
 async def test_a_hundred_thousand_queues_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:

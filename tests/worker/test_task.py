@@ -147,6 +147,22 @@ async def test_a_cancellation_that_nobody_asked_for_stops_the_worker() -> None:
     await task.close()
 
 
+async def test_a_task_says_that_it_is_closed_before_its_store_is() -> None:
+    """An assignment that ends while it opens closes tasks that were open already.
+
+    It lists them until the others are closed, too, and the census must not read their stores.
+    """
+    crashed = asyncio.get_running_loop().create_future()
+    work, said = OneCommit(), []
+    task = new_task(work, [], [], crashed)
+    await task.open({})
+    work.has_work = False
+    store: Any = SimpleNamespace(close=lambda: said.append(task.trouble))
+    task._store = store
+    await task.close()
+    assert said == ["closed"]
+
+
 class Behind:
     """A store whose rows end at offset 10 of the changelog."""
 
