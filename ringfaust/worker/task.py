@@ -340,7 +340,7 @@ class Task:
                     await self._commits.wait()
                     await self._commit_last()
         finally:
-            self.trouble = self.trouble or CLOSED  # who reads its state stops before it is gone
+            self.trouble = self.trouble or CLOSED  # nobody may read its state any more
             await self._release()
 
     async def _commit_last(self) -> None:
