@@ -182,7 +182,7 @@ class WorkerMetrics:
         """
         found, is_cut = await self._find(pattern)
         works = self._works()
-        found = [queue for queue in found if queue[0] in works]  # the next owner has the others
+        found = [each for each in found if each[0] in works]  # the next owner has the others
         metrics: list[Metric] = [_cut(is_cut)]
         if "messages" in families:
             metrics.append(_messages(found))
@@ -204,11 +204,13 @@ class WorkerMetrics:
                     found.append((work, pattern, Counts(*row.counts)))
             return found, False
         for work in sorted(self._works(), key=lambda work: work.number):
-            if work not in self._works():  # another one was read meanwhile
-                continue
             state = work.state
             after: str | None = None
-            while rows := state.stored_queues(after, _ROWS):
+            # It may be revoked or reopened while this waits, also for another partition.
+            while work in self._works() and work.state is state:
+                rows = state.stored_queues(after, _ROWS)
+                if not rows:
+                    break
                 for name, row in rows:
                     if matches(words, name.split(".")):
                         if len(found) == MOST_QUEUES:
@@ -216,8 +218,6 @@ class WorkerMetrics:
                         found.append((work, name, Counts(*row.counts)))
                 after = rows[-1][0]
                 await asyncio.sleep(0)
-                if work not in self._works() or work.state is not state:
-                    break
         return found, False
 
 
