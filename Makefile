@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock dist lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check docs recording rules schema demo demo-spark bench bench-quick bench-publish bench-audit bench-lake bench-spark-ring bench-spark-skew chaos chaos-spark sim oracle mutants model clean
+.PHONY: help setup lock dist lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check docs recording generate rules schema demo demo-spark bench bench-quick bench-publish bench-audit bench-lake bench-spark-ring bench-spark-skew chaos chaos-spark sim fuzz oracle mutants model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,11 +30,13 @@ lock: $(READY) ## pin what pyproject.toml asks for in constraints.txt: make lock
 		$(if $(UPGRADE),--upgrade) --output-file constraints.txt pyproject.toml
 
 # The compiled wheel is for this platform and this Python; the others are for all.
-dist: $(READY) ## build sdist, wheels and the client's wheel into dist/, and list what they contain
+dist: $(READY) ## build sdist and the wheels of all three distributions into dist/, and list what they contain
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build -t sdist -t wheel -d dist >/dev/null
 	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m hatchling build -t wheel -d dist >/dev/null
 	@cd packages/client && $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null
+	@cd packages/spark && $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null
+	@cd packages/spark && HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null
 	@$(BIN)/python -m tests.packaging
 
 lint: $(READY) ## check style, format, types and imports
@@ -46,19 +48,22 @@ lint: $(READY) ## check style, format, types and imports
 lint-deploy: $(READY) ## check Dockerfiles, compose and Kubernetes files, Helm chart and systemd unit
 	@$(BIN)/python -m tests.deploy
 
-PROCESSES ?= 3
+# Many tests wait for a broker or a worker, so there are more processes than cores.
+PROCESSES ?= 4
 # Module fixtures are expensive (topics, a worker, a lake): all tests of a file run in one process.
 PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-QUICK := $(addprefix tests/,core protocol processor config scenarios worker kafka client console testing cli docs)
+# The compiled packages, and what hands them bytes.
+ENGINE := $(addprefix tests/,core protocol native processor scenarios worker kafka)
+QUICK := $(ENGINE) $(addprefix tests/,config client console testing cli docs)
 
 test-quick: $(READY) ## run the quick tests, which need no broker and no Java (about a minute)
 	@$(PYTEST) -m "not java and not slow" $(QUICK)
 
-test-pure: $(READY) ## run the quick tests on the Python sources, even if the engine is compiled
-	@RINGFAUST_PURE=1 $(PYTEST) -m "not java and not slow" $(QUICK)
+test-pure: $(READY) ## run the engine's quick tests on the Python sources, even if it is compiled
+	@RINGFAUST_PURE=1 $(PYTEST) -m "not java and not slow" $(ENGINE)
 
-test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about 15 minutes)
+test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (about 20 minutes)
 	@$(PYTEST) -m "not slow"
 
 test-browser: $(READY) ## run console and docs in Chromium (apt-get install chromium chromium-driver)
@@ -81,7 +86,9 @@ $(SPARK42)/.ready: pyproject.toml constraints.txt
 	@$(SPARK42)/bin/pip --quiet --disable-pip-version-check install -c $(SPARK42)/constraints.txt -e '.[dev]'
 	@touch $@
 
-check: setup lint test-pure test ## run lint, test-pure and test, as CI does
+check: setup ## run lint, test-pure and test, as CI does
+	@$(MAKE) --no-print-directory --jobs 2 lint test-pure
+	@$(MAKE) --no-print-directory test
 
 docs: $(READY) ## build the documentation site in build/docs; a warning is an error
 	@$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/docs
@@ -90,12 +97,12 @@ docs: $(READY) ## build the documentation site in build/docs; a warning is an er
 recording: $(READY) ## run the demo and draw what it prints: docs/images/demo.svg
 	@$(BIN)/python -m tests.docs.recording
 
-rules: $(READY) ## regenerate docs/rules.md: where each rule is implemented and tested
-	@$(BIN)/python -m tests.docs.rules > docs/rules.md.new && mv docs/rules.md.new docs/rules.md
+generate: $(READY) ## regenerate all that is derived from the code: schemas, contracts, pages of reference, docs/rules.md
+	@$(BIN)/python -m generate
 
-schema: $(READY) ## regenerate JSON Schemas, docs/contracts, docs/configuration.md and docs/cli.md from the code
-	@$(BIN)/python -m ringfaust.config.schema
-	@$(BIN)/python -m ringfaust.cli.schema
+schema: generate
+
+rules: generate
 
 demo: $(READY) ## replay flights through rings on a real broker and account for every eviction
 	@$(BIN)/ringfaust demo
@@ -140,6 +147,11 @@ FIRST ?= 0
 
 sim: $(READY) ## crash the Faust host on a virtual Kafka: make sim SEEDS=2000 FIRST=0
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --first $(FIRST)
+
+MINUTES ?= 60
+
+fuzz: $(READY) ## measure random commands and records for an hour: bytes, memory and time of each transaction
+	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --first $(FIRST)
 
 RUNS ?= 200
 

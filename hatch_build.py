@@ -1,11 +1,13 @@
 """Compile the engine, for a checkout (`make setup`) or a wheel.
 
-mypyc turns the modules of `COMPILED` into C, and a C compiler makes libraries of it and of `IN_C`,
-in `ringfaust/_compiled`. The Python files stay the source: see `ringfaust/compiled.py`.
+mypyc turns the modules of `COMPILED` into C, and a C compiler makes libraries of it and of the
+files in `ringfaust/native`, in `ringfaust/_compiled`. The Python files stay the source: see
+`ringfaust/compiled.py`.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
@@ -20,13 +22,14 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).resolve().parent
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 GROUP = "ringfaust"
 COMPILED = (
     "core/address.py",
+    "core/admission.py",
+    "core/checks/[!_]*.py",
     "core/engine.py",
-    "core/handlers/consumers.py",
     "core/model.py",
     "core/new.py",
     "core/policy/artemis.py",
@@ -36,9 +39,10 @@ COMPILED = (
     "core/state.py",
     "core/table.py",
     "core/transitions/[!_]*.py",
-    "processor/eviction_counts.py",
+    "core/work.py",
     "processor/outbox.py",
     "processor/processor.py",
+    "protocol/crowded_records.py",
     "protocol/events.py",
     "protocol/outputs.py",
     "protocol/record_batches.py",
@@ -53,13 +57,19 @@ COMPILED = (
 """What runs for each record, and has more than named tuples: mypyc leaves those as they are, but
 loses the types of their fields. A base class of a compiled class must be compiled, too."""
 
-IN_C = (
-    "core/create.c",
-    "protocol/decoder.c",
-    "protocol/encoder.c",
-    "protocol/stored_rows/row_encoder.c",
-)
-"""Modules with a twin in C. mypyc does not compile these."""
+_ALWAYS = ("-fPIC", "-fvisibility=hidden")
+_WRAPS = ("-fwrapv", "-fno-strict-overflow")
+FLAGS = {
+    "optimized": ("-O2", "-g0", "-DNDEBUG", *_WRAPS),
+    "debug": ("-O0", "-g3", *_WRAPS),
+    "sanitized": (
+        "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
+        "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-cast-function-type",
+        "-Wno-missing-field-initializers",
+    ),
+}  # fmt: skip
+"""How the C compiler is called, by the kind of build. `sanitized` is `_native` alone, for its
+tests; a program that loads it must have loaded the library of AddressSanitizer before."""
 
 
 class Uncompilable(Exception):
@@ -80,8 +90,11 @@ def compiler() -> list[str] | None:
     return command if shutil.which(command[0]) and headers.exists() else None
 
 
-def build() -> Path:
-    """Compile everything into `ringfaust/_compiled`, and return that folder.
+def build(kind: str = "optimized") -> Path:
+    """Compile into `ringfaust/_compiled`, and return that folder.
+
+    Args:
+        kind: one of `FLAGS`.
 
     Raises:
         Uncompilable: mypyc or the C compiler reports errors.
@@ -91,9 +104,12 @@ def build() -> Path:
     before = digest()
     with tempfile.TemporaryDirectory(prefix="ringfaust-build-") as name:
         built = Path(name, "built")
-        modules = [*_translate(Path(name, "c")), *_written_in_c()]
-        _compile(modules, Path(name, "o"), built)
-        (built / STAMP).write_text(before)  # last, and of what was there when the build began
+        modules = [_native(Path(name))]
+        if kind != "sanitized":
+            modules += _translate(Path(name, "c"))
+        _compile(modules, Path(name, "o"), built, FLAGS[kind])
+        # Last, and of what was there when the build began.
+        (built / STAMP).write_text(f"{before} {kind}")
         shutil.rmtree(FOLDER, ignore_errors=True)
         shutil.copytree(built, FOLDER)
     return FOLDER
@@ -128,39 +144,43 @@ def _translate(folder: Path) -> list[tuple[str, list[str], list[str]]]:
     ]
 
 
-def _written_in_c() -> list[tuple[str, list[str], list[str]]]:
-    """The same of the modules that are written in C."""
-    package = ROOT / "ringfaust"
-    return [
-        (f"ringfaust.{path.removesuffix('.c').replace('/', '.')}", [str(package / path)], [])
-        for path in IN_C
-    ]
+def _native(folder: Path) -> tuple[str, list[str], list[str]]:
+    """Write `layouts.h` into a folder. Returns the same of the module that is written in C."""
+    from ringfaust.native import layouts  # noqa: PLC0415
+
+    (folder / "layouts.h").write_text(layouts.header())
+    sources = sorted(map(str, (ROOT / "ringfaust" / "native").glob("*.c")))
+    return "ringfaust._native", sources, [f"-I{folder}"]
 
 
-def _compile(modules: list[tuple[str, list[str], list[str]]], objects: Path, built: Path) -> None:
-    """Compile and link the libraries, on all processors."""
+def _compile(
+    modules: list[tuple[str, list[str], list[str]]],
+    objects: Path,
+    built: Path,
+    flags: tuple[str, ...],
+) -> None:
+    """Compile and link the libraries, on all cores."""
     command = compiler()
     assert command is not None
     objects.mkdir()
-    common = [*command, "-O2", "-g0", "-fPIC", "-fwrapv", "-DNDEBUG", "-fno-strict-overflow"]
-    common.append(f"-I{sysconfig.get_path('include')}")
+    common = [*command, *_ALWAYS, *flags, f"-I{sysconfig.get_path('include')}"]
 
     def run(arguments: list[str]) -> None:
         done = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if done.returncode:
             raise Uncompilable(done.stderr)
 
-    def compile_one(source: str, flags: list[str]) -> str:
+    def compile_one(source: str, folders: list[str]) -> str:
         target = str(objects / f"{source.replace(os.sep, '_')}.o")
-        run([*common, *flags, "-c", source, "-o", target])
+        run([*common, *folders, "-c", source, "-o", target])
         return target
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for name, files, flags in modules:
-            parts = list(pool.map(lambda each, flags=flags: compile_one(each, flags), files))
+        for name, files, more in modules:
+            parts = list(pool.map(lambda each, more=more: compile_one(each, more), files))
             library = built.joinpath(*name.removeprefix("ringfaust.").split("."))
             library.parent.mkdir(parents=True, exist_ok=True)
-            run([*command, "-shared", *parts, "-o", f"{library}{SUFFIX}"])
+            run([*command, *flags, "-shared", *parts, "-o", f"{library}{SUFFIX}"])
 
 
 class CompiledWheel(BuildHookInterface):  # type: ignore[misc]
@@ -171,23 +191,31 @@ class CompiledWheel(BuildHookInterface):  # type: ignore[misc]
         sys.path.insert(0, str(ROOT))
         if version == "editable":  # `make setup` compiles into the checkout
             return
-        build()
+        os.environ["RINGFAUST_PURE"] = "1"
+        from ringfaust.compiled import FOLDER, OPTIMIZED, build_kind  # noqa: PLC0415
+
+        if build_kind() != OPTIMIZED:
+            build()
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        build_data["artifacts"].append("/ringfaust/_compiled/**")
+        build_data["force_include"][str(FOLDER)] = "ringfaust/_compiled"
 
 
 def main() -> None:
     """Compile the checkout if there is a C compiler and the sources have changed."""
+    os.environ["RINGFAUST_PURE"] = "1"  # what is to be replaced may not even load
     from ringfaust import compiled  # noqa: PLC0415
 
-    if compiled.is_current():
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("kind", nargs="?", choices=FLAGS, default="optimized")
+    kind = parser.parse_args().kind
+    if compiled.build_kind() == kind:
         return
     if compiler() is None:
         print("no C compiler or no Python.h: ringfaust runs as pure Python, which is slower")
         return
     try:
-        build()
+        build(kind)
     except Uncompilable as error:
         sys.exit(f"mypyc cannot compile ringfaust:\n{error}")
 

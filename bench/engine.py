@@ -26,7 +26,7 @@ from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.protocol.routes import Route
-from ringfaust.worker.store import RocksStore
+from ringfaust.worker.store.rocks import RocksStore
 
 CACHE_BYTES = 256 << 20
 VALUE = b"x" * 200
@@ -83,7 +83,7 @@ class Bench:
         changelog.append_rows(writes.changelog)
         times.append(clock())
         self.store.apply(writes.store, self.offset, now_ms)
-        self.state.committed(CACHE_BYTES)
+        self.processor.committed(CACHE_BYTES)
         times.append(clock())
         for stage, began, ended in zip(STAGES, times, times[1:], strict=False):
             self.seconds[stage] += ended - began

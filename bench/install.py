@@ -15,8 +15,8 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-KINDS = ("client", "client[otel]", "", "[otel]", "[top]", "[console]", "[spark]")
-"""The client, the client with an extra, ringfaust, and ringfaust with each extra."""
+KINDS = ("client", "client[otel]", "spark", "", "[otel]", "[top]", "[console]", "[spark]")
+"""The small distributions, the client with an extra, ringfaust, and ringfaust with each extra."""
 
 
 def built(folder: Path, project: Path) -> Path:
@@ -58,14 +58,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         wheels = {
             "client": built(Path(name, "client"), ROOT / "packages" / "client"),
+            "spark": built(Path(name, "spark"), ROOT / "packages" / "spark"),
             "": built(Path(name, "worker"), ROOT),
         }
         for number, kind in enumerate(KINDS):
-            client, _, extra = kind.partition("[")
-            wheel = wheels[client]
+            small, _, extra = kind.partition("[")
+            wheel = wheels[small]
             extra = f"[{extra}" if extra else ""
             packages, size, seconds = measure(wheel, extra, Path(name, f"venv-{number}"))
-            named = f"ringfaust-client{extra}" if client else f"ringfaust{extra}"
+            named = f"ringfaust-{small}{extra}" if small else f"ringfaust{extra}"
             print(f"| `{named}` | {packages} | {size:,.0f} MB | {seconds:.0f} s |", flush=True)
 
 

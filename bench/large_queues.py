@@ -23,7 +23,7 @@ from ringfaust.core.state import State
 from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.stored_rows import encode_writes
-from ringfaust.worker.store import RocksStore
+from ringfaust.worker.store.rocks import RocksStore
 
 CACHE_BYTES = 64 << 20
 BATCH = 5_000

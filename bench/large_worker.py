@@ -34,7 +34,7 @@ from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.stored_rows import encode_writes
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.worker.store import RocksStore
+from ringfaust.worker.store.rocks import RocksStore
 
 TOPIC, APP = "in", "large"
 DEADLINE_S = 7_200

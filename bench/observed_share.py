@@ -28,9 +28,9 @@ from bench.peers.ringfaust import Ringfaust
 from bench.processes import Process
 from ringfaust.core.effects import Evicted
 from ringfaust.core.model import EvictReason, Message
-from ringfaust.processor.eviction_counts import EvictionCounts
+from ringfaust.processor.outbox import Activity, EvictionCounts
 from ringfaust.protocol.records import Payload
-from ringfaust.worker.meter import Meter
+from ringfaust.worker.partition.numbers import PartitionNumbers
 
 LOADS = (
     Load("evict", "", "evict", 900_000),
@@ -38,8 +38,7 @@ LOADS = (
          ack_mode="individual"),
 )  # fmt: skip
 MODULES = (
-    "worker/status.py", "worker/queue_status.py", "worker/census.py", "worker/health.py",
-    "worker/meter.py", "worker/metrics.py", "worker/web.py", "kafka/status_topic.py",
+    "worker/observe/", "worker/partition/numbers.py", "kafka/status_topic.py",
     "aiohttp/web", "prometheus_client",
 )  # fmt: skip
 IMPORTING = "<frozen importlib"
@@ -110,10 +109,10 @@ def _counting_us() -> float:
     ]  # fmt: skip
     taken_s = []
     for _ in range(20):
-        counts, meter, began_s = EvictionCounts(), Meter(), time.perf_counter()
+        counts, numbers, began_s = EvictionCounts(), PartitionNumbers(), time.perf_counter()
         for eviction in evictions:
             counts.add(eviction)
-        meter.commit({}, counts, 0.01)
+        numbers.commit({}, Activity((), counts, (), ()), 0.01)
         taken_s.append(time.perf_counter() - began_s)
     return min(taken_s) / EVICTIONS * 1e6
 

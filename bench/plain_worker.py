@@ -10,7 +10,7 @@ from typing import Any
 
 from ringfaust.cli.main import main
 from ringfaust.worker import app
-from ringfaust.worker.health import Health
+from ringfaust.worker.observe.health import Health
 
 
 async def _beside(*arguments: Any, **_: Any) -> None:

@@ -34,6 +34,7 @@ from ringfaust.protocol import headers as h
 from ringfaust.protocol.events import LINES_PER_RECORD
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
+from ringfaust.spark.options import RingOptions
 from ringfaust.spark.ring import job
 from ringfaust.spark.ring.writer import (
     OutputTarget,
@@ -177,7 +178,7 @@ def _rate(query: StreamingQuery) -> float:
 
 
 def run(spark: SparkSession, folder: Path, kind: str, round_: int) -> float:
-    settings = job.JobSettings(
+    settings = RingOptions(
         checkpoint=str(folder / f"{kind}-{round_}"), trigger_ms=0, batch_records=BATCH, tasks=2
     )
     worker, queues = load(folder)

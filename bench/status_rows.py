@@ -12,7 +12,7 @@ import time
 
 from ringfaust.client.status import StatusRows
 from ringfaust.protocol.status import QueueState, queue_key, write_queue_status
-from ringfaust.worker.status import BYTES_PER_S
+from ringfaust.worker.observe.status import BYTES_PER_S
 
 QUEUES = 100_000
 

@@ -1,8 +1,9 @@
 """Import the compiled modules in place of their Python sources, if there are any (ADR 30).
 
-`hatch_build.py` compiles the modules of three packages into `ringfaust/_compiled`, with a digest of
-the sources. They are imported only if the sources are still those, so an edit is never ignored: the
-pure sources run until `make setup` has compiled them again. `RINGFAUST_PURE=1` asks for these, too.
+`hatch_build.py` compiles the modules of three packages, and the C of `native`, into
+`ringfaust/_compiled`, with a digest of the sources. They are imported only if the sources are still
+those, so an edit is never ignored: the pure sources run until `make setup` has compiled them again.
+`RINGFAUST_PURE=1` asks for these, too.
 """
 
 from __future__ import annotations
@@ -10,17 +11,23 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Callable
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
+from typing import Any, TypeVar
 
-PACKAGES = ("core", "processor", "protocol")
+PACKAGES = ("core", "native", "processor", "protocol")
 """What is compiled, apart from a few modules."""
 FOLDER = Path(__file__).with_name("_compiled")
 STAMP = "SOURCES"
-"""The file with the digest of the sources."""
+"""The file with the digest of the sources and the kind of build."""
+OPTIMIZED = "optimized"
+"""The build that people use; `hatch_build.py` has others for developers."""
 
 _SUFFIX = EXTENSION_SUFFIXES[0]
+_SHARED = "ringfaust__mypyc"
+"""mypyc's library, which the others load, belongs to no package."""
 
 
 def digest() -> str:
@@ -33,10 +40,13 @@ def digest() -> str:
     return found.hexdigest()
 
 
-def is_current() -> bool:
-    """Whether there are modules for this Python, compiled from the sources as they are."""
+def build_kind() -> str:
+    """The kind of build of the sources as they are, for this Python; empty: there is none."""
     stamp = FOLDER / STAMP
-    return bool(_modules()) and stamp.exists() and stamp.read_text() == digest()
+    if not _modules() or not stamp.exists():
+        return ""
+    sources, _, kind = stamp.read_text().partition(" ")
+    return kind if sources == digest() else ""
 
 
 def _modules() -> dict[str, Path]:
@@ -44,8 +54,7 @@ def _modules() -> dict[str, Path]:
     found = {}
     for path in FOLDER.rglob(f"*{_SUFFIX}"):
         name = path.relative_to(FOLDER).as_posix().removesuffix(_SUFFIX).replace("/", ".")
-        # mypyc's library, which the others load, belongs to no package.
-        found[f"ringfaust.{name}" if "." in name else name] = path
+        found[name if name == _SHARED else f"ringfaust.{name}"] = path
     return found
 
 
@@ -60,17 +69,35 @@ class _Finder:
         return spec_from_file_location(name, file) if file else None
 
 
-def _install() -> str:
+def _install() -> tuple[str, Any]:
+    """How the engine runs, and the module in C or None."""
     if os.environ.get("RINGFAUST_PURE", "") not in ("", "0"):
-        return "pure Python, because RINGFAUST_PURE is set"
+        return "pure Python, because RINGFAUST_PURE is set", None
     modules = _modules()
     if not modules:
-        return "pure Python"
-    if not is_current():
-        return "pure Python, because the sources have changed since they were compiled"
+        return "pure Python", None
+    kind = build_kind()
+    if not kind:
+        return "pure Python, because the sources have changed since they were compiled", None
     sys.meta_path.insert(0, _Finder(modules))
-    return "compiled"
+    from ringfaust import _native  # type: ignore[attr-defined]  # noqa: PLC0415
+
+    return "compiled" if kind == OPTIMIZED else f"compiled, {kind}", _native
 
 
-KIND = _install()
-"""How the engine runs: compiled, or pure Python and why."""
+KIND, NATIVE = _install()
+"""How the engine runs: compiled, or pure Python and why. And `ringfaust._native`, or None."""
+
+IN_PYTHON: dict[str, Callable[..., Any]] = {}
+"""The functions that have a twin in C, by name, in Python."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def in_c(function: _Function) -> _Function:
+    """Use the function of the same name in `_native`, if it is compiled.
+
+    Where it is not, the decorated function runs; both do the same.
+    """
+    IN_PYTHON[function.__name__] = function
+    return function if NATIVE is None else getattr(NATIVE, function.__name__)

@@ -5,12 +5,15 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from ringfaust.config.environment import drop_variables
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.legal_effects import watch_memory_hosts
 
 # A shell that starts the tests in the background makes them ignore Ctrl-C, and so does every
 # process that they start. Some tests send Ctrl-C to such a process.
@@ -20,6 +23,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 drop_variables()
+watch_memory_hosts()
+
+# To compile less costs half of the processor's time in Java processes that live a few minutes.
+os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
 
 # Every run of CI tries the same examples. RINGFAUST_HYPOTHESIS=deep looks for new ones. A busy
 # machine is no fault, so nothing is timed.
@@ -48,6 +55,16 @@ def _collected(request: pytest.FixtureRequest) -> Iterator[None]:
         gc.collect()
 
 
+def pytest_collection_finish() -> None:
+    """Let later collections of garbage skip the half million objects of the imports."""
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Undo it: at exit duckdb counts as leaked what is not collected."""
+    gc.unfreeze()
+
+
 HERE = Path(__file__).parent
 NEEDS_JAVA = {"broker", "spark"}
 """Fixtures that start a Java process."""
@@ -61,6 +78,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if NEEDS_JAVA & fixtures or item.get_closest_marker("kafka"):
             item.add_marker(pytest.mark.java)
     items.sort(key=lambda item: _rank(item.path))
+
+
+class _Scheduling(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    """All tests of a file run in one process, and all that use Spark in two of the processes.
+
+    Each process that uses Spark starts its own, whose first minutes are its slowest.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        if file.startswith("tests/spark/"):
+            return f"tests/spark/{'a-l' if file < 'tests/spark/test_m' else 'm-z'}"
+        return file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
+    """Decide which tests run in the same process, whatever `--dist` says."""
+    return _Scheduling(config, log)
 
 
 def _rank(path: Path) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Self
 from bench.model import WARM_UPS, Figures, Load
 from bench.peers.artemis_home import artemis_home, lift_disk_limit
 from bench.processes import Process, until
-from ringfaust.testing.ports import free_port
+from ringfaust.testing.broker import free_port
 
 MEMORY = "1G"
 MAX_PENDING = 1_000

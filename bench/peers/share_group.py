@@ -13,14 +13,16 @@ from typing import Self
 from bench.kafka import Kafka
 from bench.model import Figures, Load
 from bench.processes import Process
-from ringfaust.java.jars import Bundle, fetch
+from ringfaust.java import KafkaVersion
+from ringfaust.java.jars import Bundle, fetch, kafka
 from ringfaust.java.runtime import find_java
 
-KAFKA_42 = Bundle(
-    "kafka-4.2.1",
-    "kafka-4.2.lock",
-    "Apache Kafka 4.2.1 with its tools",
-    "45 MB",
+BROKER = kafka(KafkaVersion.V4_2)
+TOOLS = Bundle(
+    "kafka-tools-4.2.1",
+    "kafka-tools.lock",
+    "the tools of Apache Kafka 4.2.1",
+    "1 MB",
     "leave the share group out",
     package="bench",
 )
@@ -34,7 +36,7 @@ class ShareGroup:
     name = "share group"
 
     def __init__(self) -> None:
-        self._kafka = Kafka(KAFKA_42)
+        self._kafka = Kafka(BROKER)
 
     def __enter__(self) -> Self:
         self._kafka.__enter__()
@@ -74,7 +76,7 @@ class ShareGroup:
         return {"per_second": _per_second(consumer.tail())}
 
     def _tool(self, tool: str, log: str, *arguments: str) -> Process:
-        classpath = f"{fetch(KAFKA_42)}/*"
+        classpath = f"{fetch(TOOLS)}/*:{fetch(BROKER)}/*"
         command = [find_java().path, "-Xmx512m", "-cp", classpath, tool]
         servers = ["--bootstrap-server", self._kafka.servers]
         return Process([*command, *servers, *arguments], self._kafka.folder / f"{log}.log")

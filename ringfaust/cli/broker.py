@@ -6,9 +6,10 @@ import signal
 import socket
 from pathlib import Path
 
-import typer
-
+from ringfaust.cli.operate import say
 from ringfaust.errors import RingfaustError
+from ringfaust.java import KafkaVersion
+from ringfaust.java.jars import kafka
 from ringfaust.testing.broker import EmbeddedBroker
 
 
@@ -27,7 +28,7 @@ class PortInUse(RingfaustError):
         self.port = port
 
 
-def run(port: int, data_dir: Path | None) -> None:
+def run(port: int, data_dir: Path | None, kafka_version: KafkaVersion) -> None:
     """Run a broker until SIGINT or SIGTERM.
 
     Raises:
@@ -37,16 +38,16 @@ def run(port: int, data_dir: Path | None) -> None:
     _check_port(port)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with EmbeddedBroker(data_dir, port) as broker:
+        with EmbeddedBroker(data_dir, port, bundle=kafka(kafka_version)) as broker:
             kept = f"topics are kept in {data_dir}" if data_dir else "topics are deleted at exit"
-            typer.echo(
+            say(
                 f"a Kafka broker is running at {broker.bootstrap_servers}; {kept}; "
                 "press Ctrl-C to stop it"
             )
             while True:
                 signal.pause()
     except KeyboardInterrupt:
-        typer.echo("stopped")
+        say("stopped")
 
 
 def _check_port(port: int) -> None:

@@ -5,13 +5,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
-from ringfaust.cli.operate import AsJson, print_json, print_table
+from ringfaust.cli.operate import AsJson, print_json, print_table, say
 from ringfaust.cli.parts import ConfigFolder, Servers, group
 
 config = group("Check the configuration, and show where each setting comes from.")
@@ -107,19 +104,19 @@ def _checked(folder: Path | None) -> CheckedConfig:
 def _print_checked(checked: CheckedConfig) -> None:
     from ringfaust.cli.topics import warn_of_order
 
-    typer.echo(
+    say(
         f"{checked.queues_file} is valid: routes {len(checked.routes)}, queues {checked.queues}, "
         f"addresses {checked.addresses}, settings {checked.settings}"
     )
     exists = checked.worker_file_exists
     state = "is valid" if exists else "does not exist, so every setting has its default"
-    typer.echo(f"{checked.worker_file} {state}: application {checked.application}")
+    say(f"{checked.worker_file} {state}: application {checked.application}")
     if checked.variables:
-        typer.echo(f"from the environment: {', '.join(checked.variables)}")
-    typer.echo(f"fingerprint, equal on all workers: {checked.fingerprint}")
+        say(f"from the environment: {', '.join(checked.variables)}")
+    say(f"fingerprint, equal on all workers: {checked.fingerprint}")
     for route in checked.routes:
         how = "through the hop" if route.through_hop else "directly"
-        typer.echo(f"  {route.topic} -> {route.queue}, {how}")
+        say(f"  {route.topic} -> {route.queue}, {how}")
     warn_of_order(checked.warnings)
 
 
@@ -151,7 +148,7 @@ def _warn_of_variables() -> None:
     from ringfaust.config.environment import misspelled_variables
 
     for sentence in misspelled_variables():
-        print(f"warning: {sentence}", file=sys.stderr)
+        say(f"warning: {sentence}", to_errors=True)
 
 
 def _shown(value: object) -> bool | int | str | None:

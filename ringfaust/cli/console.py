@@ -7,11 +7,10 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import typer
 from aiohttp import web
 
-from ringfaust.cli.operate import Target
-from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.cli.operate import Target, say
+from ringfaust.config import QueuesConfig, WebConfig, WorkerConfig
 from ringfaust.console.access import is_loopback, new_token, read_token
 from ringfaust.console.app import ConsoleOptions, attach_console
 from ringfaust.console.backend import Backend
@@ -46,9 +45,16 @@ def run(
     token = read_token(token_file) if allow_changes else ""
     if allow_changes and not token:
         token = new_token()
-        typer.echo(f"token for changes: {token}")
-    options = ConsoleOptions(bind=bind, token=token)
+        say(f"token for changes: {token}")
+    options = console_options(worker.web, bind, token)
     asyncio.run(_serve(Backend(worker, queues), options, port))
+
+
+def console_options(web_config: WebConfig, bind: str, token: str) -> ConsoleOptions:
+    """Who may use a console that listens at `bind`, with what worker.yaml says of it."""
+    return ConsoleOptions(
+        bind=bind, hosts=web_config.host_names, proxies=web_config.proxy_networks, token=token
+    )
 
 
 async def _serve(backend: Backend, options: ConsoleOptions, port: int) -> None:
@@ -67,9 +73,9 @@ async def _serve(backend: Backend, options: ConsoleOptions, port: int) -> None:
                 f"--bind {options.bind} --port {port}: cannot listen there: {error.strerror}"
             ) from None
         host = f"[{options.bind}]" if ":" in options.bind else options.bind
-        typer.echo(f"console of {backend.worker.application}: http://{host}:{port}/console/")
+        say(f"console of {backend.worker.application}: http://{host}:{port}/console/")
         if not options.token:
-            typer.echo("read-only; with --allow-changes, anyone who has the token can make changes")
+            say("read-only; with --allow-changes, anyone who has the token can make changes")
         await stopped.wait()
     finally:
         await runner.cleanup()
@@ -82,7 +88,7 @@ def worker_pages(worker: WorkerConfig, queues: QueuesConfig) -> Callable[[web.Ap
         BadToken: the token cannot be read, or is too short.
         MissingPackages: see `Backend`.
     """
-    options = ConsoleOptions(bind=worker.web.bind, token=read_token(worker.web.token_file))
+    options = console_options(worker.web, worker.web.bind, read_token(worker.web.token_file))
 
     backend = Backend(worker, queues)
 

@@ -14,6 +14,7 @@ from ringfaust.cli.operate import (
     confirm,
     print_json,
     print_table,
+    say,
     with_admin,
     with_options,
 )
@@ -39,7 +40,7 @@ def list_consumers(
     if as_json:
         print_json(found)
     elif not found:
-        print(f"{queue} has no consumers")
+        say(f"{queue} has no consumers")
     else:
         titles = (
             "consumer", "active", "unsettled", "credit", "priority", "mode", "silent for",
@@ -70,4 +71,4 @@ def close(
     """
     confirm(f"This detaches {name} from {queue} and returns what it holds.", yes=yes)
     with_admin(target, lambda admin: admin.close_consumer(queue, name))
-    print(f"{name}: detached from {queue}")
+    say(f"{name}: detached from {queue}")

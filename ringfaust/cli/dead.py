@@ -15,6 +15,7 @@ from ringfaust.cli.operate import (
     print_json,
     print_json_line,
     print_table,
+    say,
     with_options,
 )
 from ringfaust.cli.parts import group, read_time
@@ -22,7 +23,7 @@ from ringfaust.times import age_text, time_text
 
 if TYPE_CHECKING:
     from ringfaust.config import WorkerConfig
-    from ringfaust.kafka.dead import DeadFilter, DeadMessage
+    from ringfaust.protocol.dead import DeadFilter, DeadMessage
 
 dead = group("Look at dead messages and send them again.")
 evicted = group("Look at evicted messages and send them again.")
@@ -119,20 +120,19 @@ class DeadDetails:
         from ringfaust.protocol import headers as h
 
         record = message.record
-        headers = dict(record.headers)
         return cls(
             id=message.id,
             queue=message.queue,
             sequence=message.sequence,
             reason=message.reason,
             time_ms=message.time_ms,
-            text=headers.get(h.TEXT, b"").decode(),
-            cause=headers.get(h.CAUSE, b"").decode(),
-            consumer=headers.get(h.CONSUMER, b"").decode(),
-            handovers=int(headers.get(h.HANDOVERS, b"0")),
-            redrives=int(headers.get(h.REDRIVES, b"0")),
-            enqueued_ms=int(headers.get(h.ENQUEUED_MS, headers[h.TIME_MS])),
-            source=headers[h.SOURCE].decode(),
+            text=message.said(h.TEXT),
+            cause=message.said(h.CAUSE),
+            consumer=message.said(h.CONSUMER),
+            handovers=message.handovers,
+            redrives=message.redrives,
+            enqueued_ms=message.enqueued_ms,
+            source=message.said(h.SOURCE),
             record=f"{record.topic}/{record.partition}/{record.offset}",
             size_bytes=len(record.key or b"") + len(record.value or b""),
             key=record.key,
@@ -165,7 +165,7 @@ def list_dead(
     if as_json:
         print_json(found)
     elif not found:
-        print("no dead message matches")
+        say("no dead message matches")
     else:
         titles = ("id", "queue", "reason", "at", "tries", "redriven", "text")
         print_table(titles, [_dead_row(each) for each in found], text_last=True)
@@ -220,7 +220,7 @@ def tail(
     if as_json:
         print_json(found)
     elif not found:
-        print("no evicted message matches")
+        say("no evicted message matches")
     else:
         titles = ("id", "queue", "reason", "cause", "at", "age", "redriven")
         print_table(titles, [_evicted_row(each) for each in found])
@@ -255,7 +255,7 @@ def count(*, target: Target, filters: Filters, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
     elif not found:
-        print("no evicted message matches")
+        say("no evicted message matches")
     else:
         _print_counts(found)
 
@@ -290,8 +290,8 @@ def redrive_evicted(*, target: Target, filters: Filters, how: Redrive) -> None:
 def redrive(target: Target, role: str, filters: Filters, how: Redrive) -> None:
     """Send messages of the dead or evicted topic again; see `redrive_dead`."""
     from ringfaust.cli.redrive import run
-    from ringfaust.kafka.redrive import RedriveRequest
     from ringfaust.protocol.records import Role
+    from ringfaust.redrive.plan import RedriveRequest
 
     request = RedriveRequest(
         role=Role(role), to=how.to, partition=how.partition, again=how.again, **filters.fields()
@@ -300,13 +300,13 @@ def redrive(target: Target, role: str, filters: Filters, how: Redrive) -> None:
 
 
 def _filter(filters: Filters) -> DeadFilter:
-    from ringfaust.kafka.dead import DeadFilter
+    from ringfaust.protocol.dead import DeadFilter
 
     return DeadFilter(**filters.fields())
 
 
 def _reader(worker: WorkerConfig, role: str) -> Any:
-    from ringfaust.kafka.dead import dead_reader
+    from ringfaust.redrive.reader import dead_reader
 
     return dead_reader(worker.brokers().client_options, worker.topic(role))
 
@@ -333,7 +333,7 @@ def _follow(target: Target, filters: Filters, limit: int, *, as_json: bool) -> N
         if as_json:
             print_json_line(details)
         else:
-            print("  ".join(filter(None, map(str, _evicted_row(details)[:-1]))), flush=True)
+            say("  ".join(filter(None, map(str, _evicted_row(details)[:-1]))))
 
     async def read() -> None:
         async with _reader(worker, "evicted") as reader:

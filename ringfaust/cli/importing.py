@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringfaust.cli.operate import say
 from ringfaust.cli.parts import ConfigFolder, Servers, group
 from ringfaust.errors import RingfaustError
 
@@ -64,10 +65,10 @@ def _write(imported: Imported, to: Path) -> None:
 
     files = write(imported, to)
     for finding in imported.findings:
-        typer.echo(str(finding))
+        say(str(finding))
     counts = Counter(str(finding.verdict) for finding in imported.findings)
     said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in sorted(counts))
-    typer.echo(f"{said or 'no settings'}; wrote " + ", ".join(map(str, files)))
+    say(f"{said or 'no settings'}; wrote " + ", ".join(map(str, files)))
 
 
 @importing.command("artemis")
@@ -119,11 +120,11 @@ def _move(messages: Path, folder: Path | None, servers: str | None) -> int:
     worker, queues = load(folder, bootstrap_servers=servers)
     progress = asyncio.run(import_messages(messages, worker, queues))
     earlier = f"; {progress.before:,} before" if progress.before else ""
-    typer.echo(f"{progress.written:,} messages written{earlier}")
+    say(f"{progress.written:,} messages written{earlier}")
     if progress.oversized:
-        typer.echo(
+        say(
             f"{progress.oversized:,} messages are larger than max_record_bytes "
             f"({worker.max_record_bytes:,}), and were left out",
-            err=True,
+            to_errors=True,
         )
     return 1 if progress.oversized else 0

@@ -11,6 +11,7 @@ from typing import Any
 import questionary
 import typer
 
+from ringfaust.cli.operate import say
 from ringfaust.cli.topics import create
 from ringfaust.config import WorkerConfig, load, load_worker
 from ringfaust.config.documents import ConfigError
@@ -91,12 +92,12 @@ def run(folder: Path, given: Given) -> int:
         for name in ("queues.yaml", "worker.yaml"):
             (folder / name).unlink()
         raise
-    typer.echo(f"wrote and checked {folder / 'queues.yaml'} and {folder / 'worker.yaml'}")
+    say(f"wrote and checked {folder / 'queues.yaml'} and {folder / 'worker.yaml'}")
     if given.yes or _ask(
         given, True, lambda: questionary.confirm("Create the missing topics now?")
     ):
         create(worker, queues)
-    typer.echo(f"next: ringfaust worker --config {folder}")
+    say(f"next: ringfaust worker --config {folder}")
     return 0
 
 

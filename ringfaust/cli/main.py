@@ -17,12 +17,14 @@ from ringfaust.cli.consumer import consumer
 from ringfaust.cli.dead import Filters, Redrive, dead, evicted, redrive
 from ringfaust.cli.importing import importing
 from ringfaust.cli.message import message
-from ringfaust.cli.operate import AsJson, Target, with_options
+from ringfaust.cli.operate import AsJson, Target, say, with_options
+from ringfaust.cli.partition import partition
 from ringfaust.cli.parts import (
     ConfigFolder,
     ErrorReportingGroup,
     OwnServers,
     Servers,
+    SparkCommand,
     group,
     require_modules,
     require_spark,
@@ -32,6 +34,7 @@ from ringfaust.cli.scheduled import scheduled
 from ringfaust.cli.spark import spark
 from ringfaust.cli.worker import worker
 from ringfaust.cli.xid import xid
+from ringfaust.java import DEFAULT_KAFKA, KafkaVersion
 
 if TYPE_CHECKING:
     from ringfaust.config import QueuesConfig, WorkerConfig
@@ -49,6 +52,7 @@ main.add_typer(evicted, name="evicted")
 main.add_typer(scheduled, name="scheduled")
 main.add_typer(xid, name="xid")
 main.add_typer(worker, name="worker")
+main.add_typer(partition, name="partition")
 main.add_typer(topics, name="topics")
 main.add_typer(config, name="config")
 main.add_typer(importing, name="import")
@@ -222,7 +226,7 @@ def trace(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say where a message went: its whole life, in sentences.
+    """Say where a message went: what happened to it, in sentences.
 
     Exit status 1 if no event names it.
 
@@ -328,6 +332,29 @@ def demo(bootstrap_servers: OwnServers = None) -> None:
     raise typer.Exit(run(bootstrap_servers))
 
 
+@spark.command("demo", cls=SparkCommand)
+def spark_demo(
+    flights: Annotated[
+        str,
+        typer.Option(metavar="N|all", help="How many flights to send, from the start of the year."),
+    ] = "60000",
+    report: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for the audit report and a log.")
+    ] = Path("ringfaust-report"),
+    bootstrap_servers: OwnServers = None,
+) -> None:
+    """Send real flights through a worker and a Spark job, then audit and compare both.
+
+    Exit status: 0 if both agree and account for every flight, 1 if not, 2 if the demo could not
+    run.
+
+    Example: ringfaust spark demo
+    """
+    from ringfaust.demo.spark import run
+
+    raise typer.Exit(run(bootstrap_servers, flights, report))
+
+
 @main.command()
 def broker(
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 9092,
@@ -337,6 +364,7 @@ def broker(
             metavar="DIR", help="Folder for the topics. Default: delete them when it stops."
         ),
     ] = None,
+    kafka: Annotated[KafkaVersion, typer.Option(help="Version of Apache Kafka.")] = DEFAULT_KAFKA,
 ) -> None:
     """Run a real Kafka broker on this machine, to try things out.
 
@@ -346,7 +374,7 @@ def broker(
     """
     from ringfaust.cli.broker import run
 
-    run(port, data_dir)
+    run(port, data_dir, kafka)
 
 
 @main.command()
@@ -355,4 +383,4 @@ def version() -> None:
 
     Example: ringfaust version
     """
-    typer.echo(f"{__version__} ({compiled.KIND})")
+    say(f"{__version__} ({compiled.KIND})")

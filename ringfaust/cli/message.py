@@ -19,6 +19,8 @@ from ringfaust.cli.operate import (
     print_fields,
     print_json,
     print_table,
+    say,
+    say_text,
     text_of,
     with_admin,
     with_options,
@@ -80,7 +82,7 @@ def browse(
     if as_json:
         print_json(found)
     elif not found:
-        print(f"{queue} has no {state.value} messages{' that match' if selector else ''}")
+        say(f"{queue} has no {state.value} messages{' that match' if selector else ''}")
     else:
         now_ms = int(time.time() * 1000)
         titles = ("id", "priority", "age", "bytes", "due", "consumer", "body")
@@ -133,10 +135,10 @@ def show(
     ]  # fmt: skip
     print_fields([(name, value) for name, value in pairs if value not in ("", "-")])
     if found.value is not None:
-        print()
-        print(text_of(found.value.start))
+        say("")
+        say_text(text_of(found.value.start))
         if not found.value.is_whole:
-            print(f"… {found.value.size_bytes - len(found.value.start):,} more bytes")
+            say(f"… {found.value.size_bytes - len(found.value.start):,} more bytes")
 
 
 def _whole(value: Excerpt | None) -> str:
@@ -158,7 +160,7 @@ def remove(
     """
     confirm(f"This removes message {id_} from {queue}.", yes=yes)
     with_admin(target, lambda admin: admin.remove(queue, id_))
-    print(f"{id_}: removed from {queue}")
+    say(f"{id_}: removed from {queue}")
 
 
 @message.command("move")
@@ -175,7 +177,7 @@ def move(
     Example: ringfaust message move orders order-17 orders-parked
     """
     with_admin(target, lambda admin: admin.move(queue, id_, to))
-    print(f"{id_}: moved from {queue} to {to}")
+    say(f"{id_}: moved from {queue} to {to}")
 
 
 @message.command("deliver-now")
@@ -191,7 +193,7 @@ def deliver_now(
     Example: ringfaust message deliver-now orders order-18
     """
     with_admin(target, lambda admin: admin.deliver_now(queue, id_))
-    print(f"{id_}: due now")
+    say(f"{id_}: due now")
 
 
 @message.command("cancel")
@@ -209,4 +211,4 @@ def cancel(
     """
     confirm(f"This cancels message {id_} of {queue}.", yes=yes)
     with_admin(target, lambda admin: admin.cancel_scheduled(queue, id_))
-    print(f"{id_}: cancelled")
+    say(f"{id_}: cancelled")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, is_dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_
 import typer
 
 from ringfaust.errors import RingfaustError
+from ringfaust.visible import visible, visible_json
 
 if TYPE_CHECKING:
     from ringfaust.client import Admin, StatusReader
@@ -99,7 +99,12 @@ def with_options(act: Callable[..., None]) -> Callable[..., None]:
     kept = [each for name, each in parameters.items() if name not in tuples]
     keyword = inspect.Parameter.KEYWORD_ONLY
     added = [
-        inspect.Parameter(name, keyword, default=kind._field_defaults[name], annotation=hint)
+        inspect.Parameter(
+            name,
+            keyword,
+            default=kind._field_defaults.get(name, inspect.Parameter.empty),
+            annotation=hint,
+        )
         for kind in tuples.values()
         for name, hint in get_type_hints(kind, include_extras=True).items()
     ]
@@ -171,21 +176,32 @@ def confirm(what: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise NotConfirmed(f"{what} Nothing was changed: add --yes to confirm.")
-    if not typer.confirm(f"{what} Go on?"):
+    if not typer.confirm(visible(f"{what} Go on?")):
         raise NotConfirmed("Nothing was changed.")
 
 
 # --- printing -------------------------------------------------------------------------------------
 
 
+def say(*lines: str, to_errors: bool = False) -> None:
+    """Print lines, at once, or to stderr. Line breaks in them are escaped, too."""
+    for line in lines:
+        print(visible(line), file=sys.stderr if to_errors else sys.stdout, flush=True)
+
+
+def say_text(text: str) -> None:
+    """Print a text of several lines, such as a body."""
+    print(visible(text, keeps_lines=True), flush=True)
+
+
 def print_json(value: Any) -> None:
     """Print a value, or a list of them, as JSON. Bytes become text, or base64 behind `base64:`."""
-    print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    print(visible_json(_plain(value), indent=2))
 
 
 def print_json_line(value: Any) -> None:
     """Print a value as JSON on one line, at once."""
-    print(json.dumps(_plain(value), ensure_ascii=False), flush=True)
+    print(visible_json(_plain(value)), flush=True)
 
 
 def _plain(value: Any) -> Any:
@@ -199,7 +215,7 @@ def _plain(value: Any) -> Any:
 
 
 def text_of(raw: bytes) -> str:
-    """Bytes for people: text if they are UTF-8, otherwise base64."""
+    """Bytes as text if they are UTF-8, otherwise as base64."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -245,14 +261,15 @@ def print_table(
             cell.rjust(width) if flush else cell.ljust(width)
             for cell, width, flush in zip(line, widths, right, strict=True)
         ]
-        print("  ".join(parts).rstrip())
+        say("  ".join(parts).rstrip())
 
 
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
     """Print names and values, one pair a line."""
-    width = max((len(name) for name, _ in fields), default=0)
-    for name, value in fields:
-        print(f"{name.ljust(width)}  {_cell(value)}".rstrip())
+    shown = [(visible(name), _cell(value)) for name, value in fields]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        say(f"{name.ljust(width)}  {value}".rstrip())
 
 
 def _cell(value: object) -> str:
@@ -260,4 +277,4 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return "".join(char if char.isprintable() else " " for char in str(value))
+    return visible(str(value))

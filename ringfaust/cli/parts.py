@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ringfaust.errors import RingfaustError
+from ringfaust.visible import visible
+
+if TYPE_CHECKING:
+    from ringfaust.config import QueuesConfig, WorkerConfig
 
 _FAILED = 2
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
@@ -45,7 +49,7 @@ class ErrorReportingGroup(TyperGroup):
                     "no Kafka broker answers: check bootstrap_servers in worker.yaml or "
                     "--bootstrap-servers, and `security`"
                 )
-        typer.secho(f"ringfaust: {text}", err=True)
+        typer.secho(f"ringfaust: {visible(text, keeps_lines=True)}", err=True)
         raise typer.Exit(_FAILED) from None
 
 
@@ -151,6 +155,25 @@ Servers = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT,…", help="Kafka brokers. Overrides worker.yaml."),
 ]
+
+
+class ConfigFiles(NamedTuple):
+    """Which configuration a command uses. The fields are its options; see `with_options`."""
+
+    folder: ConfigFolder = None
+    bootstrap_servers: Servers = None
+
+    def load(self) -> tuple[WorkerConfig, QueuesConfig]:
+        """Read it.
+
+        Raises:
+            ConfigError: the configuration cannot be read.
+        """
+        from ringfaust.config import load  # noqa: PLC0415 - slow to import
+
+        return load(self.folder, bootstrap_servers=self.bootstrap_servers)
+
+
 OwnServers = Annotated[
     str | None,
     typer.Option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
+from shlex import quote
 
 from ringfaust.cli.finding import Finding
 from ringfaust.config import QueuesConfig, WorkerConfig
@@ -78,6 +79,6 @@ def _finding(worker: WorkerConfig, what: str, option: str, lacks: list[Operation
     titles = [each.title for each in lacks]
     remedy = (
         f"kafka-acls.sh --bootstrap-server {worker.bootstrap_servers} --add --allow-principal "
-        f"User:{user} {' '.join(f'--operation {each}' for each in titles)} {option}"
+        f"{quote(f'User:{user}')} {' '.join(f'--operation {each}' for each in titles)} {option}"
     )
     return Finding(_CHECK, "fail", f"this user lacks {', '.join(titles)} on {what}", remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +20,12 @@ from ringfaust.cli.operate import (
     print_fields,
     print_json,
     print_table,
+    say,
     with_admin,
     with_options,
 )
 from ringfaust.cli.parts import group
+from ringfaust.core.model import HELD_STATES, TOTALS
 from ringfaust.errors import RingfaustError, suggestion
 from ringfaust.times import age_text
 
@@ -31,9 +34,6 @@ if TYPE_CHECKING:
     from ringfaust.client.inspected import QueueDetails, QueueSummary
 
 queue = group("Look at queues and change them.")
-
-_HELD = ("ready", "delivering", "scheduled")
-_GONE = ("added", "acked", "evicted", "expired", "dead", "refused", "removed", "moved_out", "lost")
 
 
 class Pausable(StrEnum):
@@ -69,10 +69,10 @@ def list_queues(
         print_json(found)
         return
     if not found:
-        print(f"no queue matches {pattern}")
+        say(f"no queue matches {pattern}")
         return
     print_table(
-        ("queue", "ring size", *_HELD, "added", "evicted", "dead", "consumers", "paused"),
+        ("queue", "ring size", *HELD_STATES, "added", "evicted", "dead", "consumers", "paused"),
         [_row(summary) for summary in found],
     )
 
@@ -81,7 +81,7 @@ def _row(summary: QueueSummary) -> list[object]:
     counts = summary.counts
     size = "no limit" if summary.ring_size == -1 else summary.ring_size
     return [
-        summary.queue, size, *(counts[name] for name in (*_HELD, "added", "evicted", "dead")),
+        summary.queue, size, *(counts[name] for name in (*HELD_STATES, "added", "evicted", "dead")),
         summary.consumers, ", ".join(summary.paused),
     ]  # fmt: skip
 
@@ -113,21 +113,19 @@ def _print_queue(found: QueueDetails) -> None:
         ("queue", found.queue),
         ("partition", found.partition),
         ("ring size", "no limit" if size == -1 else size),
-        *((name, counts[name]) for name in _HELD),
+        *((name, counts[name]) for name in HELD_STATES),
         ("bytes", found.size_bytes),
         ("oldest ready", age_text(now_ms - found.oldest_ms) if found.oldest_ms else "-"),
         ("paused", ", ".join(found.paused) or "no"),
         ("reads new messages", found.pulled),
     ])  # fmt: skip
-    print()
-    print_fields([(name, counts[name]) for name in _GONE if counts[name] or name == "added"])
-    defaults = _defaults()
-    changed = {name: value for name, value in found.settings.items() if value != defaults.get(name)}
-    if changed:
-        print("\nsettings that differ from the defaults")
+    say("")
+    print_fields([(name, counts[name]) for name in TOTALS if counts[name] or name == "added"])
+    if changed := _changed(found.settings):
+        say("", "settings that differ from the defaults")
         print_fields([(f"  {name}", value) for name, value in changed.items()])
     if found.consumers:
-        print()
+        say("")
         print_table(
             ("consumer", "unsettled", "credit", "priority", "mode", "silent for"),
             [
@@ -137,10 +135,14 @@ def _print_queue(found: QueueDetails) -> None:
         )
 
 
-def _defaults() -> dict[str, Any]:
-    from ringfaust.core.settings import QueueSpec  # noqa: PLC0415 - slow to import
+def _changed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that differ from the defaults."""
+    from ringfaust.core.settings import QueueSpec, written_name  # noqa: PLC0415 - slow to import
 
-    return {each.name: each.default for each in fields(QueueSpec)}
+    defaults = {each.name: each.default for each in fields(QueueSpec)}
+    return {
+        written_name(name): value for name, value in settings.items() if value != defaults.get(name)
+    }
 
 
 @queue.command("watch")
@@ -177,20 +179,24 @@ def set_(
     """
     wanted = dict(map(_assignment, settings))
     with_admin(target, lambda admin: admin.configure(name, wanted))
-    print(f"{name}: set {', '.join(f'{key} = {value}' for key, value in wanted.items())}")
+    say(f"{name}: set {', '.join(f'{key} = {value}' for key, value in wanted.items())}")
 
 
 def _assignment(text: str) -> tuple[str, Any]:
     """Parse NAME=VALUE. The worker checks whether the value is valid."""
     import yaml  # noqa: PLC0415 - slow to import
 
-    from ringfaust.core.settings import FIELD_NAMES  # noqa: PLC0415 - slow to import
+    from ringfaust.core.settings import (  # noqa: PLC0415 - slow to import
+        FIELD_NAMES,
+        STORED_NAMES,
+        WRITTEN_NAMES,
+    )
 
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise BadAssignment(f"{text!r}: write settings as NAME=VALUE, such as ring_size=500")
-    if name not in FIELD_NAMES:
-        raise BadAssignment(f"{name!r} is not a setting; {suggestion(name, FIELD_NAMES)}")
+    if STORED_NAMES.get(name, name) not in FIELD_NAMES:
+        raise BadAssignment(f"{name!r} is not a setting; {suggestion(name, WRITTEN_NAMES)}")
     try:
         return name, yaml.safe_load(value)
     except yaml.YAMLError:
@@ -210,7 +216,7 @@ def pause(
     Example: ringfaust queue pause orders
     """
     with_admin(target, lambda admin: admin.pause(name, what.value))
-    print(f"{name}: {what} is paused")
+    say(f"{name}: {what} is paused")
 
 
 @queue.command("resume")
@@ -226,7 +232,7 @@ def resume(
     Example: ringfaust queue resume orders
     """
     with_admin(target, lambda admin: admin.resume(name, what.value))
-    print(f"{name}: {what} is resumed")
+    say(f"{name}: {what} is resumed")
 
 
 @queue.command("purge")
@@ -248,7 +254,7 @@ def purge(
         await admin.purge(name)
 
     with_admin(target, act)
-    print(f"{name}: purged")
+    say(f"{name}: purged")
 
 
 @queue.command("move")
@@ -267,11 +273,22 @@ def move(
 
     Example: ringfaust queue move orders orders-parked --most 50 --yes
     """
-    from ringfaust.cli.move import run  # noqa: PLC0415 - slow to import
+    from rich.progress import Progress  # noqa: PLC0415 - slow to import
+
+    from ringfaust.terminal import Terminal  # noqa: PLC0415 - slow to import
 
     confirm(f"This moves up to {most:,} ready messages of {name} to {to}.", yes=yes)
-    moved = run(target, name, to, most)
-    print(f"{name}: moved {moved:,} messages to {to}")
+
+    async def act(admin: Admin) -> int:
+        moved = 0
+        with Progress(console=Terminal(stderr=True), transient=True) as progress:
+            moving = progress.add_task("moving", total=most)
+            async for moved in admin.move_oldest(name, to, most):
+                progress.update(moving, completed=moved)
+        return moved
+
+    moved = with_admin(target, act)
+    say(f"{name}: moved {moved:,} messages to {to}")
 
 
 @queue.command("create")
@@ -290,7 +307,7 @@ def create(
     """
     wanted = dict(map(_assignment, settings or ()))
     with_admin(target, lambda admin: admin.create_queue(name, wanted))
-    print(f"{name}: created")
+    say(f"{name}: created")
 
 
 @queue.command("delete")
@@ -312,4 +329,4 @@ def delete(
         await admin.delete_queue(name)
 
     with_admin(target, act)
-    print(f"{name}: deleted")
+    say(f"{name}: deleted")

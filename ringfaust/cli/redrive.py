@@ -6,17 +6,16 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ringfaust.cli.operate import confirm, print_json, print_table
+from ringfaust.cli.operate import confirm, print_json, print_table, say
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.redrive import redrive_context
-from ringfaust.kafka.redrive import (
+from ringfaust.redrive.plan import (
     CannotRedrive,
     RedriveContext,
     RedrivePlan,
     RedriveRequest,
     find,
 )
-from ringfaust.kafka.redrive_send import send
+from ringfaust.redrive.send import send_messages
 from ringfaust.times import time_text
 
 if TYPE_CHECKING:
@@ -80,19 +79,19 @@ def run(worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, how
     if not any(chosen):
         text = "which messages? Give --id, --queue, --reason, --since or --selector"
         raise CannotRedrive("--id", text)
-    context = redrive_context(worker, queues)
+    context = RedriveContext.of(worker, queues)
     plan = asyncio.run(find(context, request))
     sent = 0
     if plan.messages and not how.dry_run:
         text = f"This sends {_messages(len(plan.messages))} again {_where(request)}."
         confirm(f"{text} {_ring_warning(context, plan, request)}".strip(), yes=how.yes)
-        sent = asyncio.run(send(context, plan.messages, again=request.again))
+        sent = asyncio.run(send_messages(context, plan.messages, again=request.again))
     if how.as_json:
         print_json(_result(plan, request, sent))
     else:
         _print_result(plan, request, sent, dry_run=how.dry_run)
         if how.dry_run and (warning := _ring_warning(context, plan, request)):
-            print(warning)
+            say(warning)
     return 1 if plan.refused else 0
 
 
@@ -108,7 +107,7 @@ def _result(plan: RedrivePlan, request: RedriveRequest, sent: int) -> RedriveRes
                 reason=each.dead.reason,
                 time_ms=each.dead.time_ms,
                 to=request.to or each.dead.queue,
-                topic=each.topic,
+                topic=each.record.topic,
             )
             for each in plan.messages
         ),
@@ -120,11 +119,11 @@ def _print_result(plan: RedrivePlan, request: RedriveRequest, sent: int, *, dry_
     if dry_run:
         _print_plan(plan)
     count, done = (len(plan.messages), "would be sent") if dry_run else (sent, "sent")
-    print(f"{_messages(count)} {done} again {_where(request)}")
+    say(f"{_messages(count)} {done} again {_where(request)}")
     if plan.already_sent:
-        print(f"{_messages(plan.already_sent)} sent before; --again sends them once more")
+        say(f"{_messages(plan.already_sent)} sent before; --again sends them once more")
     for message_id, reason in plan.refused:
-        print(f"refused {message_id}: bad_command: {reason}")
+        say(f"refused {message_id}: bad_command: {reason}")
 
 
 def _where(request: RedriveRequest) -> str:
@@ -150,7 +149,7 @@ def _print_plan(plan: RedrivePlan) -> None:
     for each in plan.messages[:_SHOWN_MESSAGES]:
         dead = each.dead
         at = time_text(dead.time_ms, timespec="seconds")
-        rows.append((dead.id, dead.queue, dead.reason, at, each.topic))
+        rows.append((dead.id, dead.queue, dead.reason, at, each.record.topic))
     print_table(("id", "queue", "reason", "at", "to topic"), rows)
     if len(plan.messages) > _SHOWN_MESSAGES:
-        print(f"… and {len(plan.messages) - _SHOWN_MESSAGES:,} more")
+        say(f"… and {len(plan.messages) - _SHOWN_MESSAGES:,} more")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
+from ringfaust.terminal import Terminal
 from ringfaust.testing.scenario.reading import BadScenario, load
 from ringfaust.testing.scenario.runner import PlayedScenario, open_harness, play_all
 
@@ -20,11 +20,11 @@ def run(
     Returns:
         0 if all hold, 1 if one fails (or, if strict, is skipped), 2 if a file is not valid.
     """
-    out = Console(highlight=False, soft_wrap=True)
+    out = Terminal(highlight=False, soft_wrap=True)
     try:
         scenarios = [load(path) for path in files]
     except BadScenario as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(escape(str(error)))
+        Terminal(stderr=True, highlight=False, soft_wrap=True).print(escape(str(error)))
         return 2
     harness = open_harness(host, bootstrap_servers)
     verdicts = []

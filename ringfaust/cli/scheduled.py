@@ -14,6 +14,7 @@ from ringfaust.cli.operate import (
     beginning_of,
     print_json,
     print_table,
+    say,
     with_admin,
     with_options,
 )
@@ -60,7 +61,7 @@ def list_scheduled(
     if as_json:
         print_json(found)
     elif not found:
-        print("no scheduled message matches" if pattern != "#" else "no message is scheduled")
+        say("no scheduled message matches" if pattern != "#" else "no message is scheduled")
     else:
         now_ms = int(time.time() * 1000)
         rows = [

@@ -16,6 +16,7 @@ from ringfaust.cli.operate import Target
 from ringfaust.cli.worker import ranges, state_text
 from ringfaust.client import QueueStatus, StatusReader, WorkerStatus
 from ringfaust.times import age_text
+from ringfaust.visible import visible
 
 SHOWN_QUEUES = 200
 REFRESH_S = 1.0
@@ -94,7 +95,7 @@ class Top(App[None]):
         table.clear()
         for each in first:
             table.add_row(*_cells(each, now_ms), key=each.queue)
-        names = [each.queue for each in first]
+        names = [visible(each.queue) for each in first]
         table.move_cursor(row=names.index(chosen) if chosen in names else 0)
 
     def _head(self, queues: Sequence[QueueStatus], now_ms: int) -> Text:
@@ -114,7 +115,7 @@ class Top(App[None]):
             )
         if len(workers) > _SHOWN_WORKERS:
             lines.append(f"  and {len(workers) - _SHOWN_WORKERS} more: see ringfaust worker ls")
-        return Text("\n".join(lines))
+        return Text(visible("\n".join(lines), keeps_lines=True))
 
 
 def _cells(queue: QueueStatus, now_ms: int) -> list[Text]:
@@ -127,7 +128,7 @@ def _cells(queue: QueueStatus, now_ms: int) -> list[Text]:
         age_text(max(now_ms - queue.oldest_ms, 0)) if queue.oldest_ms else "-",
     ]  # fmt: skip
     return [
-        Text(queue.queue),
+        Text(visible(queue.queue)),
         *(Text(number, justify="right") for number in numbers),
         Text(", ".join(queue.paused)),
     ]

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -22,6 +21,7 @@ from ringfaust.config.topics import (
     compare_topics,
     create_topics,
 )
+from ringfaust.terminal import Terminal
 
 State = Literal["as declared", "missing", "different"]
 
@@ -173,5 +173,5 @@ def _status(problems: Iterable[TopicProblem]) -> int:
     return int(any(problem.severity == "error" for problem in problems))
 
 
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+def _console() -> Terminal:
+    return Terminal(highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`ringfaust trace`: one message's life in sentences."""
+"""`ringfaust trace`: what happened to one message, in sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import replace
 
-from ringfaust.cli.operate import Target, connect_options, print_json
+from ringfaust.cli.operate import Target, connect_options, print_json, say
 from ringfaust.cli.parts import read_time
 from ringfaust.client.lifecycles import Trace, place_of
 from ringfaust.client.sentences import never_seen, story
@@ -47,9 +47,9 @@ def run(
     if as_json:
         print_json(found)
     elif found.lifecycles:
-        print(*story(found.lifecycles), sep="\n")
+        say(*story(found.lifecycles))
     else:
-        print(*never_seen(message or f"with the key {key}", found), sep="\n")
+        say(*never_seen(message or f"with the key {key}", found))
     return 0 if found.lifecycles else _NOT_FOUND
 
 

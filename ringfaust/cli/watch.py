@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
@@ -13,6 +12,8 @@ from rich.table import Table
 from ringfaust.cli.operate import Target
 from ringfaust.client import Admin
 from ringfaust.client.inspected import QueueSummary
+from ringfaust.core.model import HELD_STATES
+from ringfaust.terminal import Terminal
 
 _SHOWN_QUEUES = 40
 _RATES = ("added", "acked", "evicted")
@@ -29,7 +30,7 @@ def run(target: Target, pattern: str, every_s: float, times: int) -> None:
 
 
 async def _watch(target: Target, pattern: str, every_s: float, times: int) -> None:
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     before: Look = {}
     before_s = time.monotonic()
     looks = 0
@@ -47,7 +48,7 @@ async def _watch(target: Target, pattern: str, every_s: float, times: int) -> No
 
 
 def _table(found: Look, before: Look, passed_s: float) -> Table:
-    titles = ("queue", "ready", "delivering", "scheduled", *(f"{name}/s" for name in _RATES))
+    titles = ("queue", *HELD_STATES, *(f"{name}/s" for name in _RATES))
     table = Table(*titles, box=None, caption=_caption(found), caption_justify="left")
     busiest = sorted(found.values(), key=lambda each: (-each.counts["messages"], each.queue))[
         :_SHOWN_QUEUES
@@ -58,7 +59,7 @@ def _table(found: Look, before: Look, passed_s: float) -> Table:
             f"{(each.counts[name] - known.counts[name]) / passed_s:,.0f}" if known else "-"
             for name in _RATES
         )
-        held = (f"{each.counts[name]:,}" for name in ("ready", "delivering", "scheduled"))
+        held = (f"{each.counts[name]:,}" for name in HELD_STATES)
         table.add_row(escape(each.queue), *held, *rates)
     return table
 

@@ -16,6 +16,7 @@ from ringfaust.cli.operate import (
     Target,
     print_json,
     print_table,
+    say,
     with_options,
     with_status,
 )
@@ -102,7 +103,7 @@ def list_workers(*, target: Target, as_json: AsJson = False) -> None:
         print_json([asdict(each) | {"is_stale": each.is_stale(now_ms)} for each in found])
         return
     if not found:
-        print("no worker has published its status")
+        say("no worker has published its status")
         return
     print_table(
         ("worker", "partitions", "state", "lag", "queues", "version", "running for"),
@@ -123,12 +124,14 @@ def state_text(status: WorkerStatus, now_ms: int) -> str:
         return f"silent for {age_text(now_ms - status.time_ms)}"
     if status.is_ready:
         return "ready"
+    if status.stopped:
+        return f"stopped: {', '.join(each.partition for each in status.stopped)}"
     left = sum(status.recovering.values())
     return f"recovering, {left:,} records left" if left else "not ready"
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Numbers for people: 0-3,7."""
+    """Numbers as ranges: 0-3,7."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][-1] + 1:

@@ -13,6 +13,7 @@ from ringfaust.cli.operate import (
     confirm,
     print_json,
     print_table,
+    say,
     with_admin,
     with_options,
 )
@@ -38,7 +39,7 @@ def list_xids(
     if as_json:
         print_json(found)
     elif not found:
-        print("no transaction is undecided")
+        say("no transaction is undecided")
     else:
         rows = [
             (each.xid, each.prepared, each.operations, ", ".join(map(str, each.partitions)))
@@ -61,7 +62,7 @@ def commit(
     """
     confirm(f"This commits the transaction {name}.", yes=yes)
     with_admin(target, lambda admin: admin.commit_xid(name))
-    print(f"{name}: committed")
+    say(f"{name}: committed")
 
 
 @xid.command("rollback")
@@ -78,4 +79,4 @@ def rollback(
     """
     confirm(f"This rolls back the transaction {name}.", yes=yes)
     with_admin(target, lambda admin: admin.rollback_xid(name))
-    print(f"{name}: rolled back")
+    say(f"{name}: rolled back")

@@ -20,8 +20,14 @@ from ringfaust.client.options import AckMode
 from ringfaust.client.producer import RingProducer
 from ringfaust.client.session import Session
 from ringfaust.client.status import StatusReader
-from ringfaust.client.status_rows import QueueCounts, QueueRates, QueueStatus, WorkerStatus
+from ringfaust.client.status_rows import (
+    QueueRates,
+    QueueStatus,
+    StoppedPartition,
+    WorkerStatus,
+)
 from ringfaust.client.two_phase import TwoPhase
+from ringfaust.protocol.lifecycle import Counts as QueueCounts
 
 __all__ = [
     "Admin",
@@ -42,6 +48,7 @@ __all__ = [
     "Session",
     "SettleRefused",
     "StatusReader",
+    "StoppedPartition",
     "TwoPhase",
     "WorkerStatus",
 ]

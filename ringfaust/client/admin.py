@@ -9,10 +9,8 @@ from typing import Any, Unpack
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import Refused
 from ringfaust.client.inspected import (
-    MESSAGE_STATES,
     MessageDetails,
     MessagePage,
-    MessageState,
     Pausable,
     QueueDetails,
     QueueSummary,
@@ -20,6 +18,7 @@ from ringfaust.client.inspected import (
 )
 from ringfaust.client.locate import UNKNOWN_QUEUE
 from ringfaust.client.resource import AsyncResource
+from ringfaust.protocol.lifecycle import HELD_STATES, HeldState
 from ringfaust.protocol.partitioner import partition_of
 
 _ALL_QUEUES = "#"
@@ -107,7 +106,7 @@ class Admin(AsyncResource):
         asked = {"queue": queue, "limit": _CONSUMERS}
         if queue in self._located:
             answer = await self._ask(self._located[queue], "list", **asked)
-            return QueueDetails.read(queue, self._located[queue], answer)
+            return await self._details(queue, self._located[queue], answer)
         answers = await self._ask_known("list", **asked)
         used = {partition: answer for partition, answer in answers.items() if answer["exists"]}
         if not used:
@@ -117,13 +116,29 @@ class Admin(AsyncResource):
         partition = max(used, key=lambda each: (used[each]["counts"]["added"], each == by_name))
         if used[partition]["counts"]["added"]:
             self._located[queue] = partition
-        return QueueDetails.read(queue, partition, used[partition])
+        return await self._details(queue, partition, used[partition])
+
+    async def _details(self, queue: str, partition: int, answer: Mapping[str, Any]) -> QueueDetails:
+        """What a queue holds, with all its consumers."""
+        asked = {"queue": queue, "limit": _CONSUMERS}
+        consumers = await self._all(partition, "list", "consumers", answer, **asked)
+        return QueueDetails.read(queue, partition, {**answer, "consumers": consumers})
+
+    async def _all(
+        self, partition: int, kind: str, field: str, answer: Mapping[str, Any], **asked: Any
+    ) -> list[Mapping[str, Any]]:
+        """A list from an answer and the pages that follow it. Older workers have no pages."""
+        found = list(answer[field])
+        while (after := answer.get("next")) is not None:
+            answer = await self._ask(partition, kind, after=after, **asked)
+            found += answer[field]
+        return found
 
     async def browse(
         self,
         queue: str,
         *,
-        state: MessageState = "ready",
+        state: HeldState = "ready",
         message: str = "",
         selector: str = "",
         body_bytes: int = _BODY_BYTES,
@@ -153,7 +168,7 @@ class Admin(AsyncResource):
         self,
         queue: str,
         *,
-        state: MessageState = "ready",
+        state: HeldState = "ready",
         message: str = "",
         selector: str = "",
         after: str = "",
@@ -186,7 +201,7 @@ class Admin(AsyncResource):
         self, queue: str, message: str, *, body_bytes: int = 100_000
     ) -> MessageDetails | None:
         """Return the first message with that id, in whatever state; None if there is none."""
-        for state in MESSAGE_STATES:
+        for state in HELD_STATES:
             async for found in self.browse(
                 queue, state=state, message=message, body_bytes=body_bytes
             ):
@@ -198,7 +213,7 @@ class Admin(AsyncResource):
         answers = await self._ask_known("list_xids")
         found: dict[str, dict[int, Mapping[str, Any]]] = {}
         for partition, answer in answers.items():
-            for fields in answer["xids"]:
+            for fields in await self._all(partition, "list_xids", "xids", answer):
                 found.setdefault(fields["name"], {})[partition] = fields
         return [
             XidDetails(
@@ -320,6 +335,36 @@ class Admin(AsyncResource):
             raise Refused("bad_command", xid, "no partition has this transaction")
         for partition in partitions:
             await self._do(partition, kind, xid=xid)
+
+    # --- partitions that have stopped ------------------------------------------------------------
+
+    async def retry_partition(self, partition: str, *, by: str = "") -> None:
+        """Make a stopped partition try again. Returns when it runs again (R123).
+
+        If it has not stopped, nobody answers. `StatusReader.workers` tells which have.
+
+        Args:
+            partition: its number; or TOPIC/NUMBER, for a partition of a repartitioned topic.
+            by: who asks, for the log.
+        """
+        await self._order(partition, "retry_partition", by=by)
+
+    async def skip_record(self, partition: str, at: str, *, by: str = "") -> None:
+        """Move the record at which a partition has stopped to the dead topic (R123).
+
+        Args:
+            partition: its number; or TOPIC/NUMBER, for a partition of a repartitioned topic.
+            at: the record: topic/partition/offset.
+            by: who asks, for the dead record and the log.
+        """
+        await self._order(partition, "skip_record", at=at, by=by)
+
+    async def _order(self, partition: str, kind: str, **fields: Any) -> None:
+        number = partition.rpartition("/")[2]
+        if not number.isdecimal():
+            raise Refused("bad_command", partition, "a partition is a number, or TOPIC/NUMBER")
+        order = {"type": kind, "partition": partition, **fields}
+        await self._connection.request(int(number) % len(self._partitions), order)
 
     # --- asking ----------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -12,7 +12,6 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError
 
 from ringfaust.client.connection import CLOSE_TIMEOUT_S, Connection, encode, stop
-from ringfaust.client.deliveries import SeenDeliveries
 from ringfaust.client.errors import ClientError, Closed, NoAnswer, Refused
 from ringfaust.client.locate import QueueLocation, locate_by_counts
 from ringfaust.protocol import headers as h
@@ -24,8 +23,35 @@ _RECORDS_AT_ONCE = 500
 """How many records are taken from the reader at once, between two turns of the event loop."""
 HEARTBEATS_PER_TIMEOUT = 3
 """How many heartbeats are sent at least while a silent consumer would time out."""
+REMEMBERED = 10_000
+"""Numbers of deliveries remembered exactly. That is about one megabyte."""
 SHORTEST_INTERVAL_S = 0.1
 """Heartbeats are never sent more often: a timeout of a few ms would flood the control topic."""
+
+
+class SeenDeliveries:
+    """The deliveries of one partition that a consumer has handed out, so that none is twice (R118).
+
+    A worker writes each delivery once. A Spark job may write records again: an interrupted
+    micro-batch leaves a part of its records in the topic, and its repetition writes them all.
+    """
+
+    def __init__(self) -> None:
+        # To find the first key of a plain dict, Python passes over all that were removed before it.
+        self._numbers: OrderedDict[int, None] = OrderedDict()
+        """In the order in which they were seen."""
+        self._forgotten = 0
+        """Numbers up to this one count as seen. The deliveries of a partition count up."""
+
+    def is_new(self, number: int) -> bool:
+        """Whether this is the first record of a delivery. It counts as seen from now on."""
+        if number <= self._forgotten or number in self._numbers:
+            return False
+        self._numbers[number] = None
+        if len(self._numbers) > REMEMBERED:
+            oldest, _ = self._numbers.popitem(last=False)
+            self._forgotten = max(self._forgotten, oldest)
+        return True
 
 
 def heartbeat_interval_s(timeout_ms: int, longest_s: float) -> float:

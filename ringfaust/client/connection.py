@@ -10,13 +10,12 @@ import socket
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from aiokafka.structs import RecordMetadata
 
-from ringfaust.cancellation import cancellation_is_kept
 from ringfaust.client.errors import (
     BadArgument,
     ClientError,
@@ -28,7 +27,8 @@ from ringfaust.client.errors import (
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.control import read_control
 from ringfaust.protocol.names import topic_name
-from ringfaust.protocol.records import Headers, Role
+from ringfaust.protocol.records import OutgoingRecord, Role
+from ringfaust.transactional.vendor import stop_client
 
 log = logging.getLogger(__name__)
 
@@ -39,16 +39,6 @@ CLOSE_TIMEOUT_S = 5.0
 _NEW_TOPIC_S = 2.0
 """How long a broker may take to hear of a topic that was just created."""
 _ASK_AGAIN_S = 0.2
-
-
-class OutgoingRecord(NamedTuple):
-    """A record to write. `partition`: None lets the producer choose one by the key."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None = None
-    headers: Headers = ()
-    partition: int | None = None
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -97,19 +87,11 @@ def encode(command: Mapping[str, Any]) -> bytes:
 
 async def stop(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
     """Stop an aiokafka client. If the brokers stay away, a producer drops what it has not sent."""
-    task = asyncio.current_task()
-    assert task is not None
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            with cancellation_is_kept():
-                await client.stop()
+            await stop_client(client)
     except TimeoutError:
         log.warning("cannot reach the brokers while closing: unsent records are dropped")
-    except asyncio.CancelledError:
-        if task.cancelling():
-            raise
-        # aiokafka cancels its own fetch that waits for a broker, and fails halfway through `stop`.
-        await client._client.close()  # noqa: SLF001
 
 
 class Connection:

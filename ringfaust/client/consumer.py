@@ -72,7 +72,7 @@ class RingConsumer(AsyncResource):
                 await message.ack()
 
     It survives rebalances and restarts of brokers and workers. If it could not send a heartbeat for
-    the queue's `consumer_timeout` (R13), it attaches again. The worker has then returned what it
+    the queue's `consumer_timeout_ms` (R13), it attaches again. The worker has then returned what it
     held, and a settle of those deliveries is refused.
 
     At the end of the block it detaches. Its unsettled deliveries return without counting an attempt

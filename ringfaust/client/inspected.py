@@ -7,16 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-MessageState = Literal["ready", "delivering", "scheduled"]
-MESSAGE_STATES: tuple[MessageState, ...] = ("ready", "delivering", "scheduled")
+from ringfaust.protocol.lifecycle import HELD_STATES, TOTALS, HeldState
 
 Pausable = Literal["dispatch", "pulling"]
 """What `pause` stops: handing out messages, or reading new ones (R90)."""
 
-COUNTS = (
-    "ready", "delivering", "scheduled", "messages", "added", "acked", "evicted", "expired", "dead",
-    "refused", "removed", "moved_out", "lost",
-)  # fmt: skip
+COUNTS = (*HELD_STATES, "messages", *TOTALS)
 """The counts of a queue (R100). The first four say what it holds, the others only grow."""
 
 
@@ -134,7 +130,7 @@ class MessageDetails:
 
     id: str
     queue: str
-    state: MessageState
+    state: HeldState
     sequence: int
     priority: int
     enqueued_ms: int
@@ -160,7 +156,7 @@ class MessageDetails:
     """The undecided distributed transaction that has settled it (R81)."""
 
     @classmethod
-    def read(cls, queue: str, state: MessageState, fields: Mapping[str, Any]) -> Self:
+    def read(cls, queue: str, state: HeldState, fields: Mapping[str, Any]) -> Self:
         """Build it from an entry in the answer to `browse`."""
         plain = dict(fields)
         headers = plain.pop("headers")

@@ -41,7 +41,7 @@ class AttachOptions(TypedDict, total=False):
     """The queue's partition, if it is known; by default the workers are asked."""
     heartbeat_ms: int
     """Longest time between two heartbeats (R13), in milliseconds; default 10,000. The client sends
-    them more often if a third of the queue's `consumer_timeout` is shorter."""
+    them more often if a third of the queue's `consumer_timeout_ms` is shorter."""
 
 
 class ConsumerOptions(ConnectOptions, AttachOptions, total=False):

@@ -10,12 +10,12 @@ from typing import Any, Self, TypedDict, Unpack
 
 from aiokafka.structs import RecordMetadata
 
-from ringfaust.client.connection import OutgoingRecord, refuse_unknown
+from ringfaust.client.connection import refuse_unknown
 from ringfaust.client.errors import BadArgument
 from ringfaust.client.message import Scalar
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import FetchedRecord
+from ringfaust.protocol.records import FetchedRecord, OutgoingRecord
 from ringfaust.protocol.routes import read_send
 from ringfaust.spans import open_spans
 

@@ -15,7 +15,7 @@ from ringfaust.client.connection import Connection, ConnectOptions, refuse_unkno
 from ringfaust.client.errors import ClientError, Refused
 from ringfaust.client.outgoing import OutgoingMessage, SendOptions, Value, write_json
 from ringfaust.client.resource import AsyncResource
-from ringfaust.client.transactions import TransactionalWriter
+from ringfaust.client.transactions import ClientTransactions
 from ringfaust.protocol.names import client_transactional_id
 from ringfaust.protocol.records import Role
 from ringfaust.spans import open_spans
@@ -56,7 +56,7 @@ class RingProducer(AsyncResource):
         self._watches = options.get("watch_refusals", False)
         self._replies: AIOKafkaConsumer | None = None
         self._sent: OrderedDict[str, None] = OrderedDict()
-        self._transactions = TransactionalWriter(
+        self._transactions = ClientTransactions(
             self._connection.kafka,
             client_transactional_id(self._connection.application, self._connection.name),
         )

@@ -11,7 +11,6 @@ from ringfaust.client.connection import (
     CLOSE_TIMEOUT_S,
     Connection,
     ConnectOptions,
-    OutgoingRecord,
     encode,
     refuse_unknown,
 )
@@ -20,9 +19,9 @@ from ringfaust.client.errors import OutcomeUnknown, Refused, SettleRefused
 from ringfaust.client.options import AttachOptions
 from ringfaust.client.outgoing import OutgoingMessage, SendOptions, Value
 from ringfaust.client.resource import AsyncResource
-from ringfaust.client.transactions import TransactionalWriter
+from ringfaust.client.transactions import ClientTransactions
 from ringfaust.protocol.names import client_transactional_id
-from ringfaust.protocol.records import Role
+from ringfaust.protocol.records import OutgoingRecord, Role
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +74,7 @@ class Session(AsyncResource):
         refuse_unknown(options, ConnectOptions)
         self.connection = Connection(options)
         self.name = self.connection.name
-        self._transactions = TransactionalWriter(
+        self._transactions = ClientTransactions(
             self.connection.kafka, client_transactional_id(self.connection.application, self.name)
         )
         self._consumers: list[RingConsumer] = []

@@ -78,7 +78,7 @@ class SettleQueue:
         self._writing = asyncio.create_task(self._write_all())
 
     async def close(self) -> None:
-        """Stop to write. What is still queued is lost: its deliveries return."""
+        """Stop writing. Settles that are still queued are lost: their deliveries return."""
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.wait([self._writing])

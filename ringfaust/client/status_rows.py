@@ -8,33 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ringfaust.protocol.lifecycle import COUNTS, Counts
+
 STALE_MS = 20_000
 """A worker that has been silent for so long is not running, or cannot reach the brokers."""
 
 _KNOWN = 1_000
 _NO_LIMIT = -1
-
-
-class QueueCounts(NamedTuple):
-    """The counts of a queue (R100). The first three say what it holds, the others only grow."""
-
-    ready: int = 0
-    delivering: int = 0
-    scheduled: int = 0
-    added: int = 0
-    acked: int = 0
-    evicted: int = 0
-    expired: int = 0
-    dead: int = 0
-    refused: int = 0
-    removed: int = 0
-    moved_out: int = 0
-    lost: int = 0
-
-    @property
-    def messages(self) -> int:
-        """How many messages the queue holds."""
-        return self.ready + self.delivering + self.scheduled
 
 
 class QueueRates(NamedTuple):
@@ -60,7 +40,7 @@ class QueueStatus:
     """The partition in which it lives."""
     time_ms: int
     """When it was like this, in ms since 1970. Nothing is published while nothing changes."""
-    counts: QueueCounts
+    counts: Counts
     rates: QueueRates
     """0 for a queue that changes less often than once a second."""
     evicted_by: Mapping[str, int]
@@ -94,8 +74,24 @@ class QueueStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedPartition:
+    """A partition that cannot go on, and waits for an order (R123)."""
+
+    partition: str
+    """Its number; or TOPIC/NUMBER, for a partition of a topic that is repartitioned."""
+    at: str
+    """The input record that it cannot get past: topic/partition/offset. Empty: it is no record."""
+    reason: str
+    """What went wrong."""
+    remedy: str
+    """What to do."""
+    since_ms: int
+    """Since when, in ms since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """What a worker said of itself."""
+    """What a worker reported."""
 
     worker: str
     """Its name: host, process and a random part."""
@@ -121,6 +117,8 @@ class WorkerStatus:
     """How many it has, as last counted."""
     published: int
     """Of how many of them it publishes the status: at most 100,000."""
+    stopped: tuple[StoppedPartition, ...] = ()
+    """Its partitions that cannot go on: the first 100."""
 
     def is_stale(self, now_ms: int) -> bool:
         """Whether it has been silent for so long that it is not running, as far as is known."""
@@ -144,7 +142,7 @@ def read_queue_status(queue: str, partition: int, value: bytes) -> QueueStatus |
             queue=queue,
             partition=partition,
             time_ms=_whole(row["time_ms"]),
-            counts=QueueCounts(*[_whole(row["counts"].get(n, 0)) for n in QueueCounts._fields]),
+            counts=Counts(*[_whole(row["counts"].get(name, 0)) for name in COUNTS]),
             rates=_rates(row["rates"]) if row.get("rates") else _NO_RATES,
             evicted_by=_numbers(row["evicted_by"]) if row.get("evicted_by") else _NONE,
             size_bytes=_whole(row["bytes"]),
@@ -177,6 +175,7 @@ def read_worker_status(worker: str, value: bytes) -> WorkerStatus | None:
             clock_skew_ms=None if skew_ms is None else _whole(skew_ms),
             queues=_whole(row["queues"]),
             published=_whole(row["published"]),
+            stopped=tuple(map(_stopped, row.get("stopped", ()))),
         )
     except _NOT_A_ROW:
         return None
@@ -204,6 +203,11 @@ def _numbers(row: Any) -> Mapping[str, int]:
 
 def _by_partition(row: Any) -> Mapping[int, int]:
     return {int(number): _whole(value) for number, value in row.items()}
+
+
+def _stopped(row: Any) -> StoppedPartition:
+    texts = {name: _text(row[name]) for name in ("partition", "at", "reason", "remedy")}
+    return StoppedPartition(**texts, since_ms=_whole(row["since_ms"]))
 
 
 def _rates(row: Any) -> QueueRates:

@@ -78,3 +78,5 @@ class Admin(SyncResource):
     close_consumer = _blocking(AsyncAdmin.close_consumer)
     commit_xid = _blocking(AsyncAdmin.commit_xid)
     rollback_xid = _blocking(AsyncAdmin.rollback_xid)
+    retry_partition = _blocking(AsyncAdmin.retry_partition)
+    skip_record = _blocking(AsyncAdmin.skip_record)

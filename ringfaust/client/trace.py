@@ -155,7 +155,7 @@ async def _with_redrives(
         place, offset = _place(lifecycle.source)
         if place is not None and place.topic in known:
             headers = await _headers_at(reader, place, offset)
-            if h.REDRIVES in headers:
+            if h.REDRIVE_OF in headers:
                 found[number] = replace(lifecycle, redrives=int(headers[h.REDRIVES]))
     return found
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import IllegalOperation, IllegalStateError, KafkaError
+from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
-from ringfaust.client.connection import OutgoingRecord, stop
+from ringfaust.client.connection import stop
 from ringfaust.client.errors import OutcomeUnknown
-from ringfaust.client.vendor import end_once
+from ringfaust.protocol.records import OutgoingRecord
+from ringfaust.transactional.writer import TransactionalWriter
 
 
-class TransactionalWriter:
+class ClientTransactions:
     """Writes lists of records, each list in one Kafka transaction.
 
     A list is written only at its commit. A read_committed reader, and so the worker, gets nothing
@@ -23,7 +24,7 @@ class TransactionalWriter:
     """
 
     def __init__(self, kafka: Mapping[str, Any], transactional_id: str) -> None:
-        """Prepare a writer, which connects at the first write.
+        """Connect at the first write.
 
         Args:
             kafka: arguments for aiokafka's producer.
@@ -31,7 +32,7 @@ class TransactionalWriter:
         """
         self._kafka = kafka
         self._id = transactional_id
-        self._producer: AIOKafkaProducer | None = None
+        self._writer: TransactionalWriter | None = None
         self._lock = asyncio.Lock()
 
     async def write(self, records: Sequence[OutgoingRecord]) -> list[RecordMetadata]:
@@ -42,76 +43,47 @@ class TransactionalWriter:
             KafkaError: the brokers failed before the commit; nothing takes effect.
         """
         async with self._lock:
-            producer = await self._opened()
+            writer = await self._opened()
             try:
-                await producer.begin_transaction()
-                stored = await _send(producer, records)
-            except (AssertionError, IllegalOperation) as error:
-                # This is how aiokafka reports that a transaction failed between two calls.
-                await self._abort(producer)
-                raise IllegalStateError(f"the transaction has failed: {error}") from error
-            except BaseException:
-                await self._abort(producer)
-                raise
-            try:
-                await producer.commit_transaction()
+                return await writer.commit(partial(writer.send, records))
             except BaseException as error:
-                await self._drop(producer)
+                if not writer.may_be_committed:
+                    await self._abort(writer)
+                    raise
+                await self._drop(writer)
                 if isinstance(error, KafkaError):
                     raise OutcomeUnknown(
                         f"the brokers failed while a transaction of {len(records)} records was "
                         f"committed ({error!r}): either all of them took effect or none"
                     ) from error
                 raise
-            return stored
 
     async def close(self) -> None:
         """Disconnect."""
-        if self._producer is not None:
-            await self._drop(self._producer)
+        if self._writer is not None:
+            await self._drop(self._writer)
 
-    async def _opened(self) -> AIOKafkaProducer:
-        """Return the producer. One that replaces a failed producer aborts what that left open.
+    async def _opened(self) -> TransactionalWriter:
+        """Return the writer. One that replaces a failed writer aborts what that left open.
 
         It also gets a new epoch, so a late request of the failed one has no effect (R117).
         """
-        if self._producer is None:
-            producer = AIOKafkaProducer(**self._kafka, transactional_id=self._id)
-            end_once(producer)
+        if self._writer is None:
+            writer = TransactionalWriter(self._kafka, self._id)
             try:
-                await producer.start()
+                await writer.start()
             except BaseException:
-                await stop(producer)
+                await stop(writer.producer)
                 raise
-            self._producer = producer
-        return self._producer
+            self._writer = writer
+        return self._writer
 
-    async def _abort(self, producer: AIOKafkaProducer) -> None:
+    async def _abort(self, writer: TransactionalWriter) -> None:
         try:
-            await producer.abort_transaction()
+            await writer.abort()
         except Exception:
-            await self._drop(producer)  # the next producer aborts the transaction
+            await self._drop(writer)  # the next writer aborts the transaction
 
-    async def _drop(self, producer: AIOKafkaProducer) -> None:
-        self._producer = None
-        await stop(producer)
-
-
-async def _send(
-    producer: AIOKafkaProducer, records: Sequence[OutgoingRecord]
-) -> list[RecordMetadata]:
-    written = [
-        await producer.send(
-            each.topic,
-            each.value,
-            key=each.key,
-            headers=list(each.headers),
-            partition=each.partition,
-        )
-        for each in records
-    ]
-    stored = await asyncio.gather(*written, return_exceptions=True)
-    for each in stored:
-        if isinstance(each, BaseException):
-            raise each
-    return stored
+    async def _drop(self, writer: TransactionalWriter) -> None:
+        self._writer = None
+        await stop(writer.producer)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from ringfaust.config.worker import WorkerConfig
+from ringfaust.config.worker import OLD_NAMES, WorkerConfig
 
 _PREFIX, _NESTED = "RINGFAUST_", "__"
 _OTHERS = {"pure", "config", "cache", "console_token"}
@@ -35,6 +35,8 @@ def read_variables() -> dict[str, Any]:
     )
 
     class Variables(WorkerConfig, BaseSettings):
+        clock_skew_max: int | None = None
+        """Its old name (`OLD_NAMES`)."""
         model_config = SettingsConfigDict(
             env_prefix=_PREFIX,
             env_nested_delimiter=_NESTED,
@@ -58,7 +60,7 @@ def drop_variables() -> None:
 
 def _variables() -> list[str]:
     """Return the names of the variables that are settings."""
-    return [name for name in os.environ if _setting(name) in WorkerConfig.model_fields]
+    return [name for name in os.environ if _setting(name) in _known()]
 
 
 def misspelled_variables() -> list[str]:
@@ -66,7 +68,7 @@ def misspelled_variables() -> list[str]:
 
     It is no error: Kubernetes, for one, sets variables that begin with the name of a service.
     """
-    known = WorkerConfig.model_fields
+    known = _known()
     found = []
     for name in sorted(os.environ):
         own = _setting(name)
@@ -74,6 +76,11 @@ def misspelled_variables() -> list[str]:
             close = get_close_matches(own, known, n=1, cutoff=0.75)
             found += [f"{name} is not a setting; did you mean {variable(close)}?"] if close else []
     return found
+
+
+def _known() -> list[str]:
+    """Return the names of all settings, also the old ones."""
+    return [*WorkerConfig.model_fields, *OLD_NAMES]
 
 
 def _setting(name: str) -> str:

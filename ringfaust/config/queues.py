@@ -15,9 +15,17 @@ from pydantic_core import PydanticCustomError
 from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown
 from ringfaust.config.routes import RouteConfig
 from ringfaust.core import limits
-from ringfaust.core.address import SEPARATOR, queue_name
+from ringfaust.core.address import SEPARATOR, queue_name, row_bytes
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.settings import FIELD_NAMES, QueueSpec
+from ringfaust.core.patterns import is_pattern
+from ringfaust.core.settings import (
+    FIELD_NAMES,
+    STORED_NAMES,
+    WRITTEN_NAMES,
+    QueueSpec,
+    stored_names,
+    written_name,
+)
 from ringfaust.errors import BadSetting, suggestion
 from ringfaust.protocol.routes import Route
 
@@ -40,7 +48,7 @@ def _pattern(name: str) -> str:
 
 
 def _subscription(name: str) -> str:
-    if not name or SEPARATOR in name or {"*", "#"} & set(name.split(".")):
+    if not name or SEPARATOR in name or is_pattern(name):
         raise refuse(
             f"{shown(name)} is not a valid name for a subscription: it must not be empty, contain "
             ":: or be a pattern"
@@ -50,17 +58,21 @@ def _subscription(name: str) -> str:
 
 def _queue_fields(given: dict[str, object]) -> dict[str, object]:
     refuse_all(_wrong_fields(given))
-    return given
+    return stored_names(given)
 
 
 def _wrong_fields(given: dict[str, object]) -> Iterator[PydanticCustomError]:
     compat = {"compat": "artemis"} if given.get("compat") == "artemis" else {}
     for name, value in given.items():
-        if name not in FIELD_NAMES:
-            yield refuse(f"unknown setting; {suggestion(name, FIELD_NAMES)}", name)
+        stored = STORED_NAMES.get(name, name)
+        if stored not in FIELD_NAMES:
+            yield refuse(f"unknown setting; {suggestion(name, WRITTEN_NAMES)}", name)
+            continue
+        if name != stored and stored in given:
+            yield refuse(f"is also given as {stored}: remove one of them", name)
             continue
         try:
-            QueueSpec().with_fields({name: value, **compat})
+            QueueSpec().with_fields({stored: value, **compat})
         except BadSetting as error:
             yield refuse(f"{shown(value)} is not allowed: {error.advice}", name)
 
@@ -72,10 +84,11 @@ def _null_is_empty(value: object) -> object:
 
 def _fields_schema() -> dict[str, Any]:
     """Return the JSON Schema of a queue's fields: their names, types and defaults."""
-    properties = {
-        field.name: {"type": _JSON_TYPES[type(field.default)], "default": field.default}
-        for field in fields(QueueSpec)
-    }
+    properties: dict[str, dict[str, Any]] = {}
+    for field in fields(QueueSpec):
+        schema = {"type": _JSON_TYPES[type(field.default)], "default": field.default}
+        properties[written_name(field.name)] = schema
+        properties.setdefault(field.name, {**schema, "deprecated": True})
     return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
 
 
@@ -149,6 +162,7 @@ class QueuesConfig(ConfigModel):
                 *self._topics_with_two_routes(),
                 *self._ambiguous_names(),
                 *self._long_names(),
+                *self._too_many_subscriptions(),
                 *self._routes_to_nowhere(),
             ]
         )
@@ -186,6 +200,20 @@ class QueuesConfig(ConfigModel):
                         "subscriptions",
                         name,
                     )
+
+    def _too_many_subscriptions(self) -> Iterator[PydanticCustomError]:
+        for address, given in self.addresses.items():
+            names = [queue_name(address, name) for name in given.subscriptions]
+            size_bytes = sum(map(row_bytes, names))
+            if len(names) > limits.SUBSCRIPTIONS or size_bytes > limits.SUBSCRIPTIONS_BYTES:
+                yield refuse(
+                    f"{len(names):,} subscriptions, whose full names have {size_bytes:,} bytes; "
+                    f"an address takes at most {limits.SUBSCRIPTIONS:,}, and "
+                    f"{limits.SUBSCRIPTIONS_BYTES:,} bytes of names",
+                    "addresses",
+                    address,
+                    "subscriptions",
+                )
 
     def _routes_to_nowhere(self) -> Iterator[PydanticCustomError]:
         declared = [*self.queues, *self.addresses]

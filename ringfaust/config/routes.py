@@ -1,7 +1,7 @@
 """Routes: which queue a producer's record goes to, and whether it needs the hop topic.
 
 A queue lives in one partition. This module decides whether the producer's own partitioning already
-keeps a queue in one partition. `protocol.routes` applies a template to a record.
+keeps a queue in one partition. `protocol.routes` reads templates.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from pydantic import AfterValidator, field_validator
 
 from ringfaust.config.documents import ConfigModel, refuse, shown
 from ringfaust.core.catalog import Catalog
+from ringfaust.core.patterns import Pattern
 from ringfaust.errors import suggestion
+from ringfaust.protocol.routes import RouteTemplate
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_BRACES = re.compile(r"\{[^{}]*\}")
 _PLACEHOLDERS = ("{topic}", "{key}", "{header:NAME}")
 
 
@@ -44,11 +46,11 @@ class RouteConfig(ConfigModel):
     def _template(cls, template: str) -> str:
         if not template:
             raise refuse("is empty but must name a queue")
-        for name in _PLACEHOLDER.findall(template):
-            if name not in ("topic", "key") and not re.fullmatch("header:.+", name):
-                known = suggestion(f"{{{name}}}", _PLACEHOLDERS)
-                raise refuse(f"{shown(f'{{{name}}}')} is not a placeholder; {known}")
-        if set("{}\0") & set(_PLACEHOLDER.sub("", template)):
+        texts = RouteTemplate(template).texts
+        for unknown in (found for text in texts for found in _BRACES.findall(text)):
+            known = suggestion(unknown, _PLACEHOLDERS)
+            raise refuse(f"{shown(unknown)} is not a placeholder; {known}")
+        if any(set("{}\0") & set(text) for text in texts):
             raise refuse(f"{shown(template)} contains an unmatched brace or a NUL")
         return template
 
@@ -65,29 +67,23 @@ class RouteConfig(ConfigModel):
         """
         if self.hop != "auto":
             return self.hop == "always"
-        return partitions > 1 and set(_PLACEHOLDER.findall(self.name_template)) != {"key"}
+        return partitions > 1 and set(self.name_template.parts) != {"key"}
 
     def may_lead_to(self, pattern: str) -> bool:
         """Return whether a record of this route could name a queue that the pattern declares.
 
         If the name varies, this compares only the whole words before the first placeholder.
         """
-        first = _PLACEHOLDER.search(self.name_template)
-        if first is None:
-            return Catalog({pattern: {}}, {}).declares(self.name_template)
-        words = self.name_template[: first.start()].split(".")[:-1]
-        known = pattern.split(".")
-        for have, word in zip(known, words, strict=False):
-            if have == "#":
-                return True
-            if have not in ("*", word):
-                return False
-        return len(known) > len(words)
+        template = self.name_template
+        if not template.parts:
+            return Catalog({pattern: {}}, {}).declares(template.text)
+        words = template.texts[0].split(".")[:-1]
+        return Pattern(pattern).may_go_on(words)
 
     @property
-    def name_template(self) -> str:
+    def name_template(self) -> RouteTemplate:
         """The queue's template with `{topic}` filled in."""
-        return self.queue.replace("{topic}", self.topic)
+        return RouteTemplate(self.queue.replace("{topic}", self.topic))
 
 
 def arrival_order(route: RouteConfig, partitions: int) -> str:
@@ -100,10 +96,10 @@ def arrival_order(route: RouteConfig, partitions: int) -> str:
         route: the route.
         partitions: of its topic.
     """
-    if partitions == 1 or _PLACEHOLDER.search(route.name_template):
+    if partitions == 1 or route.name_template.parts:
         return ""
     return (
-        f"queue {route.name_template} gets the records of {partitions} partitions of topic "
+        f"queue {route.name_template.text} gets the records of {partitions} partitions of topic "
         f"{route.topic} in the order in which they arrive, which may not be the order in which "
         "they were sent. If that matters, create the topic with 1 partition, or send all records "
         "of the queue with the same key"
@@ -120,7 +116,7 @@ def conflict(one: RouteConfig, other: RouteConfig, partitions: int) -> bool:
     if partitions == 1 or "never" in (one.hop, other.hop) or not _may_agree(one, other):
         return False
     hops = one.needs_hop(partitions), other.needs_hop(partitions)
-    return not all(hops) and (any(hops) or one.name_template != other.name_template)
+    return not all(hops) and (any(hops) or one.name_template.text != other.name_template.text)
 
 
 def _may_agree(one: RouteConfig, other: RouteConfig) -> bool:
@@ -128,14 +124,13 @@ def _may_agree(one: RouteConfig, other: RouteConfig) -> bool:
 
     If both names vary, this compares only how they begin and end.
     """
-    mine, theirs = _texts(one), _texts(other)
-    if len(mine) == 1 or len(theirs) == 1:
-        fixed, varying = (mine, theirs) if len(mine) == 1 else (theirs, mine)
-        return re.fullmatch(".*".join(map(re.escape, varying)), fixed[0], re.DOTALL) is not None
-    heads = mine[0].startswith(theirs[0]) or theirs[0].startswith(mine[0])
-    return heads and (mine[-1].endswith(theirs[-1]) or theirs[-1].endswith(mine[-1]))
-
-
-def _texts(route: RouteConfig) -> list[str]:
-    """Return the literal texts before, between and after the placeholders."""
-    return _PLACEHOLDER.split(route.name_template)[::2]
+    mine, theirs = one.name_template, other.name_template
+    if not mine.parts:
+        return theirs.may_name(mine.text)
+    if not theirs.parts:
+        return mine.may_name(theirs.text)
+    first, other_first, last, other_last = (
+        mine.texts[0], theirs.texts[0], mine.texts[-1], theirs.texts[-1]
+    )  # fmt: skip
+    heads = first.startswith(other_first) or other_first.startswith(first)
+    return heads and (last.endswith(other_last) or other_last.endswith(last))

@@ -84,7 +84,7 @@ class SecurityConfig(ConfigModel):
 
     @property
     def description(self) -> str:
-        """What a broker that refuses the connection might object to, for people; no secret."""
+        """What a broker that refuses the connection might object to, in words; no secret."""
         parts = [f"protocol {self.protocol}"]
         if self.protocol.startswith("SASL"):
             parts.append("this user and password")

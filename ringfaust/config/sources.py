@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from ringfaust.config.documents import ConfigError, ConfigErrors, Document, Fault, check, read
 from ringfaust.config.environment import read_variables, variable
-from ringfaust.config.worker import WorkerConfig
+from ringfaust.config.worker import OLD_NAMES, WorkerConfig, with_new_names
 
 _ENVIRONMENT = "the environment"
 
@@ -49,8 +49,8 @@ class WorkerSources:
         Raises:
             ConfigError: they are not valid; it lists every mistake with its line or variable.
         """
-        data: dict[Any, Any] = self._file.data if self._file else {}
-        data = {**_merged(data, self._variables), **self._given}
+        data = with_new_names(self._file.data if self._file else {})
+        data = {**_merged(data, with_new_names(self._variables)), **self._given}
         source = self._file.path if self._file else _ENVIRONMENT
         try:
             return check(WorkerConfig, data, source, self._line_of)
@@ -71,20 +71,20 @@ class WorkerSources:
     def _origin(self, place: Sequence[str], unset: Sequence[object]) -> str:
         if place[0] in self._given:
             return "command line"
-        if _at(self._variables, place) not in unset:
+        if _at(self._variables, place := _as_given(self._variables, place)) not in unset:
             return variable(place)
-        if self._file and _at(self._file.data, place) not in unset:
+        if self._file and _at(self._file.data, _as_given(self._file.data, place)) not in unset:
             return f"{self._file.path.name}, line {self._line_of(place)}"
         return "default"
 
     def _line_of(self, place: Sequence[int | str]) -> int:
-        return self._file.line_of(place) if self._file else 0
+        return self._file.line_of(_as_given(self._file.data, place)) if self._file else 0
 
     def _attributed(self, error: ConfigError) -> ConfigError:
         """Name the variables that are wrong instead of places in the file that are not."""
         in_file, in_variables = [], []
         for fault in error.faults:
-            place = fault.field.split(".")
+            place = _as_given(self._variables, fault.field.split("."))
             if self._is_from_variables(place):
                 in_variables.append(Fault(variable(place), fault.text))
             else:
@@ -122,6 +122,12 @@ def _leaves(model: BaseModel, place: tuple[str, ...]) -> Iterator[tuple[tuple[st
             yield from _leaves(value, (*place, name))
         else:
             yield (*place, name), value
+
+
+def _as_given(data: Mapping[Any, Any], place: Sequence[Any]) -> Sequence[Any]:
+    """Return the place of a setting under its old name, if the data has that."""
+    given = [[old] for old, new in OLD_NAMES.items() if [*place] == [new] and old in data]
+    return given[0] if given else place
 
 
 def _has(data: object, place: Sequence[str]) -> bool:

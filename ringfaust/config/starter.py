@@ -27,8 +27,8 @@ queues:
 settings:
   "#":
     max_attempts: 10            # deliveries before a message goes to {application}.dead
-    # redelivery_delay: 5000    # ms before a released message is delivered again
-    # consumer_timeout: 30000   # ms after which a silent consumer is detached
+    # redelivery_delay_ms: 5000  # ms before a released message is delivered again
+    # consumer_timeout_ms: 30000  # ms after which a silent consumer is detached
 """
 
 

@@ -22,7 +22,7 @@ from ringfaust.config.replication import (
     set_command,
 )
 from ringfaust.errors import RingfaustError
-from ringfaust.kafka.admin import Admin, ExistingTopic, NewTopic, open_admin
+from ringfaust.kafka.admin import ExistingTopic, KafkaAdmin, NewTopic, open_admin
 from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.protocol.records import Role
 
@@ -220,7 +220,7 @@ async def create_topics(config: WorkerConfig, queues: QueuesConfig) -> list[str]
         )
 
 
-async def _compare(admin: Admin, topics: Sequence[WantedTopic]) -> list[TopicFinding]:
+async def _compare(admin: KafkaAdmin, topics: Sequence[WantedTopic]) -> list[TopicFinding]:
     found = await admin.existing([topic.name for topic in topics])
     return [
         TopicFinding(topic, found.get(topic.name), tuple(problems(topic, found.get(topic.name))))

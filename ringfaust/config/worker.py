@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+from platformdirs import user_state_path
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
-from ringfaust.config.documents import ConfigModel, refuse, shown
+from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown
 from ringfaust.config.security import SecurityConfig
 from ringfaust.kafka.admin import Brokers
 from ringfaust.kafka.names import topic_name
@@ -49,20 +59,51 @@ def _http_url(text: str) -> str:
     return text
 
 
+def _host_names(text: str) -> str:
+    names = [name.strip().rstrip(".").lower() for name in text.split(",") if name.strip()]
+    for name in names:
+        if not re.fullmatch(r"[a-z0-9._-]+", name):
+            raise refuse(
+                f"{shown(name)} is not the name of a host: write it without port and path, such as "
+                "console.example.com, and separate several with commas"
+            )
+    return ",".join(names)
+
+
+def _networks(text: str) -> str:
+    networks = [network.strip() for network in text.split(",") if network.strip()]
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError:
+            raise refuse(
+                f"{shown(network)} is neither an address nor a network such as 10.1.0.0/16: "
+                "separate several with commas"
+            ) from None
+    return ",".join(networks)
+
+
 def _state_folder(settings: dict[str, Any]) -> Path:
     """Return the application's folder within the user's state folder (XDG)."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base, "ringfaust", settings.get("application", "ringfaust"))
+    return Path(user_state_path("ringfaust"), settings.get("application", "ringfaust"))
 
 
-def _cache_bytes() -> int:
-    """An eighth of the memory that this process may use, or 256 MiB if that is more."""
+def machine_bytes() -> int:
+    """The memory of this machine, or of the container if that has less."""
     pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     limits = [pages * page_bytes]
     for path in _CGROUP_LIMITS:
         with suppress(OSError, ValueError):  # no cgroup, or no limit
             limits.append(int(path.read_text()))
-    return max(min(limits) // 8, 256 << 20)
+    return min(limits)
+
+
+def _cache_bytes() -> int:
+    return max(machine_bytes() // 8, 256 << 20)
+
+
+def _memory_bytes() -> int:
+    return machine_bytes() * 3 // 4
 
 
 _CGROUP_LIMITS = (
@@ -90,8 +131,18 @@ _Folder = Annotated[
 ]
 
 
-_COMPUTED = ("cache_bytes", "data_dir")
+_COMPUTED = ("cache_bytes", "data_dir", "memory_bytes")
 """Settings whose default depends on the machine; null means that default."""
+
+
+OLD_NAMES = {"clock_skew_max": "clock_skew_max_ms"}
+"""Settings by names that they had, which are still accepted."""
+
+
+def with_new_names(given: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return what is given under the present names; what is given under both stays as it is."""
+    renamed = {old: new for old, new in OLD_NAMES.items() if new not in given}
+    return {renamed.get(name, name): value for name, value in given.items()}
 
 
 class WebConfig(ConfigModel):
@@ -103,6 +154,12 @@ class WebConfig(ConfigModel):
     """Address to listen on. Metrics and health need no password: choose one that only you reach."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 6066
     """Port to listen on."""
+    hosts: Annotated[str, AfterValidator(_host_names)] = ""
+    """Names by which browsers, Prometheus or a proxy reach the pages, separated by commas. They
+    answer to no others but addresses, `localhost` and the machine's own name."""
+    proxies: Annotated[str, AfterValidator(_networks)] = ""
+    """Addresses or networks of the proxies before the console, separated by commas: whom they name
+    in `X-Forwarded-For` is whom wrong tokens are counted for."""
     token_file: Annotated[
         Path | None, Field(strict=False), WithJsonSchema({"type": ["string", "null"]})
     ] = None
@@ -112,6 +169,21 @@ class WebConfig(ConfigModel):
     """URL of a schema registry. The console then shows Avro and Protobuf values as JSON. Needs
     `ringfaust[console]`."""
 
+    @property
+    def host_names(self) -> frozenset[str]:
+        """The names in `hosts`."""
+        return frozenset(filter(None, self.hosts.split(",")))
+
+    @property
+    def proxy_networks(self) -> Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+        """The networks in `proxies`."""
+        return [ipaddress.ip_network(each) for each in self.proxies.split(",") if each]
+
+
+def _with_old_names(schema: dict[str, Any]) -> None:
+    found = schema["properties"]
+    found.update({old: {**found[new], "deprecated": True} for old, new in OLD_NAMES.items()})
+
 
 class WorkerConfig(ConfigModel):
     """`worker.yaml`: the settings of one worker process.
@@ -119,6 +191,8 @@ class WorkerConfig(ConfigModel):
     Workers of an application may differ in all settings but `application` and `partitions`, which
     name and size the topics that they share, `clock` and `cloud_events`.
     """
+
+    model_config = ConfigDict(json_schema_extra=_with_old_names)
 
     application: Annotated[str, AfterValidator(_application_name)] = "ringfaust"
     """Consumer group, and prefix of our topics and transactional ids."""
@@ -136,12 +210,17 @@ class WorkerConfig(ConfigModel):
     ] = Field(default_factory=_cache_bytes)
     """Most memory for cached state, over all partitions of this worker. Default: an eighth of the
     memory that the machine or the container has, at least 256 MiB."""
+    memory_bytes: Annotated[
+        int, Field(ge=64 << 20), WithJsonSchema({"type": ["integer", "null"], "minimum": 64 << 20})
+    ] = Field(default_factory=_memory_bytes)
+    """Most memory of this process: while it has more, it reads only commands, and each input once a
+    second. Default: three quarters of the memory that the machine or the container has."""
     batch_records: Annotated[int, Field(ge=1, le=100_000)] = 16_000
     """Most records of one partition in one transaction, and up to 4,000 more. A batch is only as
     large as the load makes it."""
     clock: Literal["wall", "log"] = "wall"
     """`log`: time advances only by tick records, for tests."""
-    clock_skew_max: Annotated[int, Field(ge=100, le=86_400_000)] = 60_000
+    clock_skew_max_ms: Annotated[int, Field(ge=100, le=86_400_000)] = 60_000
     """How far this machine's clock may differ from the brokers', in ms (R115)."""
     tick_ms: Annotated[int, Field(ge=1, le=60_000)] = 50
     """How often the worker checks for due work."""
@@ -166,6 +245,18 @@ class WorkerConfig(ConfigModel):
         if isinstance(data, dict):
             return {k: v for k, v in data.items() if v is not None or k not in _COMPUTED}
         return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_names(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        refuse_all(
+            refuse(f"is also given as {new}: remove one of them", old)
+            for old, new in OLD_NAMES.items()
+            if {old, new} <= data.keys()
+        )
+        return with_new_names(data)
 
     @field_validator("replication_factor")
     @classmethod

@@ -1,8 +1,8 @@
 """Who may see and change what: tokens, sessions, and the checks of every request.
 
 No other web site may read or act through an operator's browser: the `Host` header must name this
-machine (DNS rebinding), and a change needs a session, the session's own form token, and an `Origin`
-that is this console (cross-site request forgery).
+machine (`config.hosts`), and a change needs a session, the session's own form token, and an
+`Origin` that is this console (cross-site request forgery).
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
-import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -28,7 +26,15 @@ SHORTEST_TOKEN = 16
 SESSION_S = 12 * 3600
 MOST_SESSIONS = 100
 _FAILURES = 20
-"""Wrong tokens a minute, after which none is looked at until the minute is over."""
+"""Wrong tokens a minute from one address, after which none of its is looked at until the minute is
+over."""
+MOST_ADDRESSES = 1_000
+"""Addresses whose wrong tokens are remembered: the one that has been right or silent for longest
+gives way."""
+_IPV6_PREFIX = 64
+"""Bits of an IPv6 address that tell who it is: the others are free to choose for one machine."""
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -80,7 +86,7 @@ def read_token(file: Path | None) -> str:
 
 
 @dataclass(slots=True)
-class Session:
+class BrowserSession:
     """A browser that has given the token."""
 
     id: str
@@ -97,34 +103,43 @@ class Sessions:
     def __init__(self, token: str) -> None:
         """`token`: empty if nobody can log in."""
         self._token = token.encode()
-        self._open: dict[str, Session] = {}
-        self._failed: list[float] = []
+        self._open: dict[str, BrowserSession] = {}
+        self._failed: dict[str, list[float]] = {}
+        """By address: when its wrong tokens came. The latest to fail comes last."""
 
     @property
     def exist(self) -> bool:
         """Whether it is possible to log in."""
         return bool(self._token)
 
-    def log_in(self, token: str) -> Session | None:
-        """Open a session; None if the token is wrong, or too many were."""
+    def log_in(self, token: str, address: str) -> BrowserSession | None:
+        """Open a session; None if the token is wrong, or too many from that address were."""
         now_s = time.monotonic()
-        self._failed = [at for at in self._failed if at > now_s - 60]
-        if not self._token or len(self._failed) >= _FAILURES:
+        failed = [at for at in self._failed.get(address, ()) if at > now_s - 60]
+        if not self._token or len(failed) >= _FAILURES:
             return None
         if not secrets.compare_digest(token.encode(), self._token):
-            self._failed.append(now_s)
+            self._note_failure(address, [*failed, now_s])
             return None
         while len(self._open) >= MOST_SESSIONS:
             del self._open[next(iter(self._open))]
-        session = Session(secrets.token_urlsafe(24), secrets.token_urlsafe(24), now_s + SESSION_S)
+        session = BrowserSession(
+            secrets.token_urlsafe(24), secrets.token_urlsafe(24), now_s + SESSION_S
+        )
         self._open[session.id] = session
         return session
 
-    def log_out(self, session: Session) -> None:
+    def _note_failure(self, address: str, failed: list[float]) -> None:
+        self._failed.pop(address, None)
+        if len(self._failed) >= MOST_ADDRESSES:
+            del self._failed[next(iter(self._failed))]
+        self._failed[address] = failed
+
+    def log_out(self, session: BrowserSession) -> None:
         """End a session."""
         self._open.pop(session.id, None)
 
-    def of(self, request: web.Request) -> Session | None:
+    def of(self, request: web.Request) -> BrowserSession | None:
         """The session of a request; None: it has none, or it has ended."""
         session = self._open.get(request.cookies.get(COOKIE, ""))
         if session is None or session.ends_s < time.monotonic():
@@ -140,24 +155,30 @@ def is_loopback(bind: str) -> bool:
         return bind == "localhost"
 
 
-def is_our_host(host: str, bind: str) -> bool:
-    """Whether a `Host` header names this machine.
+def address_of(request: web.Request, proxies: Collection[Network]) -> str:
+    """Whom a request comes from: the last in its `X-Forwarded-For` who is no proxy of ours."""
+    forwarded = ",".join(request.headers.getall("X-Forwarded-For", [])).split(",")
+    found = _address(request.remote or "")
+    while found is not None and forwarded and any(found in proxy for proxy in proxies):
+        before = _address(forwarded.pop().strip())
+        if before is None:
+            break
+        found = before
+    if isinstance(found, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((found, _IPV6_PREFIX), strict=False))
+    return str(found)
 
-    A web site can make its own name resolve to our address. It cannot do so with an address itself,
-    with `localhost`, or with the name of this machine.
-    """
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+        found = ipaddress.ip_address(text)
     except ValueError:
-        return False
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return name in {"localhost", bind.lower(), socket.gethostname().lower()}
-    return True
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return mapped or found
 
 
-def refusal_of_change(request: web.Request, session: Session | None, form_token: str) -> str:
+def refusal_of_change(request: web.Request, session: BrowserSession | None, form_token: str) -> str:
     """Why a request may not change anything; empty: it may."""
     if not is_same_origin(request):
         return "The request does not come from a page of this console."
@@ -169,7 +190,14 @@ def refusal_of_change(request: web.Request, session: Session | None, form_token:
 
 
 def is_same_origin(request: web.Request) -> bool:
-    """Whether a page of this console has made the request. Browsers always say so for a POST."""
-    origin = request.headers.get("Origin", "")
-    parts = urlsplit(origin) if origin.startswith(("http://", "https://")) else None
-    return parts is not None and parts.netloc.lower() == request.host.lower()
+    """Whether a page of this console has made the request. Browsers always say so for a POST.
+
+    Behind a proxy that ends TLS, the origin is `https` and the request itself is not.
+    """
+    scheme, _, netloc = request.headers.get("Origin", "").lower().partition("://")
+    port = _DEFAULT_PORTS.get(scheme)
+    return port is not None and netloc.removesuffix(port) == request.host.lower().removesuffix(port)
+
+
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+"""By scheme: the port that browsers leave out, and some proxies write."""

@@ -13,9 +13,12 @@ from ringfaust.client.inspected import Pausable
 from ringfaust.console.backend import reason_of
 from ringfaust.console.context import SESSION, backend_of
 from ringfaust.console.rendering import PREFIX
+from ringfaust.core.settings import written_name
 from ringfaust.errors import BadSetting
 
 ROUTES = web.RouteTableDef()
+_BY = "console"
+"""Who gives an order, for the log: the console knows a token, and no names."""
 MOST_MOVED = 10_000
 """Most messages that are moved at once."""
 
@@ -106,7 +109,7 @@ async def delete(admin: Admin, form: Form) -> str:
 async def configure(admin: Admin, form: Form) -> str:
     """Change the settings whose values in the form differ from those in effect."""
     queue = field(form, "queue")
-    known = (await admin.queue(queue)).settings
+    known = {written_name(n): value for n, value in (await admin.queue(queue)).settings.items()}
     changed = {
         name: value
         for name, given in known.items()
@@ -210,3 +213,22 @@ async def rollback_xid(admin: Admin, form: Form) -> str:
     xid = field(form, "xid")
     await admin.rollback_xid(xid)
     return f"Transaction {xid} was rolled back."
+
+
+# --- partitions that have stopped -----------------------------------------------------------------
+
+
+@_action("/partition/retry")
+async def retry_partition(admin: Admin, form: Form) -> str:
+    """Have a partition that has stopped try again (R123)."""
+    partition = field(form, "partition")
+    await admin.retry_partition(partition, by=_BY)
+    return f"Partition {partition} is running again."
+
+
+@_action("/partition/skip")
+async def skip_record(admin: Admin, form: Form) -> str:
+    """Move the record at which a partition has stopped to the dead topic (R123)."""
+    partition, at = field(form, "partition"), field(form, "at")
+    await admin.skip_record(partition, at, by=_BY)
+    return f"{at} was moved to the dead topic; partition {partition} is running again."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -10,6 +10,7 @@ from aiohttp import web
 from aiokafka.errors import KafkaError
 
 from ringfaust.client.errors import NoAnswer, Refused
+from ringfaust.config.hosts import REFUSAL, is_our_host
 from ringfaust.console import access, actions, gone_pages, live, message_pages, pages, queue_pages
 from ringfaust.console.backend import Backend, reason_of
 from ringfaust.console.context import CONSOLE, FORM_TOKEN, SESSION, Console, is_fragment, page
@@ -28,8 +29,12 @@ class ConsoleOptions:
 
     bind: str = "127.0.0.1"
     """Where it listens. Beyond this machine, reading needs the token, too."""
+    hosts: Collection[str] = ()
+    """Names that it answers to, besides those of `is_our_host`."""
+    proxies: Collection[access.Network] = ()
+    """Those whose `X-Forwarded-For` is believed."""
     token: str = ""
-    """Whoever has it may change queues; empty: nobody may."""
+    """It allows changes; if it is empty, nobody may make any."""
 
 
 def attach_console(app: web.Application, backend: Backend, options: ConsoleOptions) -> None:
@@ -50,6 +55,8 @@ def console_app(backend: Backend, options: ConsoleOptions) -> web.Application:
         backend=backend,
         sessions=access.Sessions(options.token),
         bind=options.bind,
+        hosts=options.hosts,
+        proxies=options.proxies,
         needs_token=not access.is_loopback(options.bind),
     )
     app.on_response_prepare.append(_add_headers)
@@ -74,9 +81,8 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 @web.middleware
 async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
     console = request.config_dict[CONSOLE]
-    if not access.is_our_host(request.host, console.bind):
-        text = "This console answers only to its own address, this machine's name and localhost.\n"
-        return web.Response(status=421, text=text)
+    if not is_our_host(request.host, console.bind, console.hosts):
+        return web.Response(status=421, text=REFUSAL)
     if (session := console.sessions.of(request)) is not None:
         request[SESSION] = session
     path = request.path.removeprefix(PREFIX)

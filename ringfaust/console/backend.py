@@ -25,7 +25,7 @@ _SECOND_S = 1.0
 
 
 class Backend:
-    """Connects when the first page is asked for, so a console that nobody opens costs nothing."""
+    """Connects when the first page is requested, so a console that nobody opens costs nothing."""
 
     def __init__(self, worker: WorkerConfig, queues: QueuesConfig) -> None:
         """Connect to nothing yet.

@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from ringfaust.client.status_rows import QueueCounts, QueueRates, QueueStatus, WorkerStatus
+from ringfaust.client.status_rows import (
+    QueueRates,
+    QueueStatus,
+    StoppedPartition,
+    WorkerStatus,
+)
+from ringfaust.core.model import COUNTS, Counts
 
 PAGE_QUEUES = 50
 """Queues of one page."""
@@ -37,11 +43,11 @@ class StatusSource(Protocol):
         ...
 
     def queues(self) -> list[QueueStatus]:
-        """All queues."""
+        """All queues. May be called in any thread."""
         ...
 
     def workers(self) -> list[WorkerStatus]:
-        """All workers."""
+        """All workers. May be called in any thread."""
         ...
 
 
@@ -63,7 +69,7 @@ class Totals:
     consumers: int
     paused: int
     full: int
-    counts: QueueCounts
+    counts: Counts
     rates: QueueRates
     evicted_by: Mapping[str, int]
     size_bytes: int
@@ -85,15 +91,6 @@ class QueuesPage:
 def fill(row: QueueStatus) -> float:
     """How full its ring is, from 0 to 1; 0: it has no ring."""
     return min(row.counts.ready / row.ring_size, 1.0) if row.ring_size > 0 else 0.0
-
-
-def is_balanced(counts: QueueCounts) -> bool:
-    """Whether every message that was added is still there or has left for a known reason (R100)."""
-    gone = (
-        counts.acked + counts.evicted + counts.expired + counts.dead
-        + counts.removed + counts.moved_out + counts.lost
-    )  # fmt: skip
-    return counts.added == counts.messages + gone
 
 
 _Key = Callable[[QueueStatus], tuple[float | str, ...]]
@@ -138,6 +135,11 @@ class Look:
     def live_workers(self) -> list[WorkerStatus]:
         """Those that have not been silent for too long."""
         return [each for each in self.workers if not each.is_stale(self.at_ms)]
+
+    @property
+    def stopped(self) -> list[StoppedPartition]:
+        """The partitions that wait for an order (R123)."""
+        return [stopped for each in self.live_workers for stopped in each.stopped]
 
     @property
     def lag(self) -> int:
@@ -187,26 +189,26 @@ class Look:
 
 
 def _totals(queues: Sequence[QueueStatus]) -> Totals:
-    counts = [0] * len(QueueCounts._fields)
+    counts = [0] * len(COUNTS)
     rates = [0.0] * len(QueueRates._fields)
     evicted_by: dict[str, int] = {}
     unbalanced: list[str] = []
     for row in queues:
-        for number, count in enumerate(row.counts):
+        for number, count in enumerate(row.counts.stored()):
             counts[number] += count
         if any(row.rates):
             for number, rate in enumerate(row.rates):
                 rates[number] += rate
         for reason, count in row.evicted_by.items():
             evicted_by[reason] = evicted_by.get(reason, 0) + count
-        if len(unbalanced) < _UNBALANCED and not is_balanced(row.counts):
+        if len(unbalanced) < _UNBALANCED and not row.counts.balanced:
             unbalanced.append(row.queue)
     return Totals(
         queues=len(queues),
         consumers=sum(row.consumers for row in queues),
         paused=sum(bool(row.paused) for row in queues),
         full=sum(map(FILTERS["full"], queues)),
-        counts=QueueCounts(*counts),
+        counts=Counts(*counts),
         rates=QueueRates(*rates),
         evicted_by=dict(sorted(evicted_by.items())),
         size_bytes=sum(row.size_bytes for row in queues),
@@ -234,19 +236,19 @@ class Board:
             await asyncio.sleep(max(_LOOK_S, _SHARE * took_s))
 
     async def look_now(self) -> Look:
-        """Look once."""
-        queues, workers = self.source.queues(), self.source.workers()
-        is_truncated = self.source.is_truncated
-        look = await asyncio.to_thread(Look, queues, workers, is_truncated=is_truncated)
-        self.look = look
+        """Look once, in a thread: the event loop must not wait for many queues (R122)."""
+        look = self.look = await asyncio.to_thread(self._read)
         self.past.append(_point(look.at_ms, look.totals.counts, look.totals.rates))
-        if self._watched:
-            for row in queues:
-                if (past := self._watched.get(row.queue)) is not None:
-                    past.append(_point(look.at_ms, row.counts, row.rates))
+        for queue, past in self._watched.items():
+            if (row := self.source.queue(queue)) is not None:
+                past.append(_point(look.at_ms, row.counts, row.rates))
         looked, self._looked = self._looked, asyncio.Event()
         looked.set()
         return look
+
+    def _read(self) -> Look:
+        queues, workers = self.source.queues(), self.source.workers()
+        return Look(queues, workers, is_truncated=self.source.is_truncated)
 
     async def next_look(self) -> Look:
         """Wait for the next look."""
@@ -259,7 +261,7 @@ class Board:
         return self.look if self.look is not None else await self.next_look()
 
     def past_of(self, queue: str) -> deque[Point]:
-        """What is remembered of a queue; it is remembered from now on."""
+        """The remembered points of a queue, which are collected from now on."""
         past = self._watched.pop(queue, None)
         if past is None:
             past = deque(maxlen=_POINTS)
@@ -269,5 +271,5 @@ class Board:
         return past
 
 
-def _point(at_ms: int, counts: QueueCounts, rates: QueueRates) -> Point:
+def _point(at_ms: int, counts: Counts, rates: QueueRates) -> Point:
     return Point(at_ms / 1000, counts.ready, rates.added, rates.acked, rates.evicted)

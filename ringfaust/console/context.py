@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
-from ringfaust.console.access import Session, Sessions
+from ringfaust.console.access import BrowserSession, Network, Sessions
 from ringfaust.console.backend import Backend
 from ringfaust.console.rendering import PREFIX, render
 
-SESSION = web.RequestKey("session", Session)
+SESSION = web.RequestKey("session", BrowserSession)
 """Key of a request: its session. Requests without one lack it."""
 FORM_TOKEN = "form-token"  # noqa: S105 - the name of a field
 _LONGEST = 4_000
@@ -24,6 +25,8 @@ class Console:
     backend: Backend
     sessions: Sessions
     bind: str
+    hosts: Collection[str]
+    proxies: Collection[Network]
     needs_token: bool
     """Whether reading needs the token, too."""
     listeners: int = 0
@@ -98,7 +101,7 @@ def is_fragment(request: web.Request) -> bool:
 def page(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
     """Fill in a template, with what every page needs."""
     console = request.config_dict[CONSOLE]
-    session: Session | None = request.get(SESSION)
+    session: BrowserSession | None = request.get(SESSION)
     notices: list[tuple[str, str]] = []
     if session is not None and not is_fragment(request):
         notices, session.notices = session.notices, []

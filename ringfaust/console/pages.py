@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ringfaust.console.access import COOKIE, SESSION_S
+from ringfaust.console.access import COOKIE, SESSION_S, address_of
 from ringfaust.console.board import FILTERS, SORTS, Look
 from ringfaust.console.context import CONSOLE, SESSION, asked, backend_of, one_of, page, whole
 from ringfaust.console.rendering import PREFIX
@@ -96,13 +96,15 @@ async def login(request: web.Request) -> web.StreamResponse:
     """Give a browser a session."""
     form = await request.post()
     back = _local(str(form.get("back", "")))
-    session = request.config_dict[CONSOLE].sessions.log_in(str(form.get("token", "")))
+    console = request.config_dict[CONSOLE]
+    address = address_of(request, console.proxies)
+    session = console.sessions.log_in(str(form.get("token", "")), address)
     if session is None:
         return page(request, "login.jinja", status=403, back=back, wrong=True)
     response = web.HTTPSeeOther(back)
     response.set_cookie(
         COOKIE, session.id, max_age=SESSION_S, path=PREFIX, httponly=True, samesite="Strict",
-        secure=request.secure,
+        secure=request.secure or request.headers["Origin"].startswith("https:"),
     )  # fmt: skip
     raise response
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from aiohttp import web
 
-from ringfaust.client.inspected import MESSAGE_STATES, MessageState, QueueDetails
-from ringfaust.client.status_rows import QueueCounts
+from ringfaust.client.inspected import QueueDetails
 from ringfaust.console.context import asked, backend_of, one_of, page, required
-from ringfaust.core.settings import QueueSpec
+from ringfaust.core.model import COUNTS, HELD_STATES, Counts, HeldState
+from ringfaust.core.settings import QueueSpec, written_name
 
 ROUTES = web.RouteTableDef()
 PAGE_MESSAGES = 25
@@ -56,13 +56,13 @@ async def _state(request: web.Request) -> dict[str, Any]:
     }
 
 
-def _counts(details: QueueDetails) -> QueueCounts:
-    return QueueCounts(*(details.counts[name] for name in QueueCounts._fields))
+def _counts(details: QueueDetails) -> Counts:
+    return Counts(*(details.counts[name] for name in COUNTS))
 
 
 def _settings(details: QueueDetails) -> dict[str, list[tuple[str, object, object]]]:
     """Name, value and default of each setting, those that differ from the defaults first."""
-    rows = [(name, value, _DEFAULTS.get(name)) for name, value in details.settings.items()]
+    rows = [(written_name(n), value, _DEFAULTS.get(n)) for n, value in details.settings.items()]
     return {
         "changed": [row for row in rows if row[1] != row[2]],
         "default": [row for row in rows if row[1] == row[2]],
@@ -71,7 +71,7 @@ def _settings(details: QueueDetails) -> dict[str, list[tuple[str, object, object
 
 async def _messages(request: web.Request) -> dict[str, Any]:
     name = required(request, "name")
-    state: MessageState = one_of(request, "state", *MESSAGE_STATES)  # type: ignore[assignment]
+    state: HeldState = one_of(request, "state", *HELD_STATES)  # type: ignore[assignment]
     selector = asked(request, "selector").strip()
     after = asked(request, "after")
     admin = await backend_of(request).admin()

@@ -1,7 +1,4 @@
-"""Dead and evicted messages: find the latest, plan to send some again, and send them.
-
-The only module of the console that uses `ringfaust.kafka`: there is one redrive, and this is it.
-"""
+"""Dead and evicted messages: find the latest, plan to send some again, and send them."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ from ringfaust.client import Admin
 from ringfaust.client.errors import Refused
 from ringfaust.client.inspected import Excerpt
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.redrive import redrive_context
-from ringfaust.kafka.dead import DeadFilter, DeadMessage, dead_reader
-from ringfaust.kafka.redrive import RedriveMessage, RedriveRequest, plan_for
-from ringfaust.kafka.redrive_send import send
 from ringfaust.protocol import headers as h
+from ringfaust.protocol.dead import DeadFilter, DeadMessage
 from ringfaust.protocol.records import Role
+from ringfaust.redrive.plan import RedriveContext, RedriveMessage, RedriveRequest, plan_for
+from ringfaust.redrive.reader import dead_reader
+from ringfaust.redrive.send import send_messages
 
 Kind = Literal["dead", "evicted"]
 Position = tuple[int, int]
@@ -42,7 +39,7 @@ class GoneMessage:
     age_ms: int
     """How old it was then."""
     text: str
-    """What was said about it, or which message took its place."""
+    """The consumer's text, or the id of the message that needed the space."""
     handovers: int
     redrives: int
     source: str
@@ -54,18 +51,17 @@ class GoneMessage:
     def of(cls, dead: DeadMessage) -> GoneMessage:
         """Read what the record says."""
         record = dead.record
-        headers = dict(record.headers)
         value = record.value
         return cls(
             id=dead.id,
             queue=dead.queue,
             reason=dead.reason,
             time_ms=dead.time_ms,
-            age_ms=max(dead.time_ms - int(headers.get(h.ENQUEUED_MS, headers[h.TIME_MS])), 0),
-            text=(headers.get(h.TEXT) or headers.get(h.CAUSE) or b"").decode(),
-            handovers=int(headers.get(h.HANDOVERS, b"0")),
-            redrives=int(headers.get(h.REDRIVES, b"0")),
-            source=headers[h.SOURCE].decode(),
+            age_ms=max(dead.time_ms - dead.enqueued_ms, 0),
+            text=dead.said(h.TEXT) or dead.said(h.CAUSE),
+            handovers=dead.handovers,
+            redrives=dead.redrives,
+            source=dead.said(h.SOURCE),
             position=(record.partition, record.offset),
             value=None
             if value is None
@@ -136,7 +132,7 @@ class Redriver:
         """
         sent, refused, already_sent, full = await self._plan(kind, positions, admin)
         return Preview(
-            sent=[(GoneMessage.of(each.dead), each.topic) for each in sent],
+            sent=[(GoneMessage.of(each.dead), each.record.topic) for each in sent],
             refused=refused, already_sent=already_sent, full=full,
         )  # fmt: skip
 
@@ -149,7 +145,7 @@ class Redriver:
         """
         async with _sending:
             messages, *_ = await self._plan(kind, positions, admin)
-            return await send(redrive_context(self._worker, self._queues), messages)
+            return await send_messages(RedriveContext.of(self._worker, self._queues), messages)
 
     async def _plan(
         self, kind: Kind, positions: Collection[Position], admin: Admin
@@ -157,7 +153,7 @@ class Redriver:
         async with dead_reader(self._worker.client_options(), self._worker.topic(kind)) as reader:
             found = [each for each in await reader.at(positions) if each.queue]
         request = RedriveRequest(role=Role(kind))
-        plan = await plan_for(redrive_context(self._worker, self._queues), request, found)
+        plan = await plan_for(RedriveContext.of(self._worker, self._queues), request, found)
         refused = list(plan.refused)
         sent: list[RedriveMessage] = []
         room: dict[str, int | None] = {}
@@ -166,7 +162,7 @@ class Redriver:
             queue = each.dead.queue
             if queue not in room:
                 room[queue], most[queue] = await _limits(admin, queue)
-            times = int(dict(each.dead.record.headers).get(h.REDRIVES, b"0"))
+            times = each.dead.redrives
             if 0 <= most[queue] <= times:
                 text = f"it was redriven {times} times; max_redrives of {queue} is {most[queue]}"
                 refused.append((each.dead.id, text))

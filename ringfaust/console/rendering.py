@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ringfaust import __version__
 from ringfaust.client.inspected import Excerpt
-from ringfaust.console.board import fill, is_balanced
+from ringfaust.console.board import fill
 from ringfaust.times import age_text, time_text
 
 _HERE = Path(__file__).parent
@@ -90,7 +90,7 @@ def number(value: float) -> str:
 
 
 def bytes_text(value: int) -> str:
-    """A size for people."""
+    """A size in text."""
     size = float(value)
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000:
@@ -124,7 +124,7 @@ def _environment() -> Environment:
         "age": age_text, "body": body_of, "one_line": one_line,
     }  # fmt: skip
     env.globals |= {
-        "url": url, "fill": fill, "is_balanced": is_balanced, "version": __version__,
+        "url": url, "fill": fill, "version": __version__,
         "assets": PREFIX + ASSETS_PATH, "prefix": PREFIX,
     }  # fmt: skip
     return env

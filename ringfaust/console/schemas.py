@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from ringfaust.client.inspected import Excerpt, MessageDetails
+from ringfaust.console.avro import read_avro
 from ringfaust.console.redriving import GoneMessage
 from ringfaust.errors import RingfaustError
 
@@ -30,6 +31,8 @@ _PREFIX_BYTES = 5
 _WAIT_S = 3.0
 _AGAIN_S = 30.0
 """How long a schema that could not be read is not asked for again."""
+_NUMBER_BITS = 70
+"""Of the longest number of Protobuf, seven in a byte."""
 _MOST = 1_000
 """Schemas that are remembered."""
 
@@ -68,10 +71,12 @@ class Schemas:
         return [replace(each, value=value) for each, value in zip(messages, values, strict=True)]
 
     async def decoded(self, *values: Excerpt | None) -> list[Excerpt | None]:
-        """Return the values, as JSON where a schema describes them."""
+        """Return the values, decoded in a thread to JSON where a schema describes them."""
         wanted = {number for each in values if (number := self._number(each)) is not None}
+        if not wanted:
+            return [*values]
         await self._learn(wanted)
-        return [self._decoded(each) for each in values]
+        return await asyncio.to_thread(lambda: [self._decoded(each) for each in values])
 
     def _number(self, value: Excerpt | None) -> int | None:
         """The number of a value's schema, if it begins with one."""
@@ -136,12 +141,12 @@ class _Registry:
         return await self._avro(found)
 
     async def _avro(self, found: Mapping[str, Any]) -> Decode:
-        from fastavro import parse_schema, schemaless_reader  # noqa: PLC0415 - an extra
+        from fastavro import parse_schema  # noqa: PLC0415 - an extra
 
         named: dict[str, Any] = {}
         for each in await self._with_references(found, ""):
             schema = parse_schema(json.loads(each["schema"]), named)
-        return lambda body: schemaless_reader(io.BytesIO(body), schema, None)
+        return lambda body: read_avro(schema, named, body)
 
     async def _protobuf(self, path: str) -> Decode:
         from google.protobuf import descriptor_pb2, descriptor_pool  # noqa: PLC0415 - an extra
@@ -208,7 +213,7 @@ def _zigzag(stream: io.BytesIO) -> int:
         ValueError: there is none.
     """
     value, shift = 0, 0
-    while byte := stream.read(1):
+    while (byte := stream.read(1)) and shift < _NUMBER_BITS:
         value |= (byte[0] & 0x7F) << shift
         shift += 7
         if byte[0] < 0x80:

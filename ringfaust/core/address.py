@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ringfaust.core.commands import Subscribe
 from ringfaust.core.model import Message
 from ringfaust.core.policy import POLICIES
 from ringfaust.core.settings import AddressSpec
@@ -25,6 +26,19 @@ def address_of(queue: str) -> str:
     return address if separator else ""
 
 
+def row_bytes(name: str) -> int:
+    """How much a name counts in a row of many (R120)."""
+    return len(name.encode("ascii", "backslashreplace"))
+
+
+def subscription_queue(subscribe: Subscribe) -> str:
+    """The queue of a subscription (R70)."""
+    name = subscribe.consumer
+    if subscribe.subscription:
+        name = ".".join(filter(None, (subscribe.client, subscribe.subscription)))
+    return queue_name(subscribe.address, name)
+
+
 class AddressRow(NamedTuple):
     """What is stored of an address, apart from the messages it retains."""
 
@@ -37,7 +51,7 @@ class AddressRow(NamedTuple):
 
 
 class Address:
-    """Reads of one address; `transitions.addresses` changes it."""
+    """A decoded address. Its methods change it and decide nothing about its queues."""
 
     def __init__(
         self, write_set: WriteSet, name: str, spec: AddressSpec, row: AddressRow | None
@@ -68,6 +82,38 @@ class Address:
         """What it retains behind a key, oldest first; with Artemis by priority, then age."""
         if self.spec.retroactive_count:
             yield from self.retained.walk(key)
+
+    def configure(self, settings: dict[str, object], spec: AddressSpec) -> None:
+        """Apply new settings; retained messages beyond a lower count are dropped (R71, R90)."""
+        self.settings = settings
+        self.use_spec(spec)
+        self._drop(is_send=False)
+
+    def join(self, queue: str) -> None:
+        """Add a queue; it comes last."""
+        self.members.append(queue)
+
+    def leave(self, queue: str) -> None:
+        """Remove a queue."""
+        self.members.remove(queue)
+
+    def retain(self, message: Message) -> None:
+        """Retain a message that was sent, and drop the oldest beyond the count (R71, C11)."""
+        self.has_ring, retains = self.policy.retains(
+            self.has_ring, is_set=self.spec.retroactive_count > 0
+        )
+        if not retains:
+            return
+        key = self.policy.retained_key(message, self.after)
+        self.retained.put_new(key, message._replace(due_ms=0))
+        self.after += 1
+        self._drop(is_send=True)
+
+    def _drop(self, *, is_send: bool) -> None:
+        excess = self.after - self.first - self.spec.retroactive_count
+        for _ in range(self.policy.retained_to_drop(excess, is_send=is_send)):
+            self.retained.delete(self.retained.first_key())
+            self.first += 1
 
     def row(self) -> AddressRow:
         """The row to store."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ringfaust.core.address import SEPARATOR
+from ringfaust.core.address import SEPARATOR, queue_name
+from ringfaust.core.patterns import Pattern, is_pattern
 from ringfaust.core.settings import AddressSpec, QueueSpec
 
 Fields = Mapping[str, object]
-_Table = list[tuple[Sequence[str], Mapping[str, Any]]]
+_Table = list[tuple[Pattern, Mapping[str, Any]]]
 
 SUBSCRIPTIONS = "subscriptions"
 """The field of an address that declares its queues."""
@@ -19,10 +20,7 @@ _LITERAL, _NOTHING = 0, 2
 
 
 class Catalog:
-    """Declared queues and addresses, and settings by pattern.
-
-    A pattern is words separated by `.`; `*` matches one word, `#` any number of words, even none.
-    """
+    """Declared queues and addresses, and settings by pattern."""
 
     def __init__(
         self,
@@ -76,11 +74,12 @@ class Catalog:
 
     def declared_names(self) -> Iterator[str]:
         """The queues that the configuration declares by name, and not by a pattern alone."""
-        yield from (name for name in self._named if not {"*", "#"} & set(name.split(".")))
-        for words, fields in self._addresses:
-            if not {"*", "#"} & set(words):
+        yield from (name for name in self._named if not is_pattern(name))
+        for pattern, fields in self._addresses:
+            address = ".".join(pattern.words)
+            if not is_pattern(address):
                 for name in fields.get(SUBSCRIPTIONS, {}):
-                    yield SEPARATOR.join((".".join(words), name))
+                    yield queue_name(address, name)
 
     def spec(self, name: str, own: Fields) -> QueueSpec:
         """Return the settings of a queue. `own` was set at runtime and wins.
@@ -138,25 +137,16 @@ def _matching(table: _Table, name: str) -> Iterator[Mapping[str, Any]]:
     """Yield the entries of all patterns that match, the most specific last."""
     words = name.split(".")
     for pattern, fields in table:
-        if matches(pattern, words):
+        if pattern.matches(words):
             yield fields
 
 
 def _ordered(table: Mapping[str, Mapping[str, Any]]) -> _Table:
     """Order by how specific the pattern is; the most specific comes last and wins."""
-    split = [(pattern.split("."), fields) for pattern, fields in table.items()]
-    return sorted(split, key=lambda entry: _specificity(entry[0]), reverse=True)
+    compiled = [(Pattern(pattern), fields) for pattern, fields in table.items()]
+    return sorted(compiled, key=lambda entry: _specificity(entry[0]), reverse=True)
 
 
-def _specificity(pattern: Sequence[str]) -> list[int]:
+def _specificity(pattern: Pattern) -> list[int]:
     """Compare word by word from the left: literal before `*` before no word before `#`."""
-    return [_RANK.get(word, _LITERAL) for word in pattern] + [_NOTHING]
-
-
-def matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Tell whether a name matches a pattern; both are split into words."""
-    if not pattern:
-        return not words
-    if pattern[0] == "#":
-        return any(matches(pattern[1:], words[i:]) for i in range(len(words) + 1))
-    return bool(words) and pattern[0] in ("*", words[0]) and matches(pattern[1:], words[1:])
+    return [_RANK.get(word, _LITERAL) for word in pattern.words] + [_NOTHING]

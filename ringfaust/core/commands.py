@@ -30,6 +30,8 @@ class Send(NamedTuple):
     """The distributed transaction that decides on it (R81); empty: none."""
     redrives: int = 0
     """How often the message was redriven (R43)."""
+    redrive_of: str = ""
+    """`queue/sequence` of the message that is sent again; empty: it is sent for the first time."""
 
 
 class Attach(NamedTuple):
@@ -76,7 +78,7 @@ class Credit(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """Show that a consumer is alive (R13). So does every other command it sends."""
+    """Show that a consumer is alive (R13). Every other command that it sends shows it, too."""
 
     queue: str
     consumer: str

@@ -59,7 +59,7 @@ class Evicted(NamedTuple):
     message: Message
     reason: EvictReason
     cause: str
-    """Id of the message that took the place; empty if there is none."""
+    """Id of the message that needed the space; empty if there is none."""
     ring_size: int
     ready: int
     """How many messages were ready at that moment, without the evicted one."""

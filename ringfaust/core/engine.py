@@ -1,41 +1,135 @@
-"""The engine of one partition: passes each command to its handler, and does what is due.
+"""The engine of one partition: has each command checked, and its stages performed.
 
-Transitions decide what becomes of a message. A handler refuses its command before it changes
-anything, and `step` returns the refusal (R103).
+A command goes one way. A *check* (`checks`) refuses it or returns its *stages*; a loop performs
+these, each by one function of `transitions`. What does not fit into one transaction is kept, and
+continues in the next one (R114). Only a send has no stages: it is decided and done by one function,
+because it is what a queue does most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
-from ringfaust.core.address import address_of
-from ringfaust.core.handlers.addresses import ATTACH, COPY, Addresses
-from ringfaust.core.handlers.consumers import ACK, LEASES, LEAVE, RETURN, Consumers
-from ringfaust.core.handlers.operator import (
-    CANCEL,
-    DELETE,
-    DELIVER_NOW,
-    FIT,
-    MOVE,
-    PURGE,
-    REMOVE,
-    Operator,
-)
-from ringfaust.core.handlers.transactions import COMMIT, UNDO, Transactions
-from ringfaust.core.model import Heard, Refusal, Stage, Unfinished, time_of
+from ringfaust.core.checks import consumers, queues, settles, xids
+from ringfaust.core.checks.queues import SEARCHES, search
+from ringfaust.core.checks.refusal import CommandRefused
+from ringfaust.core.model import Refusal, Stage, Unfinished
 from ringfaust.core.queue import Queue
-from ringfaust.core.refusal import CommandRefused, Idle
 from ringfaust.core.state import State
-from ringfaust.core.transitions import DISPATCH, LIMITS, Transitions, queues
+from ringfaust.core.transitions import (
+    attaching,
+    delivering,
+    entering,
+    operating,
+    sending,
+    settling,
+    sweeping,
+)
+from ringfaust.core.transitions import queues as of_queues
+from ringfaust.core.transitions import xids as of_xids
+from ringfaust.core.transitions.entering import enter
+from ringfaust.core.transitions.opening import opened
+from ringfaust.core.transitions.queues import auto_delete
+from ringfaust.core.work import Work
 
-SWEEP = "sweep"
-"""A stage of a command (R114)."""
 _SEND: Final = c.Send
 """mypyc looks up the names of another module at each use."""
+
+_CHECKS: Final[dict[type, Callable[[Work, Any], list[Stage]]]] = {
+    c.Attach: consumers.attach,
+    c.Subscribe: consumers.subscribe,
+    c.Credit: consumers.credit,
+    c.Heartbeat: consumers.heartbeat,
+    c.Detach: consumers.detach,
+    c.Recover: consumers.recover,
+    c.Rollback: consumers.rollback,
+    c.Ack: settles.ack,
+    c.AckMany: settles.ack_many,
+    c.Release: settles.release,
+    c.Reject: settles.reject,
+    c.Send: xids.send,
+    c.Begin: xids.begin,
+    c.Prepare: xids.prepare,
+    c.Commit: xids.commit,
+    c.RollbackXid: xids.rollback,
+    c.Start: xids.start,
+    c.CreateQueue: queues.create_queue,
+    c.Configure: queues.configure,
+    c.ConfigureAddress: queues.configure_address,
+    c.DeleteQueue: queues.delete_queue,
+    c.Pause: queues.pause,
+    c.Resume: queues.resume,
+    c.Purge: queues.purge,
+    c.Remove: queues.remove,
+    c.Move: queues.move,
+    c.CancelScheduled: queues.cancel_scheduled,
+    c.DeliverNow: queues.deliver_now,
+    c.Sweep: queues.sweep,
+}
+"""What checks a command."""
+
+_CHECKS_IN_TURN: Final[dict[str, Callable[[Work, Stage], list[Stage]]]] = {
+    **dict.fromkeys(SEARCHES, search),
+    settling.ATTACH: consumers.join,
+}
+"""What checks a stage when all before it has been done: it depends on that (R114)."""
+
+_AT_ONCE: Final[dict[str, Callable[[Work, Queue, Stage], None]]] = {
+    settling.ALIVE: settling.alive_stage,
+    settling.EXPIRE: settling.expire_stage,
+    settling.GRANT: settling.grant_stage,
+    settling.JOIN: settling.join_stage,
+    settling.ACCEPT: settling.accept_stage,
+    settling.ACCEPT_ALL: settling.accept_all_stage,
+    settling.RELEASE: settling.release_stage,
+    settling.REJECT: settling.reject_stage,
+    settling.REQUEUE: settling.requeue_stage,
+    operating.CONFIGURE: operating.configure_stage,
+    operating.PAUSE: operating.pause_stage,
+    operating.RESUME: operating.resume_stage,
+    operating.TAKE_OUT: operating.take_out_stage,
+    operating.MOVE_OUT: operating.move_out_stage,
+    operating.MAKE_DUE: operating.make_due_stage,
+    of_xids.HOLD_ACK: of_xids.hold_ack_stage,
+}
+"""What performs a stage about a queue that no transaction is too small for."""
+
+_STAGES: Final[dict[str, Callable[[Work, Queue, Stage], None]]] = {
+    attaching.LEAVE: attaching.leave_stage,
+    attaching.LEASES: attaching.leases_stage,
+    delivering.DISPATCH: delivering.dispatch_stage,
+    delivering.MEET: delivering.meet_stage,
+    entering.LIMITS: entering.limits_stage,
+    entering.DUE: entering.due_stage,
+    settling.ACK: settling.ack_stage,
+    settling.RETURN: settling.return_stage,
+    of_queues.FIT: of_queues.fit_stage,
+    of_queues.DELETE: of_queues.delete_stage,
+    of_queues.PURGE: of_queues.purge_stage,
+    of_queues.COPY: of_queues.copy_stage,
+}
+"""What performs a stage about a queue, or as much of it as fits into this transaction (R114)."""
+
+_PARTITION_AT_ONCE: Final[dict[str, Callable[[Work, Stage], None]]] = {
+    operating.CREATE: operating.create_stage,
+    operating.CONFIGURE_ADDRESS: operating.configure_address_stage,
+    of_xids.BEGIN: of_xids.begin_stage,
+    of_xids.PREPARE: of_xids.prepare_stage,
+    of_xids.HOLD_SEND: of_xids.hold_send_stage,
+}
+_PARTITION_STAGES: Final[dict[str, Callable[[Work, Stage], None]]] = {
+    of_xids.COMMIT: of_xids.commit_stage,
+    of_xids.UNDO: of_xids.undo_stage,
+    sending.PUBLISH: sending.publish_stage,
+    of_xids.UNDO_ALL: of_xids.undo_all_stage,
+    settling.RETURN_SESSION: settling.return_session_stage,
+    sweeping.SWEEP: sweeping.sweep_stage,
+}
+"""The same for stages about the partition."""
 
 
 class Step:
@@ -66,63 +160,7 @@ class Engine:
     def __init__(self, state: State, step_transitions: int = limits.STEP_TRANSITIONS) -> None:
         """`step_transitions`: messages that a command may touch in one transaction (R114)."""
         self.state = state
-        self._transitions = transitions = Transitions(state, self._find, step_transitions)
-        self._consumers = consumers = Consumers(transitions)
-        operator = Operator(transitions, consumers)
-        self._operator = operator
-        self._addresses = addresses = Addresses(transitions, consumers, operator)
-        self._transactions = transactions = Transactions(transitions, consumers, addresses)
-        self._handlers: dict[type, Callable[[Any], Any]] = {
-            c.Send: self._send,
-            c.Attach: consumers.attach,
-            c.Subscribe: addresses.subscribe,
-            c.Credit: consumers.credit,
-            c.Heartbeat: consumers.heartbeat,
-            c.Ack: self._ack,
-            c.AckMany: consumers.ack_many,
-            c.Release: consumers.release,
-            c.Reject: consumers.reject,
-            c.Detach: consumers.detach,
-            c.Recover: consumers.recover,
-            c.Rollback: consumers.rollback,
-            c.Begin: transactions.begin,
-            c.Prepare: transactions.prepare,
-            c.Commit: transactions.commit,
-            c.RollbackXid: transactions.rollback,
-            c.Start: transactions.start,
-            c.CreateQueue: addresses.create_queue,
-            c.Configure: operator.configure,
-            c.ConfigureAddress: addresses.configure,
-            c.DeleteQueue: addresses.delete_queue,
-            c.Pause: operator.pause,
-            c.Resume: operator.resume,
-            c.Purge: operator.purge,
-            c.Remove: operator.remove,
-            c.Move: operator.move,
-            c.CancelScheduled: operator.cancel_scheduled,
-            c.DeliverNow: operator.deliver_now,
-            c.Sweep: self._sweep,
-        }
-        transitions.functions |= {
-            DISPATCH: transitions.dispatch_stage,
-            LIMITS: transitions.limits_stage,
-            LEAVE: consumers.leave_stage,
-            LEASES: consumers.leases_stage,
-            ACK: consumers.ack_stage,
-            RETURN: consumers.return_stage,
-            FIT: operator.fit_stage,
-            PURGE: operator.purge_stage,
-            REMOVE: operator.find_stage,
-            MOVE: operator.find_stage,
-            CANCEL: operator.find_stage,
-            DELIVER_NOW: operator.find_stage,
-            DELETE: addresses.delete_stage,
-            COPY: addresses.copy_stage,
-            ATTACH: addresses.attach_stage,
-            COMMIT: transactions.commit_stage,
-            UNDO: transactions.undo_stage,
-            SWEEP: self._sweep_stage,
-        }
+        self._work = Work(state, step_transitions)
 
     def step(self, command: c.Command, now_ms: int) -> Step:
         """Execute one command at the given time; a time before the last one counts as that (R102).
@@ -141,22 +179,63 @@ class Engine:
         other command. `context`: what the host wants to know then, even after a restart.
         """
         assert self.state.unfinished is None, "another command continues first"
-        effects = self._transitions.begin_step(now_ms)
-        refusal = None
+        work = self._work
+        work.begin(now_ms)
+        if type(command) is _SEND and not command.xid:
+            refusal = self._send(command)
+        else:
+            refusal = self._check_and_perform(command)
+        if work.to_auto_delete:
+            auto_delete(work)
+        if work.stages:
+            refusal = work.end(_queue_of(command), context, refusal)
+        return Step(work.effects, refusal)
+
+    def _send(self, send: c.Send) -> e.Refused | None:
+        """Send a message, unless it is refused.
+
+        It is decided and done by one function: a send that evicts takes 0.94 µs, compiled, and
+        would take 1.12 µs with a stage (ADR 44).
+        """
+        work = self._work
+        queue = work.state.queues.get(send.queue)
+        if queue is not None and queue.applied is None and not (send.redrives or queue.dedups):
+            work.accept()
+            enter(work, queue, send)  # the usual case
+            return None
+        refusal = sending.send(work, send)
+        if refusal is None:
+            work.accept()
+        return refusal
+
+    def _check_and_perform(self, command: c.Command) -> e.Refused | None:
+        work = self._work
         try:
-            if type(command) is _SEND:  # the usual case
-                self._send(command)
-            else:
-                self._handlers[type(command)](command)
+            stages = _CHECKS[type(command)](work, command)
         except CommandRefused as no:
-            refusal = self._refuse(no, _queue_of(command))
-        except Idle:
-            self._transitions.undo_step()
-        if self._consumers.to_auto_delete:
-            self._addresses.auto_delete()
-        if self._transitions.stages:
-            refusal = self._transitions.end_step(_queue_of(command), context, refusal)
-        return Step(effects, refusal)
+            return e.Refused(_queue_of(command), no.reason, no.about, no.text)
+        if stages:
+            work.accept()
+            self._perform(stages)
+        return None
+
+    def _perform(self, stages: Iterable[Stage]) -> None:
+        """Perform stages in order, until the transaction is full."""
+        work = self._work
+        for stage in stages:
+            kind = stage.kind
+            if (at_once := _AT_ONCE.get(kind)) is not None:
+                at_once(work, opened(work, stage.queue), stage)
+            elif (of_partition := _PARTITION_AT_ONCE.get(kind)) is not None:
+                of_partition(work, stage)
+            elif work.defers(stage):
+                continue
+            elif (check := _CHECKS_IN_TURN.get(kind)) is not None:
+                self._perform(check(work, stage))
+            elif (of_partition := _PARTITION_STAGES.get(kind)) is not None:
+                of_partition(work, stage)
+            else:
+                _STAGES[kind](work, opened(work, stage.queue), stage)
 
     @property
     def is_unfinished(self) -> bool:
@@ -166,30 +245,28 @@ class Engine:
     @property
     def spent_bytes(self) -> int:
         """Bytes of the messages that the last step changed or looked at, apart from a send's."""
-        return self._transitions.most_bytes - self._transitions.left_bytes
+        return self._work.most_bytes - self._work.left_bytes
 
     def go_on(self) -> Step:
         """Continue the unfinished command, as if it had never been cut (R114)."""
         unfinished = self.state.unfinished
         assert unfinished is not None
-        effects = self._transitions.continue_step(unfinished)
+        work = self._work
+        work.go_on(unfinished)
         refusal = _refusal_of(unfinished)
         try:
-            self._transitions.perform_all(unfinished.stages)
-        except CommandRefused as no:
-            refusal = self._refuse(no, unfinished.queue)
-        if self._consumers.to_auto_delete:
-            self._addresses.auto_delete()
-        refusal = self._transitions.end_step(unfinished.queue, unfinished.context, refusal)
-        return Step(effects, refusal)
-
-    def _refuse(self, no: CommandRefused, queue: str) -> e.Refused:
-        self._transitions.undo_step()
-        return e.Refused(queue, no.reason, no.about, no.text)
+            self._perform(unfinished.stages)
+        except CommandRefused as no:  # by a check in its turn
+            work.give_back()
+            refusal = e.Refused(unfinished.queue, no.reason, no.about, no.text)
+        if work.to_auto_delete:
+            auto_delete(work)
+        refusal = work.end(unfinished.queue, unfinished.context, refusal)
+        return Step(work.effects, refusal)
 
     def advance(self, now_ms: int) -> None:
         """Move the time of an idle partition forward."""
-        self._transitions.advance(now_ms)
+        self.state.advance(now_ms)
 
     def pausing_queue(self, send: c.Send) -> str | None:
         """The queue that pauses this send's topic now, or None (R60, R61, R90)."""
@@ -208,135 +285,6 @@ class Engine:
         if is_full and (bodyless := found.bodyless()):  # they leave at the next command (R82)
             is_full = found.is_full(without=bodyless)
         return not is_full and "pulling" not in found.paused
-
-    # --- commands with two paths -----------------------------------------------------------------
-
-    def _send(self, send: c.Send) -> None:
-        queue = self.state.queues.get(send.queue)
-        if (
-            queue is not None
-            and queue.applied is None
-            and not (send.xid or send.redrives or queue.dedups)
-        ):
-            self._transitions.enter(queue, send)  # the usual case
-        elif send.xid:
-            self._transactions.send(send)
-        else:
-            self._addresses.send(send)
-
-    def _ack(self, ack: c.Ack) -> None:
-        if ack.xid:
-            self._transactions.ack(ack)
-        else:
-            self._consumers.ack(ack)
-
-    # --- finding a queue -------------------------------------------------------------------------
-
-    def _find(self, name: str) -> Queue:
-        """Load a queue for `Transitions.queue`, and check it on its first use."""
-        # Not whenever a queue is decoded: how long it stays decoded must change nothing (R102).
-        of = address_of(name)
-        address = self.state.address(of) if of else None
-        if address is not None and name not in address.members:
-            self._addresses.find(address.name)
-        queue = self.state.queue(name)
-        if queue is None:
-            raise CommandRefused(
-                Refusal.UNKNOWN_QUEUE, name, f"no queue {name!r} in this partition"
-            )
-        if queue.applied is not None:
-            self._check_after_decoding(queue)
-            self._consumers.watch_leases(queue)
-        return queue
-
-    def _check_after_decoding(self, queue: Queue) -> None:
-        """Apply a new configuration (R90), and drop what a crash has taken (R82)."""
-        applied = queues.mark_checked(queue)
-        now = queue.set_fields
-        bodyless = queue.bodyless()
-        if now == applied and not bodyless:
-            return
-        self.state.use(queue)
-        self._transitions.split_step()
-        self._transitions.lose(queue, bodyless)
-        if now == applied:
-            return
-        if queue.sequence or queue.orders:
-            changed = {name for name in {*now, *applied} if now.get(name) != applied.get(name)}
-            fields = {name: getattr(queue.spec, name) for name in sorted(changed)}
-            self._transitions.out.append(e.Configured(queue.name, fields, False))
-        self._operator.fit(queue)
-
-    # --- time ------------------------------------------------------------------------------------
-
-    def _sweep(self, sweep: c.Sweep) -> None:
-        """Do what is due, queue by queue, the earliest first (R12, R13, R32, R50, R110)."""
-        if self._next_due() is None:
-            raise Idle
-        now = self._transitions.now
-        heard_ms = now if sweep.heard_ms is None else min(sweep.heard_ms, now)
-        args = (limits.SWEEP_AT_ONCE, sweep.heard_since_ms, heard_ms)
-        self._transitions.perform(Stage(SWEEP, "", args))
-
-    def _sweep_stage(self, stage: Stage) -> None:
-        """Do as much of that as fits into this transaction (R114).
-
-        The stage names the queue that it has begun with, and how many transitions may follow.
-        """
-        name, (budget, *times) = stage.queue, stage.args
-        heard = Heard(*times)
-        while name or budget > 0:
-            if name:
-                queue = self._transitions.queue(name)
-                self.state.use(queue)
-            elif (due := self._next_due()) is not None:
-                queue = due
-                budget -= 1 + self._let_time_act(queue, budget)
-            else:
-                return
-            budget -= self._end_silent(queue, heard, budget)
-            if self._transitions.stages:
-                self._transitions.stages.append(Stage(SWEEP, queue.name, (budget, *times)))
-                return
-            self._plan_next_wake(queue)
-            name = ""
-
-    def _next_due(self) -> Queue | None:
-        key = self.state.wakes.first_key()
-        if key is None or key[0] > self._transitions.now:
-            return None
-        return self._transitions.queue(key[1])
-
-    def _let_time_act(self, queue: Queue, budget: int) -> int:
-        """Expire messages and make others due; returns how many transitions that took.
-
-        Not through the funnel: both share the budget.
-        """
-        self.state.use(queue)
-        queues.clear_wake(self.state, queue)
-        done = self._transitions.expire(queue, budget)
-        return done + self._transitions.come_due_until(queue, budget - done)
-
-    def _end_silent(self, queue: Queue, heard: Heard, budget: int) -> int:
-        """End what silence ends, until the transaction is full; how many (R12, R13)."""
-        done = 0
-        for consumer in list(queue.consumers.values()):
-            if self._transitions.stages:
-                break
-            done += self._consumers.end_silent(queue, consumer, heard, budget - done)
-        return done
-
-    def _plan_next_wake(self, queue: Queue) -> None:
-        now = self._transitions.now
-        deadlines = [self._consumers.deadline(queue, each) for each in queue.consumers.values()]
-        # Who is overdue and still attached may have spoken unheard: look again, but not at once.
-        times = [at if at > now else now + limits.UNHEARD_RECHECK_MS for at in deadlines if at]
-        is_timed = not queue.policy.expires_when_met
-        for table in (queue.expiry, queue.scheduled) if is_timed else (queue.scheduled,):
-            key = table.first_key()
-            times.append(0 if key is None else time_of(key))
-        if found := [at for at in times if at]:
-            self._transitions.wake_by(queue, min(found))
 
 
 def _refusal_of(unfinished: Unfinished) -> e.Refused | None:

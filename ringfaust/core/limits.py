@@ -21,6 +21,10 @@ CREDIT_BYTES = 1 << 40
 CONSUMERS = 10_000
 """Most consumers attached to one queue. Each dispatch iterates over them."""
 
+CONSUMER_PRIORITIES = 100
+"""Most different priorities of the consumers of one queue. Each has a round-robin cursor in the
+queue's row, which is written with every message (R120)."""
+
 GROUPS = 100_000
 """Most message groups whose owner a queue remembers while none of their messages is in it."""
 
@@ -42,8 +46,13 @@ HOLDERS = 64
 SWEEP_AT_ONCE = 10_000
 """Most timed transitions in one sweep. The rest waits for the next, so that no sweep blocks."""
 
+EXPIRE_BYTES = 4 * 1024 * 1024
+"""Bytes of the messages that another command expires first. It exceeds it by one message at most;
+the rest waits for the sweep."""
+
 UNHEARD_RECHECK_MS = 1_000
-"""When a sweep looks again at a consumer that seems silent and may only not have been heard."""
+"""When a sweep looks again at a consumer that seems silent. It may have sent a heartbeat that has
+not been read yet."""
 
 STEP_TRANSITIONS = 5_000
 """Messages that a command changes or looks at in one transaction (R114). The rest of it follows in
@@ -67,8 +76,18 @@ WHOLE = (1 << 63) - 1
 TIME_MS = 1 << 47
 """Latest time, in ms since 1970 (the year 6429), so that a position has a fixed width."""
 
+SUBSCRIPTIONS = 10_000
+"""Most queues of one address. A send copies its message into each of them."""
+
+SUBSCRIPTIONS_BYTES = 256 * 1024
+"""Bytes of the names of these queues, in ASCII with escapes such as `\\u20ac`. They are in one row,
+which is stored with each send to the address and takes six times as much at most."""
+
 RETAINED = 100_000
 """Most messages that an address retains. A new queue receives all of them in one step."""
+
+COPIED_PARTITIONS = 1_000
+"""Partitions of repartitioned topics whose position is kept in a row that each batch writes."""
 
 XIDS = 1_000
 """Most distributed transactions open in one partition. Finding one is a linear search."""

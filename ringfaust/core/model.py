@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from ringfaust.core import limits
 from ringfaust.core.selector import Selector, compile_selector
@@ -69,6 +69,7 @@ class Refusal(StrEnum):
     EVICTED = "evicted"
     UNKNOWN_QUEUE = "unknown_queue"
     CONSUMER_LIMIT = "consumer_limit"
+    LIMIT = "limit"
     QUEUE_FULL = "queue_full"
     TOO_LARGE = "too_large"
     DUPLICATE = "duplicate"
@@ -155,7 +156,8 @@ class Stage(NamedTuple):
     queue: str
     """Empty: it concerns the partition."""
     args: tuple[Any, ...] = ()
-    """What else the part needs, such as where to resume: plain JSON values."""
+    """What else the part needs, such as where to resume: plain JSON values. The first may be the
+    message that is being sent."""
 
 
 class Unfinished(NamedTuple):
@@ -260,9 +262,17 @@ class Consumer:
         return self.is_open() and self.compiled.matches(message)
 
 
+HeldState = Literal["ready", "delivering", "scheduled"]
+HELD_STATES: tuple[HeldState, ...] = get_args(HeldState)
+"""The states of a message that is in its queue."""
+
+
 @dataclass(slots=True)
 class Counts:
-    """The counts of a queue (R100). They are durable (R101)."""
+    """The counts of a queue (R100). They are durable (R101).
+
+    The first three say what the queue holds, the others only grow.
+    """
 
     ready: int = 0
     delivering: int = 0
@@ -290,6 +300,11 @@ class Counts:
             + self.removed + self.moved_out + self.lost
         )  # fmt: skip
 
+    @property
+    def balanced(self) -> bool:
+        """Whether each message that was added is there or has left for a known reason (R100)."""
+        return self.added == self.messages + self.gone
+
     def stored(self) -> tuple[int, ...]:
         """All counts in the order of the fields, as a row has them."""
         return (
@@ -300,3 +315,9 @@ class Counts:
     def as_dict(self) -> dict[str, int]:
         """All counts by name, with `messages`."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"messages": self.messages}
+
+
+COUNTS = tuple(each.name for each in fields(Counts))
+"""The names of the counts, in order."""
+TOTALS = tuple(name for name in COUNTS if name not in HELD_STATES)
+"""Those that only grow."""

@@ -71,8 +71,24 @@ def new_send(
 ) -> Send:
     """Create a `Send` of which nothing else was asked."""
     return _create(  # type: ignore[no-any-return]
-        _SEND, queue, id_, sent_ms, priority, 0, 0, "", size_bytes, payload, True, "", 0
+        _SEND, queue, id_, sent_ms, priority, 0, 0, "", size_bytes, payload, True, "", 0, ""
     )
+
+
+def unsent(send: Send) -> Message:
+    """The message of a send that has no place in a queue; its sequence is 0."""
+    return Message(
+        send.id, 0, 0, send.priority, send.sent_ms, send.expires_at_ms, send.due_ms, send.group,
+        0, 0, (), send.size_bytes, send.payload, send.persistent,
+    )  # fmt: skip
+
+
+def send_of(message: Message, queue: str, sent_ms: int, due_ms: int = 0) -> Send:
+    """A send of an existing message: one that was retained, moved, or held by a transaction."""
+    return Send(
+        queue, message.id, sent_ms, message.priority, due_ms, message.expires_at_ms,
+        message.group, message.size_bytes, message.payload, message.persistent,
+    )  # fmt: skip
 
 
 def added(queue: str, message: Message) -> Added:

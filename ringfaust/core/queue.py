@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 from ringfaust.core import limits
 from ringfaust.core.create import create
-from ringfaust.core.model import Consumer, Counts, Delivery, Group, Message, time_of, timed_key
+from ringfaust.core.model import (
+    WINDOW,
+    Consumer,
+    Counts,
+    Delivery,
+    Group,
+    Message,
+    time_of,
+    timed_key,
+)
 from ringfaust.core.policy import POLICIES
 from ringfaust.core.selector import compile_selector
 from ringfaust.core.sent_ids import SentIds
@@ -115,7 +124,8 @@ class Queue:
         self.orders = row.orders
         """The last attach order given."""
         self.cursors = {priority: (order, run) for priority, order, run in row.cursors}
-        """By consumer priority: attach order of the last receiver, its deliveries in a row."""
+        """By consumer priority: attach order of the last receiver, its deliveries in a row. Only of
+        the priorities of attached consumers."""
         self.paused = set(row.paused)
         self.wake_ms = row.wake_ms
         """The time under which the wake table names this queue; 0 if it does not."""
@@ -139,7 +149,7 @@ class Queue:
         self.consumers: dict[str, Consumer] = {}
         if self._attached:
             self.consumers = {c.name: c for _, c in self.consumer_rows}
-        self.consumers_by_priority = by_priority(self.consumers.values())
+        self.group_consumers()  # rows were once stored with the cursors of all that ever attached
         if not self.counts.delivering:
             return
         for _, delivery in self.deliveries.walk():
@@ -147,6 +157,15 @@ class Queue:
                 self.orphans += 1
             else:
                 self.consumers[delivery.consumer].hold(delivery)
+
+    def group_consumers(self) -> None:
+        """Group the attached consumers by priority. Without one, a priority needs no cursor.
+
+        An attach order is never reused, so a later consumer is next with or without it (R11).
+        """
+        self.consumers_by_priority = by_priority(self.consumers.values())
+        attached = [priority for priority, _ in self.consumers_by_priority]
+        self.cursors = {each: self.cursors[each] for each in attached if each in self.cursors}
 
     def use_spec(self, spec: QueueSpec) -> None:
         """Use these settings; what every message needs of them is worked out once, here."""
@@ -245,6 +264,12 @@ class Queue:
             for group, _ in rows:
                 yield group
             after = rows[-1][0]
+
+    def places(self) -> tuple[int, int]:
+        """How many consumers are active, and how many are backups, without that of a window."""
+        attached = [consumer for consumer in self.consumers.values() if consumer.name != WINDOW]
+        active = sum(consumer.active for consumer in attached)
+        return active, len(attached) - active
 
     def has_open_consumer(self) -> bool:
         """Tell whether any consumer could be handed a message."""
@@ -347,6 +372,17 @@ class Queue:
             return next(self.in_order())
         return self.oldest_of_lowest_priority()
 
+    def victim_with(self, message: Message) -> Message:
+        """The victim if this message were ready as well, as the last of its priority (R60)."""
+        if not self.counts.ready:
+            return message
+        victim = self.victim()
+        if self.spec.evict == "head":
+            return message if message.priority > victim.priority else victim
+        if self.spec.evict == "lowest_priority":
+            return message if message.priority < victim.priority else victim
+        return victim
+
     def oldest_of_lowest_priority(self) -> Message:
         """The oldest ready message of the lowest priority (R3 lowest_priority)."""
         level = max(i for i, count in enumerate(self.level_counts) if count)
@@ -386,18 +422,12 @@ class Queue:
 
     # --- the schedule and expiry -----------------------------------------------------------------
 
-    def due_together(self, now_ms: int) -> list[Message]:
-        """What is due next: one message, or with Artemis all with one due time (C4)."""
-        if not self.counts.scheduled:
+    def due_together(self, now_ms: int) -> list[int]:
+        """Keys in the schedule of what comes due next: one message, or with Artemis more (C4)."""
+        first = self.scheduled.first_key() if self.counts.scheduled else None
+        if first is None or time_of(first) > now_ms:
             return []
-        due: list[Message] = []
-        for key, message in self.scheduled:
-            if time_of(key) > now_ms or (due and time_of(key) != due[0].due_ms):
-                break
-            due.append(message)
-            if not self.policy.tests_due_batch:
-                break
-        return due
+        return self.policy.due_together(self.scheduled, first)
 
     def is_scheduled(self, message: Message) -> bool:
         """Tell whether the message is in the schedule."""

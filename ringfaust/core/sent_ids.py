@@ -33,7 +33,7 @@ class SentPage(NamedTuple):
 
 
 class SentIds:
-    """The tables of one queue; `transitions.sent_ids` changes them."""
+    """The tables of one queue; `transitions.placing` changes them."""
 
     __slots__ = ("by_id", "pages")
 

@@ -8,10 +8,11 @@ The consumers that detached longest ago are forgotten first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from ringfaust.core import limits
+from ringfaust.core.create import create
 from ringfaust.core.model import Refusal
 from ringfaust.core.table import Kind, Rows, WriteSet
 
@@ -29,6 +30,9 @@ class Past(NamedTuple):
     """How many of its deliveries have ended."""
     departure: int
     """The number of its last detach; 0 while it is attached."""
+
+
+_PAST: Final = Past
 
 
 class ConsumerHistory:
@@ -55,7 +59,7 @@ class ConsumerHistory:
 
 
 class SettlementHistory:
-    """The ended deliveries of one queue; `transitions.history` changes it."""
+    """The ended deliveries of one queue."""
 
     __slots__ = ("_by_consumer", "_departed", "_past", "_queue", "_write_set", "departures")
 
@@ -104,7 +108,75 @@ class SettlementHistory:
             return Refusal.UNKNOWN_DELIVERY
         return Refusal.EVICTED if known.pages[page][message_id] else Refusal.STALE_DELIVERY
 
-    def all_consumers(self) -> Iterator[str]:
+    # --- what transitions have it remember -------------------------------------------------------
+
+    def arrive(self, consumer: str) -> None:
+        """A consumer attached. What is remembered under its name stays valid."""
+        known = self.of(consumer)
+        known.past = (known.past or Past(0, 0))._replace(departure=0)
+
+    def depart(self, consumer: str) -> None:
+        """A consumer detached. It is remembered until enough others have detached after it."""
+        forgotten, given = self.departures
+        given += 1
+        known = self.of(consumer)
+        known.past = (known.past or Past(0, 0))._replace(departure=given)
+        self.departed.put_new(given, consumer)
+        if given - forgotten > limits.DEPARTED_REMEMBERED:
+            forgotten += 1
+            self._forget_departure(forgotten)
+        self.departures = (forgotten, given)
+
+    def _forget_departure(self, number: int) -> None:
+        name = self.departed.get(number)
+        self.departed.delete(number)
+        if name is not None:
+            past = self.of(name).past
+            if past is not None and past.departure == number:
+                self._erase_consumer(name)
+
+    def remember(self, consumer: str, message_id: str) -> None:
+        """A delivery of that message to that consumer has ended."""
+        known = self.of(consumer)
+        past = known.past or Past(0, 0)
+        known.past = create(_PAST, past.ended + 1, past.departure)
+        page = past.ended // PAGE
+        if page not in known.pages:
+            known.pages[page] = {}
+            if page - PAGES in known.pages:
+                del known.pages[page - PAGES]
+                known.changed.add(page - PAGES)
+        known.pages[page][message_id] = False
+        known.changed.add(page)
+
+    def mark_evicted(self, holders: Iterable[str], message_id: str) -> None:
+        """A message that these consumers once held was evicted."""
+        for consumer in holders:
+            known = self.of(consumer)
+            page = known.page_of(message_id)
+            if page is not None:
+                known.pages[page][message_id] = True
+                known.changed.add(page)
+
+    def erase(self) -> None:
+        """Delete all rows: the queue is deleted."""
+        self.save()
+        for name in self._all_consumers():
+            self._erase_consumer(name)
+        forgotten, given = self.departures
+        for number in range(forgotten + 1, given + 1):
+            self.departed.delete(number)
+
+    def _erase_consumer(self, name: str) -> None:
+        known = self.of(name)
+        for number in known.pages:
+            known.rows.delete(number)
+        known.pages.clear()
+        known.changed.clear()
+        known.past = None
+        self.past.delete(name)
+
+    def _all_consumers(self) -> Iterator[str]:
         """The names of all consumers in it. They may be deleted meanwhile."""
         after = None
         while rows := self.past.scan(after, self._write_set.refill):

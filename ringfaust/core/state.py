@@ -16,7 +16,7 @@ class Clock(NamedTuple):
     """The numbers of the partition that only grow."""
 
     now_ms: int = 0
-    """The latest time of a step; it never goes back (architecture 4)."""
+    """The latest time of a step; it never goes back (docs/architecture.md#time)."""
     step: int = 0
     """The number of the last step that changed anything."""
     deliveries: int = 0
@@ -109,8 +109,9 @@ class State:
         self.queues[name] = queue
         return queue
 
-    def drop(self, queue: Queue) -> None:
-        """Stop using a queue that was deleted."""
+    def delete(self, queue: Queue) -> None:
+        """Delete the row of an emptied queue, and stop using it (R90)."""
+        self.queue_rows.delete(queue.name)
         del self.queues[queue.name]
         del self.changed_queues[queue]
         self._deleted[queue.name] = queue
@@ -127,6 +128,15 @@ class State:
                 return None
             address = self.addresses[name] = Address(self.write_set, name, spec, row)
         return address
+
+    def most_active_consumers(self, queue: Queue) -> int:
+        """How many consumers of a queue may be active at once; -1 for any number (R11, R70)."""
+        most, address_name = queue.spec.max_active_consumers, address_of(queue.name)
+        if most < 0 and address_name and not queue.spec.shared:
+            address = self.address(address_name)
+            if address is not None and address.spec.routing == "multicast":
+                return 1
+        return most
 
     def operations(self, xid: int) -> Ordered:
         """The operations of a distributed transaction, by its number, in order."""
@@ -148,6 +158,28 @@ class State:
         """When a sweep is due, or None."""
         key = self.wakes.first_key()
         return None if key is None else int(key[0])
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def advance(self, now_ms: int) -> None:
+        """Move the time of an idle partition forward."""
+        self.now_ms = max(now_ms, self.now_ms)
+        self.clock_rows.put(0, self.clock())
+
+    def wake_by(self, queue: Queue, at_ms: int) -> None:
+        """Have the queue swept at that time at the latest."""
+        if queue.wake_ms:
+            if queue.wake_ms <= at_ms:
+                return
+            self.wakes.delete((queue.wake_ms, queue.name))
+        queue.wake_ms = at_ms
+        self.wakes.put_new((at_ms, queue.name), True)
+
+    def clear_wake(self, queue: Queue) -> None:
+        """Cancel the queue's next sweep."""
+        if queue.wake_ms:
+            self.wakes.delete((queue.wake_ms, queue.name))
+            queue.wake_ms = 0
 
     # --- a batch ---------------------------------------------------------------------------------
 

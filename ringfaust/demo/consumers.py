@@ -11,8 +11,8 @@ from aiokafka import AIOKafkaConsumer
 
 from ringfaust.demo.control_client import ControlClient, DeliveryRef
 from ringfaust.kafka.names import topic_name
-from ringfaust.kafka.vendor import stop_client
 from ringfaust.protocol.records import Role
+from ringfaust.transactional.vendor import stop_client
 
 HEARTBEAT_SECONDS = 5.0
 """The longest time between two heartbeats."""

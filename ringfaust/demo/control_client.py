@@ -16,8 +16,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import topic_name
-from ringfaust.kafka.vendor import stop_client
 from ringfaust.protocol.records import Role
+from ringfaust.transactional.vendor import stop_client
 
 ANSWER_SECONDS = 60.0
 

@@ -130,7 +130,7 @@ class FlightsRun:
         await self._replay(producer, [*extras, *flights], consumers)
         held = await self._await_idle(control, consumers, queues)
         proof = await self._prove(held)
-        evicted = sum(row.evicted for row in proof.accounts.values())
+        evicted = sum(row.counts.evicted for row in proof.accounts.values())
 
         async def all_read() -> bool:
             return reader.by_queue.total() >= evicted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -40,10 +39,10 @@ def faults(result: DemoResult) -> list[str]:
         found.append(f"{expected:,} records were sent, {proof.inputs:,} are in the input topic")
     found += counter_differences(proof, result.held)
     for queue, row in proof.accounts.items():
-        if result.evicted[queue] != row.evicted:
+        if result.evicted[queue] != row.counts.evicted:
             found.append(
                 f"queue {queue}: the plain Kafka consumer read {result.evicted[queue]:,} "
-                f"evicted records, the proof {row.evicted:,}"
+                f"evicted records, the proof {row.counts.evicted:,}"
             )
     return found
 
@@ -65,23 +64,23 @@ def print_report(console: Console, result: DemoResult, seconds: float) -> bool:
 def _print_table(console: Console, proof: Proof) -> None:
     title = "the outcome of every record, read back from the topics offset by offset"
     table = count_table(console, title, "balanced")
-    rows = sorted(proof.accounts.values(), key=lambda row: -row.added)
+    rows = sorted(proof.accounts.values(), key=lambda row: -row.counts.added)
     for row in rows:
         verdict = "[green]yes[/]" if row.balanced else "[bold red]NO[/]"
-        add_counts(console, table, row.queue, asdict(row), verdict)
+        add_counts(console, table, row.queue, row.counts.as_dict(), verdict)
     table.add_section()
-    total = {name: sum(getattr(row, name) for row in rows) for name in COLUMNS}
+    total = {name: sum(getattr(row.counts, name) for row in rows) for name in COLUMNS}
     verdict = "[green]yes[/]" if proof.balanced else "[bold red]NO[/]"
     add_counts(console, table, "all", total, verdict)
     console.print(table)
 
 
 def _print_words(console: Console, result: DemoResult, seconds: float) -> None:
-    rows = list(result.proof.accounts.values())
+    rows = [row.counts for row in result.proof.accounts.values()]
     evicted, acked, dead, expired = (
         sum(getattr(row, name) for row in rows) for name in ("evicted", "acked", "dead", "expired")
     )
-    held = sum(row.ready + row.delivering + row.scheduled for row in rows)
+    held = sum(row.messages for row in rows)
     topic = topic_name(result.application, Role.EVICTED)
     dead_topic = topic_name(result.application, Role.DEAD)
     console.print(

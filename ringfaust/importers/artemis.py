@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ringfaust.core.catalog import Catalog, matches
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.patterns import Pattern, is_pattern
 from ringfaust.importers.artemis_core import HANDLED, read_core
 from ringfaust.importers.artemis_diverts import read_diverts
 from ringfaust.importers.artemis_queues import read_addresses, read_old_queues
 from ringfaust.importers.artemis_security import read_security
 from ringfaust.importers.artemis_settings import AddressSetting, read_address_settings
 from ringfaust.importers.artemis_values import Reader, wildcards_of
-from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict, is_pattern
+from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict
 from ringfaust.importers.xml_file import Element, read_xml
 
 
@@ -81,11 +82,11 @@ def _keep_retroactive(found: list[AddressSetting], imported: Imported) -> None:
     for setting in found:
         if not setting.retroactive:
             continue
-        words = setting.pattern.split(".")
-        covered = [name for name in imported.addresses if matches(words, name.split("."))]
+        pattern = Pattern(setting.pattern)
+        covered = [name for name in imported.addresses if pattern.matches(name.split("."))]
         for name in covered:
             imported.addresses[name].setdefault("retroactive_count", setting.retroactive)
-        hidden = [name for name in imported.queues if matches(words, name.split("."))]
+        hidden = [name for name in imported.queues if pattern.matches(name.split("."))]
         if not hidden:
             fields: Fields = {"retroactive_count": setting.retroactive}
             imported.addresses.setdefault(setting.pattern, fields)

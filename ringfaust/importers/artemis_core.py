@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ringfaust.importers.artemis_values import Reader, UnknownValue
-from ringfaust.importers.imported import Fields, Finding, Imported, Verdict
+from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict
 from ringfaust.importers.xml_file import Element
 
 HANDLED = frozenset(
@@ -41,8 +41,8 @@ _PREFIXES = {
     "mask-password": _USERS, "view-permission": _USERS, "management-": "`ringfaust` operates it",
     "critical-analyzer": _HEALTH, "thread-pool": "not needed", "scheduled-thread": "not needed",
     "graceful-": "a worker that stops finishes its batch", "name": "`application` in worker.yaml",
-    "transaction-timeout": "consumer_timeout ends the transactions of a silent client",
-    "id-cache-size": "dedup_window of a queue refuses repeated ids for a time",
+    "transaction-timeout": "consumer_timeout_ms ends the transactions of a silent client",
+    "id-cache-size": "dedup_window_ms of a queue refuses repeated ids for a time",
     "max-redelivery-records": "every attempt is stored",
     "mqtt-": "there is no MQTT; a bridge writes to Kafka", "resource-limit": "Kafka has quotas",
     "xi:include": "another file was not read: put its content in the place of this line",
@@ -101,6 +101,6 @@ def _time_to_live(each: Element, about: str, reader: Reader, imported: Imported)
         imported.note(Verdict.TAKEN, each.line, about, "nothing to do")
         return
     fields: Fields = imported.settings.setdefault("#", {})
-    why = f"consumer_timeout: {number}: a consumer that is silent for so long is detached"
-    finding = Finding(Verdict.CHANGED, each.line, about, why)
-    imported.set(fields, "consumer_timeout", number, finding)
+    why = f"consumer_timeout_ms: {number}: a consumer that is silent for so long is detached"
+    finding = ImportFinding(Verdict.CHANGED, each.line, about, why)
+    imported.set(fields, "consumer_timeout_ms", number, finding)

@@ -9,7 +9,7 @@ from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSelector
 from ringfaust.importers.artemis_settings import BACKUPS, set_ring_size
 from ringfaust.importers.artemis_values import Reader, UnknownValue
-from ringfaust.importers.imported import Fields, Finding, Imported, Verdict, first_value
+from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict, first_value
 from ringfaust.importers.xml_file import Element
 
 _FILTERS = {
@@ -192,7 +192,7 @@ def _queue_field(
         set_ring_size(imported, fields, reader.whole(element, key, text), line, about)
     elif key == "max-consumers":
         number = reader.whole(element, key, text)
-        finding = Finding(Verdict.TAKEN, line, about, f"max_active_consumers: {number}")
+        finding = ImportFinding(Verdict.TAKEN, line, about, f"max_active_consumers: {number}")
         imported.set(fields, "max_active_consumers", number, finding)
     elif key == "exclusive" and reader.switch(element, key, text):
         fields |= {"max_active_consumers": 1, "max_backup_consumers": BACKUPS}

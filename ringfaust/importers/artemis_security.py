@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from shlex import quote
 
 from ringfaust.importers.artemis_values import Wildcards
 from ringfaust.importers.imported import Imported, Verdict
@@ -83,8 +84,8 @@ def allow_control(imported: Imported, user: str) -> None:
 def allow(imported: Imported, user: str, topic: str, operation: str) -> None:
     """Let a user read or write a topic."""
     acl = (
-        f"--add --allow-principal User:{user} --operation {operation} --operation Describe "
-        f"--topic {topic}"
+        f"--add --allow-principal {quote(f'User:{user}')} --operation {operation} "
+        f"--operation Describe --topic {quote(topic)}"
     )
     if acl not in imported.acls:
         imported.acls.append(acl)

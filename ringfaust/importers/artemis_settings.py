@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ringfaust.core import limits
 from ringfaust.importers.artemis_values import Reader, UnknownValue, Wildcards
-from ringfaust.importers.imported import Fields, Finding, Imported, Verdict
+from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict
 from ringfaust.importers.xml_file import Element
 
 BACKUPS = 100
@@ -18,7 +18,7 @@ _DELETED = "a queue that is empty and unused stays; delete it with `ringfaust qu
 _CONFIG = "a queue that leaves queues.yaml stays until `ringfaust queue delete`"
 _GROUPS = "a group stays with its consumer until that consumer detaches"
 _LAST = "a ring of one for each key keeps last values: a route with {key}, and ring_size: 1"
-_SLOW = "a slow consumer holds at most its credit; a silent one is detached (consumer_timeout)"
+_SLOW = "a slow consumer holds at most its credit; a silent one is detached (consumer_timeout_ms)"
 _TTL = "the producer sets ringfaust-ttl-ms or ringfaust-expires-at-ms"
 _WAIT = "pause the queue until its consumers are there: `ringfaust queue pause`"
 
@@ -78,7 +78,7 @@ NO_EQUIVALENT = {
     "default-purge-on-no-consumers": "messages stay when the last consumer leaves",
     "default-consumer-window-size": "a consumer chooses its credit and credit_bytes",
     "enable-metrics": "metrics cover all queues if `web` is enabled in worker.yaml",
-    "id-cache-size": "dedup_window refuses repeated ids for a time instead of a number of ids",
+    "id-cache-size": "dedup_window_ms refuses repeated ids for a time instead of a number of ids",
     "initial-queue-buffer-size": "not needed",
 }
 """Settings without an equivalent: what to do instead, or why nothing is needed."""
@@ -151,7 +151,7 @@ class _Setting:
     ) -> None:
         verdict = Verdict.CHANGED if change else Verdict.TAKEN
         text = f"{name}: {value}" + (f", {change}" if change else "")
-        finding = Finding(verdict, child.line, about, text)
+        finding = ImportFinding(verdict, child.line, about, text)
         self._imported.set(self._target.fields, name, value, finding)
 
     def ring_size(self, child: Element, about: str, text: str) -> None:
@@ -173,7 +173,7 @@ class _Setting:
     def delay(self, child: Element, about: str, text: str) -> None:
         """Read redelivery-delay."""
         self._field(
-            child, about, "redelivery_delay", max(self._reader.whole(child, child.tag, text), 0)
+            child, about, "redelivery_delay_ms", max(self._reader.whole(child, child.tag, text), 0)
         )
 
     def multiplier(self, child: Element, about: str, text: str) -> None:
@@ -189,7 +189,7 @@ class _Setting:
     def longest_delay(self, child: Element, about: str, text: str) -> None:
         """Read max-redelivery-delay."""
         number = self._reader.whole(child, child.tag, text)
-        self._field(child, about, "redelivery_delay_max", max(number, -1))
+        self._field(child, about, "redelivery_delay_max_ms", max(number, -1))
 
     def bytes(self, child: Element, about: str, text: str) -> None:
         """Read max-size-bytes."""
@@ -298,7 +298,7 @@ _SPECIAL: dict[str, _Special] = {
 def set_ring_size(imported: Imported, fields: Fields, number: int, line: int, about: str) -> None:
     """Take over a ring size; 0 and less need Artemis' rules (C10)."""
     if number == -1 or number > 0:
-        finding = Finding(Verdict.TAKEN, line, about, f"ring_size: {number}")
+        finding = ImportFinding(Verdict.TAKEN, line, about, f"ring_size: {number}")
         imported.set(fields, "ring_size", number, finding)
         return
     fields |= {"ring_size": number, "compat": "artemis"}
@@ -339,11 +339,11 @@ def read_address_settings(
 def _cap_delay(target: AddressSetting, imported: Imported) -> None:
     """Artemis caps a growing delay at ten times its beginning, unless told otherwise."""
     fields = target.fields
-    delay = fields.get("redelivery_delay", 0)
-    if not delay or "redelivery_delay_max" in fields or "redelivery_multiplier" not in fields:
+    delay = fields.get("redelivery_delay_ms", 0)
+    if not delay or "redelivery_delay_max_ms" in fields or "redelivery_multiplier" not in fields:
         return
     assert isinstance(delay, int)
-    fields["redelivery_delay_max"] = 10 * delay
+    fields["redelivery_delay_max_ms"] = 10 * delay
     about = f"address-setting {target.pattern}, no max-redelivery-delay"
-    why = f"redelivery_delay_max: {10 * delay}, which is Artemis' default"
+    why = f"redelivery_delay_max_ms: {10 * delay}, which is Artemis' default"
     imported.note(Verdict.CHANGED, target.line, about, why)

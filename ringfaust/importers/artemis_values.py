@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ringfaust.core.patterns import is_pattern
 from ringfaust.importers.imported import CannotImport, Imported, Verdict
 from ringfaust.importers.xml_file import Element
 
@@ -103,7 +104,7 @@ class Wildcards:
         opening, closing = self.literal
         if opening and pattern.startswith(opening) and pattern.endswith(closing):
             name = pattern[len(opening) : -len(closing) or None]
-            return None if {"*", "#"} & set(name.split(".")) else name
+            return None if is_pattern(name) else name
         if self.delimiter == ".":
             words = pattern.split(".")
         else:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ringfaust.core import limits
 from ringfaust.core.address import SEPARATOR
-from ringfaust.core.catalog import matches
-from ringfaust.core.settings import QueueSpec
+from ringfaust.core.patterns import Pattern, is_pattern
+from ringfaust.core.settings import QueueSpec, stored_names
 from ringfaust.errors import BadSetting, RingfaustError
 from ringfaust.kafka.names import topic_name
 from ringfaust.protocol import headers as h
@@ -41,7 +41,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ImportFinding:
     """What became of one setting of the other broker."""
 
     verdict: Verdict
@@ -69,16 +69,16 @@ class Imported:
     """The queue, or the template of its name, by topic."""
     acls: list[str] = field(default_factory=list)
     """Arguments of kafka-acls.sh, without the brokers; each once."""
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ImportFinding] = field(default_factory=list)
 
     def note(self, verdict: Verdict, line: int, setting: str, text: str) -> None:
         """Record what became of a setting."""
-        self.findings.append(Finding(verdict, line, setting, text))
+        self.findings.append(ImportFinding(verdict, line, setting, text))
 
-    def set(self, fields: Fields, name: str, value: object, finding: Finding) -> None:
+    def set(self, fields: Fields, name: str, value: object, finding: ImportFinding) -> None:
         """Set a queue's field, and record the finding; if the value is not allowed, record that."""
         try:
-            QueueSpec().with_fields({name: value})
+            QueueSpec().with_fields(stored_names({name: value}))
         except BadSetting as error:
             self.note(
                 Verdict.NONE, finding.line, finding.setting, f"{name} has to be {error.advice}"
@@ -139,15 +139,10 @@ class Imported:
         return {name: value for name, value in data.items() if value}
 
 
-def is_pattern(name: str) -> bool:
-    """Return whether a name has words that are wildcards."""
-    return bool({"*", "#"} & set(name.split(".")))
-
-
 def overlap(one: str, other: str) -> bool:
     """Return whether one of two patterns covers the other."""
-    mine, theirs = one.split("."), other.split(".")
-    return matches(mine, theirs) or matches(theirs, mine)
+    mine, theirs = Pattern(one), Pattern(other)
+    return mine.matches(theirs.words) or theirs.matches(mine.words)
 
 
 def _metric(topic: str) -> str:
@@ -159,6 +154,6 @@ def first_value(table: Mapping[str, Fields], name: str, field_name: str) -> obje
     found: list[tuple[int, object]] = [
         (len(pattern.replace("#", "").replace("*", "")), fields[field_name])
         for pattern, fields in table.items()
-        if field_name in fields and matches(pattern.split("."), name.split("."))
+        if field_name in fields and Pattern(pattern).matches(name.split("."))
     ]
     return max(found, key=lambda entry: entry[0])[1] if found else None

@@ -11,8 +11,8 @@ from ringfaust.importers.imported import (
     FILE_BYTES,
     CannotImport,
     Fields,
-    Finding,
     Imported,
+    ImportFinding,
     Verdict,
 )
 
@@ -41,6 +41,8 @@ _NO_EQUIVALENT = {
     "XMLSchemaURIList": "messages are not inspected",
     "reloadXMLSchemaOnFailure": "messages are not inspected",
 }
+_IMQCMD = re.compile(r"(?:\S*/)?imqcmd(?:\.exe)?")
+_BETWEEN_COMMANDS = frozenset(";&|()")
 _AUTO = re.compile(r"imq\.autocreate\.(queue|topic|destination)(?:\.(\w+))?")
 
 
@@ -58,7 +60,7 @@ def import_openmq(path: Path) -> Imported:
     imported = Imported(path)
     source = _OpenMq(imported)
     for line, content in _logical_lines(text):
-        if re.match(r"(?:\S*/)?imqcmd(?:\.exe)?\s", content):
+        if _IMQCMD.fullmatch(content.split()[0]):
             source.command(line, content)
         else:
             source.property(line, content)
@@ -82,6 +84,26 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         joined = ""
     if joined:
         yield first, joined
+
+
+def _commands(line: str) -> Iterator[list[str]]:
+    """Yield the words of each command of a line of a script.
+
+    Raises:
+        ValueError: a quote is not closed.
+    """
+    words = shlex.shlex(line, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    command: list[str] = []
+    for word in words:
+        if _BETWEEN_COMMANDS.issuperset(word):
+            if command:
+                yield command
+            command = []
+        else:
+            command.append(word)
+    if command:
+        yield command
 
 
 class _OpenMq:
@@ -126,11 +148,22 @@ class _OpenMq:
             self._imported.note(Verdict.NONE, line, about, why)
 
     def command(self, line: int, content: str) -> None:
-        """Read `imqcmd create dst` or `update dst`."""
+        """Read a line of `imqcmd create dst` or `update dst`, which may have several of them."""
         try:
-            words = shlex.split(content, comments=True)
+            for words in _commands(content):
+                self._command(line, words)
         except ValueError as error:
             raise CannotImport(self._imported.source, line, f"imqcmd: {error}") from None
+
+    def _command(self, line: int, words: list[str]) -> None:
+        if not _IMQCMD.fullmatch(words[0]):
+            why = "a command of the shell, which is not run"
+            self._imported.note(Verdict.NONE, line, " ".join(words[:3]), why)
+            return
+        if any("$" in word or "`" in word for word in words):
+            why = "the shell would replace a part of it: write it out"
+            self._imported.note(Verdict.NONE, line, " ".join(words[:3]), why)
+            return
         if words[1:3] not in (["create", "dst"], ["update", "dst"]):
             why = "`ringfaust queue`, `message` and `consumer` operate queues"
             self._imported.note(Verdict.NONE, line, " ".join(words[:3]), why)
@@ -168,7 +201,7 @@ class _OpenMq:
             imported.note(Verdict.TAKEN, line, about, f"when_full: {when_full}")
         elif key in _LIMITS:
             number = self._number(line, key, value)
-            finding = Finding(Verdict.TAKEN, line, about, f"{_LIMITS[key]}: {number}")
+            finding = ImportFinding(Verdict.TAKEN, line, about, f"{_LIMITS[key]}: {number}")
             imported.set(fields, _LIMITS[key], number, finding)
         else:
             why = _NO_EQUIVALENT.get(key, "not a setting that is known here")

@@ -34,19 +34,55 @@ def import_rabbitmq(path: Path) -> Imported:
     data = _read(path)
     imported = Imported(path)
     policies = Policies(_entries(data, "policies", path), path)
-    vhosts = {str(each.get("vhost", "/")) for each in _entries(data, "queues", path)}
+    names = _Names(data, path)
     for section in sorted(data.keys() - _SECTIONS - _ABOUT_BROKER):
         if data[section]:
             why = "a setting of the broker or a plugin"
             imported.note(Verdict.NONE, 0, section[:_SHOWN], why)
-    fields = _queues(data, path, policies, imported, prefixed=len(vhosts) > 1)
-    _exchanges(data, path, fields, imported)
+    fields = _queues(data, path, policies, imported, names)
+    _exchanges(data, path, fields, imported, names)
     for name, own in fields.items():
         imported.queues[name] = own
     policies.leftovers(imported)
     imported.add_routes()
-    _permissions(data, path, imported)
+    _permissions(data, path, imported, names)
     return imported
+
+
+class _Names:
+    """What queues and exchanges are called here.
+
+    In RabbitMQ a name is unique only within its virtual host, and among queues or exchanges.
+    """
+
+    def __init__(self, data: Mapping[str, Any], path: Path) -> None:
+        queues = _entries(data, "queues", path)
+        self.is_prefixed = len({_vhost(each) for each in queues}) > 1
+        bound = {
+            (_vhost(each), str(each.get("destination", "")))
+            for each in _entries(data, "bindings", path)
+            if each.get("source")
+        }
+        own = {(_vhost(each), str(each.get("name", ""))) for each in queues} - bound
+        self._queues = {self.queue(vhost, name) for vhost, name in own}
+        """The queues that no exchange feeds."""
+        self.origins: dict[str, tuple[str, str]] = {}
+        """By name of a queue or exchange here: its virtual host, and its name there."""
+
+    def queue(self, vhost: str, name: str) -> str:
+        """The name of a queue; with several virtual hosts, theirs come first."""
+        return f"{vhost}.{name}" if self.is_prefixed and vhost != "/" else name
+
+    def exchange(self, vhost: str, name: str) -> str:
+        """The name of an exchange, which differs from those of the queues that it does not feed."""
+        here = self.queue(vhost, name)
+        while here in self._queues:
+            here += "-exchange"
+        return here
+
+
+def _vhost(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("vhost", "/"))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -74,27 +110,28 @@ def _entries(data: Mapping[str, Any], section: str, path: Path) -> list[dict[str
 
 
 def _queues(
-    data: Mapping[str, Any], path: Path, policies: Policies, imported: Imported, *, prefixed: bool
+    data: Mapping[str, Any], path: Path, policies: Policies, imported: Imported, names: _Names
 ) -> dict[str, Fields]:
     """Return the fields of each queue by name."""
     found: dict[str, Fields] = {}
     for each in _entries(data, "queues", path):
-        vhost, name = str(each.get("vhost", "/")), str(each.get("name", ""))
+        vhost, name = _vhost(each), str(each.get("name", ""))
         about = f"queue {name[:_SHOWN]}"
-        ours = name
-        if prefixed and vhost != "/":
-            ours = f"{vhost}.{name}"
+        ours = names.queue(vhost, name)
+        if ours != name:
             why = f"called {ours}: there are no virtual hosts, and applications have own names"
             imported.note(Verdict.CHANGED, 0, f"{about}, vhost = {vhost}", why)
         if imported.is_name(ours, 0, about):
             imported.note(Verdict.TAKEN, 0, about, f"queue {ours}")
+            names.origins[ours] = vhost, name
             found[ours] = queue_fields(each, ours, policies.of(vhost, name, each), imported)
     return found
 
 
 def _exchanges(
-    data: Mapping[str, Any], path: Path, queues: dict[str, Fields], imported: Imported
-) -> None:
+    data: Mapping[str, Any], path: Path, queues: dict[str, Fields], imported: Imported,
+    names: _Names,
+) -> None:  # fmt: skip
     """Turn each exchange that queues are bound to into an address with these queues."""
     kinds: dict[str, str] = {}
     for each in _entries(data, "exchanges", path):
@@ -108,9 +145,16 @@ def _exchanges(
             why = "a message that no queue accepts is reported as the event `unrouted`"
             about = f"exchange {name}, alternate-exchange"
             imported.note(Verdict.NONE, 0, about, why)
-        kinds[name] = kind
+        ours = names.exchange(_vhost(each), name)
+        names.origins.setdefault(ours, (_vhost(each), name))
+        kinds[ours] = kind
+        if name and ours != name:
+            why = f"called {ours}: an exchange here has a name that no queue and no other one has"
+            imported.note(Verdict.CHANGED, 0, f"exchange {name[:_SHOWN]}", why)
     for each in _entries(data, "bindings", path):
-        source, target = str(each.get("source", "")), str(each.get("destination", ""))
+        vhost = _vhost(each)
+        source = str(each.get("source", "")) and names.exchange(vhost, str(each["source"]))
+        target = names.queue(vhost, str(each.get("destination", "")))
         key = str(each.get("routing_key", ""))
         about = f"binding {source} -> {target}, routing_key = {key}"
         if not source:  # the default exchange leads to every queue by its name
@@ -119,7 +163,8 @@ def _exchanges(
             why = "an address does not feed another one: bind the queues themselves"
             imported.note(Verdict.NONE, 0, about, why)
         elif imported.is_name(source, 0, about):
-            _bind(each, kinds.get(source, "direct"), queues, about, imported)
+            named = {**each, "source": source, "destination": target}
+            _bind(named, kinds.get(source, "direct"), queues, about, imported)
 
 
 def _bind(
@@ -167,7 +212,7 @@ def _add_selector(fields: Fields, condition: str) -> None:
         fields["selector"] = f"({have}) OR ({condition})" if have and condition else ""
 
 
-def _permissions(data: Mapping[str, Any], path: Path, imported: Imported) -> None:
+def _permissions(data: Mapping[str, Any], path: Path, imported: Imported, names: _Names) -> None:
     """Turn the permissions of users into ACLs of Kafka."""
     for each in _entries(data, "users", path):
         about = f"user {str(each.get('name', ''))[:_SHOWN]}"
@@ -179,13 +224,23 @@ def _permissions(data: Mapping[str, Any], path: Path, imported: Imported) -> Non
             why = "a user's name in these commands has letters, digits and . _ @ + -"
             imported.note(Verdict.NONE, 0, f"permissions of {user[:_SHOWN]!r}", why)
             continue
-        if each.get("write"):
-            for topic, queue in imported.routes.items():
-                if each["write"] == ".*" or str(each["write"]).strip("^$") == queue:
-                    allow(imported, user, topic, "Write")
+        for topic, queue in imported.routes.items():
+            if _may_write(each, names.origins.get(queue), names):
+                allow(imported, user, topic, "Write")
         if each.get("read") or each.get("configure"):
             allow_control(imported, user)
         if each.get("read"):
             allow(imported, user, topic_name("ringfaust", Role.DISPATCHED), "Read")
         why = "in acls.sh; reading and configuring are permissions for all queues"
         imported.note(Verdict.CHANGED, 0, f"permissions of {user}", why)
+
+
+def _may_write(
+    permission: Mapping[str, Any], origin: tuple[str, str] | None, names: _Names
+) -> bool:
+    """Whether it covers a queue or exchange; no origin: a topic for those of all hosts."""
+    wanted = str(permission.get("write") or "")
+    if origin is None:
+        return wanted == ".*" and not names.is_prefixed
+    vhost, name = origin
+    return vhost == _vhost(permission) and (wanted == ".*" or wanted.strip("^$") == name)

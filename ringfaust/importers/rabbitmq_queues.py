@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringfaust.importers.imported import CannotImport, Fields, Finding, Imported, Verdict
+from ringfaust.importers.imported import CannotImport, Fields, Imported, ImportFinding, Verdict
 
 BACKUPS = 100
 """Backup consumers of a queue with one active consumer: RabbitMQ admits any number."""
@@ -137,12 +137,12 @@ def _read(given: Mapping[str, Any], owner: str, fields: Fields, imported: Import
         ):
             imported.note(Verdict.NONE, 0, about, "not a whole number")
         elif key == "max-length" and not rejects:
-            finding = Finding(Verdict.TAKEN, 0, about, f"ring_size: {value}")
+            finding = ImportFinding(Verdict.TAKEN, 0, about, f"ring_size: {value}")
             imported.set(fields, "ring_size", value, finding)
         elif key in ("max-length", "max-length-bytes"):
             name = "max_messages" if key == "max-length" else "max_bytes"
             why = f"{name}: {value}, which also counts messages that are being delivered"
-            imported.set(fields, name, value, Finding(Verdict.CHANGED, 0, about, why))
+            imported.set(fields, name, value, ImportFinding(Verdict.CHANGED, 0, about, why))
         else:
             _read_other(key, value, about, fields, imported)
     if rejects:
@@ -167,7 +167,7 @@ def _read_other(key: str, value: Any, about: str, fields: Fields, imported: Impo
     elif key == "delivery-limit":
         most = value + 1 if value >= 0 else -1
         why = f"max_attempts: {most}, which counts the first delivery, too"
-        imported.set(fields, "max_attempts", most, Finding(Verdict.CHANGED, 0, about, why))
+        imported.set(fields, "max_attempts", most, ImportFinding(Verdict.CHANGED, 0, about, why))
     elif key == "single-active-consumer" and value:
         fields |= {"max_active_consumers": 1, "max_backup_consumers": BACKUPS}
         why = f"max_active_consumers: 1, max_backup_consumers: {BACKUPS}"

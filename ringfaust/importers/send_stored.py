@@ -11,12 +11,13 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.errors import ProducerFenced
+from aiokafka.errors import KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
 from ringfaust.config.queues import QueuesConfig
@@ -26,14 +27,12 @@ from ringfaust.importers.artemis_export import ArtemisExport
 from ringfaust.importers.stored_records import Places, TargetRecord
 from ringfaust.kafka.names import import_group, import_transactional_id
 from ringfaust.kafka.offsets import group_offsets
-from ringfaust.kafka.record_sender import (
-    SENDING_ERRORS,
+from ringfaust.protocol.records import OutgoingRecord, Role
+from ringfaust.transactional.writer import (
     TRANSACTION_BYTES,
     TRANSACTION_RECORDS,
-    OutgoingRecord,
-    RecordSender,
+    TransactionalWriter,
 )
-from ringfaust.protocol.records import Role
 
 _DIGEST_CHARS = 32
 
@@ -52,7 +51,7 @@ class ImportStopped(RingfaustError):
 
 
 @dataclass(slots=True)
-class Progress:
+class Transfer:
     """What an import has done. A message counts once for each queue that has it."""
 
     before: int = 0
@@ -66,8 +65,8 @@ async def import_messages(
     path: Path,
     worker: WorkerConfig,
     queues: QueuesConfig,
-    said: Callable[[Progress], None] = lambda _: None,
-) -> Progress:
+    said: Callable[[Transfer], None] = lambda _: None,
+) -> Transfer:
     """Write the messages of an export to the topics of their queues.
 
     Args:
@@ -82,32 +81,30 @@ async def import_messages(
         ImportStopped: the brokers failed.
     """
     digest = await asyncio.to_thread(_digest, path)
-    progress = Progress()
+    progress = Transfer()
     records = _records(path, worker, queues)
     client, group = worker.client_options(), import_group(worker.application, digest)
     done = TopicPartition(worker.topic(Role.CONTROL), 0)
-    sender = RecordSender(
-        client, import_transactional_id(worker.application, digest), worker.max_record_bytes
+    transactional_id = import_transactional_id(worker.application, digest)
+    writer = TransactionalWriter(
+        client, transactional_id, max_request_size=2 * worker.max_record_bytes
     )
     try:
-        await sender.start()
+        await writer.start()
         position = progress.before = await _done(client, group, done)
         left = islice(records, progress.before, None)
         while part := await asyncio.to_thread(_part, left):
             position += len(part)
-            offset = OffsetAndMetadata(position, "")
             kept = [_outgoing(each) for each in part if each is not None]
-            await sender.commit(kept, lambda at=offset: {done: at}, group)  # type: ignore[misc]
+            offsets = {done: OffsetAndMetadata(position, "")}
+            await writer.commit(partial(writer.send, kept), offsets, group)
             progress.written += len(kept)
             progress.oversized += len(part) - len(kept)
             said(progress)
-    except SENDING_ERRORS as error:
-        cause = sender.cause(error)
-        if cause is None:
-            raise
-        raise ImportStopped(progress.written, cause) from error
+    except KafkaError as error:
+        raise ImportStopped(progress.written, error) from error
     finally:
-        await sender.stop()
+        await writer.stop()
     return progress
 
 
@@ -120,7 +117,7 @@ async def _done(client: Mapping[str, Any], group: str, done: TopicPartition) -> 
 
 def _outgoing(record: TargetRecord) -> OutgoingRecord:
     """All go to one partition: the hop keeps the order of records from one partition."""
-    return OutgoingRecord(record.topic, 0, None, record.value, record.headers)
+    return OutgoingRecord(record.topic, record.value, headers=record.headers, partition=0)
 
 
 def _digest(path: Path) -> str:

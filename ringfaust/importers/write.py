@@ -7,9 +7,10 @@ from typing import Any
 
 import yaml
 
-from ringfaust.config.documents import shipped
+from ringfaust.config.documents import ConfigError, shipped
 from ringfaust.config.load import load
 from ringfaust.importers.imported import CannotImport, Imported
+from ringfaust.visible import visible
 
 _HEADER = """\
 # Imported from {source} by `ringfaust import`, which printed one line for each setting. Read both
@@ -43,8 +44,8 @@ def write(imported: Imported, folder: Path) -> list[Path]:
         The files.
 
     Raises:
-        CannotImport: the folder has such a file already.
-        ConfigError: what was written is not valid: names of the other broker contradict each other.
+        CannotImport: the folder has such a file already, or the files would not be valid, because
+            names of the other broker contradict each other. Nothing is left in the folder.
     """
     files = {"queues.yaml": _queues(imported), "worker.yaml": _worker()}
     if imported.acls:
@@ -55,7 +56,13 @@ def write(imported: Imported, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text, "utf-8")
-    load(folder)
+    try:
+        load(folder)
+    except ConfigError as error:
+        for name in files:
+            (folder / name).unlink()
+        text = f"nothing was written: {error.faults[0].text}"
+        raise CannotImport(imported.source, 0, text) from None
     return [folder / name for name in files]
 
 
@@ -65,7 +72,7 @@ def _queues(imported: Imported) -> str:
         data, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=100,
         allow_unicode=True,
     )  # fmt: skip
-    return _HEADER.format(source=imported.source.name) + (body if data else "{}\n")
+    return _HEADER.format(source=visible(imported.source.name)) + (body if data else "{}\n")
 
 
 def _worker() -> str:
@@ -74,4 +81,4 @@ def _worker() -> str:
 
 def _acls(imported: Imported) -> str:
     lines = [f'kafka-acls.sh --bootstrap-server "$servers" "$@" {acl}' for acl in imported.acls]
-    return _ACLS.format(source=imported.source.name) + "\n".join(lines) + "\n"
+    return _ACLS.format(source=visible(imported.source.name)) + "\n".join(lines) + "\n"

@@ -6,7 +6,6 @@ never mistaken for a complete bundle.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -18,10 +17,14 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
 from rich.console import Console
 from rich.progress import track
+from tenacity import retry, stop_after_attempt
 
 from ringfaust.errors import RingfaustError
+from ringfaust.java import DEFAULT_KAFKA, KafkaVersion
 
 _ADVICE = (
     "Nothing was kept. Check the network (HTTPS_PROXY, if there is a proxy) and the disk, and try "
@@ -38,20 +41,39 @@ class Bundle:
     name: str
     """Name of the cache folder, with the version."""
     lock: str
+    """A line for each jar: its SHA-256, its coordinates, and which versions need it, if not all."""
     title: str
     size: str
     instead: str
     """What to do on a machine that cannot fetch them."""
     package: str = "ringfaust.java"
+    version: str = ""
+    """Which jars of the lock file belong to it, besides those that all versions need."""
 
 
-KAFKA = Bundle(
-    "kafka-4.1.1",
-    "kafka-broker.lock",
-    "Apache Kafka 4.1.1",
-    "44 MB",
-    "use your own broker with --bootstrap-servers",
-)
+_KAFKA = {
+    KafkaVersion.V3_6: ("3.6.2", "42 MB"),
+    KafkaVersion.V3_9: ("3.9.1", "47 MB"),
+    KafkaVersion.V4_1: ("4.1.1", "44 MB"),
+    KafkaVersion.V4_2: ("4.2.1", "45 MB"),
+}
+"""By version of Kafka: the release, and the size of its jars."""
+
+
+def kafka(version: KafkaVersion) -> Bundle:
+    """Return the jars of a Kafka broker."""
+    release, size = _KAFKA[version]
+    return Bundle(
+        f"kafka-{release}",
+        "kafka-broker.lock",
+        f"Apache Kafka {release}",
+        size,
+        "use your own broker with --bootstrap-servers",
+        version=version,
+    )
+
+
+KAFKA = kafka(DEFAULT_KAFKA)
 _SPARK_SIZES = {"4.0": "17 MB", "4.2": "23 MB"}
 """By version of Spark: the size of its connectors."""
 
@@ -83,10 +105,11 @@ def spark_connectors(version: str) -> Bundle:
         raise UnsupportedSpark(version)
     return Bundle(
         f"spark-{series}",
-        f"spark-{series}-connectors.lock",
+        "spark-connectors.lock",
         f"the Kafka and Delta connectors for Apache Spark {series}",
         _SPARK_SIZES[series],
         "run the job with spark-submit on a cluster that has these jars (docs/spark.md)",
+        version=series,
     )
 
 
@@ -136,14 +159,18 @@ def cache_root() -> Path:
     own = os.environ.get("RINGFAUST_CACHE")
     if own:
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringfaust"
+    return user_cache_path("ringfaust")
 
 
 def pinned_jars(bundle: Bundle) -> list[Jar]:
     """Return the jars of a bundle, as listed in its lock file."""
     text = (files(bundle.package) / bundle.lock).read_text("utf-8")
     rows = (line.split() for line in text.splitlines() if not line.startswith("#"))
-    return [Jar(coordinates, sha256) for sha256, coordinates in rows]
+    return [
+        Jar(coordinates, sha256)
+        for sha256, coordinates, *versions in rows
+        if not versions or bundle.version in versions
+    ]
 
 
 def fetch(bundle: Bundle, console: Console | None = None) -> Path:
@@ -179,12 +206,13 @@ def fetch(bundle: Bundle, console: Console | None = None) -> Path:
 @contextmanager
 def _only_one(bundle: Bundle, lock: Path, console: Console) -> Iterator[None]:
     """Hold the lock file. The system releases it when this process ends, however it ends."""
-    with lock.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            console.print(f"waiting for another process to fetch {bundle.title}")
-            fcntl.flock(handle, fcntl.LOCK_EX)
+    file_lock = FileLock(lock)
+    try:
+        held = file_lock.acquire(blocking=False)
+    except Timeout:
+        console.print(f"waiting for another process to fetch {bundle.title}")
+        held = file_lock.acquire()
+    with held:
         yield
 
 
@@ -211,17 +239,18 @@ def _download_all(bundle: Bundle, jars: list[Jar], target: Path, console: Consol
 
 def _fetch_jar(bundle: Bundle, jar: Jar, folder: Path, ready: Path) -> None:
     """Download one jar into `folder`, verify it, and move it to `ready`."""
-    name = jar.coordinates.replace(":", "_")
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            path = _download(jar.coordinates, folder / f"{name}-{attempt}")
-            _check(jar, path)
-        except Exception as error:  # ours, OSError, RuntimeError from jgo, those of requests
-            if attempt == _ATTEMPTS:
-                raise FetchFailed(bundle, jar.coordinates, str(error)) from error
-        else:
-            path.rename(ready / path.name)
-            return
+    try:
+        path = _download_verified(jar, folder)
+    except Exception as error:  # ours, OSError, RuntimeError from jgo, those of requests
+        raise FetchFailed(bundle, jar.coordinates, str(error)) from error
+    path.rename(ready / path.name)
+
+
+@retry(stop=stop_after_attempt(_ATTEMPTS), reraise=True)
+def _download_verified(jar: Jar, folder: Path) -> Path:
+    path = _download(jar.coordinates, Path(tempfile.mkdtemp(dir=folder), "m2"))
+    _check(jar, path)
+    return path
 
 
 def _download(coordinates: str, scratch: Path) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from aiokafka.errors import (
     TransactionalIdAuthorizationFailed,
     for_code,
 )
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from ringfaust.cancellation import cancellation_is_kept
 from ringfaust.errors import RingfaustError
@@ -113,19 +113,26 @@ class NewTopic(NamedTuple):
     settings: Mapping[str, str]
 
 
-async def _until_ready(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask a coordinator, for up to `COORDINATOR_TIMEOUT_S` while it is not ready."""
-    deadline_s = time.monotonic() + COORDINATOR_TIMEOUT_S
-    while True:
-        try:
-            return await ask()
-        except COORDINATOR_NOT_READY:
-            if time.monotonic() > deadline_s:
-                raise
-        await asyncio.sleep(_RETRY_S)
+async def until_ready(ask: Callable[[], Awaitable[T]], timeout_s: float) -> T:
+    """Ask a coordinator, again and again while it is not ready.
+
+    Raises:
+        KafkaError: it is not ready in time, or answers with another error.
+    """
+
+    async def ask_once() -> T:  # tenacity awaits the result of an async function only
+        return await ask()
+
+    while_not_ready = AsyncRetrying(
+        retry=retry_if_exception_type(COORDINATOR_NOT_READY),
+        stop=stop_after_delay(timeout_s),
+        wait=wait_fixed(_RETRY_S),
+        reraise=True,
+    )
+    return await while_not_ready(ask_once)
 
 
-class Admin:
+class KafkaAdmin:
     """An open connection to the brokers. Use `open_admin` to get one."""
 
     def __init__(self, client: kafka.AIOKafkaAdminClient) -> None:
@@ -186,8 +193,9 @@ class Admin:
             KafkaError: a request failed; `open_admin` translates it.
         """
         try:
-            await _until_ready(
-                lambda: self._client.find_coordinator(transactional_id, _TRANSACTIONS)
+            await until_ready(
+                lambda: self._client.find_coordinator(transactional_id, _TRANSACTIONS),
+                COORDINATOR_TIMEOUT_S,
             )
         except (TransactionalIdAuthorizationFailed, *COORDINATOR_NOT_READY) as error:
             return error
@@ -199,7 +207,7 @@ class Admin:
         Raises:
             KafkaError: a request failed; `open_admin` translates it.
         """
-        return await _until_ready(lambda: self._describe(name))
+        return await until_ready(lambda: self._describe(name), COORDINATOR_TIMEOUT_S)
 
     async def _describe(self, group: str) -> GroupDescription:
         (answer,) = await self._client.describe_consumer_groups([group])
@@ -215,7 +223,9 @@ class Admin:
         Raises:
             KafkaError: a request failed; `open_admin` translates it.
         """
-        return await _until_ready(lambda: authorized(self._client, names, group))
+        return await until_ready(
+            lambda: authorized(self._client, names, group), COORDINATOR_TIMEOUT_S
+        )
 
     async def create(self, topics: Sequence[NewTopic]) -> list[str]:
         """Create topics and wait until the brokers list them all.
@@ -255,7 +265,7 @@ class Admin:
 @asynccontextmanager
 async def open_admin(
     brokers: Brokers, *, connect_timeout_s: float = CONNECT_TIMEOUT_S
-) -> AsyncIterator[Admin]:
+) -> AsyncIterator[KafkaAdmin]:
     """Connect to the brokers.
 
     Args:
@@ -279,7 +289,7 @@ async def open_admin(
             raise BrokerUnreachable(brokers.servers, await _reason(brokers)) from error
         try:
             async with asyncio.timeout(2 * REQUEST_TIMEOUT_S):
-                yield Admin(client)
+                yield KafkaAdmin(client)
         except NodeNotReadyError as error:
             raise BrokerUnreachable(
                 brokers.servers,

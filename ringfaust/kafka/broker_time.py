@@ -9,7 +9,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from ringfaust.kafka.vendor import stop_client
+from ringfaust.transactional.vendor import stop_client
 
 _OPEN_MS = 10_000
 """If this process dies in between, the brokers abort the transaction after this time."""

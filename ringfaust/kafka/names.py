@@ -69,12 +69,12 @@ def clock_transactional_id(application: str, process: str) -> str:
 
 
 def redrive_transactional_id(application: str) -> str:
-    """Return the id of the producer behind `ringfaust redrive`."""
+    """Return the id of the producer that redrives (ADR 45)."""
     return f"{application}-redrive"
 
 
 def redriven_group(application: str, page: int) -> str:
-    """Return the consumer group that says which records of a page `ringfaust redrive` has sent.
+    """Return the consumer group that says which records of a page have been redriven (ADR 45).
 
     It contains a slash, which no application or job name may, so it belongs to nothing else.
     """
@@ -92,7 +92,7 @@ def backfill_group(application: str, job: str) -> str:
 
 
 def lake_redrive_group(application: str, job: str) -> str:
-    """Return the consumer group that holds the progress of a `ringfaust spark redrive` job."""
+    """Return the consumer group with the progress of a redrive that an earlier version began."""
     return f"{application}-redrive-{job}"
 
 
@@ -110,7 +110,7 @@ def import_transactional_id(application: str, digest: str) -> str:
 
 
 def slice_transactional_id(group: str, number: int) -> str:
-    """Return the id of the producer that writes one slice of a backfill or redrive job."""
+    """Return the id of the producer that writes one slice of a backfill."""
     return f"{group}/{number}"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -13,10 +11,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
 
 from ringfaust.cancellation import cancellation_is_kept
-from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, stop_client
+from ringfaust.kafka.admin import until_ready
+from ringfaust.kafka.vendor import COORDINATOR_NOT_READY
+from ringfaust.transactional.vendor import stop_client
 
 _TIMEOUT_S = 60
-_RETRY_S = 0.1
 
 
 async def group_offsets(
@@ -32,24 +31,38 @@ async def group_offsets(
         KafkaError: the brokers gave no complete answer within a minute.
     """
     wanted = [TopicPartition(*tp) for tp in tps]
-    deadline = time.monotonic() + _TIMEOUT_S
+    admin = AIOKafkaAdminClient(**client)
+
+    async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        with suppress(*COORDINATOR_NOT_READY):
+            found = await admin.list_consumer_group_offsets(group, partitions=wanted)
+        if not found.keys() >= set(wanted):
+            raise errors.CoordinatorLoadInProgressError(
+                f"the brokers do not answer for the offsets of group {group}"
+            )
+        return found
+
+    await admin.start()
+    try:
+        found = await until_ready(ask, _TIMEOUT_S)
+        return {(tp.topic, tp.partition): at for tp, at in found.items() if at.offset >= 0}
+    finally:
+        with cancellation_is_kept():
+            await admin.close()
+
+
+async def groups_named(client: Mapping[str, Any], prefix: str) -> list[str]:
+    """The names of the consumer groups that begin like this, in order.
+
+    Raises:
+        KafkaError: the brokers gave no complete answer within a minute.
+    """
     admin = AIOKafkaAdminClient(**client)
     await admin.start()
     try:
-        while True:
-            with suppress(*COORDINATOR_NOT_READY):
-                found = await admin.list_consumer_group_offsets(group, partitions=wanted)
-                if found.keys() >= set(wanted):
-                    return {
-                        (tp.topic, tp.partition): offset
-                        for tp, offset in found.items()
-                        if offset.offset >= 0
-                    }
-            if time.monotonic() > deadline:
-                raise errors.CoordinatorLoadInProgressError(
-                    f"the brokers do not answer for the offsets of group {group}"
-                )
-            await asyncio.sleep(_RETRY_S)
+        found = await until_ready(admin.list_consumer_groups, _TIMEOUT_S)
+        return sorted(name for name, *_ in found if name.startswith(prefix))
     finally:
         with cancellation_is_kept():
             await admin.close()

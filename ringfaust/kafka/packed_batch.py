@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from struct import Struct
 
 import cramjam
@@ -31,10 +32,16 @@ class PackedBatch:
     """
 
     def __init__(self, batch: RecordBatch, *, compress: bool = False) -> None:
-        """`batch`: nothing may be added to it any more. `compress`: send its records as zstd."""
+        """Its records have the time of this call.
+
+        Args:
+            batch: nothing may be added to it any more.
+            compress: send its records as zstd.
+        """
         self._batch = batch
         self._compress = compress
         self._data = batch.data
+        self._time_ms = time.time_ns() // 1_000_000
         self._producer = (-1, -1, 0)
         self._is_built = False
 
@@ -56,7 +63,7 @@ class PackedBatch:
             data = self._data
             _BEFORE_CRC.pack_into(data, 0, 0, len(data) - _AFTER_LENGTH_AT, _NO_EPOCH, _FORMAT)
             _AFTER_CRC.pack_into(
-                data, _AFTER_CRC_AT, attributes, batch.count - 1, batch.time_ms, batch.time_ms,
+                data, _AFTER_CRC_AT, attributes, batch.count - 1, self._time_ms, self._time_ms,
                 *self._producer, batch.count,
             )  # fmt: skip
             checked = bytes(memoryview(data)[_AFTER_CRC_AT:])

@@ -9,8 +9,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from ringfaust.errors import RingfaustError
-from ringfaust.kafka.vendor import stop_client
 from ringfaust.protocol.records import InRecord
+from ringfaust.transactional.vendor import stop_client
 
 _FETCH_BYTES = 4 * 1024 * 1024
 _POLL_MS = 500

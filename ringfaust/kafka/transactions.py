@@ -1,4 +1,4 @@
-"""One batch is one Kafka transaction: changelog, outputs and input positions, all or nothing.
+"""One batch is one Kafka transaction: changelog, outputs and input offsets, all or nothing.
 
 After a commit, the coordinator is busy for some milliseconds: it writes the markers that end the
 transaction. Until then it refuses the next one of the same producer. So two producers take turns.
@@ -13,25 +13,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
-from aiokafka.structs import OffsetAndMetadata, RecordMetadata
+from aiokafka.structs import OffsetAndMetadata
 
 from ringfaust.kafka.names import second_transactional_id, worker_group
 from ringfaust.kafka.packed_batch import PackedBatch
-from ringfaust.kafka.vendor import (
-    FAILED_BETWEEN_CALLS,
-    begin_early,
-    failure_between_calls,
-    retry_soon,
-    send_once,
-    sender_bug,
-    stop_client,
-    use_backoff,
-)
+from ringfaust.kafka.vendor import retry_soon, use_backoff
 from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
+from ringfaust.transactional.vendor import FAILED_BETWEEN_CALLS, begin_early
+from ringfaust.transactional.writer import Offsets, Sent, TransactionalWriter
 
 BATCH_BYTES = 1_000_000
 """Size at which a record batch is closed. Ringfaust's topics accept twice as much."""
@@ -43,7 +36,7 @@ _ABORT_TIMEOUT_S = 2.0
 class TransactionalProducer:
     """The transactional producer of one partition; starting it fences an earlier owner.
 
-    It is two producers that take turns. A transaction begins after the one before it was committed,
+    It is two writers that take turns. A transaction begins after the one before it was committed,
     so their order is that of one producer.
     """
 
@@ -72,30 +65,24 @@ class TransactionalProducer:
         self._partition = partition
         self._topics = topics
         retry_soon(_RETRY_MS / 1000)
-        self._producers = deque[AIOKafkaProducer]()
+        self._writers = deque[TransactionalWriter]()
         """The first has the next turn."""
         self._is_committing = False
         """From the start of a commit until it has succeeded: for good, if it fails."""
         self._is_begun = False
         """Whether `begin_next` has begun a transaction that no commit has taken yet."""
         for name in (transactional_id, second_transactional_id(transactional_id)):
-            producer = AIOKafkaProducer(
-                **client,
-                transactional_id=name,
+            writer = TransactionalWriter(
+                client,
+                name,
                 transaction_timeout_ms=timeout_ms,
-                acks="all",
                 max_batch_size=BATCH_BYTES,
                 # A transaction that begins right after another finds the coordinator still busy.
                 retry_backoff_ms=_RETRY_MS,
                 max_request_size=2 * BATCH_BYTES,
             )
-            use_backoff(producer)
-            send_once(producer)
-            self._producers.append(producer)
-
-    @property
-    def _producer(self) -> AIOKafkaProducer:
-        return self._producers[0]
+            use_backoff(writer.producer)
+            self._writers.append(writer)
 
     async def start(self) -> None:
         """Connect, and abort the transactions that an earlier owner left open.
@@ -103,16 +90,16 @@ class TransactionalProducer:
         The earlier owner may commit once more before its second producer is fenced, too. So the
         state must be read after this.
         """
-        for producer in self._producers:
-            await producer.start()
+        for writer in self._writers:
+            await writer.start()
 
     async def stop(self) -> None:
         """Disconnect. An open transaction is never committed."""
         if self._is_begun and not self._is_committing:
             with suppress(*FAILED_BETWEEN_CALLS, KafkaError, TimeoutError):
                 async with asyncio.timeout(_ABORT_TIMEOUT_S):
-                    await self._producer.abort_transaction()
-        await asyncio.gather(*(stop_client(producer) for producer in self._producers))
+                    await self._writers[0].abort()
+        await asyncio.gather(*(writer.stop() for writer in self._writers))
 
     def new_batches(self) -> RecordBatches:
         """An empty container for the records of one topic."""
@@ -129,14 +116,14 @@ class TransactionalProducer:
         """
         if self._is_committing:
             self._is_begun = True
-            begin_early(self._producers[1], [self._place(*output) for output in outputs])
+            begin_early(self._writers[1].producer, [self._target(*output) for output in outputs])
 
     async def commit(
         self,
         outputs: Outputs[RecordBatches],
         writes: Sequence[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
-        note: str = "",
+        metadata: str = "",
     ) -> int:
         """Commit everything in one transaction.
 
@@ -144,7 +131,7 @@ class TransactionalProducer:
             outputs: records of the processor.
             writes: rows for the changelog.
             offsets: by input topic: the next offset to read.
-            note: committed with the offsets, for the next owner.
+            metadata: committed with the offsets, for the next owner.
 
         Returns:
             The changelog offset after `writes`; 0 if there are none.
@@ -155,50 +142,24 @@ class TransactionalProducer:
         """
         self._is_committing = True
         is_begun, self._is_begun = self._is_begun, False
-        try:
-            end = await self._commit(outputs, writes, offsets, note, is_begun=is_begun)
-        except (*FAILED_BETWEEN_CALLS, KafkaError) as error:
-            ended = failure_between_calls(self._producer)
-            failed = sender_bug(self._producer) or ended
-            if failed is None or failed is error:
-                raise
-            raise failed from None
-        self._is_committing = False
-        self._producers.rotate()
-        return end
-
-    async def _commit(
-        self,
-        outputs: Outputs[RecordBatches],
-        writes: Sequence[tuple[bytes, bytes | None]],
-        offsets: Mapping[str, int],
-        note: str,
-        *,
-        is_begun: bool,
-    ) -> int:
-        producer = self._producer
-        if not is_begun:
-            await producer.begin_transaction()
         changelog = self.new_batches()
         changelog.append_rows(writes)
         topics = [*outputs.items()]
         if writes:
             topics.append(((Role.CHANGELOG, None), changelog))
-        # All at once: then one request adds all partitions, and each request has a part of every
-        # topic.
-        of_topics = await asyncio.gather(*(self._send(*where, part) for where, part in topics))
-        sent = [future for futures in of_topics for future in futures]
-        if offsets:
-            await producer.send_offsets_to_transaction(
-                {
-                    TopicPartition(topic, self._partition): OffsetAndMetadata(at, note)
-                    for topic, at in offsets.items()
-                },
-                self._group,
-            )
-        # If the broker has refused a batch, aiokafka would commit the rest without it.
-        written = await asyncio.gather(*sent)
-        await producer.commit_transaction()
+
+        async def produce() -> Sent:
+            # All at once: then one request adds all partitions, and each request has a part of
+            # every topic.
+            of_topics = await asyncio.gather(*(self._send(*where, part) for where, part in topics))
+            return [each for sent in of_topics for each in sent]
+
+        positions = {topic: OffsetAndMetadata(at, metadata) for topic, at in offsets.items()}
+        written = await self._writers[0].commit(
+            produce, self._offsets(positions), self._group, is_begun=is_begun
+        )
+        self._is_committing = False
+        self._writers.rotate()
         return int(written[-1].offset + changelog.batches[-1].count) if writes else 0
 
     async def commit_rows(
@@ -215,40 +176,29 @@ class TransactionalProducer:
         Raises:
             KafkaError: the outcome is unknown; stop this producer and start another (R117).
         """
-        producer = self._producer
-        await producer.begin_transaction()
-        packed = self.new_batches()
-        for key, value in rows:
-            packed.append((key, value, []))
-            if len(packed.batches) > 1:
-                await asyncio.gather(*await self._send(Role.CHANGELOG, None, packed))
-                packed = self.new_batches()
-        if len(packed):
-            await asyncio.gather(*await self._send(Role.CHANGELOG, None, packed))
-        if positions := offsets():
-            await producer.send_offsets_to_transaction(
-                {TopicPartition(topic, self._partition): at for topic, at in positions.items()},
-                self._group,
-            )
-        await producer.commit_transaction()
+        done: dict[TopicPartition, OffsetAndMetadata | int] = {}
 
-    def _place(self, role: Role, partition: int | None) -> TopicPartition:
+        async def produce() -> Sent:
+            packed = self.new_batches()
+            for key, value in rows:
+                packed.append((key, value, []))
+                if len(packed.batches) > 1:
+                    await asyncio.gather(*await self._send(Role.CHANGELOG, None, packed))
+                    packed = self.new_batches()
+            sent = await self._send(Role.CHANGELOG, None, packed) if len(packed) else []
+            done.update(self._offsets(offsets()))
+            return sent
+
+        await self._writers[0].commit(produce, done, self._group)
+
+    def _target(self, role: Role, partition: int | None) -> TopicPartition:
         number = self._partition if partition is None else partition
         return TopicPartition(self._topics[role], number)
 
-    async def _send(
-        self, role: Role, partition: int | None, batches: RecordBatches
-    ) -> list[asyncio.Future[RecordMetadata]]:
-        topic, where = self._place(role, partition)
-        sent = []
-        for batch in batches.batches:
-            future = await self._producer.send_batch(PackedBatch(batch), topic, partition=where)
-            future.add_done_callback(_retrieve_error)
-            sent.append(future)
-        return sent
+    def _offsets(self, positions: Mapping[str, OffsetAndMetadata] | Mapping[str, int]) -> Offsets:
+        return {TopicPartition(topic, self._partition): at for topic, at in positions.items()}
 
-
-def _retrieve_error(future: asyncio.Future[RecordMetadata]) -> None:
-    """Retrieve the error of a batch, which asyncio would log if the commit fails before it does."""
-    if not future.cancelled():
-        future.exception()
+    async def _send(self, role: Role, partition: int | None, batches: RecordBatches) -> Sent:
+        topic, number = self._target(role, partition)
+        packed = ((topic, number, PackedBatch(batch)) for batch in batches.batches)
+        return await self._writers[0].send_batches(packed)

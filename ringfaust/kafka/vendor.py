@@ -3,19 +3,10 @@
 `tests/kafka/test_vendor.py` pins each of them. aiokafka 0.14:
 
 - `AIOKafkaClient.ready`: replaced on the client of one producer, to slow down its reconnects.
-- `AIOKafkaClient.send`: replaced on the client of one producer, because its sender repeats a
-  request whose response is lost, even one that must not be repeated (R117).
-- `AIOKafkaProducer.begin_transaction` and others: a producer whose transaction failed between two
-  calls raises AssertionError or IllegalOperation. The real error is in the transaction manager.
-- `TransactionManager.begin_transaction`, `maybe_add_partition_to_txn` and `is_in_transaction`: a
-  producer adds a partition to its transaction only when it has a batch for it, see `begin_early`.
 - `aiokafka.producer.sender.BACKOFF_OVERRIDE`: replaced for the whole process, because a producer
   waits for so long while the coordinator still completes its previous transaction.
-- `Sender.sender_task`: wraps an error of its own code in a KafkaError.
 - `AIOKafkaAdminClient.list_consumer_group_offsets`: leaves out partitions of a coordinator that is
   not ready, or raises NoError for them.
-- `Fetcher.close`: cancels a fetch that waits for its broker to come back, and lets the
-  CancelledError out. `AIOKafkaConsumer.stop` then leaves the connections open, see `stop_client`.
 - `AIOKafkaClient`, `aiokafka.protocol`: requests that aiokafka does not have, or whose answer it
   does not read to the end, see `_Metadata` and `_DescribeGroup`.
 """
@@ -24,10 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
@@ -36,10 +27,8 @@ from aiokafka.errors import (
     GroupAuthorizationFailedError,
     GroupCoordinatorNotAvailableError,
     GroupLoadInProgressError,
-    IllegalOperation,
     KafkaConnectionError,
     KafkaError,
-    NodeNotReadyError,
     NoError,
     NotCoordinatorError,
     NotCoordinatorForGroupError,
@@ -47,7 +36,6 @@ from aiokafka.errors import (
     for_code,
 )
 from aiokafka.producer import sender
-from aiokafka.producer.transaction_manager import TransactionState
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.admin import (
     DescribeAclsRequest,
@@ -56,8 +44,6 @@ from aiokafka.protocol.admin import (
 )
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest_v5
-from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.protocol.transaction import EndTxnRequest, TxnOffsetCommitRequest
 from aiokafka.protocol.types import (
     Boolean,
     CompactArray,
@@ -69,14 +55,6 @@ from aiokafka.protocol.types import (
 )
 
 from ringfaust.cancellation import cancellation_is_kept
-from ringfaust.kafka.produce_request import OneCopy
-
-FAILED_BETWEEN_CALLS = (AssertionError, IllegalOperation)
-"""What a producer raises whose transaction failed between two calls."""
-
-NOT_REPEATED = (EndTxnRequest, TxnOffsetCommitRequest)
-"""Requests that a producer sends once. If the response is lost, the request may still be on its
-way. Repeated with the same epoch, it could take effect in the next transaction (R117)."""
 
 COORDINATOR_NOT_READY = (
     CoordinatorLoadInProgressError,
@@ -312,101 +290,3 @@ async def authorized(
     except GroupAuthorizationFailedError:
         operations = 0
     return Authorized(True, topics, operations)
-
-
-class SendOnce:
-    """Fails the transaction when the response to a request of `NOT_REPEATED` is lost (R117).
-
-    It also writes produce requests with one copy of their batches.
-
-    The producer can then do nothing but stop. The next one with its transactional id gets a new
-    epoch, so the brokers refuse the old request if it arrives late.
-    """
-
-    def __init__(self, producer: AIOKafkaProducer) -> None:
-        client: Any = producer.client
-        self._producer: Any = producer
-        self._send: Callable[..., Awaitable[Any]] = client.send
-
-    async def send(self, node_id: int, request: Any, **options: Any) -> Any:
-        """Send a request and return its response."""
-        if isinstance(request, ProduceRequest):
-            request = OneCopy(request)
-        try:
-            return await self._send(node_id, request, **options)
-        except NodeNotReadyError:
-            raise  # there was no connection, so it was not sent
-        except KafkaError as error:
-            if isinstance(request, NOT_REPEATED):
-                self._fail(error)
-            raise
-
-    def _fail(self, error: KafkaError) -> None:
-        transactions = self._producer._txn_manager  # noqa: SLF001
-        transactions.fatal_error(error)
-        # Retrieve the error, which asyncio would log if nobody waits for the commit.
-        transactions.wait_for_transaction_end().exception()
-
-
-def send_once(producer: AIOKafkaProducer) -> None:
-    """Make a transactional producer keep R117. Call it before `start`."""
-    client: Any = producer.client
-    client.send = SendOnce(producer).send
-
-
-class Stoppable(Protocol):
-    """A consumer or a producer of aiokafka."""
-
-    async def stop(self) -> None:
-        """Disconnect."""
-
-
-async def stop_client(client: Stoppable) -> None:
-    """Stop a client. Unlike its own `stop`, this is cancelled if, and only if, somebody does it."""
-    try:
-        with cancellation_is_kept():
-            await client.stop()
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        half_stopped: Any = client
-        is_producer = isinstance(client, AIOKafkaProducer)
-        await (half_stopped.client if is_producer else half_stopped._client).close()  # noqa: SLF001
-
-
-def begin_early(producer: AIOKafkaProducer, partitions: Iterable[TopicPartition]) -> None:
-    """Begin a transaction, unless one is open, and add partitions to it before there is data.
-
-    Does nothing if the producer has failed. Its next call raises the error.
-    """
-    transactions: Any = producer._txn_manager  # noqa: SLF001
-    if transactions.state is TransactionState.READY:
-        transactions.begin_transaction()
-    if transactions.is_in_transaction():
-        for partition in partitions:
-            transactions.maybe_add_partition_to_txn(partition)
-
-
-def failure_between_calls(producer: AIOKafkaProducer) -> BaseException | None:
-    """The error that ended the producer's transaction; None if it is still good."""
-    transactions: Any = producer._txn_manager  # noqa: SLF001
-    if transactions.state not in (TransactionState.ABORTABLE_ERROR, TransactionState.FATAL_ERROR):
-        return None
-    ended = transactions.wait_for_transaction_end()
-    failed: BaseException | None = ended.exception() if ended is not None and ended.done() else None
-    return failed
-
-
-def sender_bug(producer: AIOKafkaProducer) -> BaseException | None:
-    """The programming error that ended the producer's sender task; None if there is none.
-
-    The sender raises it as a KafkaError like any other. Errors of Kafka and of the network are not
-    bugs: a new producer may do better.
-    """
-    task = producer._sender.sender_task  # noqa: SLF001
-    if task is None or not task.done() or task.cancelled():
-        return None
-    error = task.exception()
-    cause = error.__cause__ if isinstance(error, KafkaError) else error
-    return None if isinstance(cause, KafkaError | OSError) else cause

@@ -1,15 +1,14 @@
-"""Collect what a batch writes: output records, event lines, and notes for the host's log."""
+"""Collect what a batch writes: output records, event lines, and what the host tells about it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from ringfaust.core import effects as e
 from ringfaust.core.engine import Step
 from ringfaust.core.model import Refusal
 from ringfaust.core.state import State
-from ringfaust.processor.eviction_counts import EvictionCounts
 from ringfaust.protocol import outputs as output
 from ringfaust.protocol.cloud_events import DEAD, EVICTED, CloudEvents
 from ringfaust.protocol.encoder import event_line
@@ -32,7 +31,50 @@ _EVICTED: Final = e.Evicted
 """Most effects are of these kinds. mypyc looks up the names of another module at each use."""
 
 
-class Note(NamedTuple):
+OTHERS = ""
+"""In place of a queue's name: all queues that have no total of their own."""
+
+
+class EvictionCounts:
+    """Counts each eviction as it happens: to keep thousands of them until a commit costs more."""
+
+    def __init__(self) -> None:
+        self.ages_ms: list[int] = []
+        """How long each message had been in its queue."""
+        self.messages: dict[str, dict[str, int]] = {}
+        """By reason and queue."""
+
+    def add(self, gone: e.Evicted) -> None:
+        """Count an eviction."""
+        of_queues = self.messages.get(gone.reason)
+        if of_queues is None:
+            of_queues = self.messages[gone.reason] = {}
+        of_queues[gone.queue] = of_queues.get(gone.queue, 0) + 1
+        self.ages_ms.append(gone.at_ms - gone.message.enqueued_ms)
+
+    def add_to(self, totals: dict[str, dict[str, int]], most: int) -> None:
+        """Add the messages to totals.
+
+        Args:
+            totals: by reason and queue; all reasons are there.
+            most: queues in each; the messages of further queues count for `OTHERS`.
+        """
+        for reason, of_queues in self.messages.items():
+            total = totals[reason]
+            others = 0
+            for queue, messages in of_queues.items():
+                known = total.get(queue)
+                if known is not None:
+                    total[queue] = known + messages
+                elif len(total) < most:
+                    total[queue] = messages
+                else:
+                    others += messages
+            if others:
+                total[OTHERS] = total.get(OTHERS, 0) + others
+
+
+class LogEntry(NamedTuple):
     """Something for the host to log: an operator's command, a refused one, or a timeout."""
 
     asked: str
@@ -44,10 +86,22 @@ class Note(NamedTuple):
 
 
 TIMEOUT = "timeout"
-"""What a note has in place of a command's type if a consumer timed out (R13)."""
+"""What a log entry has in place of a command's type if a consumer timed out (R13)."""
 
-_MOST_NOTES = 100
+_MOST_LOG_ENTRIES = 100
 """Of one batch. The events have all of them."""
+
+
+class Activity(NamedTuple):
+    """What a batch has done, for the host's log, metrics and traces."""
+
+    log: Sequence[LogEntry]
+    evicted: EvictionCounts | None
+    """How many messages; None: nobody counts them."""
+    evictions: Sequence[e.Evicted]
+    """Each of them; empty if nobody traces them."""
+    changed: Sequence[str]
+    """The queues that it may have changed."""
 
 
 class _Buffers(Generic[Buffer]):
@@ -95,24 +149,26 @@ class Outbox(Generic[Buffer]):
         self._buffers = _Buffers(new_buffer, cloud_events_of)
         self.lines: list[str] = []
         """The lines of the events topic."""
-        self.notes: list[Note] = []
-        """What a log may tell of the batch, until `take`."""
-        self.evicted: EvictionCounts | None = None
-        """What the batch has evicted, until `take`; None: nobody counts it."""
-        self.keeps_evictions = False
-        """Whether the host traces evictions. If not, `evictions` stays empty."""
-        self.evictions: list[e.Evicted] = []
-        """Those of the batch, until `take`."""
+        self._log: list[LogEntry] = []
+        self._evicted: EvictionCounts | None = None
+        self._keeps_evictions = False
+        self._evictions: list[e.Evicted] = []
 
-    def note(self, note: Note) -> None:
-        """Tell the host's log, unless the batch has too many notes."""
-        if len(self.notes) < _MOST_NOTES:
-            self.notes.append(note)
+    def observe(self, *, evictions: bool, counts: bool) -> None:
+        """Choose what `activity` has of evictions; see `Processor.observe`."""
+        self._keeps_evictions = evictions
+        self._evicted = EvictionCounts() if counts else None
+
+    def log(self, entry: LogEntry) -> None:
+        """Tell the host's log, unless the batch has too many entries."""
+        if len(self._log) < _MOST_LOG_ENTRIES:
+            self._log.append(entry)
 
     def emit(self, result: Step, by: str, sent: str = "", reply: str = "") -> None:
-        """Write the records of one step. The sender of a refused message gets a reply (R62).
+        """Write the records of one step.
 
-        So does the consumer for each delivery that was refused among others (R103).
+        The sender of a refused message gets a reply (R62), and a consumer one for each delivery
+        that was refused among others (R103).
 
         Args:
             result: what the engine returned.
@@ -131,10 +187,10 @@ class Outbox(Generic[Buffer]):
             if kind is _EVICTED:
                 gone: e.Evicted = effect  # type: ignore[assignment]
                 append_evicted(out.into_evicted, gone)
-                if self.evicted is not None:
-                    self.evicted.add(gone)
-                if self.keeps_evictions:
-                    self.evictions.append(gone)
+                if self._evicted is not None:
+                    self._evicted.add(gone)
+                if self._keeps_evictions:
+                    self._evictions.append(gone)
             elif kind is _DISPATCHED:
                 append_dispatched(out.dispatched, effect)  # type: ignore[arg-type]
             else:
@@ -149,7 +205,7 @@ class Outbox(Generic[Buffer]):
         if isinstance(effect, e.Dead | e.Expired):
             out.into_dead.append(output.dead_record(effect, self._state.now_ms))
         elif isinstance(effect, e.Detached) and effect.timeout:
-            self.note(Note(TIMEOUT, effect.queue, text=effect.consumer))
+            self.log(LogEntry(TIMEOUT, effect.queue, text=effect.consumer))
         elif isinstance(effect, e.Refused):
             if not effect.delivery:
                 self._reply_to_sender(effect, by, sent)
@@ -170,6 +226,10 @@ class Outbox(Generic[Buffer]):
         """Write a record of the dead topic."""
         self._buffers.into_dead.append(record)
 
+    def activity(self) -> Activity:
+        """What the batch has done so far, until `take`."""
+        return Activity(self._log, self._evicted, self._evictions, self._state.changed_names())
+
     def topics(self) -> list[tuple[Role, int | None]]:
         """What `take` would return records for now."""
         found = [*self._buffers.by_topic()]
@@ -179,10 +239,10 @@ class Outbox(Generic[Buffer]):
 
     def take(self) -> Outputs[Buffer]:
         """Return the records to write, each topic's in order, and start a new batch."""
-        self.notes = []
-        self.evictions = []
-        if self.evicted is not None:
-            self.evicted = EvictionCounts()
+        self._log = []
+        self._evictions = []
+        if self._evicted is not None:
+            self._evicted = EvictionCounts()
         lines, self.lines = self.lines, []
         full, self._buffers = self._buffers, _Buffers(self._new_buffer, self._cloud_events_of)
         for text in record_texts(lines):

@@ -1,7 +1,24 @@
-"""The path of a record through one partition: decode, step, encode. No I/O.
+"""The path of a record through one partition: decode, step, encode. No I/O, and no clock.
 
-A host passes records to `take`. It writes `outputs` to the topics and `writes` to the changelog in
-one transaction, and then applies the same writes to its own store (architecture 5).
+Contract. A host drives a `Processor` in this order:
+
+1. Open: `load_inputs` and `observe` if it has a use for them, then `start`. `go_to`, `delete_queue`
+   and `fed_by` come before the first record, and `go_to` also whenever positions turn out wrong.
+2. Input: `tick` when `next_wake_ms` is due, and `take` or `skip` records. They decide in memory. A
+   host that commits between the parts of a large command (`is_cut`) stops when it `is_full`.
+   While the processor `is_unfinished`, the next batch begins with `go_on`, and no other input.
+3. Output: `activity` and `outputs`, as often as the host likes; then `writes`. Between the last
+   `outputs` and `writes` there is no input. The outputs and the changelog rows belong into one
+   transaction (docs/architecture.md#decide-commit-apply).
+4. Settle: `committed`, once the host's own store has the rows. Until then the batch is in flight:
+   the next one may be decided (2), but its `writes` must wait.
+
+Polls change nothing, and may be called at any time: `positions`, `paused_topics`, `now_ms`,
+`next_wake_ms`, `is_unfinished`, `is_full`, `accepts_sends`, `is_paused`, `decided_outputs`, and
+`inputs_changed`. `state` is for reading only: queries, metrics and the status show it.
+
+There is no way back. If a commit fails, the host drops the processor and creates another one from
+its store. A call out of order is a programming error: it fails an assertion.
 """
 
 from __future__ import annotations
@@ -13,6 +30,7 @@ from mypy_extensions import mypyc_attr
 
 from ringfaust.core import effects as e
 from ringfaust.core import limits
+from ringfaust.core.address import subscription_queue
 from ringfaust.core.commands import (
     Attach,
     Command,
@@ -23,18 +41,17 @@ from ringfaust.core.commands import (
     Sweep,
 )
 from ringfaust.core.engine import Engine, Step
-from ringfaust.core.handlers.addresses import subscription_queue
 from ringfaust.core.model import Counts, Heard, Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import ProtocolError
-from ringfaust.processor.outbox import Buffer, Note, Outbox, Outputs
+from ringfaust.processor.outbox import Activity, Buffer, LogEntry, Outbox, Outputs
 from ringfaust.processor.queries import answer_query
 from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
-from ringfaust.protocol.records import FetchedRecord
-from ringfaust.protocol.routes import Route, check_name, queue_namer, read_send
+from ringfaust.protocol.records import FetchedRecord, Role
+from ringfaust.protocol.routes import Route, RouteTemplate, check_name, copied_to, read_send
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
     INPUTS_KEY,
@@ -92,10 +109,7 @@ class ProcessorConfig(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # the simulator has one
 class Processor(Generic[Buffer]):
-    """Processes the records of one partition.
-
-    `take` and `tick` produce outputs and writes. `outputs` and `writes` return and remove them.
-    """
+    """Processes the records of one partition; the module states the order of calls."""
 
     def __init__(
         self,
@@ -113,6 +127,7 @@ class Processor(Generic[Buffer]):
             new_buffer: returns an empty buffer for the records of one topic, such as `list`.
         """
         self.state = state
+        """For reading only."""
         self.positions = dict(positions)
         """By topic: the next offset to process. Earlier records are repeats and are skipped."""
         self.inputs: Mapping[str, InputState] = {}
@@ -129,7 +144,8 @@ class Processor(Generic[Buffer]):
         self._engine = Engine(state, shared.step_transitions)
         repartition = Route(shared.repartition_topic, f"{{header:{QUEUE}}}")
         self._queue_of = {
-            route.topic: queue_namer(route.queue) for route in (*shared.routes, repartition)
+            route.topic: RouteTemplate(route.queue).queue_of
+            for route in (*shared.routes, repartition)
         }
         self.is_cut = False
         """Whether the host commits between the parts of a large command (R114): then it calls
@@ -137,8 +153,12 @@ class Processor(Generic[Buffer]):
         self._starts_next = False
         self._room = limits.STEP_BYTES
         """How many more bytes of messages the commands of this batch may touch."""
-        self.out = Outbox(self.state, new_buffer, shared.cloud_events_of)
+        self._has_answered = False
+        """Whether a question has ended the last `take`: the host's event loop runs next (R122)."""
+        self._out = Outbox(self.state, new_buffer, shared.cloud_events_of)
         """What the batch writes, until `outputs` starts the next."""
+        self._is_in_flight = False
+        """Whether `writes` was called, and `committed` not yet."""
 
     # --- in --------------------------------------------------------------------------------------
 
@@ -149,12 +169,15 @@ class Processor(Generic[Buffer]):
 
         Args:
             records: input records; those of one topic are in offset order. If the processor
-                `is_cut`, an iterator: records that do not fit into the batch stay in it (R114).
+                `is_cut`, an iterator: records that do not fit into the batch (R114), or come
+                behind a question (R122), stay in it.
             wall_ms: the host's clock. Time never goes back.
 
         Returns:
             The skipped records of paused topics.
         """
+        is_full = self.is_full
+        assert not is_full, "the batch is full: commit it first"
         now_ms = self.state.now_ms if self._config.log_is_clock else max(wall_ms, self.state.now_ms)
         control_topic, repartition_topic = (
             self._config.control_topic,
@@ -163,6 +186,7 @@ class Processor(Generic[Buffer]):
         most = self._config.max_record_bytes
         paused, spread, positions = self.paused_topics, self._config.spread, self.positions
         skipped: list[FetchedRecord] = []
+        self._has_answered = False
         for record in records:
             topic = record.topic
             offset = record.offset
@@ -179,6 +203,8 @@ class Processor(Generic[Buffer]):
                 )
                 if topic == control_topic:
                     now_ms = self._control(record, now_ms)
+                    if self._has_answered:
+                        break
                 elif not self._produced(record, topic, now_ms):
                     skipped.append(record)
             except ProtocolError as error:
@@ -186,6 +212,19 @@ class Processor(Generic[Buffer]):
             if self.is_full:
                 break
         return skipped
+
+    def skip(self, record: FetchedRecord, why: ProtocolError, wall_ms: int) -> None:
+        """Move the next record of a topic to the dead topic in place of processing it (R123).
+
+        Args:
+            record: the record.
+            why: who has asked for it and why; its reason is `skipped`.
+            wall_ms: the host's clock.
+        """
+        assert not self.is_unfinished, "a large command continues before any record"
+        self.positions[record.topic] = record.offset + 1
+        self.paused_topics.pop(record.topic, None)
+        self._undecodable(record, why, max(wall_ms, self.state.now_ms))
 
     def start(self) -> None:
         """Do what a host must do first after it has opened the partition (R81, R82)."""
@@ -211,7 +250,16 @@ class Processor(Generic[Buffer]):
     def delete_queue(self, name: str) -> None:
         """Delete a queue that does not belong into this partition any more (R113)."""
         self._finish()
-        self.out.emit(self._engine.step(DeleteQueue(name), self.state.now_ms), START)
+        self._out.emit(self._engine.step(DeleteQueue(name), self.state.now_ms), START)
+
+    def observe(self, *, evictions: bool, counts: bool) -> None:
+        """Choose what `activity` has of evictions.
+
+        Args:
+            evictions: each of them; for traces.
+            counts: how many, and of what age; for metrics.
+        """
+        self._out.observe(evictions=evictions, counts=counts)
 
     def fed_by(self, feeds: Feeds) -> None:
         """Store what feeds the queues from now on."""
@@ -242,7 +290,8 @@ class Processor(Generic[Buffer]):
         for gap in gaps:
             known = inputs[gap.topic]
             inputs[gap.topic] = known._replace(gaps=known.gaps + 1)
-            self.out.lines.append(gap_line(gap, known.gaps + 1, self.state.step, self.state.now_ms))
+            line = gap_line(gap, known.gaps + 1, self.state.step, self.now_ms)
+            self._out.lines.append(line)
         self.inputs = inputs
 
     def tick(self, wall_ms: int, heard: Heard | None = None) -> None:
@@ -278,10 +327,6 @@ class Processor(Generic[Buffer]):
         while self.is_unfinished:
             self.go_on()
 
-    def accepts_sends(self, queue: str) -> bool:
-        """Whether the queue accepts sends (R60, R90). An unknown queue does: it refuses them."""
-        return self._engine.accepts_sends(queue)
-
     def _produced(self, record: FetchedRecord, topic: str, now_ms: int) -> bool:
         """Send the record to its queue; False if that pauses its topic."""
         queue = self._queue_of[topic](record)
@@ -298,11 +343,32 @@ class Processor(Generic[Buffer]):
             if topic in self.positions:
                 self.positions[topic] = record.offset
             return False
+        if repartitioned:
+            self._note_copied(record)
         step = self._engine.begin(send, now_ms, (source, send.id, "", "", ""))
-        self.out.emit(step, source, send.id)
+        self._room -= self._engine.spent_bytes
+        self._out.emit(step, source, send.id)
         if self.state.unfinished is not None and not self.is_cut:
             self._finish()
         return True
+
+    def _note_copied(self, record: FetchedRecord) -> None:
+        """Keep up to where the partition was copied that the record comes from.
+
+        Its repartition task has no state. If Kafka has forgotten the group's offset, it continues
+        from here (ADR 13).
+        """
+        copied = copied_to(record)
+        if copied is None:
+            return
+        key, position = copied
+        if key not in self.positions:
+            where, _, _ = key.rpartition("/")
+            for old in [name for name in self.positions if name.startswith(f"{where}/")]:
+                del self.positions[old]  # the topic was deleted and created again
+            if sum(["/" in name for name in self.positions]) >= limits.COPIED_PARTITIONS:
+                return
+        self.positions[key] = position
 
     def _control(self, record: FetchedRecord, now_ms: int) -> int:
         """Execute a control command; returns the time from then on."""
@@ -310,12 +376,17 @@ class Processor(Generic[Buffer]):
             asked = control.read_control(record.value)
         except control.BadControl as error:
             no = e.Refused("", Refusal.BAD_COMMAND, "", str(error))
-            self.out.reply(output.reply_record(error.reply, no))
-            self.out.note(Note("command", "", Refusal.BAD_COMMAND, str(error)))
+            self._out.reply(output.reply_record(error.reply, no))
+            self._out.log(LogEntry("command", "", Refusal.BAD_COMMAND, str(error)))
             raise
         by = f"{record.topic}/{record.partition}/{record.offset}"
+        if isinstance(asked, control.OrderRecord):
+            return now_ms  # whoever could carry it out has done so when it was written
         if isinstance(asked, control.QueryRecord):
-            self.out.reply(answer_query(asked, self.state, now_ms, self.accepts_sends))
+            reply = answer_query(asked, self.state, now_ms, self.accepts_sends)
+            self._out.reply(reply)
+            self._room -= len(reply[1] or b"")
+            self._has_answered = self.is_cut
             return now_ms
         if isinstance(asked, control.TickRecord) and not self._config.log_is_clock:
             text = "this worker uses the wall clock and ticks on its own"
@@ -333,8 +404,8 @@ class Processor(Generic[Buffer]):
     ) -> None:
         context = (by, "", asked, reply, _joined_queue(command) if reply else "")
         step = self._engine.begin(command, now_ms, context)
-        if asked in control.OPERATOR_TYPES and step.refusal is None:
-            self.out.note(Note(asked, getattr(command, "queue", "")))
+        if asked in control.OPERATOR_COMMANDS and step.refusal is None:
+            self._out.log(LogEntry(asked, getattr(command, "queue", "")))
         self._report(step, context)
         if not self.is_cut:
             self._finish()
@@ -343,40 +414,71 @@ class Processor(Generic[Buffer]):
         """Write the records of one step, and at its end the answer to its command."""
         by, sent, asked, reply, joined = context
         self._room -= self._engine.spent_bytes
-        self.out.emit(step, by, sent, reply)
+        self._out.emit(step, by, sent, reply)
         if self.is_unfinished:
             return
         if asked and (no := step.refusal) is not None:
-            self.out.note(Note(asked, no.queue, no.reason, no.text))
+            self._out.log(LogEntry(asked, no.queue, no.reason, no.text))
         if asked and step.refusal is None:
             tail = events.event_tail(self.state.now_ms, by)
-            self.out.lines.append(events.done_line(self.state.step, asked, tail))
+            self._out.lines.append(events.done_line(self.state.step, asked, tail))
         if reply:
             answer = self._answer(joined) if step.refusal is None else None
-            self.out.reply(output.reply_record(reply, step.refusal, answer))
+            self._out.reply(output.reply_record(reply, step.refusal, answer))
 
     def _answer(self, joined: str) -> dict[str, int] | None:
         """What a consumer must know to stay attached: how long it may be silent (R13)."""
         queue = self.state.queue(joined) if joined else None
         return None if queue is None else {"consumer_timeout_ms": queue.spec.consumer_timeout}
 
+    def _undecodable(self, record: FetchedRecord, error: ProtocolError, now_ms: int) -> None:
+        self._out.put_dead(output.undecodable_record(record, error, now_ms))
+        self._out.lines.append(undecodable_line(record, error, self.state.step, now_ms))
+
+    # --- polls -----------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the last step, in ms since 1970. It never goes back."""
+        return self.state.now_ms
+
+    def next_wake_ms(self) -> int | None:
+        """When `tick` has something to do, in ms since 1970; None: never, as things are."""
+        return self.state.next_wake_ms()
+
+    def accepts_sends(self, queue: str) -> bool:
+        """Whether the queue accepts sends (R60, R90). An unknown queue does: it refuses them."""
+        return self._engine.accepts_sends(queue)
+
+    def is_paused(self, queue: str) -> bool:
+        """Whether the queue's pulling is paused (R90). If not, and it takes no sends: full."""
+        found = self.state.queue(queue)
+        return found is not None and "pulling" in found.paused
+
+    def decided_outputs(self) -> list[tuple[Role, int | None]]:
+        """What `outputs` would return records for now."""
+        return self._out.topics()
+
     # --- out -------------------------------------------------------------------------------------
 
-    def _undecodable(self, record: FetchedRecord, error: ProtocolError, now_ms: int) -> None:
-        self.out.put_dead(output.undecodable_record(record, error, now_ms))
-        self.out.lines.append(undecodable_line(record, error, self.state.step, now_ms))
+    def activity(self) -> Activity:
+        """What the batch has done so far; `outputs` starts another batch."""
+        return self._out.activity()
 
     def outputs(self) -> Outputs[Buffer]:
         """Return the records to write, each topic's in order, and start a new batch."""
         self._room = limits.STEP_BYTES
-        return self.out.take()
+        return self._out.take()
 
     def writes(self) -> Writes:
-        """Return the changes to stored rows, including the positions.
+        """Return the changes to stored rows, including the positions: they are in flight now.
 
         Raises:
             BrokenAccounts: see `State.writes`.
         """
+        assert not self._is_in_flight, "the batch before this one is not committed"
+        assert not self._out.topics(), "what the batch writes to topics comes before its rows"
+        self._is_in_flight = True
         has_non_persistent = False
         for queue in self.state.changed_queues:  # `any` takes three times as long
             if queue.non_persistent:
@@ -391,6 +493,12 @@ class Processor(Generic[Buffer]):
             self._stored_inputs = self.inputs
             writes.append((INPUTS_KEY, write_inputs(self.inputs)))
         return Writes(writes, without_bodies(writes) if has_non_persistent else writes)
+
+    def committed(self, cache_bytes: int) -> None:
+        """Drop what the store has now; `cache_bytes`: the bound of the decoded state."""
+        assert self._is_in_flight, "no batch is in flight"
+        self._is_in_flight = False
+        self.state.committed(cache_bytes)
 
 
 def _joined_queue(command: Command) -> str:

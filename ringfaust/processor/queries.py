@@ -1,7 +1,7 @@
 """Answer questions about a partition: `list`, `list_queues`, `browse` and `list_xids`.
 
 Nothing here changes a queue. An answer never exceeds `REPLY_BYTES`, and no question looks at more
-than `MOST_SCANNED` rows: what is left is asked for with the answer's `next`.
+than `MOST_MESSAGES` or `MOST_QUEUES` rows: what is left is asked for with the answer's `next`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 from ringfaust.core import effects as e
 from ringfaust.core.address import address_of
-from ringfaust.core.catalog import matches
 from ringfaust.core.model import Counts, Delivery, Message, Refusal
+from ringfaust.core.patterns import Pattern
 from ringfaust.core.queue import Queue
 from ringfaust.core.selector import compile_selector
 from ringfaust.core.state import State
@@ -30,10 +30,11 @@ from ringfaust.protocol.records import OutRecord, Payload
 REPLY_BYTES = 1_000_000
 """Largest reply."""
 
-MOST_SCANNED = 10_000
-"""Most queues or messages that one question looks at."""
+MOST_MESSAGES = 10_000
+"""Most messages that one question looks at."""
 
-_QUEUES_AT_ONCE = 1_000
+MOST_QUEUES = 1_000
+"""Most queues that one question looks at: the event loop runs before the next one (R122)."""
 _KEY_BYTES = 10_000
 _HEADERS_BYTES = 10_000
 """How much of a key, and of all headers, `browse` returns. JSON may need six characters a byte."""
@@ -57,7 +58,7 @@ def answer_query(
     if isinstance(asked, control.ListQueuesRecord):
         answer = _list_queues(asked, state)
     elif isinstance(asked, control.ListXidsRecord):
-        answer = {"xids": [xid._asdict() for _, xid in state.xids]}
+        answer = _list_xids(asked, state)
     elif isinstance(asked, control.ListRecord | control.BrowseRecord):
         queue = state.queue(asked.queue)
         if queue is None:
@@ -90,15 +91,19 @@ def _list(
         "oldest_ms": queue.lowest().enqueued_ms if queue.counts.ready else 0,
     }
     while True:
-        answer = list_queue(queue, limit) | about | {"consumers": _consumers(queue, limit, now_ms)}
+        answer = list_queue(queue, limit) | about | _consumers(asked.after, queue, limit, now_ms)
         reply = output.reply_record(asked.reply, None, answer)
         if limit == 0 or len(reply[1] or b"") <= REPLY_BYTES:
             return reply
         limit //= 2  # the counts show that there is more
 
 
-def _consumers(queue: Queue, limit: int, now_ms: int) -> list[Answer]:
-    return [
+def _consumers(after: str, queue: Queue, limit: int, now_ms: int) -> Answer:
+    """The consumers behind `after`, in attach order."""
+    left = [each for each in queue.consumers.values() if each.order > int(after or 0)]
+    found = left[:limit]
+    last = str(found[-1].order) if found else after or "0"
+    entries = [
         {
             "consumer": consumer.name,
             "active": consumer.active,
@@ -112,8 +117,9 @@ def _consumers(queue: Queue, limit: int, now_ms: int) -> list[Answer]:
             "selector": consumer.selector,
             "silent_ms": max(now_ms - consumer.seen_ms, 0),
         }
-        for consumer in list(queue.consumers.values())[:limit]
+        for consumer in found
     ]
+    return {"consumers": entries, "next": last if len(left) > limit else None}
 
 
 def _browse(asked: control.BrowseRecord, queue: Queue) -> Answer:
@@ -121,7 +127,7 @@ def _browse(asked: control.BrowseRecord, queue: Queue) -> Answer:
     found: list[Answer] = []
     size_bytes = 0
     last = ""
-    for looked, (place, message, delivery) in enumerate(_messages(asked, queue), start=1):
+    for looked, (position, message, delivery) in enumerate(_messages(asked, queue), start=1):
         if not (asked.message and message.id != asked.message) and (
             selector is None or selector.matches(message)
         ):
@@ -130,8 +136,8 @@ def _browse(asked: control.BrowseRecord, queue: Queue) -> Answer:
             if found and size_bytes > REPLY_BYTES - 1_000:
                 return {"messages": found, "next": last}
             found.append(entry)
-        last = place
-        if len(found) >= asked.limit or looked == MOST_SCANNED:
+        last = position
+        if len(found) >= asked.limit or looked == MOST_MESSAGES:
             return {"messages": found, "next": last}
     return {"messages": found, "next": None}
 
@@ -139,11 +145,11 @@ def _browse(asked: control.BrowseRecord, queue: Queue) -> Answer:
 def _messages(
     asked: control.BrowseRecord, queue: Queue
 ) -> Iterator[tuple[str, Message, Delivery | None]]:
-    """The messages in that state behind `after`, each with its place, in order."""
+    """The messages in that state behind `after`, each with its position, in order."""
     after = [int(part) for part in asked.after.split("/") if part]
     if asked.state == "ready":
-        place = (after[0], after[1]) if len(after) > 1 else None
-        for (level, position), message in queue.in_order_after(place):
+        start = (after[0], after[1]) if len(after) > 1 else None
+        for (level, position), message in queue.in_order_after(start):
             yield f"{level}/{position}", message, None
     elif asked.state == "scheduled":
         for key, message in queue.scheduled.walk(after[0] if after else None):
@@ -213,23 +219,40 @@ _CHARACTER_BYTES = 3
 """The most bytes of a UTF-8 character that a cut can leave behind."""
 
 
+# --- transactions ---------------------------------------------------------------------------------
+
+
+def _list_xids(asked: control.ListXidsRecord, state: State) -> Answer:
+    found: list[Answer] = []
+    size_bytes = 0
+    last = asked.after or "0"
+    for number, xid in state.xids.walk(int(last)):
+        entry = xid._asdict()
+        size_bytes += len(json.dumps(entry)) + 1
+        if len(found) >= asked.limit or size_bytes > REPLY_BYTES - 1_000:
+            return {"xids": found, "next": last}
+        found.append(entry)
+        last = str(number)
+    return {"xids": found, "next": None}
+
+
 # --- all queues -----------------------------------------------------------------------------------
 
 
 def _list_queues(asked: control.ListQueuesRecord, state: State) -> Answer:
-    pattern = asked.pattern.split(".")
+    pattern = Pattern(asked.pattern)
     found: list[Answer] = []
     size_bytes = 0
     last = asked.after
     for looked, name in enumerate(_names(state, asked.after), start=1):
-        if matches(pattern, name.split(".")):
+        if pattern.matches(name.split(".")):
             entry = _summary(state, name)
             size_bytes += len(json.dumps(entry)) + 1
             if size_bytes > REPLY_BYTES - 1_000:
                 return {"queues": found, "next": last}
             found.append(entry)
         last = name
-        if len(found) >= asked.limit or looked == MOST_SCANNED:
+        if len(found) >= asked.limit or looked == MOST_QUEUES:
             return {"queues": found, "next": last}
     return {"queues": found, "next": None}
 
@@ -248,7 +271,7 @@ def _names(state: State, after: str) -> Iterator[str]:
 
 def _stored_names(state: State, after: str) -> Iterator[str]:
     stored_after: str | None = after or None
-    while rows := state.queue_rows.scan(stored_after, _QUEUES_AT_ONCE):
+    while rows := state.queue_rows.scan(stored_after, MOST_QUEUES):
         yield from (name for name, _ in rows)
         stored_after = rows[-1][0]
 

@@ -16,7 +16,7 @@ from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.outputs import undecodable_record
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord, OutRecord, Role
-from ringfaust.protocol.routes import LOG_APPEND_TIME, Route, queue_namer, repartition_headers
+from ringfaust.protocol.routes import LOG_APPEND_TIME, Route, RouteTemplate, repartition_headers
 from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
 
 
@@ -48,7 +48,9 @@ class Repartitioner(Generic[Buffer]):
         """
         self.position = position
         """The next offset to process. Earlier records are repeats and are skipped."""
-        self._queue_of = queue_namer(route.queue)
+        self.topic_id = ""
+        """The id of the topic; empty: the brokers are too old to know it."""
+        self._queue_of = RouteTemplate(route.queue).queue_of
         self._partitions = partitions
         self._max_record_bytes = max_record_bytes
         self._new_buffer = new_buffer
@@ -67,11 +69,16 @@ class Repartitioner(Generic[Buffer]):
             except ProtocolError as error:
                 self._undecodable(record, error, wall_ms)
 
+    def skip(self, record: FetchedRecord, why: ProtocolError, wall_ms: int) -> None:
+        """Move the next record to the dead topic in place of forwarding it (R123)."""
+        self.position = record.offset + 1
+        self._undecodable(record, why, wall_ms)
+
     def _forward(self, record: FetchedRecord, wall_ms: int) -> None:
         queue = self._queue_of(record)
         is_broker_time = record.timestamp_type == LOG_APPEND_TIME
         headers = repartition_headers(
-            record, queue, record.timestamp if is_broker_time else wall_ms
+            record, queue, record.timestamp if is_broker_time else wall_ms, self.topic_id
         )
         target = partition_of(queue, self._partitions)
         self._put(Role.HOP, target, (record.key, record.value, headers))

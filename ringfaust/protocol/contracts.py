@@ -1,6 +1,6 @@
 """JSON Schemas of what is on the topics: control records, replies, and lines of events.
 
-Programs in other languages validate and generate code with them. `make schema` writes them to
+Programs in other languages validate and generate code with them. `make generate` writes them to
 `docs/contracts/`. Control records are the models that a worker reads with; a test validates every
 reply and event of all scenarios against the others.
 """
@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal, NotRequired, Union
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from typing_extensions import TypedDict
 
-from ringfaust.core.model import AckMode, DeadReason, EvictReason, Refusal
+from ringfaust.core.model import COUNTS, AckMode, Refusal
+from ringfaust.protocol import lifecycle
 from ringfaust.protocol.control import MODELS
-from ringfaust.protocol.gaps import GapCause
+from ringfaust.protocol.lifecycle import Event, Kind
 
 Schema = dict[str, Any]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -60,23 +61,13 @@ class Timeout(TypedDict):
     consumer_timeout_ms: _Ms
 
 
-class Counts(TypedDict, total=False):
-    """Counts of a queue (R100). In the answer to list_queues those that are 0 are left out."""
-
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
-    ready: _Count
-    delivering: _Count
-    scheduled: _Count
-    added: _Count
-    acked: _Count
-    evicted: _Count
-    expired: _Count
-    dead: _Count
-    refused: _Count
-    removed: _Count
-    moved_out: _Count
-    lost: _Count
-    messages: _Count
+Counts = TypedDict(  # type: ignore[misc]
+    "Counts", dict.fromkeys((*COUNTS, "messages"), _Count), total=False
+)
+Counts.__doc__ = (
+    "Counts of a queue (R100). In the answer to list_queues those that are 0 are left out."
+)
+Counts.__pydantic_config__ = _CLOSED  # type: ignore[attr-defined]
 
 
 class Consumer(TypedDict):
@@ -111,6 +102,7 @@ class Listing(TypedDict):
     bytes: _Count
     oldest_ms: _Ms
     consumers: list[Consumer]
+    next: str | None
 
 
 class Summary(TypedDict):
@@ -189,6 +181,7 @@ class Xids(TypedDict):
 
     __pydantic_config__ = _CLOSED  # type: ignore[misc]
     xids: list[Xid]
+    next: str | None
 
 
 class Done(TypedDict):
@@ -218,79 +211,42 @@ class Refused(TypedDict):
     about: str
     text: str
     delivery: NotRequired[_Count]
-    """Of an ack_many: which of its deliveries."""
+    """Which delivery of an ack_many it is about."""
     queue: NotRequired[str]
-    """Of a send."""
+    """The record that contained the send."""
     by: NotRequired[str]
 
 
 # --- events ---------------------------------------------------------------------------------------
 
-_FIELDS: Mapping[str, Any] = {
-    **dict.fromkeys(
-        ("sequence", "enqueued_ms", "size_bytes", "due_ms", "expires_at_ms", "delivery", "attempt",
-         "handovers", "ready", "age_ms", "partition", "first", "gaps"), _Count,
-    ),
-    **dict.fromkeys(("priority", "ring_size"), int),
-    **dict.fromkeys(("active", "timeout", "created", "paused", "committed"), bool),
-    "settings": dict[str, Any],
-    "counts": Counts,
-    "last": int | None,
-}  # fmt: skip
-"""Fields that are not text."""
-_HELD = "queue sequence id consumer delivery attempt handovers"
-_ADDED = "queue sequence id source enqueued_ms priority size_bytes due_ms? expires_at_ms? group?"
-_LINES: Mapping[str, str] = {
-    "added": _ADDED,
-    "scheduled": _ADDED,
-    "due": "queue sequence id due_ms",
-    "dispatched": _HELD,
-    "acked": _HELD,
-    "returned": f"{_HELD} due_ms?",
-    "evicted": "queue sequence id reason cause ready ring_size age_ms handovers",
-    "expired": "queue sequence id expires_at_ms consumer delivery",
-    "dead": "queue sequence id source? reason consumer attempt text",
-    "lost": "queue sequence id",
-    "removed": "queue sequence id",
-    "moved_out": "queue sequence id to",
-    "unrouted": "queue sequence id source",
-    "pending": "queue xid about",
-    "decided": "queue xid committed",
-    "attached": "queue consumer active priority",
-    "detached": "queue consumer timeout",
-    "configured": "queue settings created",
-    "configured_address": "queue settings",
-    "paused": "queue what paused",
-    "deleted": "queue counts",
-    "refused": "queue reason about text",
-    "unreadable": "reason text",
-    "gap": "topic partition first last cause gaps text",
-    "done": "command",
-}
-"""Fields of each event; those with ? are present where they apply."""
-_REASONS: Mapping[str, Any] = {
-    "evicted": EvictReason,
-    "dead": DeadReason | Refusal,
-    "refused": Refusal,
-    "unreadable": Literal["undecodable", "too_large"],
+_TYPES: Mapping[Kind, Any] = {
+    Kind.TEXT: str,
+    Kind.LONG: _Count,
+    Kind.INT: _Count,
+    Kind.SIGNED: int,
+    Kind.FLAG: bool,
+    Kind.SETTINGS: dict[str, Any],
+    Kind.COUNTS: Counts,
 }
 
 
-def _event_model(event: str, names: str) -> type[BaseModel]:
-    fields: dict[str, Any] = {"step": (_Count, ...), "event": (Literal[event], ...)}
-    for each in names.split():
-        name = each.rstrip("?")
-        kind = _FIELDS.get(name, str)
-        kind = _REASONS[event] if name == "reason" else GapCause if name == "cause" and (
-            event == "gap"
-        ) else kind  # fmt: skip
-        fields[name] = (kind | None, None) if each.endswith("?") else (kind, ...)
+def _field_type(field: lifecycle.Field) -> tuple[Any, Any]:
+    """The type of a field and its default, `...` if it must be there."""
+    kind = field.values or _TYPES[field.kind]
+    if field.nullable:
+        kind = int | None
+    return (kind | None, None) if field.optional else (kind, ...)
+
+
+def _event_model(event: Event) -> type[BaseModel]:
+    fields: dict[str, Any] = {"step": (_Count, ...), "event": (Literal[event.name], ...)}
+    fields |= {field.name: _field_type(field) for field in event.fields}
     fields |= {"time_ms": (_Ms, ...), "by": (str, ...)}
-    model: type[BaseModel] = create_model(f"{event}_event", __config__=_CLOSED, **fields)
+    model: type[BaseModel] = create_model(f"{event.name}_event", __config__=_CLOSED, **fields)
     return model
 
 
 EVENTS: Mapping[str, type[BaseModel]] = {
-    event: _event_model(event, names) for event, names in _LINES.items()
+    name: _event_model(event) for name, event in lifecycle.EVENTS.items()
 }
 """The model of a line of each event."""

@@ -11,11 +11,20 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 
 from ringfaust.core import commands as c
 from ringfaust.core import limits
-from ringfaust.core.model import AckMode
+from ringfaust.core.model import AckMode, HeldState
+from ringfaust.core.settings import stored_names
 from ringfaust.errors import ProtocolError
 
 VERSION = 1
@@ -46,7 +55,7 @@ _LIMITS: Mapping[str, Any] = {
     "message": MessageId,
     "priority": Annotated[int, Field(ge=-(2**31), lt=2**31, strict=True)],
     "selector": str,
-    "settings": dict[str, Any],
+    "settings": Annotated[dict[str, Any], AfterValidator(stored_names)],
     "shared": Annotated[bool, Field(strict=True)],
     "text": Annotated[str, Field(max_length=2_000)],
     "what": Literal["pulling", "dispatch"],
@@ -131,6 +140,7 @@ class QueryRecord(ControlRecord):
 
 
 _Limit = Annotated[int, Field(ge=0, le=10_000, strict=True)]
+_Count = Annotated[str, Field(max_length=20, pattern=r"^[0-9]*$")]
 
 
 class ListRecord(QueryRecord):
@@ -138,6 +148,8 @@ class ListRecord(QueryRecord):
 
     type: Literal["list"]
     queue: Name
+    after: _Count = ""
+    """Only consumers behind this place: the `next` of the previous answer."""
     limit: _Limit = 1_000
 
 
@@ -156,7 +168,7 @@ class BrowseRecord(QueryRecord):
 
     type: Literal["browse"]
     queue: Name
-    state: Literal["ready", "delivering", "scheduled"] = "ready"
+    state: HeldState = "ready"
     message: Annotated[str, Field(max_length=limits.ID_CHARS)] = ""
     """Only messages with this id; empty: all."""
     selector: str = ""
@@ -169,9 +181,39 @@ class BrowseRecord(QueryRecord):
 
 
 class ListXidsRecord(QueryRecord):
-    """Asks for the undecided distributed transactions of the partition."""
+    """Asks for the undecided distributed transactions of the partition, in order of begin."""
 
     type: Literal["list_xids"]
+    after: _Count = ""
+    """Only transactions behind this place: the `next` of the previous answer."""
+    limit: _Limit = 1_000
+
+
+class OrderRecord(QueryRecord):
+    """An operator's order to the worker of a partition that has stopped (R123).
+
+    The worker looks for it at the end of the log, and answers once it is carried out or refused.
+    Nobody answers if the partition has not stopped: who reads it in its turn, skips it.
+    """
+
+    partition: Name
+    """Its number; or TOPIC/NUMBER, for a partition of a topic that is repartitioned."""
+    by: MaybeName = ""
+    """Who gives the order."""
+
+
+class RetryPartitionRecord(OrderRecord):
+    """Orders a partition that has stopped to try again."""
+
+    type: Literal["retry_partition"]
+
+
+class SkipRecord(OrderRecord):
+    """Orders a stopped partition to move the record that it cannot get past to the dead topic."""
+
+    type: Literal["skip_record"]
+    at: Name
+    """The record: topic/partition/offset."""
 
 
 class _RollbackRecord(ControlRecord):
@@ -197,14 +239,18 @@ _NOT_ON_THE_WIRE = (c.Send, c.Start, c.Sweep)
 """A send is a producer's record, and a host starts and sweeps on its own."""
 
 
+def kind_of(command: type[c.Command]) -> str:
+    """The `type` of a command's records: its name in lower case, with underscores."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", command.__name__).lower()
+
+
 def _derive(command: type[c.Command]) -> type[ControlRecord]:
-    """The model of a command. Its type is the command's name in lower case, with underscores."""
-    kind = re.sub(r"(?<!^)(?=[A-Z])", "_", command.__name__).lower()
+    """The model of a command."""
     model: type[ControlRecord] = create_model(
         f"{command.__name__}Record",
         __base__=_BASES.get(command, ControlRecord),
         __doc__=command.__doc__,
-        type=(Literal[kind], ...),
+        type=(Literal[kind_of(command)], ...),
         **fields_of(command, **_REPLACED.get(command, {})),  # type: ignore[call-overload]
     )
     model.core = command
@@ -217,24 +263,29 @@ def type_of(model: type[ControlRecord]) -> str:
     return kind
 
 
-QUERIES: Sequence[type[QueryRecord]] = (ListRecord, ListQueuesRecord, BrowseRecord, ListXidsRecord)
+ORDERS: Sequence[type[OrderRecord]] = (RetryPartitionRecord, SkipRecord)
+QUERIES: Sequence[type[QueryRecord]] = (
+    ListRecord, ListQueuesRecord, BrowseRecord, ListXidsRecord, *ORDERS,
+)  # fmt: skip
+
+
+_COMMANDS = [each for each in get_args(c.Command) if each not in _NOT_ON_THE_WIRE]
 
 
 def _derive_all() -> dict[str, type[ControlRecord]]:
-    commands = [each for each in get_args(c.Command) if each not in _NOT_ON_THE_WIRE]
-    models: list[type[ControlRecord]] = [*map(_derive, commands), TickRecord, *QUERIES]
+    models: list[type[ControlRecord]] = [*map(_derive, _COMMANDS), TickRecord, *QUERIES]
     return {type_of(model): model for model in models}
 
 
 MODELS: Mapping[str, type[ControlRecord]] = _derive_all()
 """The model of every control record, by type."""
-OPERATOR_TYPES = frozenset(
-    (
-        "create_queue", "configure", "configure_address", "delete_queue", "pause", "resume",
-        "purge", "remove", "move", "cancel_scheduled", "deliver_now",
-    )
-)  # fmt: skip
-"""Commands that a worker logs. They change queues; operators send them, not consumers."""
+OPERATOR_COMMANDS: Mapping[str, type[c.Command]] = {
+    kind_of(command): command
+    for command in _COMMANDS
+    if not {"consumer", "session", "xid"} & set(command._fields)
+}
+"""By type: commands that change queues for an operator, not for a consumer or a transaction. A
+worker logs them."""
 _ANY_MODEL: Any = Annotated[Union[tuple(MODELS.values())], Field(discriminator="type")]  # noqa: UP007
 _ADAPTER: TypeAdapter[ControlRecord] = TypeAdapter(_ANY_MODEL)
 

@@ -36,7 +36,7 @@ class Gap(NamedTuple):
     cause: GapCause
 
     def __str__(self) -> str:
-        """A sentence for people."""
+        """The gap in a sentence."""
         last = "the end" if self.last is None else self.last
         return (
             f"{self.topic}, partition {self.partition}: the records at offsets {self.first} to "

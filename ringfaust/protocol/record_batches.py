@@ -5,7 +5,6 @@ No record is kept as Python objects until the commit.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
@@ -32,8 +31,6 @@ class RecordBatch:
     def __init__(self) -> None:
         self.data = bytearray(BATCH_HEADER_BYTES)
         self.count = 0
-        self.time_ms = 0
-        """The time of all its records, which retention goes by."""
 
 
 class RecordBatches:
@@ -60,12 +57,8 @@ class RecordBatches:
     def add(self, append: Append, content: Any) -> None:
         """Pack a record that a function of `encoder` appends."""
         last = self._last
-        if not last.count:
-            last.time_ms = last.time_ms or time.time_ns() // 1_000_000
         if not append(last.data, last.count, content, self._batch_bytes):
-            following = RecordBatch()
-            following.time_ms = last.time_ms
-            self._last = last = following
+            self._last = last = RecordBatch()
             self.batches.append(last)
             append(last.data, 0, content, self._batch_bytes)
         last.count += 1

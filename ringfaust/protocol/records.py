@@ -80,8 +80,14 @@ class FetchedRecord(NamedTuple):
     headers: Headers = ()
 
 
+RECORD_BYTES = 256
+"""About what the objects of a `FetchedRecord` take, besides what they contain and its headers."""
+HEADER_BYTES = 144
+"""The same of one header."""
+
+
 class Payload(NamedTuple):
-    """The producer's record. It is passed on unchanged (architecture 10)."""
+    """The producer's record. It is passed on unchanged."""
 
     key: bytes | None
     value: bytes | None
@@ -122,6 +128,17 @@ def _properties(headers: Headers) -> Mapping[str, Any]:
                 continue
     found.update(json.loads(typed))
     return found
+
+
+class OutgoingRecord(NamedTuple):
+    """A record to write, and where to."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int | None = None
+    """None: the producer chooses it by the key."""
 
 
 OutRecord = tuple[bytes | None, bytes | None, list[tuple[str, Any]]]

@@ -2,7 +2,8 @@
 
 The record keeps its key, value and headers, and its old id, priority and group. It loses its times:
 ttl and delay do not apply a second time. A counter says how often it was redriven, and a queue
-refuses a message that exceeds its `max_redrives`. The commands `redrive` and `spark redrive`
+refuses a message that exceeds its `max_redrives`. Queue and sequence of the lost message prove the
+redrive to the dedup window of that queue (R119). The commands `redrive` and `spark redrive`
 both follow these rules.
 """
 
@@ -13,9 +14,10 @@ from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.cloud_events import without_attributes
 from ringfaust.protocol.records import FetchedRecord, Headers, InRecord
-from ringfaust.protocol.routes import queue_namer
+from ringfaust.protocol.routes import RouteTemplate
 
-_QUEUE_PART = f"{{header:{h.QUEUE}}}"
+QUEUE_PART = f"header:{h.QUEUE}"
+"""The placeholder that a route has for the header."""
 
 
 def message_headers(headers: Headers) -> list[tuple[str, bytes]]:
@@ -39,16 +41,8 @@ def redriven_headers(headers: Headers, queue_header: str) -> Headers:
     if queue_header:
         redriven.append((h.QUEUE, queue_header.encode()))
     redriven.append((h.REDRIVES, b"%d" % (int(ours.get(h.REDRIVES, b"0")) + 1)))
+    redriven.append((h.REDRIVE_OF, ours[h.QUEUE] + b"/" + ours[h.SEQUENCE]))
     return redriven
-
-
-def split_at_queue_header(template: str) -> tuple[str, str] | None:
-    """Return what precedes and follows `{header:ringfaust-queue}` in a route's template.
-
-    None: the template contains it not exactly once, so the header cannot be rebuilt.
-    """
-    before, _, after = template.partition(_QUEUE_PART)
-    return (before, after) if template.count(_QUEUE_PART) == 1 else None
 
 
 def queue_header_for(topic: str, template: str, record: InRecord, queue: str) -> str | None:
@@ -67,11 +61,11 @@ def queue_header_for(topic: str, template: str, record: InRecord, queue: str) ->
     """
     headers = message_headers(record.headers)
     read = FetchedRecord(topic, key=record.key, value=record.value, headers=headers)
-    parts = split_at_queue_header(template)
+    route = RouteTemplate(template)
     try:
-        if parts is None:
-            return "" if queue_namer(template)(read) == queue else None
-        before, after = [queue_namer(part)(read) for part in parts]
+        if (around := route.around(QUEUE_PART)) is None:
+            return "" if route.queue_of(read) == queue else None
+        before, after = [each.queue_of(read) for each in around]
     except ProtocolError:
         return None
     fits = queue.startswith(before) and queue.endswith(after)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -12,6 +12,7 @@ from ringfaust.core import limits
 from ringfaust.core.commands import Send
 from ringfaust.core.create import create
 from ringfaust.core.new import new_send
+from ringfaust.core.selector.like import like
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import FetchedRecord, Headers, Payload
@@ -25,40 +26,59 @@ PROPERTIES_BYTES = 32_768
 """Longest value of the header of typed properties."""
 _DELIVERY_MODES = {b"persistent": True, b"non_persistent": False}
 _REDRIVES = 1_000_000_000
+_REDRIVE_OF_CHARS = limits.NAME_CHARS + len("/") + len(str(1 << limits.SEQUENCE_BITS))
 
 
 class Route(NamedTuple):
-    """Sends the records of `topic` to the queue that the template names.
-
-    The template may contain `{topic}`, `{key}` and `{header:NAME}`, which parts of the record
-    replace. A template without them is the queue's name.
-    """
+    """Sends the records of `topic` to the queue that a `RouteTemplate` names."""
 
     topic: str
     queue: str
+    """The template."""
 
 
-PART = re.compile(r"\{(topic|key|header:[^{}]+)\}")
+_PLACEHOLDER = re.compile(r"\{(topic|key|header:[^{}\n]+)\}")
+_ESCAPED = re.compile("[%_!]")
 
 
-def queue_namer(template: str) -> Callable[[FetchedRecord], str]:
-    """Compile a route's template.
+class RouteTemplate:
+    """How a route names a queue: text with `{topic}`, `{key}` and `{header:NAME}`.
 
-    The function raises ProtocolError if a record lacks the part, or if the part is not UTF-8.
+    Parts of the record stand in for the placeholders.
     """
-    parts = PART.split(template)
-    if len(parts) == 1:
-        return lambda record: template
 
-    def name(record: FetchedRecord) -> str:
-        return "".join(
-            _part(record, part) if index % 2 else part for index, part in enumerate(parts)
-        )
+    def __init__(self, text: str) -> None:
+        """Read a template."""
+        self.text = text
+        pieces = _PLACEHOLDER.split(text)
+        self.texts = pieces[::2]
+        """What is before, between and behind the placeholders: one more than these."""
+        self.parts = pieces[1::2]
+        """The placeholders, without braces."""
+        self._first = self.texts[0]
+        self._others = list(zip(self.parts, self.texts[1:], strict=True))
 
-    if len(parts) == 3:  # most templates: saves a generator per record
-        before, only, after = parts
-        return lambda record: f"{before}{_part(record, only)}{after}"
-    return name
+    def queue_of(self, record: FetchedRecord) -> str:
+        """Name the queue of a record.
+
+        Raises:
+            ProtocolError: the record lacks a part, or the part is not UTF-8.
+        """
+        name = self._first
+        for part, text in self._others:
+            name += _part(record, part) + text
+        return name
+
+    def around(self, part: str) -> tuple[RouteTemplate, RouteTemplate] | None:
+        """What is before and behind a placeholder; None if it is not there, or more than once."""
+        if self.parts.count(part) != 1:
+            return None
+        before, _, behind = self.text.partition(f"{{{part}}}")
+        return RouteTemplate(before), RouteTemplate(behind)
+
+    def may_name(self, queue: str) -> bool:
+        """Whether any record could be for this queue, whatever its parts are."""
+        return like("%".join(_ESCAPED.sub(r"!\g<0>", text) for text in self.texts), "!")(queue)
 
 
 def _part(record: FetchedRecord, part: str) -> str:
@@ -100,7 +120,7 @@ def read_send(
     """Decode the send in a record. Its default id is `source`.
 
     Times count from the broker's timestamp if the topic has LogAppendTime, and otherwise from
-    `now_ms`, so a producer with a wrong clock cannot move time (architecture 4).
+    `now_ms`, so a producer with a wrong clock cannot move time (docs/architecture.md#time).
 
     Args:
         record: the producer's record.
@@ -123,6 +143,10 @@ def read_send(
     if repartitioned:
         source = _name(ours, h.SOURCE, limits.ID_CHARS) or source
         sent_ms = _whole(ours, h.TIME_MS, sent_ms, limits.TIME_MS)
+    redrives = _whole(ours, h.REDRIVES, 0, _REDRIVES)
+    redrive_of = _name(ours, h.REDRIVE_OF, _REDRIVE_OF_CHARS)
+    if h.REDRIVES in ours and not redrive_of:  # a producer may have copied it from a record of ours
+        kept, redrives = tuple(pair for pair in kept if pair[0] != h.REDRIVES), 0
     size += sum(len(name) + len(value or b"") for name, value in kept)
     if h.PROPERTIES in ours:
         _check_properties(ours[h.PROPERTIES])
@@ -138,7 +162,8 @@ def read_send(
         payload=Payload(key, value, kept, source),
         persistent=_is_persistent(ours.get(h.DELIVERY_MODE, b"persistent")),
         xid=_name(ours, h.XID, limits.NAME_CHARS),
-        redrives=_whole(ours, h.REDRIVES, 0, _REDRIVES),
+        redrives=redrives,
+        redrive_of=redrive_of,
     )
 
 
@@ -215,18 +240,48 @@ def _time(ours: Mapping[str, bytes], at: str, after: str, sent_ms: int) -> int:
     return sent_ms + wait_ms if wait_ms else 0
 
 
-def repartition_headers(record: FetchedRecord, queue: str, sent_ms: int) -> list[tuple[str, bytes]]:
-    """The headers of a repartitioned record: its own, and its queue, source and time.
+_OF_REPARTITION = frozenset((h.QUEUE, h.SOURCE, h.SOURCE_TOPIC_ID, h.TIME_MS))
+
+
+def repartition_headers(
+    record: FetchedRecord, queue: str, sent_ms: int, topic_id: str
+) -> list[tuple[str, bytes]]:
+    """The headers of a repartitioned record: its own, and its queue, source, topic and time.
 
     Raises:
         ProtocolError: the queue's name is invalid.
     """
     check_name(queue)
-    kept = [pair for pair in record.headers if pair[0] not in (h.QUEUE, h.SOURCE, h.TIME_MS)]
+    kept = [pair for pair in record.headers if pair[0] not in _OF_REPARTITION]
     source = f"{record.topic}/{record.partition}/{record.offset}"
     return [
         *kept,
         (h.QUEUE, queue.encode()),
         (h.SOURCE, source.encode()),
+        *([(h.SOURCE_TOPIC_ID, topic_id.encode())] if topic_id else []),
         (h.TIME_MS, b"%d" % sent_ms),
     ]
+
+
+def copied_to(record: FetchedRecord) -> tuple[str, int] | None:
+    """What a record on the hop topic says about the partition from which it was copied.
+
+    Returns:
+        The partition, as `copied_key` names it, and the offset after the record there; None if the
+        record does not say it: an earlier version has written it, or a stranger.
+    """
+    ours = dict(record.headers)
+    topic_id = (ours.get(h.SOURCE_TOPIC_ID) or b"").decode(errors="replace")
+    source = (ours.get(h.SOURCE) or b"").decode(errors="replace")
+    where, _, offset = source.rpartition("/")
+    if not (topic_id and where and offset.isdecimal()):
+        return None
+    return copied_key(where, topic_id), int(offset) + 1
+
+
+def copied_key(where: str, topic_id: str) -> str:
+    """The name of a partition, given as topic/partition, under which a position in it is kept.
+
+    No topic has such a name.
+    """
+    return f"{where}/{topic_id}"

@@ -9,12 +9,13 @@ import json
 
 from ringfaust.core import limits
 from ringfaust.errors import ProtocolError
-from ringfaust.protocol.headers import UNDECODABLE_CONTENT
+from ringfaust.protocol.headers import TOO_MANY_HEADERS, UNDECODABLE_CONTENT
 from ringfaust.protocol.records import FetchedRecord
 
 _HEADER_BYTES = 8
 """What a stored header takes besides its name and value."""
 _TEXT_CHARS = 400
+_PLACEHOLDERS = frozenset((TOO_MANY_HEADERS, UNDECODABLE_CONTENT))
 
 
 def refuse_oversized(record: FetchedRecord, most_bytes: int) -> None:
@@ -27,14 +28,19 @@ def refuse_oversized(record: FetchedRecord, most_bytes: int) -> None:
     size = (len(key) if key else 0) + (len(value) if value else 0)
     if headers:
         if len(headers) > limits.HEADERS:
-            text = f"{len(headers)} headers; the worker takes at most {limits.HEADERS}"
-            raise ProtocolError(text, "too_large")
+            raise _too_many_headers(str(len(headers)))
         size += sum(len(name) + len(value or b"") + _HEADER_BYTES for name, value in headers)
     if size > most_bytes:
         raise ProtocolError(f"{size} bytes; the worker takes at most {most_bytes}", "too_large")
-    if headers and headers[0][0] == UNDECODABLE_CONTENT:
+    if headers and headers[0][0] in _PLACEHOLDERS:
+        name, content = headers[0]
         # A producer may have set this header too, to any value.
-        raise ProtocolError((headers[0][1] or b"").decode(errors="replace")[:_TEXT_CHARS])
+        text = (content or b"").decode(errors="replace")[:_TEXT_CHARS]
+        raise _too_many_headers(text) if name == TOO_MANY_HEADERS else ProtocolError(text)
+
+
+def _too_many_headers(count: str) -> ProtocolError:
+    return ProtocolError(f"{count} headers; the worker takes at most {limits.HEADERS}", "too_large")
 
 
 def undecodable_line(record: FetchedRecord, error: ProtocolError, step: int, now_ms: int) -> str:

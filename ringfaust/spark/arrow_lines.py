@@ -15,13 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as pj
 
-from ringfaust.spark.lines import LINE
+from ringfaust.spark.lines import LINE, OBJECTS
 from ringfaust.spark.vendor import to_arrow_schema
 
 _LINE = to_arrow_schema(LINE)
-_OBJECTS = ("settings", "counts")
-"""Fields that stay JSON text."""
-_PARSED = pa.schema(field for field in _LINE if field.name not in _OBJECTS)
+_PARSED = pa.schema(field for field in _LINE if field.name not in OBJECTS)
 _ESCAPED_NAME = re.compile(rb'\\u[0-9a-fA-F]{4}[a-z]*"\s*:')
 _RECORD_COLUMNS = ["partition", "offset", "timestamp"]
 
@@ -55,7 +53,7 @@ def read_plain_lines(records: pa.Table) -> pa.Table:
     columns = {name: records[name].take(pa.array(of)) for name in _RECORD_COLUMNS}
     columns |= {"line": pa.array(line, pa.int32()), "raw": raw}
     columns |= {name: fields[name] for name in _PARSED.names}
-    columns |= {name: _objects(name, data, raw) for name in _OBJECTS}
+    columns |= {name: _objects(name, data, raw) for name in OBJECTS}
     sequence = columns["sequence"]
     columns["sequence"] = pc.if_else(pc.equal(sequence, 0), None, sequence)
     return pa.table(columns).select([*_RECORD_COLUMNS, "line", "raw", *_LINE.names])

@@ -12,9 +12,10 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import (
     IllegalOperation,
     IllegalStateError,
@@ -28,12 +29,12 @@ from aiokafka.structs import OffsetAndMetadata
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.packed_batch import PackedBatch
-from ringfaust.kafka.vendor import failure_between_calls, send_once, sender_bug, stop_client
+from ringfaust.transactional.writer import TransactionalWriter
 
 log = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
-Progress = Mapping[tuple[str, int], OffsetAndMetadata]
+CommittedOffsets = Mapping[tuple[str, int], OffsetAndMetadata]
 """Committed offsets by topic and partition; what they mean is up to the job."""
 
 BATCH_BYTES = 1_000_000
@@ -97,16 +98,16 @@ class ExactlyOnceWriter:
         self._tps = tps
         self._batch_bytes = batch_bytes
         self._stand_by_s = stand_by_s
-        self._producer: AIOKafkaProducer | None = None
+        self._writer: TransactionalWriter | None = None
         self.is_fenced = False
         """Whether a newer writer has taken over."""
-        self.progress: Progress = {}
+        self.progress: CommittedOffsets = {}
         """As committed last, by this writer or an earlier one."""
 
     def new_batch(self) -> BatchBuilder:
         """An empty record batch."""
-        assert self._producer is not None
-        return self._producer.create_batch()
+        assert self._writer is not None
+        return self._writer.producer.create_batch()
 
     async def open(self) -> None:
         """Fence earlier writers and read the progress.
@@ -119,30 +120,28 @@ class ExactlyOnceWriter:
 
     async def fence(self) -> None:
         """Fence earlier writers. An open transaction of theirs is ended."""
-        self._producer = producer = AIOKafkaProducer(
-            **self._client,
-            transactional_id=self._id,
-            acks="all",
+        self._writer = TransactionalWriter(
+            self._client,
+            self._id,
             compression_type="zstd",
             max_batch_size=self._batch_bytes,
             max_request_size=2 * max(BATCH_BYTES, self._batch_bytes),
             retry_backoff_ms=_BETWEEN_TRANSACTIONS_MS,
         )
-        send_once(producer)
         try:
-            await producer.start()  # only after this is the progress final
+            await self._writer.start()  # only after this is the progress final
         except _FENCED:
             await self._yield_to_newer()
 
     async def close(self) -> None:
         """Disconnect. An open transaction is never committed."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await stop_client(producer)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.stop()
 
     async def commit(
         self,
-        missing: Callable[[Progress], Sequence[Row]],
+        missing: Callable[[CommittedOffsets], Sequence[Row]],
         pack: Callable[[Sequence[Row]], Transaction],
     ) -> None:
         """Write what is not written yet, exactly once.
@@ -169,18 +168,12 @@ class ExactlyOnceWriter:
             transaction = pack(rows)
             try:
                 await self._commit(transaction)
-            except (*_FENCED, KafkaError) as error:
-                assert self._producer is not None
-                if (bug := sender_bug(self._producer)) is not None:
-                    raise bug from None
-                # An error of the brokers between two calls looks like a fenced producer.
-                failure = failure_between_calls(self._producer) or error
-                if isinstance(failure, _FENCED):
-                    await self._yield_to_newer()
-                    continue
-                if attempt == _ATTEMPTS or not isinstance(failure, KafkaError):
-                    raise failure from None
-                log.warning("%s: a commit failed (%r); trying again", self._id, failure)
+            except _FENCED:
+                await self._yield_to_newer()
+            except KafkaError as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                log.warning("%s: a commit failed (%r); trying again", self._id, error)
                 await self.close()
                 await self.open()
             else:
@@ -189,20 +182,10 @@ class ExactlyOnceWriter:
         await self._stand_by(missing)
 
     async def _commit(self, transaction: Transaction) -> None:
-        producer = self._producer
-        assert producer is not None
-        await producer.begin_transaction()
-        sent = []
-        for topic, partition, batch in transaction.batches:
-            future = await producer.send_batch(batch, topic, partition=partition)
-            # Retrieve the exception even if the commit fails before it waits for this future.
-            future.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
-            sent.append(future)
+        assert self._writer is not None
         offsets = {TopicPartition(*tp): offset for tp, offset in transaction.offsets.items()}
-        await producer.send_offsets_to_transaction(offsets, self._group)
-        # If a batch was rejected, aiokafka would still commit the transaction, without that batch.
-        await asyncio.gather(*sent)
-        await producer.commit_transaction()
+        produce = partial(self._writer.send_batches, transaction.batches)
+        await self._writer.commit(produce, offsets, self._group)
 
     async def _read_progress(self) -> None:
         self.progress = await group_offsets(self._client, self._group, self._tps)
@@ -211,7 +194,7 @@ class ExactlyOnceWriter:
         self.is_fenced = True
         await self.close()
 
-    async def _stand_by(self, missing: Callable[[Progress], Sequence[Row]]) -> None:
+    async def _stand_by(self, missing: Callable[[CommittedOffsets], Sequence[Row]]) -> None:
         """Wait for the newer writer: a second attempt of this task, or another run."""
         since = time.monotonic()
         while True:

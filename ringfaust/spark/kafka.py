@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
+from ringfaust.protocol.cloud_events import ATTRIBUTES
 
 
 def client_options(worker: WorkerConfig) -> dict[str, str]:
@@ -58,3 +60,10 @@ def stream_topics(
     """Read the topics as a stream; arguments and columns are those of `read_topics`."""
     reader = spark.readStream.format("kafka").options(**source_options(worker, topics))
     return reader.options(**dict(options or {})).load()
+
+
+def without_attributes(headers: Column) -> Column:
+    """Do what `protocol.cloud_events.without_attributes` does."""
+    is_ours = F.try_element_at(headers, F.lit(-1))["key"] == ATTRIBUTES[-1]
+    length = F.size(headers) - len(ATTRIBUTES)
+    return F.when(is_ours, F.slice(headers, F.lit(1), length)).otherwise(headers)

@@ -14,27 +14,31 @@ from pyspark.sql.types import (
     StructType,
 )
 
-LINE = StructType(
-    [
-        StructField(name, kind)
-        for kind, names in (
-            (
-                LongType(),
-                "step sequence time_ms enqueued_ms due_ms expires_at_ms delivery size_bytes age_ms",
-            ),
-            (IntegerType(), "priority attempt handovers ready ring_size"),
-            (
-                StringType(),
-                "event queue id source by group consumer reason cause text to command about what "
-                "settings counts",
-            ),
-            (BooleanType(), "active timeout created paused"),
-        )
-        for name in names.split()
-    ]
+from ringfaust.protocol.lifecycle import BY, EVENT, EVENTS, STEP, TIME, Kind
+
+_TYPES = {
+    Kind.TEXT: StringType(),
+    Kind.LONG: LongType(),
+    Kind.INT: IntegerType(),
+    Kind.SIGNED: IntegerType(),
+    Kind.FLAG: BooleanType(),
+    Kind.SETTINGS: StringType(),
+    Kind.COUNTS: StringType(),
+}
+_ONLY_RAW = ("topic", "partition", "first", "last", "gaps")
+"""What gaps say of their input topic: each row has the partition of its record."""
+_FIELDS = {
+    field.name: field
+    for event in EVENTS.values()
+    for field in (STEP, EVENT, TIME, BY, *event.fields)
+    if field.name not in _ONLY_RAW
+}
+LINE = StructType([StructField(name, _TYPES[field.kind]) for name, field in _FIELDS.items()])
+"""The fields of all events. New ones go last, and become columns of a lake that exists."""
+OBJECTS = tuple(
+    name for name, field in _FIELDS.items() if field.kind in (Kind.SETTINGS, Kind.COUNTS)
 )
-"""Every field that `protocol/events.py` writes. `settings` and `counts` stay JSON. Other fields are
-only in the raw line."""
+"""The fields that stay JSON."""
 
 
 def read_lines(records: DataFrame) -> DataFrame:

@@ -7,6 +7,7 @@ process is killed.
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import signal
 import socket
@@ -17,6 +18,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,9 +26,8 @@ from typing import Self
 from ringfaust.errors import RingfaustError
 from ringfaust.java.jars import KAFKA, Bundle, fetch
 from ringfaust.java.runtime import Java, find_java
-from ringfaust.testing.ports import free_port
 
-__all__ = ["BrokerFailed", "EmbeddedBroker", "fetch"]
+__all__ = ["BrokerFailed", "EmbeddedBroker", "fetch", "free_port"]
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -357,3 +358,19 @@ def _tail(path: Path) -> str:
         return "(there is no log)"
     with path.open(encoding="utf-8", errors="replace") as lines:
         return "".join(deque(lines, _LOG_LINES)).rstrip() or "(the log is empty)"
+
+
+def free_port() -> int:
+    """Return a port that is free now and below the range for outgoing connections.
+
+    From that range, a client that tries to reconnect while the broker restarts could be given the
+    broker's own port, and would then be connected to itself.
+    """
+    while True:
+        port = random.randint(20_000, 32_000)
+        with closing(socket.socket()) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from functools import partial
 from logging.config import dictConfig
@@ -37,26 +37,28 @@ from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import Feed, Feeds
 from ringfaust.worker.assignment import Assignment
-from ringfaust.worker.census import Censuses
-from ringfaust.worker.changelog import changelog_consumer
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock, wall_ms
-from ringfaust.worker.consumer_thread import Background, Batch
-from ringfaust.worker.context import NewProcessor, WorkerContext
-from ringfaust.worker.data_dir import locked_data_dir
-from ringfaust.worker.group import check_group
-from ringfaust.worker.health import Health
-from ringfaust.worker.input_buffer import FETCH_RECORDS
-from ringfaust.worker.input_positions import read_bounds
-from ringfaust.worker.interfaces import CommittedOffset, WorkerClock
-from ringfaust.worker.log_ends import LogEnds
+from ringfaust.worker.context import NewProcessor, TaskSettings, WorkerContext
+from ringfaust.worker.faust.consumer_thread import Background
+from ringfaust.worker.faust.group import check_group
+from ringfaust.worker.faust.transport import BatchApp
+from ringfaust.worker.interfaces import Batch, CommittedOffset, WorkerClock
 from ringfaust.worker.logs import logging_config
-from ringfaust.worker.metrics import WorkerMetrics
-from ringfaust.worker.partition import PartitionWork
-from ringfaust.worker.status import StatusPublisher
-from ringfaust.worker.store import open_rocks_store
-from ringfaust.worker.task import BackgroundCommit, TaskSettings
-from ringfaust.worker.transport import BatchApp
-from ringfaust.worker.web import AttachPages, serve, web_app
+from ringfaust.worker.observe.health import Health
+from ringfaust.worker.observe.memory import MemoryBudget
+from ringfaust.worker.observe.metrics import WorkerMetrics
+from ringfaust.worker.observe.numbers import Numbers
+from ringfaust.worker.observe.status import StatusPublisher
+from ringfaust.worker.observe.web import AttachPages, serve, web_app
+from ringfaust.worker.partition.commit_slot import BackgroundCommit
+from ringfaust.worker.partition.hearing import LogEnds
+from ringfaust.worker.partition.input_buffer import FETCH_RECORDS
+from ringfaust.worker.partition.input_positions import read_bounds
+from ringfaust.worker.partition.orders import open_orders
+from ringfaust.worker.partition.work import PartitionWork
+from ringfaust.worker.store.changelog import changelog_consumer
+from ringfaust.worker.store.data_dir import locked_data_dir
+from ringfaust.worker.store.rocks import open_rocks_store
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +120,15 @@ def create_app(
     assignment = Assignment(context, repartitioned)
     app.listener = assignment
     app.background = _background(clock, log_ends)
-    health = Health(lambda: assignment.tasks, context.replaying, log_ends.silent_s)
+    memory = MemoryBudget(worker.memory_bytes)
+    app.held_back = partial(_held_back, memory, topics[Role.CONTROL])
+    health = Health(
+        lambda: assignment.tasks,
+        context.replaying,
+        log_ends.silent_s,
+        lambda: app.reader.unconfirmed_s() if assignment.tasks else 0.0,
+        memory,
+    )
     app.beside = partial(_beside, worker, app, assignment, health, clock, attach=attach)
 
     @app.agent(app.topic(*sorted(assignment.topics)), name="ringfaust")
@@ -128,6 +138,14 @@ def create_app(
             assignment.offer(batch)
 
     return app
+
+
+def _held_back(memory: MemoryBudget, control_topic: str, tps: Set[TP]) -> Set[TP]:
+    """What is not read while the process has too much memory: all but the commands (R121).
+
+    Acks are commands, and make room.
+    """
+    return set() if memory.admits() else {tp for tp in tps if tp.topic != control_topic}
 
 
 async def _beside(
@@ -151,6 +169,7 @@ async def _beside(
         except AssertionError:  # so says the Kafka client of a partition that was just revoked
             return None
 
+    numbers = Numbers(health, works, end)
     info = {"version": __version__, "engine": compiled.KIND}
     host = socket.gethostname()
     status = StatusPublisher(
@@ -158,17 +177,14 @@ async def _beside(
         f"{host[:64]}-{os.getpid()}-{uuid.uuid4().hex[:4]}",
         info | {"host": host, "started_ms": wall_ms()},
         partitions=worker.partitions,
-        works=works,
-        health=health,
-        highwater=end,
+        numbers=numbers,
         clock_skew_ms=lambda: clock.skew_ms if isinstance(clock, CheckedClock) else None,
     )
-    censuses = Censuses(works, status)
-    running = [health.watch(), censuses.run(), status.run()]
+    running = [health.memory.watch(), health.watch(), numbers.count(status), status.run()]
     if worker.web.enabled:
         info["application"] = worker.application
-        metrics = WorkerMetrics(health, works, censuses, end, info)
-        pages = web_app(health, metrics)
+        metrics = WorkerMetrics(numbers, info)
+        pages = web_app(health, metrics, worker.web)
         if attach is not None:
             attach(pages)
         running.append(serve(pages, worker.web.bind, worker.web.port))
@@ -179,7 +195,7 @@ def _clock(worker: WorkerConfig, *, is_checked: bool) -> WorkerClock:
     if worker.clock == "log":
         return SystemClock()
     return CheckedClock(
-        worker.clock_skew_max, partial(_clock_skew_ms, worker), is_checked=is_checked
+        worker.clock_skew_max_ms, partial(_clock_skew_ms, worker), is_checked=is_checked
     )
 
 
@@ -224,14 +240,11 @@ def _context(
         cache_bytes=block_cache_bytes // worker.partitions,
         tick_ms=worker.tick_ms,
         feeds=_feeds(worker, queues),
-        clock_skew_max=worker.clock_skew_max,
+        clock_skew_max_ms=worker.clock_skew_max_ms,
         stops_at_gaps=worker.on_gap == "stop",
         tombstone_ms=declarations()[Role.CHANGELOG].tombstone_retention_ms or 0,
         processor_config=processor_config,
-        task_settings=TaskSettings(
-            batch_records=worker.batch_records,
-            fenced_wait_s=worker.session_timeout_ms / 1000,
-        ),
+        task_settings=TaskSettings(batch_records=worker.batch_records),
         clock=clock,
         open_store=lambda path: open_rocks_store(path, block_cache),
         open_producer=lambda number, transactional_id: TransactionalProducer(
@@ -246,6 +259,9 @@ def _context(
         log_end=log_ends.end,
         is_metered=True,
         reader=lambda: app.reader,
+        open_orders=lambda number: open_orders(
+            number, topics[Role.CONTROL], topics[Role.REPLIES], worker.partitions, client
+        ),
         crash=lambda error: app.add_future(app.crash(error)),
     )
 
@@ -283,8 +299,8 @@ def _check_clock(worker: WorkerConfig) -> bool:
     """
     with suppress(KafkaError, OSError):
         skew_ms = asyncio.run(_clock_skew_ms(worker))
-        if abs(skew_ms) > worker.clock_skew_max:
-            raise ClockSkewed(skew_ms, worker.clock_skew_max)
+        if abs(skew_ms) > worker.clock_skew_max_ms:
+            raise ClockSkewed(skew_ms, worker.clock_skew_max_ms)
         return True
     return False
 

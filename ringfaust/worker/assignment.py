@@ -17,11 +17,11 @@ from faust.types import TP
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import Route
-from ringfaust.worker.consumer_thread import Batch
 from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.partition import partition_task
-from ringfaust.worker.repartition import repartition_task
-from ringfaust.worker.task import RETRY_MAX_S, RETRY_MIN_S, Task
+from ringfaust.worker.interfaces import Batch
+from ringfaust.worker.partition.repartition import repartition_task
+from ringfaust.worker.partition.task import RETRY_MAX_S, RETRY_MIN_S, Task
+from ringfaust.worker.partition.work import partition_task
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Assignment:
 
         Raises:
             NotCopartitioned: some topics that belong together are assigned to other workers.
-            StateLost: the state of a partition is missing.
+            StopsWorker: the worker must not run.
         """
         wait_s = RETRY_MIN_S
         while True:
@@ -141,6 +141,8 @@ class Assignment:
                 log.debug("cannot read the ids of the topics: %r", error)
                 continue
             for task in tasks & {*self._tasks.values()}:
+                if task.trouble:
+                    continue  # opening it compares them
                 for topic, known in task.work.topic_ids().items():
                     if known and found.get(topic, known) not in (known, ""):
                         task.check_inputs(f"{topic} was created again")
@@ -178,7 +180,7 @@ class Assignment:
         return tasks
 
     async def _open(self, tasks: Sequence[Task]) -> dict[TP, int]:
-        """Open all tasks, or none."""
+        """Open the tasks. One that cannot be opened now tries again by itself, or stops (R123)."""
         bounds = await self._context.read_bounds([tp for task in tasks for tp in task.work.tps])
         opening = [
             asyncio.ensure_future(task.open({tp.topic: bounds[tp] for tp in task.work.tps}))
@@ -198,6 +200,7 @@ class Assignment:
             tp: positions[tp.topic]
             for task, positions in zip(tasks, opened, strict=True)
             for tp in task.work.tps
+            if tp.topic in positions
         }
 
     async def on_revoked(self, tps: frozenset[TP]) -> None:

@@ -30,7 +30,7 @@ def wall_ms() -> int:
 class ClockSkewed(RingfaustError):
     """The clocks of this machine and of the brokers differ too much (R115). Nothing was changed.
 
-    What to do: set the clocks, with NTP for example; or allow more with `clock_skew_max`.
+    What to do: set the clocks, with NTP for example; or allow more with `clock_skew_max_ms`.
     """
 
     def __init__(self, skew_ms: int, most_ms: int) -> None:
@@ -38,8 +38,8 @@ class ClockSkewed(RingfaustError):
 
 
 _ADVICE = (
-    "clock_skew_max allows {} ms. Messages would expire and come due, and consumers time out, at "
-    "the wrong time. Set the clocks, with NTP for example"
+    "clock_skew_max_ms allows {} ms. Messages would expire and come due, and consumers time out, "
+    "at the wrong time. Set the clocks, with NTP for example"
 )
 
 

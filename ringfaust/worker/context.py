@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -19,14 +19,13 @@ from ringfaust.worker.interfaces import (
     GroupOffsets,
     InputReader,
     LogEnd,
-    OpenStore,
+    OrderReader,
     PartitionStore,
     ReadBounds,
     ReadTopicIds,
     TaskProducer,
     WorkerClock,
 )
-from ringfaust.worker.task import Task, TaskSettings, Work
 
 
 class NewProcessor(Protocol):
@@ -40,6 +39,18 @@ class NewProcessor(Protocol):
         /,
     ) -> Processor[RecordBatches]:
         """Create it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """How a task divides its time."""
+
+    batch_records: int
+    """A batch takes no more fetches once it has as many records."""
+    slice_records: int = 250
+    """Records that are decided before the event loop runs: about 1.5 ms."""
+    yields_per_slice: int = 5
+    """Passes of the event loop between slices: a request takes several to leave and return."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +68,7 @@ class WorkerContext:
     tick_ms: int
     feeds: Feeds
     """What feeds the queues (R113)."""
-    clock_skew_max: int
+    clock_skew_max_ms: int
     """How far the clock may differ from the brokers', in ms."""
     stops_at_gaps: bool
     """Whether missing records stop the worker (R112)."""
@@ -82,29 +93,11 @@ class WorkerContext:
     """The end of a partition of the control topic; None as long as nobody has answered."""
     reader: Callable[[], InputReader]
     """The consumer of the input topics."""
+    open_orders: Callable[[int], Awaitable[OrderReader]]
+    """Reads the orders for a stopped partition, by number, that are given from now on (R123)."""
     is_metered: bool = False
     """Whether partitions count for metrics."""
     replaying: dict[int, int] = field(default_factory=dict)
     """By partition: how much of its changelog is left to replay."""
     crash: Callable[[BaseException], None]
     """Stops the worker with this error."""
-
-    def new_task(
-        self,
-        work: Work,
-        open_store: OpenStore,
-        open_producer: Callable[[], TaskProducer],
-    ) -> Task:
-        """Create the task of some work. The other arguments are those of `Task`."""
-        return Task(
-            work,
-            self.clock,
-            open_store,
-            open_producer,
-            group_offsets=self.group_offsets,
-            read_bounds=self.read_bounds,
-            reader=self.reader,
-            commits=self.new_commit_slot(),
-            crash=self.crash,
-            settings=self.task_settings,
-        )

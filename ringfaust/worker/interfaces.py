@@ -1,4 +1,4 @@
-"""What a task needs from its surroundings: a clock, a store, a producer and a consumer.
+"""What a task needs: its work, and a clock, a store, a producer and a consumer around it.
 
 The worker implements these over asyncio, RocksDB and Kafka. The simulator in `tests/sim` implements
 them over plain values.
@@ -7,8 +7,18 @@ them over plain values.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -16,20 +26,25 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from faust.types import TP
 
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import ProtocolError, RingfaustError
 from ringfaust.kafka.topic_ids import TopicIds
-from ringfaust.processor.outbox import Outputs
+from ringfaust.processor.outbox import Activity, Outputs
+from ringfaust.processor.processor import Writes
 from ringfaust.processor.row_store import KeyValue
+from ringfaust.protocol.control import OrderRecord
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import FetchedRecord, Role
-from ringfaust.worker.consumer_thread import Batch, Progress
 
 
 class InputChanged(KafkaError):  # type: ignore[misc]
     """An input topic may have been deleted, created again or cut: its positions may be wrong."""
 
 
-class CancelledByNobody(RingfaustError):
+class StopsWorker(RingfaustError):
+    """What is wrong concerns the whole worker, its configuration or its machine, so it stops."""
+
+
+class CancelledByNobody(StopsWorker):
     """A Kafka client has let out a cancellation of its own, so a partition would never be served.
 
     What to do: start the worker again. Nothing is lost; it continues where it was.
@@ -117,7 +132,7 @@ class TaskProducer(Protocol):
         outputs: Outputs[RecordBatches],
         writes: Sequence[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
-        note: str = "",
+        metadata: str = "",
     ) -> int:
         """Commit everything in one transaction. Returns the changelog offset after `writes`."""
 
@@ -154,6 +169,31 @@ class ChangelogConsumer(Protocol):
         """The next records."""
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The records of one fetch from one partition, in offset order.
+
+    It is empty if the consumer has passed nothing but aborted records: the position moves on, so
+    that nobody sees a lag where nothing is left to read. `generation` changes with every assignment
+    and every seek of the partition; see `BatchConsumer.is_current`.
+    """
+
+    tp: TP
+    records: Sequence[FetchedRecord]
+    generation: int
+    next_offset: int
+    """Where the next fetch begins: transaction markers may be in between."""
+
+
+class ReadPosition(NamedTuple):
+    """How far a partition has been read."""
+
+    next_offset: int
+    """The next offset to fetch; it moves past transaction markers too."""
+    fetched: int
+    """The offset after the last record that the client has returned; 0 if there was none."""
+
+
 class InputReader(Protocol):
     """The part of `BatchConsumer` that tasks use."""
 
@@ -176,11 +216,33 @@ class InputReader(Protocol):
     def is_current(self, batch: Batch) -> bool:
         """Whether `batch` was fetched after the last assignment and seek of its partition."""
 
-    async def progress(self, tp: TP) -> Progress | None:
+    async def read_position(self, tp: TP) -> ReadPosition | None:
         """How far `tp` has been read; None if it is not assigned."""
 
     def rejoin(self) -> None:
         """Have the group assign the partitions again."""
+
+    async def prove_membership(self, *, is_fenced: bool) -> None:
+        """Wait until the group cannot have given this worker's partitions to another one (R126).
+
+        A heartbeat proves that for a while: the group has confirmed that the worker is a member.
+
+        Args:
+            is_fenced: somebody else has opened a partition, so only a new heartbeat proves it.
+        """
+
+
+class OrderReader(Protocol):
+    """Reads what operators order a partition that has stopped to do (R123)."""
+
+    async def next(self, unit: str) -> OrderRecord:
+        """The next order for the unit."""
+
+    async def answer(self, order: OrderRecord, refused: str = "") -> None:
+        """Tell whoever gave the order what has become of it; `refused`: why nothing."""
+
+    async def close(self) -> None:
+        """Disconnect."""
 
 
 class CommitSlot(Protocol):
@@ -225,35 +287,36 @@ class CommittedOffset(NamedTuple):
     """An offset that the consumer group has committed."""
 
     offset: int
-    note: str = ""
-    """What the task that committed it has noted: see `repartition_note`, `changelog_note`."""
+    metadata: str = ""
+    """What the task that committed it has added: `repartition_metadata`, `changelog_metadata`."""
 
     @property
     def is_repartitioned(self) -> bool:
         """Whether a repartition task has committed it."""
-        return self.note.startswith(_REPARTITIONED)
+        return self.metadata.startswith(_REPARTITIONED)
 
     @property
     def topic_id(self) -> str:
         """The id of the topic that it belongs to; empty if it is not known."""
-        return self.note.removeprefix(_REPARTITIONED) if self.is_repartitioned else ""
+        return self.metadata.removeprefix(_REPARTITIONED) if self.is_repartitioned else ""
 
     @property
     def changelog_id(self) -> str:
         """The id of the changelog with the state that belongs to it; empty if it is not known."""
-        return self.note.removeprefix(_CHANGELOG) if self.note.startswith(_CHANGELOG) else ""
+        is_of_store = self.metadata.startswith(_CHANGELOG)
+        return self.metadata.removeprefix(_CHANGELOG) if is_of_store else ""
 
 
 _REPARTITIONED, _CHANGELOG = "repartitioned ", "changelog "
 
 
-def repartition_note(topic_id: str) -> str:
-    """What a repartition task notes with its offsets."""
+def repartition_metadata(topic_id: str) -> str:
+    """What a repartition task commits with its offsets."""
     return _REPARTITIONED + topic_id
 
 
-def changelog_note(topic_id: str) -> str:
-    """What a task with a store notes with its offsets.
+def changelog_metadata(topic_id: str) -> str:
+    """What a task with a store commits with its offsets.
 
     Args:
         topic_id: of the changelog; empty if the brokers are too old to know it.
@@ -269,6 +332,138 @@ class LogEnd(NamedTuple):
     since_ms: int
     """Since when they have answered without a pause."""
     offset: int
+
+
+class PendingCommit(NamedTuple):
+    """What one cycle has decided, to be committed in one transaction."""
+
+    outputs: Outputs[RecordBatches]
+    writes: Writes
+    offsets: Mapping[str, int]
+    """By input topic: the next offset to read."""
+    wall_ms: int
+    """When the cycle began."""
+    metadata: str = ""
+    """Committed with the offsets, for the next owner."""
+    activity: Activity | None = None
+    """What is told of it once it is committed; None: nothing."""
+
+
+class Work(Protocol):
+    """What a task does with its records. It decides in memory; the task does the I/O."""
+
+    @property
+    def name(self) -> str:
+        """For the log."""
+
+    @property
+    def tps(self) -> frozenset[TP]:
+        """The input partitions."""
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """By input topic: the next offset to read."""
+
+    @property
+    def number(self) -> int:
+        """The partition."""
+
+    @property
+    def unit(self) -> str:
+        """For operators: the number, or for a repartitioned topic TOPIC/NUMBER."""
+
+    @property
+    def paused_topics(self) -> Collection[str]:
+        """The input topics that wait for a queue."""
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the log that existed at the assignment has been read."""
+
+    @property
+    def remaining_records(self) -> int:
+        """About how much of that log is left."""
+
+    def restore(
+        self,
+        store: PartitionStore | None,
+        committed: Mapping[str, CommittedOffset],
+        new_batches: Callable[[], RecordBatches],
+    ) -> None:
+        """Load the committed state: at the assignment, and after a failed commit.
+
+        Args:
+            store: what `open_store` returned.
+            committed: the group's offsets by topic. Nobody else can move them any more.
+            new_batches: creates an empty container for the records of one topic.
+        """
+
+    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
+        """Set the start positions of a new assignment, after `restore`.
+
+        Args:
+            bounds: by topic, the log that exists now.
+            committed: the group's offsets by topic.
+
+        Raises:
+            StateLost: state or input is missing.
+        """
+
+    def check_inputs(
+        self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]
+    ) -> None:
+        """Set the positions again, after `restore`, without a new assignment.
+
+        Raises:
+            StateLost: state or input is missing.
+            GapFound: records are missing, and the worker stops then.
+        """
+
+    def topic_ids(self) -> Mapping[str, str]:
+        """The ids of the topics that it depends on, as far as they are known."""
+
+    def poll_timeout_s(self) -> float | None:
+        """How long to wait for records before the next cycle; None: until some arrive."""
+
+    def begin_cycle(self, wall_ms: int) -> None:
+        """Do what is due before the records of a cycle."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what the cycle has decided fills its transaction (R114)."""
+
+    def decide(self, records: Iterator[FetchedRecord], wall_ms: int) -> None:
+        """Process records in memory.
+
+        What does not fit into this cycle stays in the iterator, and what comes behind a question,
+        until others have run (R122).
+        """
+
+    def skip(self, record: FetchedRecord, why: ProtocolError, wall_ms: int) -> None:
+        """Move a record to the dead topic in place of processing it, and go on after it (R123)."""
+
+    def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
+        """What the next commit is going to write, so far: roles, and partitions if not its own."""
+
+    def skip_to(self, offsets: Mapping[TP, int]) -> None:
+        """Called after `decide`: the consumer has read up to these offsets."""
+
+    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+        """Remove what the cycle has decided; None if there is nothing to commit.
+
+        Args:
+            wall_ms: the time now.
+            is_last: the task is about to close: nothing may be left for a later commit.
+        """
+
+    def settle(self) -> None:
+        """Drop from memory what the commit has stored."""
+
+    def tell(self, committed: PendingCommit, seconds: float) -> None:
+        """Log, count and trace a commit; `seconds`: how long transaction and store have taken."""
+
+    async def end_cycle(self) -> None:
+        """Pause and resume inputs."""
 
 
 OpenStore = Callable[[Mapping[str, CommittedOffset]], Awaitable[PartitionStore | None]]

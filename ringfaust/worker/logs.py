@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import Any
 from aiokafka.errors import KafkaConnectionError
 
 from ringfaust.errors import RingfaustError
+from ringfaust.visible import visible, visible_json
 
 _REPEAT_S = 10.0
 """How long repeats are suppressed: libraries report an unreachable broker 80 times a second."""
@@ -64,6 +64,14 @@ class RateLimitFilter(logging.Filter):
         return now - self._few_replicas_since < _NORMAL_S
 
 
+class TextFormatter(logging.Formatter):
+    """Lines for people, in which the text of others does not steer the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and those of an error."""
+        return visible(super().format(record), keeps_lines=True)
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, `error`."""
 
@@ -77,7 +85,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return visible_json(line)
 
 
 def logging_config(level: str, form: str) -> dict[str, Any]:
@@ -91,7 +99,7 @@ def logging_config(level: str, form: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
-            "text": {"format": "%(asctime)s %(levelname)s %(message)s"},
+            "text": {"()": TextFormatter, "format": "%(asctime)s %(levelname)s %(message)s"},
             "json": {"()": JsonFormatter},
         },
         "filters": {"rate_limit": {"()": RateLimitFilter}},
@@ -106,9 +114,9 @@ def logging_config(level: str, form: str) -> dict[str, Any]:
         "loggers": {
             "ringfaust": {"level": level.upper()},
             # Faust's services log their start and stop under the module of their class.
-            "ringfaust.worker.transport": {"level": "WARNING"},
-            "ringfaust.worker.consumer_thread": {"level": "WARNING"},
-            "ringfaust.worker.vendor": {"level": "WARNING"},
+            "ringfaust.worker.faust.transport": {"level": "WARNING"},
+            "ringfaust.worker.faust.consumer_thread": {"level": "WARNING"},
+            "ringfaust.worker.faust.vendor": {"level": "WARNING"},
             # It logs every normal rebalance as a warning, and the first start as an error.
             "aiokafka.consumer.group_coordinator": {"level": "CRITICAL"},
         },

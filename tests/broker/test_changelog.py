@@ -12,9 +12,9 @@ from rocksdict import Cache
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.worker.changelog import changelog_consumer, replay
 from ringfaust.worker.interfaces import StateLost
-from ringfaust.worker.store import RocksStore
+from ringfaust.worker.store.changelog import changelog_consumer, replay
+from ringfaust.worker.store.rocks import RocksStore
 from tests.broker.test_commit import new_topics
 
 pytestmark = pytest.mark.kafka
@@ -23,7 +23,11 @@ DAY_MS = 24 * 3600 * 1000
 
 
 async def commit_batches(broker: EmbeddedBroker, topic: str, batches: int) -> None:
-    """Commit transactions of two rows each: each deletes the row of the previous one."""
+    """Commit transactions of two rows each: each deletes the row of the previous one.
+
+    A commit returns before its marker is written. So a second producer starts, as that of the
+    partition's next owner does: it waits until the last transaction is complete.
+    """
     client = {"bootstrap_servers": broker.bootstrap_servers}
     producer = TransactionalProducer(topic, 0, {Role.CHANGELOG: topic}, client, topic)
     await producer.start()
@@ -31,6 +35,9 @@ async def commit_batches(broker: EmbeddedBroker, topic: str, batches: int) -> No
         writes = [(b"row-%d" % number, b"x"), (b"row-%d" % (number - 1), None)]
         await producer.commit({}, writes, {})
     await producer.stop()
+    successor = TransactionalProducer(topic, 0, {Role.CHANGELOG: topic}, client, topic)
+    await successor.start()
+    await successor.stop()
 
 
 async def replay_now(store: RocksStore, topic: str, broker: EmbeddedBroker) -> bool:

@@ -106,7 +106,7 @@ async def test_a_fenced_producer_raises_producer_fenced(
     await zombie.commit(packed(zombie, evicted=b"x"), [(b"row", b"1")], {names["evicted"]: 1})
     await owner.start()
     if between:
-        hear_before(zombie._producer, names["changelog"], monkeypatch)
+        hear_before(zombie._writers[0].producer, names["changelog"], monkeypatch)
     for _ in range(2):
         with pytest.raises(ProducerFenced):
             await zombie.commit(
@@ -124,7 +124,7 @@ def requests_of(
 ) -> list[tuple[str, str]]:
     """The requests of both its producers from now on, each with the transactional id."""
     sent: list[tuple[str, str]] = []
-    for each in producer._producers:
+    for each in (writer.producer for writer in producer._writers):
         send, name = each.client.send, each._txn_manager.transactional_id
 
         async def noted(
@@ -150,7 +150,7 @@ async def commit_and_begin_next(producer: TransactionalProducer, value: bytes) -
     producer.begin_next(EVICTED_AND_ROWS)
     await committing
     async with asyncio.timeout(30):
-        while producer._producer._txn_manager.partitions_to_add():
+        while producer._writers[0].producer._txn_manager.partitions_to_add():
             await asyncio.sleep(0.01)
 
 

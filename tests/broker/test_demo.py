@@ -19,6 +19,7 @@ from rich.console import Console
 
 from ringfaust import demo
 from ringfaust.config import WorkerConfig
+from ringfaust.core.model import Counts
 from ringfaust.demo.flights import extra_records, read_flights
 from ringfaust.demo.report import DemoResult, faults, print_report
 from ringfaust.kafka.admin import open_admin
@@ -176,7 +177,7 @@ def result(proof: Proof) -> DemoResult:
 
 
 def balanced_proof() -> Proof:
-    row = QueueAccount("departures.UA", added=3, evicted=1, ready=2)
+    row = QueueAccount("departures.UA", Counts(added=3, evicted=1, ready=2))
     return Proof(accounts={row.queue: row}, inputs=3)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from ringfaust.config.topics import check_topics
 from ringfaust.kafka.names import repartition_transactional_id
@@ -239,3 +240,26 @@ async def test_aborted_transactions_leave_no_lag(app: Application) -> None:
                 await consumer.end_offsets(tps)
             ):
                 await asyncio.sleep(0.1)
+
+
+async def test_nothing_is_copied_again_after_the_groups_offsets_are_gone(app: Application) -> None:
+    """Kafka forgets them if the group was empty for long; or somebody deletes them."""
+    await create_topics(app)
+    worker = app.new_worker()
+    async with Producer(app) as producer, Events(app) as events:
+        await producer.burst(200)
+        await events.read_until(lambda: len(events.added) >= len(producer.sources))
+        assert worker.stop() == 0
+        admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
+        await admin.start()
+        done = await admin._send_request(DeleteGroupsRequest([app.worker_config.application]))
+        await admin.close()
+        assert [code for _, code in done.results] == [0]
+        await producer.burst(20)
+        worker.start()
+        await events.read_until(lambda: len(events.added) >= len(producer.sources))
+        assert "the consumer group has no offset any more; continuing at" in worker.log_text()
+        proof = await prove(app.worker_config, app.inputs)
+        assert proof.balanced, proof.problems()
+        assert sorted(events.added) == sorted(producer.sources)
+    assert worker.stop() == 0

@@ -17,7 +17,7 @@ from rocksdict import Cache
 from ringfaust.core.table import Kind
 from ringfaust.protocol import stored_rows as stored
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.worker.store import RocksStore
+from ringfaust.worker.store.rocks import RocksStore
 from tests.broker.clients import DEADLINE_S, Client, application, client_of
 from tests.chaos.harness import Application, Worker
 

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka.errors import KafkaError
 
-from ringfaust.client.connection import OutgoingRecord
 from ringfaust.client.errors import OutcomeUnknown
-from ringfaust.client.transactions import TransactionalWriter
+from ringfaust.client.transactions import ClientTransactions
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.transactions import TransactionalProducer
+from ringfaust.protocol.records import OutgoingRecord
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.proxy import END_TXN, TXN_OFFSET_COMMIT, Proxy
 from tests.broker.test_commit import new_topics, packed, read_all
@@ -58,11 +58,11 @@ async def test_a_late_commit_cannot_reach_the_next_transaction_of_a_worker(
     second = TransactionalProducer(name, 0, names, client, name)
     await second.start()
     try:
-        await second._producer.begin_transaction()
-        await second._producer.send_and_wait(names["evicted"], b"half", partition=0)
+        await second._writers[0].producer.begin_transaction()
+        await second._writers[0].producer.send_and_wait(names["evicted"], b"half", partition=0)
         (answer,) = await between.deliver()
         assert error_of(answer) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
-        await second._producer.abort_transaction()
+        await second._writers[0].producer.abort_transaction()
         await second.commit(packed(second, evicted=b"2"), [(b"row", b"2")], {})
         assert await read_all(broker, names["evicted"]) == [b"2"]
         assert await read_all(broker, name) == [b"2"]
@@ -101,7 +101,7 @@ async def test_a_client_does_not_commit_twice(
     """R117: the transaction's outcome is reported as unknown, and the next one has a new epoch."""
     between, servers = proxy
     topic = (await new_topics(broker, evicted=1 << 20))["evicted"]
-    writer = TransactionalWriter({"bootstrap_servers": servers}, f"client-{topic}")
+    writer = ClientTransactions({"bootstrap_servers": servers}, f"client-{topic}")
     try:
         between.lose(END_TXN)
         with pytest.raises(OutcomeUnknown):
@@ -122,7 +122,7 @@ async def test_a_client_does_not_abort_twice(
     """R117: a late abort could end the next transaction, too."""
     between, servers = proxy
     topic = (await new_topics(broker, evicted=1 << 20))["evicted"]
-    writer = TransactionalWriter({"bootstrap_servers": servers}, f"client-{topic}")
+    writer = ClientTransactions({"bootstrap_servers": servers}, f"client-{topic}")
     try:
         await writer.write([OutgoingRecord(topic, b"1", partition=0)])
         between.lose(END_TXN)

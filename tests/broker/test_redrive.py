@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError
 
-from ringfaust.config.redrive import redrive_context
-from ringfaust.kafka import redrive_send
-from ringfaust.kafka.redrive import RedriveRequest, find
-from ringfaust.kafka.redrive_send import RedriveStopped, send
-from ringfaust.kafka.redriven import RedrivenPage
 from ringfaust.protocol.records import Role
+from ringfaust.redrive import send as sending
+from ringfaust.redrive.plan import RedriveContext, RedriveRequest, find
+from ringfaust.redrive.send import RedriveStopped, send_messages
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import application, balanced, client_of
 from tests.chaos.harness import Application
@@ -169,23 +167,23 @@ async def test_a_redrive_that_stops_halfway_sends_the_rest_later(
 ) -> None:
     """Many transactions, so that none exceeds the brokers' timeout of 60 s."""
     await evicted(app, 10)
-    monkeypatch.setattr(redrive_send, "TRANSACTION_RECORDS", 2)
-    context = redrive_context(app.worker_config, app.queues_config)
+    monkeypatch.setattr(sending, "TRANSACTION_RECORDS", 2)
+    context = RedriveContext.of(app.worker_config, app.queues_config)
     request = RedriveRequest(role=Role.EVICTED, to="q", reason="overflow")
     plan = await find(context, request)
-    offsets_of, left = RedrivenPage.offsets, iter(range(3))
+    commit, left = AIOKafkaProducer.commit_transaction, iter(range(3))
 
-    def fail_late(page: RedrivenPage) -> object:
+    async def fail_late(producer: AIOKafkaProducer) -> None:
         """The third transaction has sent its messages, and is never committed."""
         if next(left) == 2:
             raise KafkaConnectionError("closed")
-        return offsets_of(page)
+        await commit(producer)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RedrivenPage, "offsets", fail_late)
+        patched.setattr(AIOKafkaProducer, "commit_transaction", fail_late)
         with pytest.raises(RedriveStopped, match="after 4 messages were sent"):
-            await send(context, plan.messages)
-    assert await send(context, plan.messages) == 6
+            await send_messages(context, plan.messages)
+    assert await send_messages(context, plan.messages) == 6
     ids, transactions = await redriven(app)
     assert ids == [f"m{number}" for number in range(10)]
     assert transactions >= 5

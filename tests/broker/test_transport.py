@@ -20,8 +20,8 @@ from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.worker.consumer_thread import Batch
-from ringfaust.worker.transport import BatchApp
+from ringfaust.worker.faust.transport import BatchApp
+from ringfaust.worker.interfaces import Batch
 
 pytestmark = pytest.mark.kafka
 
@@ -468,7 +468,7 @@ async def test_a_worker_survives_a_restart_of_its_broker_and_stops_without_it(
 
 
 WORKER = """
-from ringfaust.worker.transport import BatchApp
+from ringfaust.worker.faust.transport import BatchApp
 
 app = BatchApp({group!r}, broker={url!r}, datadir={folder!r})
 

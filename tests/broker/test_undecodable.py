@@ -16,8 +16,8 @@ from faust.types import TP, StreamT
 
 from ringfaust.protocol.headers import UNDECODABLE_CONTENT
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.worker.consumer_thread import Batch
-from ringfaust.worker.transport import BatchApp
+from ringfaust.worker.faust.transport import BatchApp
+from ringfaust.worker.interfaces import Batch
 
 pytestmark = pytest.mark.kafka
 

@@ -15,11 +15,12 @@ from tests.chaos.harness import Application
 
 TOPIC = "readings"
 KEYS = [f"device-{number}" for number in range(24)]
+RING_SIZE = 50
 QUEUES = {
     "routes": [{"topic": "{topic}", "queue": "ring.{key}"}],
     "queues": {
         "ring.*": {
-            "ring_size": 50, "max_attempts": 3, "redelivery_delay": 200,
+            "ring_size": RING_SIZE, "max_attempts": 3, "redelivery_delay": 200,
             "scheduled_when_full": "displace", "consumer_timeout": 10_000,
         }
     },

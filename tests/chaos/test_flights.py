@@ -66,8 +66,8 @@ async def test_every_flight_has_one_outcome(broker: EmbeddedBroker, tmp_path: Pa
     proof = await prove(config, [topic])
     assert proof.faults == []
     assert proof.balanced
-    assert sum(row.added for row in proof.accounts.values()) == len(flights)
-    assert sum(row.ready for row in proof.accounts.values()) <= 50 * len(rings)
+    assert sum(row.counts.added for row in proof.accounts.values()) == len(flights)
+    assert sum(row.counts.ready for row in proof.accounts.values()) <= 50 * len(rings)
 
 
 async def _read_by_the_worker(config: WorkerConfig, topic: str) -> int:

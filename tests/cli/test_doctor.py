@@ -13,16 +13,19 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner
 
-from ringfaust.cli import findings
-from ringfaust.cli.findings import disk, judge_workers
+from ringfaust.cli import doctor as checks
+from ringfaust.cli.doctor import disk, judge_workers, memory
 from ringfaust.cli.main import main
-from ringfaust.client import WorkerStatus
+from ringfaust.client import StoppedPartition, WorkerStatus
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.admin import NewTopic, open_admin
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.harness import Application
 
 CONFIG = WorkerConfig(partitions=2)
+STOPPED = StoppedPartition(
+    partition="0", at="in/0/7", reason="a bug", remedy="correct it and retry", since_ms=500
+)
 
 
 def status(**more: Any) -> WorkerStatus:
@@ -41,6 +44,10 @@ def status(**more: Any) -> WorkerStatus:
         ([], [("warn", "none runs")]),
         ([status(partitions=(1,))], [("warn", "nobody serves partition 0")]),
         ([status(is_ready=False, problems=("slow",))], [("warn", "w is not ready: slow")]),
+        (
+            [status(is_ready=False, partitions=(1,), stopped=(STOPPED,))],
+            [("fail", "partition 0 has stopped at in/0/7: a bug")],
+        ),
         ([status(clock_skew_ms=90_000)], [("fail", "the clock of w differs by 90,000 ms")]),
         (
             [status(), status(worker="v", version="2")],
@@ -70,6 +77,25 @@ def test_a_full_disk_is_found(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: (usage.total, 0, usage.free))
     found = disk(tmp_path / "not" / "there")
     assert (found.check, found.level) == ("disk", level)
+
+
+@pytest.mark.parametrize(
+    ("settings", "level"),
+    [
+        ({}, "ok"),
+        ({"memory_bytes": 1 << 30}, "warn"),
+        ({"partitions": 16}, "warn"),
+        ({"cache_bytes": 700 << 20}, "warn"),
+    ],
+)
+def test_a_memory_budget_that_does_not_fit_is_found(
+    settings: dict[str, Any], level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "machine_bytes", lambda: 1 << 30)
+    defaults = {"memory_bytes": 768 << 20, "cache_bytes": 256 << 20}
+    found = memory(WorkerConfig(**{**defaults, **settings}))
+    assert (found.check, found.level) == ("memory", level)
+    assert found.remedy or level == "ok"
 
 
 def doctor(app: Application, status: int, *more: str) -> list[dict[str, str]]:
@@ -105,13 +131,14 @@ def test_faults_are_found_with_their_remedies(
     good.create_topics()
     by_check = {each["check"]: each for each in doctor(good, 0)}
     assert by_check.keys() == {
-        "disk", "brokers", "acls", "topics", "group", "clock", "lag", "transactions", "workers",
+        "disk", "memory", "brokers", "acls", "topics", "group", "clock", "lag", "transactions",
+        "workers",
     }  # fmt: skip
     assert {name for name, each in by_check.items() if each["level"] == "warn"} - {"disk"} == {
         "group", "workers",  # none runs
     }  # fmt: skip
     assert "no authorizer" in by_check["acls"]["text"]
-    monkeypatch.setattr(findings, "HANGING_MS", -60_000)
+    monkeypatch.setattr(checks, "HANGING_MS", -60_000)
     hanging = asyncio.run(_with_open_transaction(good))
     (found_open,) = (each for each in hanging if each["check"] == "transactions")
     assert found_open["level"] == "fail"

@@ -24,6 +24,7 @@ MISTAKES = {
     "scenario /nowhere": "/nowhere:1: No such file",
     "demo --bootstrap-servers 127.0.0.1:1": "No Kafka broker answers at 127.0.0.1:1",
     "broker --port 0": "'--port'",
+    "broker --kafka 9.9": "'9.9' is not one of '3.6', '3.9', '4.1', '4.2'",
     "version --long": "No such option: --long",
     "redrive --from nowhere": "'nowhere'",
     "worker --config /nowhere": NO_FOLDER,

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from generate.files import ROOT
+from generate.schemas import OUTPUTS, output_file
 from ringfaust.cli.main import main
-from ringfaust.cli.schema import FOLDER, SCHEMAS, file_name
 from ringfaust.client import Admin, RingConsumer, RingProducer, TwoPhase
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
@@ -64,12 +65,18 @@ MISTAKES = {
     "evicted redrive --since noon": "'noon' is not a time",
     "scheduled ls --limit 0": "limit",
     "worker ls --application nobody": "there is no topic nobody.status: check the application name",
+    "partition ls --application nobody": "there is no topic nobody.status",
+    "partition show 7": "no worker reports a partition 7",
+    "partition retry 1": "partition 1 has not stopped: it is serving",
+    "partition skip 1 op-in/1/0 --yes": "partition 1 has not stopped: it is serving",
     "trace": "name a message",
     "trace m --since yesterday": "is not a time",
     "trace m --lake /nowhere": "--lake: /nowhere/silver/records cannot be read",
 }
 """What the message says."""
 ELSEWHERE = {
+    "partition retry": "tests/broker/test_stopped.py",
+    "partition skip": "tests/broker/test_stopped.py",
     "console": "tests/console",
     "init": "tests/cli/test_init_on_a_broker.py",
     "redrive": "tests/broker/test_redrive.py",
@@ -119,7 +126,7 @@ class Operator:
         found = json.loads(self.run(*arguments, "--json"))
         name = name_of(arguments)
         self.printed_json.add(name)
-        schema = json.loads((FOLDER / file_name(name)).read_text("utf-8"))
+        schema = json.loads((ROOT / output_file(name)).read_text("utf-8"))
         for part in (schema, *schema.get("$defs", {}).values()):
             if "required" in part:  # a field that the schema does not have is a mistake here
                 part["additionalProperties"] = False
@@ -379,6 +386,15 @@ def test_the_worker_is_listed_without_being_asked(operator: Operator) -> None:
     assert max(map(len, table)) <= 80
 
 
+def test_partitions_are_listed_without_a_worker_being_asked(operator: Operator) -> None:
+    found = operator.json("partition", "ls")
+    assert [(each["partition"], each["state"]) for each in found] == [
+        ("0", "serving"), ("1", "serving"),
+    ]  # fmt: skip
+    assert operator.json("partition", "show", "1") == found[1]
+    assert "serving" in operator.run("partition", "show", "1")
+
+
 def test_doctor_finds_nothing_wrong_with_a_live_worker(operator: Operator) -> None:
     by_check = {each["check"]: each["level"] for each in operator.json("doctor")}
     assert {by_check[name] for name in by_check if name != "disk"} == {"ok"}
@@ -413,5 +429,5 @@ def test_every_operators_command_has_run(
         for name, command in COMMANDS.items()
         if any("--application" in each.opts for each in command.params)
     }
-    assert operator.worked == (expected | SCHEMAS.keys()) - ELSEWHERE.keys()
-    assert operator.printed_json == SCHEMAS.keys()
+    assert operator.worked == (expected | OUTPUTS.keys()) - ELSEWHERE.keys()
+    assert operator.printed_json == OUTPUTS.keys()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from ringfaust.client.attachment import Attachment
-from ringfaust.client.deliveries import REMEMBERED, SeenDeliveries
+from ringfaust.client.attachment import REMEMBERED, Attachment, SeenDeliveries
 from ringfaust.client.locate import QueueLocation
 from ringfaust.protocol import headers as h
 

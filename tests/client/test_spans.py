@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from ringfaust.core.effects import Evicted
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.spans import open_spans
-from ringfaust.worker.spans import WorkerSpans
+from ringfaust.worker.partition.spans import WorkerSpans
 from tests.client.test_settling import Bench
 from tests.processor.test_queries import NOW_MS, Partition
 from tests.records import new_record
@@ -62,7 +62,7 @@ def headers_of(span: Any) -> dict[str, bytes]:
 def test_without_a_provider_there_are_no_spans_and_no_imports() -> None:
     assert open_spans() is None
     program = (
-        "import sys, ringfaust.client, ringfaust.worker.spans\n"
+        "import sys, ringfaust.client, ringfaust.worker.partition.spans\n"
         "from ringfaust.spans import open_spans\n"
         "print(open_spans(), 'opentelemetry' in sys.modules)"
     )
@@ -137,9 +137,9 @@ def test_an_eviction_is_in_the_trace_of_its_message_and_linked_to_the_one_that_e
     worker = WorkerSpans(spans)
     partition = Partition()
     processor = partition.processor
-    processor.out.keeps_evictions = True
+    processor.observe(evictions=True, counts=False)
     offset = 0
-    evicted: list[Evicted] = []
+    evicted: Sequence[Evicted] = []
     for batch in (["old", "plain"], ["new"]):
         records = []
         for id_ in batch:
@@ -148,10 +148,10 @@ def test_an_eviction_is_in_the_trace_of_its_message_and_linked_to_the_one_that_e
             records.append(new_record("in", offset, b"body", tuple(named.items())))
             offset += 1
         processor.take(worker.watch(records), NOW_MS)
-        evicted = processor.out.evictions
-        worker.commit(evicted, NOW_MS)
+        evicted = processor.activity().evictions
+        worker.commit(NOW_MS)
         processor.outputs()
-        worker.committed(NOW_MS + 5)
+        worker.committed(evicted, NOW_MS + 5)
     assert [(gone.message.id, gone.cause) for gone in evicted] == [("plain", "new")]
     assert exported.names == ["process in", "evict by.one", "process in"]
     evict = exported["evict by.one"]
@@ -168,7 +168,7 @@ def test_the_evicting_message_is_linked(exported: Exported) -> None:
     assert spans is not None
     worker = WorkerSpans(spans)
     processor = Partition().processor
-    processor.out.keeps_evictions = True
+    processor.observe(evictions=True, counts=False)
     records = [
         new_record(
             "in", number, b"body",
@@ -177,8 +177,8 @@ def test_the_evicting_message_is_linked(exported: Exported) -> None:
         for number, (name, span) in enumerate(((b"old", old), (b"new", new)))
     ]  # fmt: skip
     processor.take(worker.watch(records), NOW_MS)
-    worker.commit(processor.out.evictions, NOW_MS)
-    worker.committed(NOW_MS + 5)
+    worker.commit(NOW_MS)
+    worker.committed(processor.activity().evictions, NOW_MS + 5)
     evict = exported["evict by.one"]
     (link,) = evict.links
     assert link.context.span_id == new.get_span_context().span_id

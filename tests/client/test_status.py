@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ringfaust.client import status
 from ringfaust.client.status import StatusRows
-from ringfaust.client.status_rows import QueueCounts, QueueRates, read_queue_status
+from ringfaust.client.status_rows import QueueRates, read_queue_status
+from ringfaust.core.model import Counts
 from ringfaust.protocol.status import QueueState, queue_key, worker_key, write_queue_status
 
 STATE = QueueState((2, 1, 0, 9, 0, 6, 0, 0, 0, 0, 0, 0), ("pulling",), 4, 300, '{"ring_size":2}')
@@ -44,7 +45,7 @@ def test_a_row_of_a_newer_version_is_read_as_far_as_it_is_known() -> None:
     assert (found.queue, found.partition, found.ring_size, found.paused) == (
         "q", 3, 2, ("pulling",),
     )  # fmt: skip
-    assert found.counts == QueueCounts(ready=2, delivering=1, added=9, evicted=6)
+    assert found.counts == Counts(ready=2, delivering=1, added=9, evicted=6)
     assert found.counts.messages == 3
     assert found.rates == QueueRates(evicted=1.5)
     assert found.settings["shape"] == [1]

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer
 from ringfaust.client import Message, Refused, RingConsumer, SettleRefused
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.testing.scenario.membership import remove_members
+from ringfaust.testing.scenario.faust import remove_members
 from tests.chaos.harness import Application, environment
 from tests.client.harness import DEADLINE_S, ClientHarness, ids, new_application, take
 

@@ -23,7 +23,7 @@ from ringfaust.config import (
 from ringfaust.config import worker as worker_config
 from ringfaust.config.documents import FILE_BYTES, shipped
 from ringfaust.config.routes import conflict
-from ringfaust.core.settings import FIELD_NAMES, QueueSpec
+from ringfaust.core.settings import STORED_NAMES, WRITTEN_NAMES, QueueSpec
 from ringfaust.errors import RingfaustError
 
 SECRET = "hunter2"
@@ -63,9 +63,27 @@ def test_the_shipped_worker_file_shows_every_default():
 def test_the_comments_in_the_shipped_queues_state_the_real_defaults():
     text = (shipped("config") / "queues.yaml").read_text()
     documented = dict(re.findall(r"(?m)^#   ([a-z_]+): (\S+)  ", text))
-    assert set(documented) == set(FIELD_NAMES)
+    assert set(documented) == set(WRITTEN_NAMES)
     for name, value in documented.items():
-        assert yaml.safe_load(value) == getattr(QueueSpec(), name), name
+        assert yaml.safe_load(value) == getattr(QueueSpec(), STORED_NAMES.get(name, name)), name
+
+
+@pytest.mark.parametrize("name", STORED_NAMES)
+def test_a_time_may_be_named_with_and_without_its_unit(name, write):
+    with_unit = load_queues(write(f"queues: {{orders: {{{name}: 7000}}}}"))
+    without = load_queues(write(f"queues: {{orders: {{{STORED_NAMES[name]}: 7000}}}}"))
+    assert with_unit == without
+    assert getattr(with_unit.catalog().spec("orders", {}), STORED_NAMES[name]) == 7000
+
+
+def test_a_setting_with_two_names_is_refused(write):
+    with pytest.raises(ConfigError, match=r"consumer_timeout_ms: is also given as") as caught:
+        load_queues(
+            write("queues:\n  orders:\n    consumer_timeout: 1\n    consumer_timeout_ms: 2\n")
+        )
+    assert caught.value.faults[0].line == 4
+    with pytest.raises(ConfigError, match=r"clock_skew_max: is also given as clock_skew_max_ms"):
+        load_worker(write("clock_skew_max: 200\nclock_skew_max_ms: 300\n"))
 
 
 def test_the_commented_examples_in_the_shipped_queues_are_valid(write):
@@ -101,7 +119,7 @@ def test_each_application_has_a_folder_in_the_users_state_folder(monkeypatch, tm
     ("container", "expected_mib"),
     [(None, 2_048), ("max", 2_048), (8 << 30, 1_024), (1 << 30, 256), (1 << 62, 2_048)],
 )
-def test_the_cache_is_an_eighth_of_the_memory(monkeypatch, tmp_path, container, expected_mib):
+def test_cache_and_budget_are_shares_of_the_memory(monkeypatch, tmp_path, container, expected_mib):
     pages = {"SC_PHYS_PAGES": 16 << 18, "SC_PAGE_SIZE": 4_096}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
     limit = tmp_path / "memory.max"
@@ -109,11 +127,16 @@ def test_the_cache_is_an_eighth_of_the_memory(monkeypatch, tmp_path, container, 
         limit.write_text(f"{container}\n")
     monkeypatch.setattr(worker_config, "_CGROUP_LIMITS", (tmp_path / "missing", limit))
     assert WorkerConfig().cache_bytes == expected_mib << 20
+    memory = container if container in (8 << 30, 1 << 30) else 16 << 30
+    assert WorkerConfig().memory_bytes == memory * 3 // 4
 
 
 def test_null_is_the_default_of_a_setting_that_depends_on_the_machine(write):
-    worker = load_worker(write("cache_bytes: null\ndata_dir: null\n", "worker.yaml"))
+    worker = load_worker(
+        write("cache_bytes: null\ndata_dir: null\nmemory_bytes: null", "worker.yaml")
+    )
     assert worker.cache_bytes == WorkerConfig().cache_bytes
+    assert worker.memory_bytes == WorkerConfig().memory_bytes
     assert worker.data_dir == WorkerConfig().data_dir
 
 
@@ -445,4 +468,19 @@ def test_a_key_that_java_cannot_read_is_reported_with_a_remedy(tmp_path):
 def test_settings_that_do_not_fit_the_protocol_are_refused(text, words, write):
     with pytest.raises(ConfigError) as caught:
         load_worker(write(f"security: {text}", "worker.yaml"))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{hosts: 'https://rings.example.com'}", "web.hosts: 'https://rings.example.com' is not"),
+        ("{hosts: 'a,b:8443'}", "'b:8443' is not the name of a host: write it without port"),
+        ("{proxies: 'proxy'}", "web.proxies: 'proxy' is neither an address nor a network"),
+        ("{proxies: '10.1.0.1/16'}", "'10.1.0.1/16' is neither an address nor a network"),
+    ],
+)
+def test_names_and_proxies_of_the_web_pages_are_checked(text, words, write):
+    with pytest.raises(ConfigError) as caught:
+        load_worker(write(f"web: {text}", "worker.yaml"))
     assert words in str(caught.value)

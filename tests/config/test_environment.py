@@ -23,9 +23,10 @@ EXAMPLES = {
     "replication_factor": ("-1", -1),
     "data_dir": ("/state", Path("/state")),
     "cache_bytes": ("2000000", 2_000_000),
+    "memory_bytes": ("200000000", 200_000_000),
     "batch_records": ("5", 5),
     "clock": ("log", "log"),
-    "clock_skew_max": ("500", 500),
+    "clock_skew_max_ms": ("500", 500),
     "tick_ms": ("60", 60),
     "on_gap": ("stop", "stop"),
     "max_record_bytes": ("1000", 1000),
@@ -42,6 +43,8 @@ EXAMPLES = {
     "web.enabled": ("true", True),
     "web.bind": ("0.0.0.0", "0.0.0.0"),
     "web.port": ("7000", 7000),
+    "web.hosts": ("Rings.example.com, worker-1", "rings.example.com,worker-1"),
+    "web.proxies": ("10.1.0.0/16,::1", "10.1.0.0/16,::1"),
     "web.token_file": ("/token", Path("/token")),
     "web.schema_registry": ("http://registry:8081", "http://registry:8081"),
     "log_level": ("debug", "debug"),
@@ -98,6 +101,29 @@ def test_the_command_line_wins_over_variables_these_over_the_file_and_it_over_de
     assert sources["log_level"] == "command line"
     assert sources["web.port"] == "RINGFAUST_WEB__PORT"
     assert sources["web.bind"] == "worker.yaml, line 5"
+
+
+def test_a_setting_may_have_its_old_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "worker.yaml"
+    path.write_text("partitions: 2\nclock_skew_max: 300\n")
+    (tmp_path / "queues.yaml").write_text("queues: {q: }\n")
+    for variables, value, source in (
+        ({}, 300, "worker.yaml, line 2"),
+        ({"RINGFAUST_CLOCK_SKEW_MAX": "400"}, 400, "RINGFAUST_CLOCK_SKEW_MAX"),
+        ({"RINGFAUST_CLOCK_SKEW_MAX": "", "RINGFAUST_CLOCK_SKEW_MAX_MS": "500"}, 500,
+         "RINGFAUST_CLOCK_SKEW_MAX_MS"),
+    ):  # fmt: skip
+        for name, text in variables.items():
+            monkeypatch.setenv(name, text)
+        (found,) = (each for each in origins(tmp_path) if each.name == "clock_skew_max_ms")
+        assert (found.value, found.source) == (value, source)
+    monkeypatch.setenv("RINGFAUST_CLOCK_SKEW_MAX", "600")
+    with pytest.raises(ConfigError, match="remove one of them"):
+        load_worker(path)
+    monkeypatch.delenv("RINGFAUST_CLOCK_SKEW_MAX_MS")
+    monkeypatch.setenv("RINGFAUST_CLOCK_SKEW_MAX", "7")
+    with pytest.raises(ConfigError, match="RINGFAUST_CLOCK_SKEW_MAX: "):
+        load_worker(path)
 
 
 def test_an_empty_variable_is_not_set_and_null_is_null(

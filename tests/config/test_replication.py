@@ -10,7 +10,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, TransactionalIdAu
 
 from ringfaust.config.replication import no_coordinator, replication_problems
 from ringfaust.kafka import admin as admins
-from ringfaust.kafka.admin import Admin, ExistingTopic
+from ringfaust.kafka.admin import ExistingTopic, KafkaAdmin
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.harness import Application
 
@@ -76,9 +76,9 @@ class FakeClient:
 
 async def test_a_new_cluster_may_take_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admins, "_RETRY_S", 0.0)
-    assert await Admin(FakeClient(3)).coordinator_error("app-0") is None  # type: ignore[arg-type]
+    assert await KafkaAdmin(FakeClient(3)).coordinator_error("app-0") is None  # type: ignore[arg-type]
     monkeypatch.setattr(admins, "COORDINATOR_TIMEOUT_S", 0.0)
-    error = await Admin(FakeClient(10**6)).coordinator_error("app-0")  # type: ignore[arg-type]
+    error = await KafkaAdmin(FakeClient(10**6)).coordinator_error("app-0")  # type: ignore[arg-type]
     assert isinstance(error, GroupCoordinatorNotAvailableError)
 
 

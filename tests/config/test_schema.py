@@ -7,19 +7,12 @@ import json
 import pytest
 
 from ringfaust.config.documents import read, shipped
-from ringfaust.config.schema import SCHEMAS, schema_text
 from ringfaust.core.settings import FIELD_NAMES
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_the_schema_file_is_up_to_date(name: str) -> None:
-    text = (shipped("config") / name).read_text("utf-8")
-    assert text == schema_text(SCHEMAS[name]), "run `make schema`"
-
-
-@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("name", ["queues.schema.json", "worker.schema.json"])
 def test_the_shipped_file_names_its_schema_and_uses_only_known_settings(name: str) -> None:
-    schema = json.loads(schema_text(SCHEMAS[name]))
+    schema = json.loads((shipped("config") / name).read_text("utf-8"))
     path = shipped("config") / name.replace(".schema.json", ".yaml")
     assert path.read_text("utf-8").startswith(f"# yaml-language-server: $schema={name}\n")
     assert read(path).data.keys() <= schema["properties"].keys()
@@ -27,5 +20,5 @@ def test_the_shipped_file_names_its_schema_and_uses_only_known_settings(name: st
 
 
 def test_the_schema_knows_every_field_of_a_queue() -> None:
-    schema = schema_text(SCHEMAS["queues.schema.json"])
+    schema = (shipped("config") / "queues.schema.json").read_text("utf-8")
     assert all(f'"{name}": {{' in schema for name in FIELD_NAMES)

@@ -11,13 +11,15 @@ from unittest.mock import AsyncMock, create_autospec
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 
+from ringfaust.cli.console import console_options
 from ringfaust.client import Admin
 from ringfaust.client.inspected import COUNTS, Excerpt, MessageDetails, MessagePage, QueueDetails
-from ringfaust.client.status_rows import QueueCounts, QueueRates, QueueStatus, WorkerStatus
-from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.console.app import ConsoleOptions, attach_console
+from ringfaust.client.status_rows import QueueRates, QueueStatus, WorkerStatus
+from ringfaust.config import QueuesConfig, WebConfig, WorkerConfig
+from ringfaust.console.app import attach_console
 from ringfaust.console.backend import Backend
 from ringfaust.console.board import Board
+from ringfaust.core.model import Counts
 
 TOKEN = "a-token-for-the-tests"
 HOSTILE = '<script>alert("1")</script>'
@@ -27,7 +29,7 @@ def queue_row(name: str, ready: int = 3, ring_size: int = 10, evicted: float = 0
     """A queue whose accounts balance."""
     return QueueStatus(
         queue=name, partition=0, time_ms=1_000,
-        counts=QueueCounts(ready=ready, added=ready + 7, acked=7),
+        counts=Counts(ready=ready, added=ready + 7, acked=7),
         rates=QueueRates(added=2.0, evicted=evicted), evicted_by={"overflow": 5}, size_bytes=900,
         oldest_ms=500, consumers=1, paused=(), settings={"ring_size": ring_size},
     )  # fmt: skip
@@ -138,12 +140,14 @@ class Console:
 
 @asynccontextmanager
 async def console_of(
-    queues: Sequence[QueueStatus], *, token: str = TOKEN, bind: str = "127.0.0.1"
-) -> AsyncIterator[Console]:
+    queues: Sequence[QueueStatus], *, token: str = TOKEN, bind: str = "127.0.0.1",
+    hosts: str = "", proxies: str = "",
+) -> AsyncIterator[Console]:  # fmt: skip
     """A console that has looked once."""
     backend = FixedBackend(queues)
     await backend.board.look_now()
     app = web.Application()
-    attach_console(app, backend, ConsoleOptions(bind=bind, token=token))
+    web_config = WebConfig(hosts=hosts, proxies=proxies)
+    attach_console(app, backend, console_options(web_config, bind, token))
     async with TestClient(TestServer(app)) as client:
         yield Console(client, backend)

@@ -26,9 +26,10 @@ from ringfaust.client.inspected import (
     XidDetails,
 )  # fmt: skip
 from ringfaust.client.lifecycles import Lifecycle, Trace
-from ringfaust.client.status_rows import QueueCounts, QueueRates, QueueStatus
+from ringfaust.client.status_rows import QueueRates, QueueStatus
 from ringfaust.console.app import ConsoleOptions, attach_console
 from ringfaust.console.redriving import GoneMessage, Preview, Redriver
+from ringfaust.core.model import Counts
 from ringfaust.core.settings import QueueSpec
 from tests.console.harness import TOKEN, FixedBackend, FixedStatus, message_row, worker_row
 
@@ -72,7 +73,7 @@ class MadeUpStatus(FixedStatus):
         held, scheduled = number % 9, (number * 3) % 5
         return QueueStatus(
             queue=name, partition=number % 6, time_ms=_now_ms(),
-            counts=QueueCounts(
+            counts=Counts(
                 ready=ready, delivering=held, scheduled=scheduled, acked=9_000, evicted=4_060,
                 added=ready + held + scheduled + gone,
             ),
@@ -100,7 +101,7 @@ def _details(row: QueueStatus) -> QueueDetails:
     )  # fmt: skip
     return QueueDetails(
         queue=row.queue, partition=row.partition,
-        counts=dict.fromkeys(COUNTS, 0) | row.counts._asdict(), settings=settings,
+        counts=dict.fromkeys(COUNTS, 0) | row.counts.as_dict(), settings=settings,
         paused=row.paused, pulled=True, size_bytes=row.size_bytes,  # type: ignore[arg-type]
         oldest_ms=row.oldest_ms, consumers=consumers,
     )  # fmt: skip

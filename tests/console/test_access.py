@@ -6,15 +6,19 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession, TCPConnector
+from aiohttp.test_utils import make_mocked_request
 
+from ringfaust.config.hosts import is_our_host
 from ringfaust.console.access import (
+    MOST_ADDRESSES,
     MOST_SESSIONS,
     BadToken,
     Sessions,
+    address_of,
     is_loopback,
-    is_our_host,
     read_token,
-)  # fmt: skip
+)
 from tests.console.harness import HOSTILE, TOKEN, Console, console_of, queue_row
 
 PAGES = ("/", "/queues", "/queue?name=orders", "/transactions", "/message", "/login")
@@ -61,7 +65,7 @@ async def test_a_page_has_no_inline_code_and_loads_nothing_from_elsewhere(
 )  # fmt: skip
 async def test_only_our_own_names_are_answered(console: Console, host: str, status: int) -> None:
     assert (await console.get("/", Host=host)).status == status
-    assert is_our_host(host, "127.0.0.1") == (status == 200)
+    assert is_our_host(host, "127.0.0.1", ()) == (status == 200)
 
 
 async def test_nothing_changes_without_the_token(console: Console) -> None:
@@ -157,19 +161,103 @@ async def test_what_is_too_long_is_refused(console: Console) -> None:
     assert answer.status == 413
 
 
-def test_many_wrong_tokens_close_the_door_for_a_while() -> None:
-    sessions = Sessions(TOKEN)
-    assert sessions.log_in(TOKEN)
+async def _log_in(console: Console, token: str, *, from_address: str) -> int:
+    """Log in from another address of this machine. Returns the status."""
+    connector = TCPConnector(local_addr=(from_address, 0))
+    async with (
+        ClientSession(connector=connector) as client,
+        client.post(
+            f"{console.origin}/console/login", data={"token": token},
+            headers={"Origin": console.origin}, allow_redirects=False,
+        ) as answer,
+    ):  # fmt: skip
+        return answer.status
+
+
+async def test_wrong_tokens_lock_out_only_the_address_they_come_from(console: Console) -> None:
     for number in range(20):
-        assert sessions.log_in(f"wrong-{number}") is None
-    assert sessions.log_in(TOKEN) is None
+        assert await _log_in(console, f"wrong-{number}", from_address="127.0.0.2") == 403
+    assert await _log_in(console, TOKEN, from_address="127.0.0.2") == 403
+    assert await _log_in(console, TOKEN, from_address="127.0.0.1") == 303
+
+
+async def test_behind_a_proxy_wrong_tokens_count_for_whom_it_names() -> None:
+    async with console_of([], proxies="127.0.0.0/8") as console:
+
+        async def log_in(token: str, forwarded: str) -> int:
+            headers = {"Origin": console.origin, "X-Forwarded-For": forwarded}
+            answer = await console.client.post(
+                "/console/login", data={"token": token}, headers=headers, allow_redirects=False
+            )
+            return answer.status
+
+        for number in range(20):
+            assert await log_in("wrong", f"10.0.0.{number}, 192.0.2.1") == 403
+        assert await log_in(TOKEN, "192.0.2.1, 127.0.0.7") == 403
+        assert await log_in(TOKEN, "192.0.2.2") == 303
+        assert await log_in(TOKEN, "nonsense") == 303
+
+
+async def test_nobody_else_is_believed_about_an_address(console: Console) -> None:
+    for number in range(20):
+        await console.client.post(
+            "/console/login", data={"token": "wrong"},
+            headers={"Origin": console.origin, "X-Forwarded-For": f"192.0.2.{number}"},
+        )  # fmt: skip
+    assert (await console.log_in()).status == 403
+
+
+@pytest.mark.parametrize(
+    ("remote", "who"),
+    [
+        ("192.0.2.1", "192.0.2.1"), ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8::1", "2001:db8::/64"), ("2001:db8::ff:1", "2001:db8::/64"), ("", "None"),
+    ],
+)  # fmt: skip
+def test_an_address_is_what_one_machine_cannot_change(remote: str, who: str) -> None:
+    request = make_mocked_request("POST", "/").clone(remote=remote)
+    assert address_of(request, ()) == who
+
+
+def test_remembered_addresses_are_bounded() -> None:
+    sessions = Sessions(TOKEN)
+    for number in range(2 * MOST_ADDRESSES):
+        for _ in range(21):
+            assert sessions.log_in("wrong", str(number)) is None
+    assert len(sessions._failed) == MOST_ADDRESSES
+    assert all(len(failed) == 20 for failed in sessions._failed.values())
 
 
 def test_sessions_are_bounded() -> None:
     sessions = Sessions(TOKEN)
     for _ in range(2 * MOST_SESSIONS):
-        assert sessions.log_in(TOKEN)
+        assert sessions.log_in(TOKEN, "192.0.2.1")
     assert len(sessions._open) == MOST_SESSIONS
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        ("https://rings.example.com", "rings.example.com"),
+        ("https://rings.example.com", "rings.example.com:443"),
+        ("https://rings.example.com:8443", "rings.example.com:8443"),
+        ("https://Rings.example.com", "rings.EXAMPLE.com"),
+    ],
+)
+async def test_a_proxy_that_ends_tls_and_passes_the_host_on_is_served(
+    origin: str, host: str
+) -> None:
+    async with console_of([queue_row("orders")], hosts="rings.example.com,other") as console:
+        assert (await console.get("/", Host=host)).status == 200
+        headers = {"Host": host, "Origin": origin}
+        answer = await console.client.post(
+            "/console/login", data={"token": TOKEN}, headers=headers, allow_redirects=False
+        )
+        assert answer.status == 303
+        assert "Secure" in answer.headers["Set-Cookie"]
+        headers["Origin"] = "https://other"
+        assert (await console.client.post("/console/login", headers=headers)).status == 403
+        assert (await console.get("/", Host="evil.example")).status == 421
 
 
 def test_a_token_is_read_from_a_file_or_the_environment(

@@ -39,6 +39,12 @@ ACTIONS = [
     ("/consumer/close", Q | {"consumer": "c"}, call.close_consumer("orders", "c")),
     ("/xid/commit", {"xid": "x-1"}, call.commit_xid("x-1")),
     ("/xid/rollback", {"xid": "x-1"}, call.rollback_xid("x-1")),
+    ("/partition/retry", {"partition": "2"}, call.retry_partition("2", by="console")),
+    (
+        "/partition/skip",
+        {"partition": "2", "at": "orders/2/7"},
+        call.skip_record("2", "orders/2/7", by="console"),
+    ),
 ]
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
 
 import pytest
 
-from ringfaust.client.status_rows import QueueCounts
+from ringfaust.client.status_rows import StoppedPartition
 from ringfaust.console import board as board_module
-from ringfaust.console.board import PAGE_QUEUES, SORTS, Board, Look, fill, is_balanced
-from tests.console.harness import FixedStatus, console_of, queue_row, worker_row
+from ringfaust.console.board import PAGE_QUEUES, SORTS, Board, Look, fill
+from ringfaust.core.model import Counts
+from tests.console.harness import HOSTILE, FixedStatus, console_of, queue_row, worker_row
 
 MANY = 100_000
 
@@ -72,10 +75,10 @@ def test_sorted_lists_are_bounded(look: Look) -> None:
 
 def test_a_queue_whose_counts_do_not_add_up_is_named() -> None:
     wrong = queue_row("wrong")
-    object.__setattr__(wrong, "counts", wrong.counts._replace(added=wrong.counts.added + 1))
-    assert not is_balanced(wrong.counts)
+    wrong.counts.added += 1
+    assert not wrong.counts.balanced
     assert Look([queue_row("fine"), wrong], [], is_truncated=False).totals.unbalanced == ("wrong",)
-    assert is_balanced(QueueCounts(ready=1, delivering=1, scheduled=1, added=6, acked=2, lost=1))
+    assert Counts(ready=1, delivering=1, scheduled=1, added=6, acked=2, lost=1).balanced
 
 
 def test_a_ring_is_as_full_as_its_ready_messages() -> None:
@@ -115,6 +118,24 @@ async def test_the_page_of_many_queues_shows_fifty() -> None:
         fragment = await console.text("/queues?search=099999", **{"HX-Request": "true"})
         assert "<html" not in fragment
         assert fragment.count("data-row") == 1
+
+
+async def test_a_partition_that_has_stopped_is_shown_with_what_to_do() -> None:
+    stopped = StoppedPartition(
+        partition="2", at="orders/2/7", reason=HOSTILE, remedy="correct it", since_ms=0
+    )
+    now_ms = int(time.time() * 1000)
+    worker = replace(worker_row(), time_ms=now_ms, stopped=(stopped,))
+    async with console_of([queue_row("orders")]) as console:
+        console.backend.fixed.source = FixedStatus([], [worker])
+        await console.backend.fixed.look_now()
+        text = await console.text("/overview/workers")
+    assert HOSTILE not in text
+    assert "orders/2/7" in text
+    assert "correct it" in text
+    for action in ("retry", "skip"):
+        assert f'action="/console/partition/{action}"' in text
+    assert text.count("disabled title") == 2  # nobody has logged in
 
 
 async def test_events_tell_of_each_look() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -29,6 +30,9 @@ ORDER = {
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
     ],
 }  # fmt: skip
+CHAIN = {"type": "record", "name": "C", "fields": [{"name": "next", "type": ["null", "C"]}]}
+CLAIM = b"\x80\x80\x80\x80\x80\x40\x00"
+"""An array of 2^40 items, each without bytes."""
 BILL = {
     "type": "record", "name": "Bill",
     "fields": [{"name": "order", "type": "string"}, {"name": "total", "type": "Money"}],
@@ -68,6 +72,8 @@ FILES = {
     },
     "/subjects/part/versions/1?format=serialized": {"schema": serialized(proto("x", "Part"))},
     "/schemas/ids/4": {"schemaType": "JSON", "schema": "{}"},
+    "/schemas/ids/5": {"schema": json.dumps({"type": "array", "items": "null"})},
+    "/schemas/ids/6": {"schema": json.dumps(CHAIN)},
 }  # fmt: skip
 
 
@@ -144,12 +150,27 @@ async def test_what_cannot_be_decoded_stays_as_it_is(registry: tuple[SmallRegist
     other = [
         None, short, Excerpt(start=b"text", size_bytes=4), Excerpt(start=b"\0\0", size_bytes=2),
         value(1, b"\xff"), value(3, b"\x7e\x7e"), value(3, b"\xfe"), value(404, b"x"),
+        value(3, b"\x80" * 50_000 + b"\0"), value(5, CLAIM), value(6, b"\x02" * 20_000 + b"\0"),
     ]  # fmt: skip
     schemas = Schemas(url)
     assert await schemas.decoded(*other) == other
     asked = len(small.asked)
     assert await schemas.decoded(*other) == other
     assert len(small.asked) == asked, "neither what is known nor what has failed is asked again"
+
+
+async def test_values_are_decoded_beside_the_event_loop(
+    registry: tuple[SmallRegistry, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def read(schema: Any, named: Any, body: bytes) -> str:
+        threads.append(threading.current_thread())
+        return "read"
+
+    monkeypatch.setattr(module, "read_avro", read)
+    assert await shown(registry[1], AN_ORDER) == ["read"]
+    assert threads and threading.current_thread() not in threads
 
 
 async def test_without_a_registry_nothing_is_asked() -> None:

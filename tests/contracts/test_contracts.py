@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from ringfaust.config.schema import CONTRACTS, json_text
 from ringfaust.config.worker import WorkerConfig
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
@@ -29,13 +27,6 @@ from tests.docs.test_protocol import EFFECTS
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios").glob("*.yaml"))
 TYPES = {model.core: name for name, model in MODELS.items() if hasattr(model, "core")}
-PAGE = (FOLDER.parent / "protocol.md").read_text("utf-8")
-
-
-@pytest.mark.parametrize("name", CONTRACTS)
-def test_the_file_is_up_to_date(name: str) -> None:
-    text = (FOLDER / name).read_text("utf-8")
-    assert text == json_text(CONTRACTS[name]()), "run `make schema`"
 
 
 @pytest.mark.parametrize("name", ["control", "replies", "events"])
@@ -56,12 +47,6 @@ def test_the_asyncapi_document_describes_every_public_topic() -> None:
     for operation in document["operations"].values():
         *_, channel_name = operation["channel"]["$ref"].split("/")
         assert channel_name in document["channels"]
-
-
-def test_every_event_of_the_code_has_a_schema() -> None:
-    table = re.search(r"^\| event \|.*?\n\n", PAGE, re.DOTALL | re.M)
-    assert table is not None
-    assert set(re.findall(r"^\| `(\w+)` \|", table[0], re.M)) == set(EVENTS)
 
 
 @pytest.mark.parametrize("value", [

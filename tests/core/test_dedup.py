@@ -183,8 +183,22 @@ def test_a_repeat_is_refused_before_the_limits_are_tested(world: World) -> None:
 
 def test_a_redriven_message_is_no_repeat_but_can_be_repeated(world: World) -> None:
     assert world.is_added("m", 0)
-    assert world.is_added("m", 10, redrives=1)
+    assert world.is_added("m", 10, redrives=1, redrive_of="q/1")
     assert not world.is_added("m", WINDOW_MS + 9)
+
+
+@pytest.mark.parametrize("redrive_of", ["", "q/2", "plain/1", "q/01", "1"])
+def test_a_redrive_must_prove_itself(world: World, redrive_of: str) -> None:
+    """By the sequence of the last message of that id: what a producer says is no proof."""
+    assert world.is_added("m", 0)
+    assert not world.is_added("m", 10, redrives=1, redrive_of=redrive_of)
+
+
+def test_a_proof_serves_once(world: World) -> None:
+    assert world.is_added("m", 0)
+    assert world.is_added("m", 10, redrives=1, redrive_of="q/1")
+    assert not world.is_added("m", 11, redrives=1, redrive_of="q/1")
+    assert world.is_added("m", 12, redrives=2, redrive_of="q/2")
 
 
 def test_a_move_is_no_repeat_but_its_message_can_be_repeated(world: World) -> None:
@@ -293,3 +307,14 @@ def test_an_id_that_came_again_is_not_forgotten_with_its_first_page(world: World
         world.send(f"new{number}", WINDOW_MS)
     assert world.rows() == (PAGE, 1)
     assert not world.is_added("old7", WINDOW_MS + 1)
+
+
+@pytest.mark.parametrize("step_transitions", [1, limits.STEP_TRANSITIONS])
+def test_a_redrive_proves_itself_through_an_address_too(step_transitions: int) -> None:
+    """Also to a queue that gets it in a later transaction (R121)."""
+    world = World(step_transitions)
+    for name in "abc":
+        world.step(c.CreateQueue(f"p::{name}", {"dedup_window": WINDOW_MS}), 0)
+    world.send("m", 0, "p")
+    effects = world.send("m", 10, "p", redrives=1, redrive_of="p::c/1").effects
+    assert [one.queue for one in effects if isinstance(one, e.Added)] == ["p::c"]

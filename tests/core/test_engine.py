@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.model import AckMode, Refusal
+from ringfaust.core.model import AckMode, Refusal, Stage, Unfinished
 from ringfaust.core.table import Kind
 from ringfaust.errors import BrokenAccounts
 from tests.model.harness import PAYLOAD, BytesStore, DictStore, Partition
@@ -406,6 +407,70 @@ def test_a_new_configuration_is_applied_at_the_next_use_of_the_queue() -> None:
         e.Added,
         e.Evicted,
     ]
+
+
+def test_a_consumer_attaches_once_a_new_configuration_is_applied_in_full() -> None:
+    """R114: as if it had never been cut."""
+    seen = []
+    for most in (1, limits.STEP_TRANSITIONS):
+        it = Partition(DictStore(), {"q": {}}, step_transitions=most)
+        for message in "abc":
+            it.step(send("q", message), 0)
+        it.commit()
+        it.catalog = Catalog({"q": {"ring_size": 1, "shrink": "eager"}}, {})
+        it.start()
+        seen.append([type(one) for one in it.step(c.Attach("q", "k", 1), 1).all_effects])
+    assert seen[0] == seen[1]
+    assert seen[0] == [e.Configured, e.Evicted, e.Evicted, e.Attached, e.Dispatched]
+
+
+SHRUNK = {
+    "ring_size": 1, "shrink": "eager", "max_active_consumers": 2, "max_backup_consumers": 1,
+}  # fmt: skip
+
+
+def subscribe(consumer: str) -> c.Subscribe:
+    return c.Subscribe("p", consumer, 1, subscription="s", shared=True)
+
+
+@pytest.mark.parametrize(
+    ("queue", "attach"),
+    [("q", lambda consumer: c.Attach("q", consumer, 1)), ("p::s", subscribe)],
+    ids=["attach", "subscribe"],
+)
+@pytest.mark.parametrize("most", [1, 2, limits.STEP_TRANSITIONS])
+def test_a_place_is_looked_for_once_a_new_configuration_is_applied_in_full(
+    queue: str, attach: Callable[[str], c.Command], most: int
+) -> None:
+    """R11, R114: two backups are left then, one more than there may be."""
+    places = {"max_active_consumers": 1, "max_backup_consumers": 2}
+    it = Partition(
+        DictStore(), {"q": {}}, addresses={"p": {}}, settings={"#": places}, step_transitions=most
+    )
+    it.step(attach("x"), 0)
+    it.step(c.Pause(queue, "dispatch"), 0)
+    for consumer in "yz":
+        it.step(attach(consumer), 0)
+    for message in "abcd":
+        it.step(send("q" if queue == "q" else "p", message), 0)
+    it.commit()
+    it.catalog = Catalog({"q": {}}, {"#": SHRUNK}, {"p": {}})
+    it.start()
+    step = it.step(attach("k"), 1)
+    assert step.refusal is not None
+    assert step.refusal.reason is Refusal.CONSUMER_LIMIT
+    found = it.state.queue(queue)
+    assert found is not None
+    assert [*found.consumers] == ["x", "y", "z"]
+
+
+def test_a_consumer_that_waited_for_another_transaction_is_checked_when_its_turn_comes() -> None:
+    """R11, R114: such a stage may come from an earlier version, too, which left the check to us."""
+    it = Partition(DictStore(), {"q": {}})
+    it.step(c.Attach("q", "k", 1), 0)
+    args = ("k", 1, 0, "individual", "", "", 0)
+    it.state.unfinished = Unfinished((Stage("attach", "q", args),), "q", 0, True, (), ())
+    assert refusals(it.engine.go_on().all_effects) == [Refusal.BAD_COMMAND]
 
 
 def test_an_expired_message_names_its_last_holder() -> None:

@@ -17,9 +17,12 @@ PURE = {
     "operator", "re", "typing", "zlib",
 }  # fmt: skip
 """The standard library's tools for values; none of them knows a clock, a file or a network."""
-ALLOWED = {"grammar.py": {"lark"}}
-"""The one library in core: the parser of selectors, loaded with the first of them."""
+ALLOWED = {"grammar.py": {"lark"}, "create.py": {"ringfaust.compiled"}}
+"""The one library in core, which parses selectors; and a function with a twin in C."""
 CORE = sorted((PACKAGE / "core").rglob("*.py"))
+WITHOUT_IO = sorted(
+    path for name in ("protocol", "processor") for path in (PACKAGE / name).rglob("*.py")
+)
 CLIENT = sorted((PACKAGE / "client").glob("*.py"))
 
 
@@ -47,7 +50,7 @@ def test_core_knows_values_only(path: Path) -> None:
 def test_the_client_knows_protocol_and_aiokafka_only(path: Path) -> None:
     own = (
         "ringfaust.cancellation", "ringfaust.errors", "ringfaust.protocol", "ringfaust.client",
-        "ringfaust.spans", "ringfaust.times", "aiokafka",
+        "ringfaust.spans", "ringfaust.times", "ringfaust.transactional", "aiokafka",
     )  # fmt: skip
     for name in imported(path):
         within = any(name == module or name.startswith(f"{module}.") for module in own)
@@ -63,6 +66,12 @@ def test_core_asks_for_no_time_and_no_chance(path: Path) -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     assert not called & {"hash", "id", "open", "print", "input", "eval", "exec", "__import__"}
+
+
+@pytest.mark.parametrize("path", WITHOUT_IO, ids=lambda path: path.name)
+def test_protocol_and_processor_ask_for_no_time_and_no_chance(path: Path) -> None:
+    used = {name.partition(".")[0] for name in imported(path)}
+    assert not used & {"time", "datetime", "random", "secrets", "uuid", "os", "socket", "asyncio"}
 
 
 def test_there_is_a_core_to_look_at() -> None:

@@ -7,9 +7,12 @@ import pytest
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.model import Refusal
+from ringfaust.core.model import Refusal, plain_position
+from ringfaust.core.new import unsent
+from ringfaust.core.transitions.placing import place
 from ringfaust.processor.memory import MemoryHost
 from ringfaust.protocol.records import Payload
+from tests.model.harness import DictStore, Partition
 
 BODY = Payload(None, b"", (), "in/0/0")
 
@@ -168,3 +171,23 @@ def test_a_message_lost_in_a_crash_does_not_block() -> None:
     assert not it.engine.accepts_sends("q")
     it.crash()
     assert it.engine.accepts_sends("q")
+
+
+@pytest.mark.parametrize("evict", ["oldest", "head", "lowest_priority"])
+@pytest.mark.parametrize("priorities", [(), (4,), (4, 4), (2, 7), (7, 2), (9, 0, 4)], ids=str)
+@pytest.mark.parametrize("priority", [0, 2, 4, 7, 9])
+def test_the_victim_beside_another_message_is_that_of_a_ring_with_it(
+    evict: str, priorities: tuple[int, ...], priority: int
+) -> None:
+    it = Partition(DictStore(), {"q": {"evict": evict}})
+    for number, each in enumerate(priorities):
+        it.step(c.Send("q", f"m{number}", 0, each, payload=BODY), 0)
+    queue = it.state.queue("q")
+    assert queue is not None
+    sequence = queue.sequence + 1
+    message = unsent(c.Send("q", "new", 0, priority, payload=BODY))._replace(
+        sequence=sequence, position=plain_position(sequence)
+    )
+    foreseen = queue.victim_with(message)
+    place(queue, message)
+    assert foreseen == queue.victim()

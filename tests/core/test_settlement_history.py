@@ -10,7 +10,6 @@ from ringfaust.core import limits
 from ringfaust.core.model import Refusal
 from ringfaust.core.settlement_history import PAGE, SettlementHistory
 from ringfaust.core.table import Kind, WriteSet
-from ringfaust.core.transitions.history import arrive, depart, erase, mark_evicted, remember
 from tests.model.harness import DictStore, rows_of
 
 AT_LEAST = 1_000
@@ -56,17 +55,17 @@ def kept(request: pytest.FixtureRequest) -> tuple[Kept, Callable[[], SettlementH
 def test_a_late_settle_gets_its_reason(kept: tuple[Kept, Callable[[], SettlementHistory]]) -> None:
     it, history = kept
     assert history().classify("k", "m") is Refusal.BAD_COMMAND
-    arrive(it.history, "k")
+    it.history.arrive("k")
     assert history().classify("k", "m") is Refusal.UNKNOWN_DELIVERY
-    remember(it.history, "k", "m")
+    it.history.remember("k", "m")
     assert history().classify("k", "m") is Refusal.STALE_DELIVERY
-    mark_evicted(it.history, ("k", "other"), "m")
+    it.history.mark_evicted(("k", "other"), "m")
     assert history().classify("k", "m") is Refusal.EVICTED
     assert history().classify("k", "n") is Refusal.UNKNOWN_DELIVERY
-    depart(it.history, "k")
+    it.history.depart("k")
     assert history().classify("k", "m") is Refusal.EVICTED
-    arrive(it.history, "k")
-    remember(it.history, "k", "m")
+    it.history.arrive("k")
+    it.history.remember("k", "m")
     assert history().classify("k", "m") is Refusal.STALE_DELIVERY
 
 
@@ -74,16 +73,16 @@ def test_at_least_the_last_thousand_are_remembered(
     kept: tuple[Kept, Callable[[], SettlementHistory]],
 ) -> None:
     it, history = kept
-    arrive(it.history, "k")
+    it.history.arrive("k")
     total = AT_LEAST * 3 + 7
     for number in range(total):
-        remember(it.history, "k", f"m{number}")
+        it.history.remember("k", f"m{number}")
         if number % 333 == 0:
             history()
         oldest = f"m{max(0, number - AT_LEAST + 1)}"
         assert it.history.classify("k", oldest) is Refusal.STALE_DELIVERY
     assert history().classify("k", "m0") is Refusal.UNKNOWN_DELIVERY
-    mark_evicted(it.history, ("k",), f"m{total - AT_LEAST}")
+    it.history.mark_evicted(("k",), f"m{total - AT_LEAST}")
     assert history().classify("k", f"m{total - AT_LEAST}") is Refusal.EVICTED
     it.commit()
     assert it.rows(Kind.ENDED) <= AT_LEAST // PAGE + 1
@@ -95,15 +94,15 @@ def test_the_consumer_that_detached_longest_ago_is_forgotten_first(
     monkeypatch.setattr(limits, "DEPARTED_REMEMBERED", 3)
     it, history = kept
     for name in ("a", "b", "c"):
-        arrive(it.history, name)
-        remember(it.history, name, "m")
-        depart(it.history, name)
-    arrive(history(), "a")
-    depart(it.history, "a")  # it was here since, so b is the one to go
+        it.history.arrive(name)
+        it.history.remember(name, "m")
+        it.history.depart(name)
+    history().arrive("a")
+    it.history.depart("a")  # it was here since, so b is the one to go
     assert history().classify("a", "m") is Refusal.STALE_DELIVERY
     for name in ("d", "e"):
-        arrive(history(), name)
-        depart(it.history, name)
+        history().arrive(name)
+        it.history.depart(name)
     answers = {name: history().classify(name, "m") for name in "abcde"}
     assert answers == {
         "a": Refusal.STALE_DELIVERY,
@@ -119,25 +118,25 @@ def test_the_consumer_that_detached_longest_ago_is_forgotten_first(
 def test_an_attached_consumer_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "DEPARTED_REMEMBERED", 2)
     it = Kept()
-    arrive(it.history, "stays")
-    remember(it.history, "stays", "m")
-    depart(it.history, "stays")
-    arrive(it.history, "stays")
+    it.history.arrive("stays")
+    it.history.remember("stays", "m")
+    it.history.depart("stays")
+    it.history.arrive("stays")
     for number in range(9):
-        arrive(it.history, f"k{number}")
-        depart(it.history, f"k{number}")
+        it.history.arrive(f"k{number}")
+        it.history.depart(f"k{number}")
     assert it.again().classify("stays", "m") is Refusal.STALE_DELIVERY
 
 
 def test_erase_leaves_no_row() -> None:
     it = Kept()
     for name in ("a", "b"):
-        arrive(it.history, name)
+        it.history.arrive(name)
         for number in range(250):
-            remember(it.history, name, f"m{number}")
-    depart(it.history, "a")
+            it.history.remember(name, f"m{number}")
+    it.history.depart("a")
     it.again()
-    remember(it.history, "b", "last")
-    erase(it.history)
+    it.history.remember("b", "last")
+    it.history.erase()
     it.commit()
     assert it.store.rows == {}

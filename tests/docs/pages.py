@@ -9,16 +9,22 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def pages() -> list[Path]:
-    """All Markdown pages that are committed or about to be."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+def tracked(*patterns: str) -> list[Path]:
+    """The files that are committed or about to be, of these patterns."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
     try:
         listed = subprocess.run(
             command, cwd=ROOT, check=True, capture_output=True, text=True
         ).stdout
     except (OSError, subprocess.CalledProcessError):  # not a checkout
-        return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+        found = {path for pattern in patterns for path in ROOT.rglob(pattern)}
+        return sorted(path for path in found if not {".venv", "node_modules"} & {*path.parts})
     return [ROOT / line for line in listed.splitlines() if (ROOT / line).exists()]
+
+
+def pages() -> list[Path]:
+    """All Markdown pages."""
+    return tracked("*.md")
 
 
 def without_code(page: Path) -> str:

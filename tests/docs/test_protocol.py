@@ -13,7 +13,6 @@ import pytest
 
 from ringfaust.config import WorkerConfig
 from ringfaust.core import effects as e
-from ringfaust.core import limits
 from ringfaust.core.model import (
     AckMode,
     Counts,
@@ -30,9 +29,7 @@ from ringfaust.java.jars import KAFKA, fetch
 from ringfaust.protocol import control, events
 from ringfaust.protocol import headers as h
 from ringfaust.protocol import outputs as output
-from ringfaust.protocol.gaps import Gap, GapCause, gap_line
 from ringfaust.protocol.records import FetchedRecord, Payload, Role
-from ringfaust.protocol.routes import PROPERTIES_BYTES
 from ringfaust.protocol.status import RATES, QueueState, write_queue_status
 from tests.processor.test_queries import Partition
 
@@ -172,29 +169,6 @@ def test_outputs_have_the_headers_of_the_table(kind: str) -> None:
     assert result == {name for name, _ in outputs()[kind] if name.startswith(h.PREFIX)}
 
 
-def told_fields(name: str, rows: dict[str, list[str]]) -> set[str]:
-    cell = rows[name][1]
-    same = re.search(r"as `(\w+)`", cell)
-    own = re.findall(r"`(\w+)`", cell.replace(same[0], "") if same else cell)
-    return {*own, *(told_fields(same[1], rows) if same else ())}
-
-
-def test_events_are_those_of_the_code() -> None:
-    rows = table("Events", "event")
-    written = {}
-    for effect in EFFECTS:
-        text = events.WRITERS[type(effect)](effect, 1) + events.event_tail(7, "tick")
-        line = json.loads(text)
-        written[line["event"]] = line.keys()
-    written["done"] = json.loads(events.done_line(1, "purge", events.event_tail(7, "x"))).keys()
-    written["gap"] = json.loads(gap_line(Gap("in", 0, 3, 5, GapCause.DELETED), 1, 0, 7)).keys()
-    written["unreadable"] = {"reason", "text", "step", "event", "time_ms", "by"}
-    assert {type(effect) for effect in EFFECTS} == events.WRITERS.keys()
-    assert rows.keys() == written.keys()
-    for name, keys in written.items():
-        assert told_fields(name, rows) == set(keys) - {"step", "event", "time_ms", "by"}, name
-
-
 def test_replies_are_as_shown() -> None:
     shown = [json.loads(text) for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)]
     done, attached, refused, late, sent, listed, queues, browsed, xids = shown
@@ -231,35 +205,13 @@ def test_a_refused_sends_line_says_where_it_came_from() -> None:
     assert (line["sequence"], line["source"]) == (0, "in/0/0")
 
 
-# --- numbers ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("what", "most"),
-    [
-        ("headers of a record", limits.HEADERS),
-        ("a control record", control.MAX_BYTES),
-        ("a producer's record: key, value and headers", WorkerConfig().max_record_bytes),
-        ("queue, consumer, session and group names, `reply`", limits.NAME_CHARS),
-        ("a message id", limits.ID_CHARS),
-        ("credit of a consumer", limits.CREDIT),
-        ("consumers of a queue", limits.CONSUMERS),
-        ("priorities", limits.PRIORITIES),
-        ("a selector", limits.SELECTOR_CHARS),
-        ("ringfaust-properties", PROPERTIES_BYTES),
-        ("distributed transactions open in a partition", limits.XIDS),
-        ("sends and acks in one of them", limits.XID_OPERATIONS),
-        ("`retroactive_count` of an address", limits.RETAINED),
-        ("ended deliveries remembered of a consumer, at least", limits.ENDED_REMEMBERED),
-        ("detached consumers remembered of a queue", limits.DEPARTED_REMEMBERED),
-        ("consumers remembered with a message", limits.HOLDERS),
-        ("transitions in one sweep", limits.SWEEP_AT_ONCE),
-        ("messages of each state in the answer to `list`", 10_000),
-        ("lines in a record of events", events.LINES_PER_RECORD),
-    ],
-)
-def test_limits_are_those_of_the_code(what: str, most: int) -> None:
-    assert f"{most:,}" in table("Limits", "what")[what][0]
+def test_the_limit_of_a_list_is_that_of_the_page() -> None:
+    shown = table("Limits", "what")["messages of each state in the answer to `list`"][0]
+    most = int(shown.replace(",", ""))
+    command = '{"type": "list", "queue": "orders", "limit": %d}'
+    control.read_control((command % most).encode())
+    with pytest.raises(ProtocolError):
+        control.read_control((command % (most + 1)).encode())
 
 
 # --- Java ---------------------------------------------------------------------------------------

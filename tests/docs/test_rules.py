@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.rules import PAGE, beginning, page, read_rules
+from generate.rules_page import beginning, read_rules
 
 RULES = read_rules()
 ROOT = Path(__file__).parents[2]
@@ -18,6 +18,11 @@ TESTED_ELSEWHERE = {
     "R113": "tests/broker/test_route_changes.py",
     "R115": "tests/broker/test_clock.py",
     "R117": "tests/broker/test_late_end.py",
+    "R120": "tests/fuzz/test_bytes.py",
+    "R121": "tests/fuzz/test_bytes.py",
+    "R122": "tests/worker/observe/test_metrics.py",
+    "R123": "tests/broker/test_stopped.py",
+    "R126": "tests/broker/test_membership.py",
 }
 
 
@@ -46,11 +51,7 @@ def test_the_page_on_verification_counts_them() -> None:
 
 def test_places_are_named() -> None:
     sends = RULES["R2"].places["core/transitions/entering.py"]
-    assert "Transitions.enter" in sends, "a method's docstring"
+    assert "enter" in sends, "a function's docstring"
     assert "QueueSpec.ring_size" in RULES["R1"].places["core/settings.py"], "a field's docstring"
     returns = RULES["R21"].places["core/transitions/returning.py"]
-    assert "Returning.requeue" in returns, "within a range"
-
-
-def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text("utf-8") == page(RULES.values()), "make rules"
+    assert "requeue" in returns, "within a range"

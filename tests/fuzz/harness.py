@@ -106,7 +106,7 @@ class Partition:
         assert left == [], "no queue of this partition blocks"
         out = {role: records for (role, _), records in self.processor.outputs().items()}
         self._store.apply(self.processor.writes().store)
-        self.processor.state.committed(1 << 20)
+        self.processor.committed(1 << 20)
         lines = [
             line for _, value, _ in out.pop(Role.EVENTS, []) for line in (value or b"").splitlines()
         ]

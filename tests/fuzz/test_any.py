@@ -65,6 +65,7 @@ def produced(draw: st.DrawFn) -> list[tuple[str, bytes]]:
     ours = {
         h.ID: texts, h.PRIORITY: numbers, h.GROUP: texts, h.DELAY_MS: numbers, h.TTL_MS: numbers,
         h.DELIVER_AT_MS: numbers, h.XID: texts, h.PROPERTIES: properties, h.REDRIVES: numbers,
+        h.REDRIVE_OF: texts,
         h.DELIVERY_MODE: modes, "a": texts, h.QUEUE: texts, h.UNDECODABLE_CONTENT: texts,
     }  # fmt: skip
     queue = draw(st.sampled_from(NAMES["queue"]))

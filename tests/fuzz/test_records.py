@@ -109,7 +109,14 @@ def test_a_refused_send_is_reported_under_its_id(partition: Partition) -> None:
     for headers, reason in (
         ([("to", b"nowhere")], "unknown_queue"),
         ([("to", b"orders"), ("ringfaust-xid", b"nobody")], "bad_command"),
-        ([("to", b"orders"), ("ringfaust-redrives", b"6")], "bad_command"),
+        (
+            [
+                ("to", b"orders"),
+                ("ringfaust-redrives", b"6"),
+                ("ringfaust-redrive-of", b"orders/1"),
+            ],
+            "bad_command",
+        ),
     ):
         said = partition.produce([*headers, ("ringfaust-id", b"lost")])
         assert_refused(said, ())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.peers.artemis_home import artemis_home, lift_disk_limit
 from ringfaust.java.runtime import find_java
-from ringfaust.testing.ports import free_port
+from ringfaust.testing.broker import free_port
 
 FILL = Path(__file__).with_name("Fill.java")
 _START_S = 120

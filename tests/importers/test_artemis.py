@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from ringfaust.cli.main import main
 from ringfaust.config import load
 from ringfaust.importers.artemis import import_artemis
-from ringfaust.importers.imported import CannotImport, Finding, Imported, Verdict
+from ringfaust.importers.imported import CannotImport, Imported, ImportFinding, Verdict
 from tests.importers.settings_of_artemis import ADDRESS_SETTINGS, VALUES
 
 FIXTURES = Path(__file__).with_name("fixtures")
@@ -23,7 +23,7 @@ def imported(text: str, tmp_path: Path) -> Imported:
     return import_artemis(path)
 
 
-def finding(found: Imported, about: str) -> Finding:
+def finding(found: Imported, about: str) -> ImportFinding:
     matching = [each for each in found.findings if about in each.setting]
     assert len(matching) == 1, [str(each) for each in matching]
     return matching[0]
@@ -62,10 +62,10 @@ def test_a_created_broker_xml_is_taken_over() -> None:
 
 def test_queues_addresses_and_settings_are_read() -> None:
     found = import_artemis(FIXTURES / "shop.xml")
-    assert found.settings["#"] == {"consumer_timeout": 45_000, "max_attempts": 3}
+    assert found.settings["#"] == {"consumer_timeout_ms": 45_000, "max_attempts": 3}
     assert found.settings["orders.#"] == {
-        "redelivery_delay": 5000, "redelivery_multiplier": 2.0, "redelivery_jitter": 0.15,
-        "redelivery_delay_max": 50_000, "max_bytes": 10 << 20, "max_messages": 1000,
+        "redelivery_delay_ms": 5000, "redelivery_multiplier": 2.0, "redelivery_jitter": 0.15,
+        "redelivery_delay_max_ms": 50_000, "max_bytes": 10 << 20, "max_messages": 1000,
         "when_full": "reject_newest",
     }  # fmt: skip
     assert found.settings["prices.#"] == {"max_messages": 500, "when_full": "drop_newest"}

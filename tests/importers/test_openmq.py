@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
-from ringfaust.importers.imported import Verdict
+from ringfaust.importers.imported import Imported, Verdict
 from ringfaust.importers.openmq import import_openmq
 
 FIXTURES = Path(__file__).with_name("fixtures")
@@ -63,3 +63,32 @@ def test_a_broken_file_gives_one_sentence(text: str, says: str, tmp_path: Path) 
     done = CliRunner().invoke(main, ["import", "openmq", str(path), "--to", str(tmp_path / "x")])
     assert done.exit_code == 2 and says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def of_script(text: str, tmp_path: Path) -> Imported:
+    file = tmp_path / "script.sh"
+    file.write_text(text)
+    return import_openmq(file)
+
+
+def test_each_command_of_a_line_is_read(tmp_path: Path) -> None:
+    found = of_script(
+        "imqcmd create dst -t q -o maxNumMsgs=4 -n tanks; imqcmd create dst -t q -n pumps\n"
+        "imqcmd create dst -t q -n valves && imqcmd create dst -t q -n pipes || echo failed # one\n"
+        "imqcmd create dst -t q -n 'a;b' 2>&1\n",
+        tmp_path,
+    )
+    assert found.queues == {
+        "tanks": {"max_messages": 4}, "pumps": {}, "valves": {}, "pipes": {}, "a;b": {},
+    }  # fmt: skip
+    (other,) = [each for each in found.findings if "shell" in each.text]
+    assert (other.verdict, other.setting) == (Verdict.NONE, "echo failed")
+
+
+@pytest.mark.parametrize("name", ["$NAME", "${NAME}", "a-`date`", "$(date)"])
+def test_a_name_with_a_variable_is_no_name(name: str, tmp_path: Path) -> None:
+    found = of_script(f'imqcmd create dst -t q -n "{name}" -o maxNumMsgs=3', tmp_path)
+    assert found.queues == {}
+    (finding,) = found.findings
+    assert finding.verdict == Verdict.NONE
+    assert "the shell would replace" in finding.text

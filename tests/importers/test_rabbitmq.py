@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
-from ringfaust.config import load
+from ringfaust.config import load, load_queues
 from ringfaust.core.model import Message
 from ringfaust.core.selector import compile_selector
-from ringfaust.importers.imported import Verdict
+from ringfaust.importers.imported import CannotImport, Imported, Verdict
 from ringfaust.importers.rabbitmq import import_rabbitmq
 from ringfaust.importers.rabbitmq_bindings import topic_selector
+from ringfaust.importers.write import write
 from ringfaust.protocol.records import Payload
 
 FILE = Path(__file__).with_name("fixtures") / "definitions.json"
@@ -103,3 +105,59 @@ def test_virtual_hosts_become_prefixes(tmp_path: Path) -> None:
     path = tmp_path / "definitions.json"
     path.write_text(json.dumps({"queues": queues}))
     assert set(import_rabbitmq(path).queues) == {"q", "test.q"}
+
+
+def written(tmp_path: Path, **definitions: Any) -> Path:
+    """The folder with what an import of these definitions writes."""
+    source = tmp_path / "definitions.json"
+    source.write_text(json.dumps(definitions))
+    write(import_rabbitmq(source), tmp_path / "to")
+    return tmp_path / "to"
+
+
+def test_a_queue_and_an_exchange_of_one_name_are_two(tmp_path: Path) -> None:
+    folder = written(
+        tmp_path,
+        queues=[{"name": "ledger", "vhost": "/"}, {"name": "copies", "vhost": "/"}],
+        exchanges=[{"name": "ledger", "vhost": "/", "type": "fanout"}],
+        bindings=[{"source": "ledger", "vhost": "/", "destination": "copies",
+                   "destination_type": "queue", "routing_key": "", "arguments": {}}],
+    )  # fmt: skip
+    queues = load_queues(folder / "queues.yaml")
+    assert [*queues.queues] == ["ledger"]
+    assert [*queues.addresses] == ["ledger-exchange"]
+
+
+def test_permissions_stay_in_their_virtual_host(tmp_path: Path) -> None:
+    permission = {"user": "intern", "vhost": "lab", "configure": "", "write": ".*", "read": ""}
+    folder = written(
+        tmp_path, permissions=[permission],
+        queues=[{"name": "payroll", "vhost": "/"}, {"name": "rats", "vhost": "lab"}],
+    )  # fmt: skip
+    acls = (folder / "acls.sh").read_text()
+    assert "--topic lab.rats" in acls
+    assert "payroll" not in acls
+
+
+@pytest.mark.parametrize("name", ["a\nrm -rf x\n#.json", "a\r\u2028\x1b.json", "{source}.json"])
+def test_the_name_of_a_file_stays_in_its_comment(name: str, tmp_path: Path) -> None:
+    source = tmp_path / name
+    source.write_text(json.dumps({
+        "queues": [{"name": "q", "vhost": "/"}],
+        "permissions": [{"user": "u", "vhost": "/", "write": ".*", "read": ".*"}],
+    }))  # fmt: skip
+    write(import_rabbitmq(source), tmp_path / "to")
+    for file in ("acls.sh", "queues.yaml"):
+        lines = (tmp_path / "to" / file).read_text().splitlines()
+        assert not any(line.startswith("rm") for line in lines)
+        assert all(line.isprintable() for line in lines)
+    assert load_queues(tmp_path / "to" / "queues.yaml").queues
+
+
+def test_nothing_is_left_of_files_that_would_not_be_valid(tmp_path: Path) -> None:
+    imported = Imported(Path("definitions.json"))
+    imported.queues["a"], imported.addresses["a"] = {}, {}
+    imported.add_routes()
+    with pytest.raises(CannotImport, match=r"definitions.json: nothing was written: .*address"):
+        write(imported, tmp_path / "to")
+    assert not [*(tmp_path / "to").iterdir()]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ringfaust.java import jars
+from ringfaust.java import KafkaVersion, jars
 from ringfaust.java.jars import (
     KAFKA,
     Bundle,
@@ -18,6 +18,7 @@ from ringfaust.java.jars import (
     Jar,
     UnsupportedSpark,
     fetch,
+    kafka,
     pinned_jars,
     spark_connectors,
 )
@@ -65,7 +66,10 @@ def visible(cache: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("bundle", "main"),
     [
+        (kafka(KafkaVersion.V3_6), "org.apache.kafka:kafka_2.13:3.6.2"),
+        (kafka(KafkaVersion.V3_9), "org.apache.kafka:kafka_2.13:3.9.1"),
         (KAFKA, "org.apache.kafka:kafka_2.13:4.1.1"),
+        (kafka(KafkaVersion.V4_2), "org.apache.kafka:kafka_2.13:4.2.1"),
         (spark_connectors("4.0.5"), "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"),
         (spark_connectors("4.2.0"), "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"),
     ],
@@ -74,6 +78,8 @@ def test_every_jar_is_pinned(bundle: Bundle, main: str) -> None:
     pinned = pinned_jars(bundle)
     assert main in [jar.coordinates for jar in pinned]
     assert all(len(jar.sha256) == 64 and jar.coordinates.count(":") == 2 for jar in pinned)
+    projects = [jar.coordinates.rpartition(":")[0] for jar in pinned]
+    assert len(projects) == len(set(projects)), "a project is pinned in one version"
 
 
 def test_a_spark_without_known_connectors_is_refused() -> None:

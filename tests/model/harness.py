@@ -22,6 +22,7 @@ from ringfaust.core.table import Key, Kind, Row, Store, TableWrites
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.stored_rows import encode_writes, without_bodies
+from tests.legal_effects import LegalEffects
 from tests.model.copying import use_copiers
 from tests.model.naive import Model
 from tests.model.naive_parts import Fact
@@ -150,10 +151,12 @@ class Partition:
         self.catalog = Catalog(queues, settings or {}, addresses or {})
         self.cache_bytes = cache_bytes
         self.refill = refill
+        self.legal_effects = LegalEffects()
         self.start()
 
     def start(self) -> None:
         """Begin with what is durable; all else is lost."""
+        self.legal_effects.crash()
         self.in_flight: list[tuple[Row, Any | None]] | None = None
         self.state = State(self.store, self.catalog, refill=self.refill)
         self.engine = Engine(self.state, self.step_transitions)
@@ -161,12 +164,15 @@ class Partition:
     def step(self, command: Command, now_ms: int) -> Step:
         """The whole command, in as many transactions as it needs (R114)."""
         step = self.engine.begin(command, now_ms)
+        self.legal_effects.take(step, self.state)
         while self.engine.is_unfinished:
             self.cuts += 1
             if self.crashes_in_steps:
                 self.commit()
                 self.start()
-            step = step.followed_by(self.engine.go_on())
+            rest = self.engine.go_on()
+            self.legal_effects.take(rest, self.state)
+            step = step.followed_by(rest)
         return step
 
     def commit(self) -> list[tuple[Row, Any | None]]:
@@ -179,12 +185,14 @@ class Partition:
         """The batch is on its way to be durable; the next may begin meanwhile."""
         assert self.in_flight is None
         self.in_flight = rows_of(self.state.writes())
+        self.legal_effects.begin_commit(self.state)
 
     def finish_commit(self) -> list[tuple[Row, Any | None]]:
         """What flies, if anything, is durable."""
         written, self.in_flight = self.in_flight, None
         if written is not None:
             self.store.apply(written)
+            self.legal_effects.committed()
             self.state.committed(self.cache_bytes)
         return written or []
 
@@ -271,6 +279,7 @@ def view_of_store(store: Store, name: str) -> dict[str, Any] | None:
         "non_persistent": row.non_persistent,
         "paused": sorted(row.paused),
         "sequence": row.sequence,
+        "cursors": list(row.cursors),
         "ready": [(m.id, m.sequence, m.attempts, m.handovers, m.is_bodyless) for m in ready],
         "delivering": {
             k.name: [(d.number, d.message.id, d.xid) for d in own if d.consumer == k.name]
@@ -332,6 +341,7 @@ def view_of_model(model: Model, name: str) -> dict[str, Any] | None:
         "non_persistent": len([m for m in q.everything() if not m.persistent]),
         "paused": sorted(q.paused),
         "sequence": q.sequences,
+        "cursors": [(priority, *turn) for priority, turn in sorted(q.cursors.items())],
         "ready": [(m.id, m.sequence, m.attempts, m.handovers, m.is_bodyless) for m in ready],
         "delivering": {
             k.name: [

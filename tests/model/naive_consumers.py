@@ -29,6 +29,9 @@ class Consuming(Sending):
         backups = [k for k in q.consumers if not k.active]
         if not active and len(backups) >= q.spec.max_backup_consumers:
             raise Refuse("consumer_limit")
+        priorities = {k.priority for k in q.consumers}
+        if do.priority not in priorities and len(priorities) >= limits.CONSUMER_PRIORITIES:
+            raise Refuse("limit")
         self.arrive(q, Consumer(
             do.consumer, 0, do.credit, do.priority, do.ack_mode, do.session, active, self.now,
             do.selector, do.credit_bytes,
@@ -103,6 +106,8 @@ class Consuming(Sending):
                 h.is_orphan = True
                 q.ended[k.name][h.message.id] = "stale_delivery"
         q.consumers.remove(k)
+        if k.priority not in [other.priority for other in q.consumers]:
+            q.cursors.pop(k.priority, None)  # R120
         self.begin_turns_anew(q)
         q.owners = {group: name for group, name in q.owners.items() if name != k.name}
         self.say("detached", q, k.name, why == "timeout")

@@ -97,7 +97,7 @@ class Queue:
         self.ended: dict[str, dict[str, str]] = {}
         """By consumer that ever attached and message id: why its delivery is no more."""
         self.counts: Counter[str] = Counter()
-        self.sent: dict[str, int] = {}
+        self.sent: dict[str, tuple[int, int]] = {}
         """With a dedup window: when the last message of each id was sent (R119)."""
         self.sequences = 0
         self.orders = 0

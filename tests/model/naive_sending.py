@@ -63,8 +63,11 @@ class Sending(Artemis):
     @staticmethod
     def repeats(q: Queue, do: c.Send) -> bool:
         """Its producer sent it before (R119)."""
-        window = q.spec.dedup_window
-        return not do.redrives and do.id in q.sent and do.sent_ms < q.sent[do.id] + window
+        if do.id not in q.sent:
+            return False
+        sent_ms, sequence = q.sent[do.id]
+        is_redrive = do.redrive_of == f"{q.name}/{sequence}"
+        return not is_redrive and do.sent_ms < sent_ms + q.spec.dedup_window
 
     def enter(self, q: Queue, do: c.Send) -> None:
         """A message comes into the queue: by a send, a move, or as a copy."""
@@ -83,7 +86,7 @@ class Sending(Artemis):
         q.sequences += 1
         q.counts["added"] += 1
         if q.spec.dedup_window:
-            q.sent[do.id] = do.sent_ms
+            q.sent[do.id] = do.sent_ms, q.sequences
         is_expired = 0 < do.expires_at_ms <= self.now and not q.as_artemis
         is_past = 0 < do.due_ms <= self.now and q.as_artemis  # C7
         is_scheduled = (do.due_ms > self.now or is_past) and not is_expired

@@ -130,6 +130,7 @@ class SideBySide(RuleBasedStateMachine):
             partition.finish_commit()
             partition.begin_commit()
             store.replay(partition.in_flight or [])
+            partition.legal_effects.committed()
         if kind == "cold":
             store.lose_bodies()
         bodyless = bodyless_in(store)

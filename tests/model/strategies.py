@@ -126,6 +126,7 @@ class Draft(NamedTuple):
         return c.Send(
             queue, message_id, now, self.priority, due_ms, expires_ms, self.group,
             self.size_bytes, PAYLOADS[self.payload], self.persistent, xid, self.redrives,
+            f"{queue}/1" if self.redrives else "",
         )  # fmt: skip
 
 

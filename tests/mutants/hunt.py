@@ -15,16 +15,7 @@ from tests.mutants.mutants import Mutant
 from tests.mutants.trial import HUNTERS
 
 ROOT = Path(__file__).parents[2]
-_COPIED = (
-    "ringfaust",
-    "tests/model",
-    "tests/scenarios",
-    "tests/sim",
-    "tests/mutants",
-    "tests/worker",
-    "tests/kafka",
-    "tests/client",
-)
+_COPIED = ("ringfaust", "tests")
 _PATIENCE_S = 900
 
 

@@ -27,12 +27,13 @@ EXAMPLES = 20
 UNITS = (
     "client/test_repeats",
     "kafka/test_vendor",
+    "transactional/test_vendor",
     "worker/test_assignment",
-    "worker/test_group",
-    "worker/test_route_changes",
-    "worker/test_store",
-    "worker/test_store_identity",
-    "worker/test_task",
+    "worker/faust/test_group",
+    "worker/partition/test_route_changes",
+    "worker/store/test_store",
+    "worker/store/test_store_identity",
+    "worker/partition/test_task",
 )
 
 
@@ -74,12 +75,18 @@ def units() -> Iterator[tuple[str, Callable[[], object]]]:
 def _run_tests(path: Path) -> None:
     with redirect_stdout(io.StringIO()) as output:
         options = ["-q", "-x", "-p", "no:cacheprovider", "--noconftest", "-o", "asyncio_mode=auto"]
+        options.append("--import-mode=importlib")  # two files have one name
         status = pytest.main([*options, str(path)])
     lines = [line for line in output.getvalue().splitlines() if line.startswith(("FAILED", "ERR"))]
     assert status == 0, " ".join(lines)
 
 
-HUNTERS = {hunter.__name__: hunter for hunter in (scenarios, model, simulator, units)}
+def costs() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Tests of what one transaction may take."""
+    yield "fuzz/test_bytes", lambda: _run_tests(Path("tests/fuzz/test_bytes.py"))
+
+
+HUNTERS = {hunter.__name__: hunter for hunter in (scenarios, model, simulator, costs, units)}
 
 
 def _hunt(hunter: Callable[[], Iterator[tuple[str, Callable[[], object]]]]) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
+from ringfaust.errors import ProtocolError
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.repartition import Repartitioner
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
@@ -38,6 +39,7 @@ def done(processor: Processor, *records: FetchedRecord) -> dict[str, list[OutRec
     for (role, _), out in processor.outputs().items():
         found.setdefault(role, []).extend(out)
     processor.writes()
+    processor.committed(1 << 20)
     return found
 
 
@@ -73,6 +75,40 @@ def test_repartitioning_may_add_its_headers() -> None:
     ((forwarded,),) = hop.outputs().values()
     arrived = new_record("hop", 0, forwarded[1], tuple(forwarded[2]))._replace(timestamp_type=1)
     assert Role.DEAD not in done(new_processor(), arrived)
+
+
+def test_a_record_that_was_skipped_is_dead_and_not_processed() -> None:
+    """R123: with its content, who asked and why. What comes behind it is processed."""
+    processor = new_processor()
+    why = ProtocolError("skipped by ann: a bug", "skipped")
+    processor.skip(new_record("in", 0, b"x" * MOST, key=b"k"), why, 1_000)
+    found = done(processor, *(new_record("in", number, b"y") for number in (0, 1)))
+    ((key, value, headers),) = found[Role.DEAD]
+    assert (key, value) == (b"k", b"x" * MOST)
+    assert dict(headers)[h.REASON] == b"skipped"
+    assert dict(headers)[h.TEXT] == b"skipped by ann: a bug"
+    assert dict(headers)[h.SOURCE] == b"in/0/0"
+    lines = [json.loads(each) for each in (found[Role.EVENTS][0][1] or b"").splitlines()]
+    assert [(line["event"], line["by"]) for line in lines] == [
+        ("unreadable", "in/0/0"), ("added", "in/0/1"),
+    ]  # fmt: skip
+    assert processor.positions == {"in": 2}
+
+
+def test_a_record_is_skipped_before_it_is_repartitioned() -> None:
+    hop: Repartitioner[list[OutRecord]] = Repartitioner(Route("named", "q"), 1, MOST, 0, list)
+    hop.skip(new_record("named", 0, b"x"), ProtocolError("by ann", "skipped"), 1_000)
+    hop.take([new_record("named", 0, b"x")], 1_000)
+    found = {role: out for (role, _), out in hop.outputs().items()}
+    assert dict(found[Role.DEAD][0][2])[h.REASON] == b"skipped"
+    assert found.keys() == {Role.DEAD, Role.EVENTS}
+    assert hop.position == 1
+
+
+def test_an_order_is_passed_by_in_its_turn() -> None:
+    """R123: it was carried out when it was written, or there was nothing to do."""
+    order = {"type": "retry_partition", "partition": "0", "reply": "me"}
+    assert done(new_processor(), new_record("control", 0, json.dumps(order).encode())) == {}
 
 
 def test_a_list_is_cut_where_it_would_be_too_long_for_a_record() -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import FetchedRecord, Headers, OutRecord
 from ringfaust.protocol.routes import Route
 from ringfaust.protocol.stored_rows import read_positions
@@ -50,8 +52,9 @@ class Harness:
 
     def take(self, *records: FetchedRecord) -> None:
         self.processor.take(records, self.now_ms)
+        self.processor.outputs()
         self.store.apply(self.processor.writes().store)
-        self.processor.state.committed(1 << 20)
+        self.processor.committed(1 << 20)
 
     def go_on(self, topic: str) -> None:
         """As the host does: go back to the position, and read on."""
@@ -211,3 +214,30 @@ def test_after_a_restart_it_is_still_full(full: Harness) -> None:
 def test_a_full_queue_accepts_what_an_operator_moves(full: Harness) -> None:
     full.take(full.send("m", "fast", "side"), full.say("move", "fast", message="m", to="slow"))
     assert full.ready("slow") == ["a", "b", "m"]
+
+
+def test_a_position_is_kept_of_each_partition_that_was_copied() -> None:
+    """Its repartition task has no state (ADR 13), and Kafka may forget the group's offset."""
+    harness = Harness()
+
+    def copied(source: str, topic_id: str) -> None:
+        ours = {h.SOURCE: source, h.SOURCE_TOPIC_ID: topic_id}
+        harness.take(harness.send(source, "slow", topic="hop", **ours))
+
+    for source in ("in/0/5", "in/1/7", "in/0/9"):
+        copied(source, "id")
+    copied("in/0/x", "id")
+    copied("other/0/1", "")
+    harness.open()
+    kept = {"hop": 5, "in/0/id": 10, "in/1/id": 8}
+    assert harness.processor.positions == kept
+    copied("in/0/0", "its successor")
+    assert harness.processor.positions == {"hop": 6, "in/1/id": 8, "in/0/its successor": 1}
+
+
+def test_the_positions_that_are_kept_have_a_bound() -> None:
+    harness, most = Harness(), limits.COPIED_PARTITIONS
+    harness.processor.positions |= {f"in/{number}/id": 1 for number in range(most)}
+    ours = {h.SOURCE: f"in/{most}/5", h.SOURCE_TOPIC_ID: "id"}
+    harness.take(harness.send("a", "slow", topic="hop", **ours))
+    assert len(harness.processor.positions) == most + 1

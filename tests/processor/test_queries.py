@@ -10,7 +10,7 @@ import pytest
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
 from ringfaust.processor import queries
-from ringfaust.processor.outbox import TIMEOUT, Note
+from ringfaust.processor.outbox import TIMEOUT, LogEntry
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import OutRecord, Role
@@ -51,7 +51,7 @@ class Partition:
             for line in (value or b"").splitlines()
         ]
         self.store.apply(self.processor.writes().store)
-        self.processor.state.committed(1 << 20)
+        self.processor.committed(1 << 20)
         reply: dict[str, Any] = json.loads(out[Role.REPLIES, None][0][1] or b"")
         return reply
 
@@ -93,6 +93,17 @@ def test_list_shows_settings_pauses_and_consumers(partition: Partition) -> None:
     assert consumer["silent_ms"] == 0
 
 
+def test_configure_takes_names_with_and_without_units(partition: Partition) -> None:
+    for name, value in (("consumer_timeout_ms", 7000), ("consumer_timeout", 8000)):
+        assert partition.ask("configure", queue="orders", settings={name: value})["ok"]
+        assert partition.answer("list", queue="orders")["settings"]["consumer_timeout"] == value
+    both = {"consumer_timeout_ms": 1000, "consumer_timeout": 2000}
+    refused = partition.ask("configure", queue="orders", settings=both)
+    assert refused["reason"] == "bad_command"
+    assert "is also given as consumer_timeout: remove one of them" in refused["text"]
+    assert partition.answer("list", queue="orders")["settings"]["consumer_timeout"] == 8000
+
+
 def test_a_consumer_grows_silent_although_nothing_else_happens(partition: Partition) -> None:
     partition.ask("attach", queue="orders", consumer="c", credit=1)
     for silent_ms in (90_000, 91_500):
@@ -106,9 +117,9 @@ def test_a_consumer_grows_silent_although_nothing_else_happens(partition: Partit
 def test_a_consumer_that_times_out_is_noted_for_the_log(partition: Partition) -> None:
     partition.ask("attach", queue="orders", consumer="c", credit=1)
     partition.processor.tick(NOW_MS + 29_999)
-    assert partition.processor.out.notes == []
+    assert partition.processor.activity().log == []
     partition.processor.tick(NOW_MS + 30_000)
-    assert partition.processor.out.notes == [Note(TIMEOUT, "orders", text="c")]
+    assert partition.processor.activity().log == [LogEntry(TIMEOUT, "orders", text="c")]
 
 
 def test_list_says_that_a_queue_of_a_pattern_was_never_used(partition: Partition) -> None:
@@ -140,10 +151,19 @@ def test_queues_are_listed_by_pattern_and_page(partition: Partition) -> None:
     assert [each["queue"] for each in rest["queues"]] == ["by.2", "by.3", "by.4"]
 
 
+def test_a_pattern_of_many_wildcards_is_answered(partition: Partition) -> None:
+    """A matcher that tries every number of words for each `#` would never answer."""
+    name = "by." + "a." * 100 + "a"
+    partition.send(name, "m")
+    assert partition.answer("list_queues", pattern="#.a." * 50 + "b")["queues"] == []
+    answer = partition.answer("list_queues", pattern="by." + "#.a." * 50 + "#")
+    assert [each["queue"] for each in answer["queues"]] == [name]
+
+
 def test_a_question_looks_at_a_bounded_number_of_queues(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "MOST_SCANNED", 3)
+    monkeypatch.setattr(queries, "MOST_QUEUES", 3)
     for number in range(5):
         partition.send(f"by.{number}", "m")
     found, after, questions = [], "", 0
@@ -234,3 +254,29 @@ def test_undecided_transactions_are_listed(partition: Partition) -> None:
         {"name": "one", "prepared": False, "operations": 0},
         {"name": "two", "prepared": True, "operations": 0},
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "name"), [("list_xids", "xids", "name"), ("list", "consumers", "consumer")]
+)
+@pytest.mark.parametrize("limit", [7, 10_000])
+def test_pages_have_all_transactions_and_all_consumers(
+    partition: Partition, kind: str, field: str, name: str, limit: int
+) -> None:
+    """R120: each page is within the bound of a reply; together they have everything."""
+    names = [f"{number}".ljust(249, "\U0001f40c") for number in range(400)]  # 12 bytes a character
+    asked = {"queue": "orders"} if kind == "list" else {}
+    for each in names:
+        if kind == "list":
+            partition.ask("attach", queue="orders", consumer=each, credit=1)
+        else:
+            partition.ask("begin", xid=each)
+    found: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        answer = partition.answer(kind, after=after, limit=limit, **asked)
+        assert len(json.dumps(answer)) < queries.REPLY_BYTES + 1_000
+        assert len(answer[field]) <= limit
+        found += [entry[name] for entry in answer[field]]
+        after = answer["next"]
+    assert found == names

@@ -25,7 +25,7 @@ from ringfaust.processor.row_store import ByteStore, KeyValue, MemoryKeyValue
 from ringfaust.protocol.records import OutRecord
 from ringfaust.protocol.routes import Route
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions, read_value
-from ringfaust.worker.store import RocksStore
+from ringfaust.worker.store.rocks import RocksStore
 from tests.fixtures.written import (
     FOLDER,
     comparable,
@@ -141,7 +141,7 @@ def test_the_rings_are_the_same_and_continue_the_same(source: str, tmp_path: Pat
             play(processor, batch)
             found += [[number, *record] for record in comparable(processor.outputs())]
             store.apply(processor.writes().store)
-            processor.state.committed(1 << 24)
+            processor.committed(1 << 24)
     assert [line for line in found if line[0] == 0] == [line for line in expected if line[0] == 0]
     assert found == expected
 

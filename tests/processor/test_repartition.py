@@ -33,6 +33,7 @@ def said(record: OutRecord) -> dict[str, bytes]:
 
 def test_a_record_goes_to_the_partition_of_its_queue_with_its_source() -> None:
     hop = new_hop()
+    hop.topic_id = "id"
     hop.take([in_record(n, b"k%d" % n, headers=(("colour", b"blue"),)) for n in range(20)], 1_000)
     out = hop.outputs()
     assert {role for role, _ in out} == {Role.HOP}
@@ -42,7 +43,8 @@ def test_a_record_goes_to_the_partition_of_its_queue_with_its_source() -> None:
             assert home == (murmur2(b"q." + (record[0] or b"")) & 0x7FFFFFFF) % 3
             found[record[0]] = said(record)
     assert found[b"k4"] == {
-        "colour": b"blue", h.QUEUE: b"q.k4", h.SOURCE: b"in/7/4", h.TIME_MS: b"500",
+        "colour": b"blue", h.QUEUE: b"q.k4", h.SOURCE: b"in/7/4", h.SOURCE_TOPIC_ID: b"id",
+        h.TIME_MS: b"500",
     }  # fmt: skip
     assert len(found) == hop.position == 20
     assert hop.outputs() == {}

@@ -57,7 +57,7 @@ class Bench:
         self.out = self.processor.outputs()
         writes = self.processor.writes()
         self.store.apply(writes.store)
-        self.processor.state.committed(1 << 20)
+        self.processor.committed(1 << 20)
         self.has_non_persistent = writes.store is not writes.changelog
         found = self.out.get((Role.REPLIES, None), [])
         return [
@@ -223,12 +223,12 @@ def test_the_commands_of_operators_and_refusals_are_noted_until_the_next_batch(
 ) -> None:
     def note(kind: str, **fields: Any) -> list[tuple[str, str, str]]:
         bench.take("control", json.dumps({"type": kind, **fields}).encode())
-        found = [(each.asked, each.queue, each.reason) for each in bench.processor.out.notes]
+        found = [(each.asked, each.queue, each.reason) for each in bench.processor.activity().log]
         bench.replies()
         return found
 
     assert note("pause", queue="q", what="dispatch") == [("pause", "q", "")]
-    assert bench.processor.out.notes == []
+    assert bench.processor.activity().log == []
     assert note("attach", queue="q", consumer="c", credit=1) == []
     assert note("ack", queue="q", consumer="c", message="none") == [
         ("ack", "q", "unknown_delivery")

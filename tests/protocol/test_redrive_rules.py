@@ -13,7 +13,6 @@ from ringfaust.protocol.redrive import (
     missing_payload,
     queue_header_for,
     redriven_headers,
-    split_at_queue_header,
 )
 
 HEADERS = [
@@ -23,6 +22,7 @@ HEADERS = [
     ("ringfaust-id", b"A"),
     ("ringfaust-priority", b"7"),
     ("ringfaust-queue", b"orders"),
+    ("ringfaust-sequence", b"17"),
     ("ringfaust-reason", b"rejected"),
 ]
 NAMED = "{header:ringfaust-queue}"
@@ -53,6 +53,7 @@ def test_a_redriven_record_keeps_id_priority_and_properties_and_counts_up() -> N
         ("ringfaust-priority", b"7"),
         ("ringfaust-queue", b"orders"),
         ("ringfaust-redrives", b"2"),
+        ("ringfaust-redrive-of", b"orders/17"),
     ]
 
 
@@ -60,19 +61,6 @@ def test_a_group_is_kept_and_no_queue_header_is_added_unless_the_route_reads_it(
     redriven = dict(redriven_headers([*HEADERS, ("ringfaust-group", b"g")], ""))
     assert redriven["ringfaust-group"] == b"g"
     assert "ringfaust-queue" not in redriven
-
-
-@pytest.mark.parametrize(
-    ("template", "parts"),
-    [
-        (NAMED, ("", "")),
-        (f"a.{NAMED}.{{key}}", ("a.", ".{key}")),
-        ("a.{key}", None),
-        (f"{NAMED}.{NAMED}", None),
-    ],
-)
-def test_a_template_splits_at_its_only_queue_header(template: str, parts: Any) -> None:
-    assert split_at_queue_header(template) == parts
 
 
 @pytest.mark.parametrize(

@@ -36,15 +36,25 @@ def test_properties_are_typed_text_or_what_reads_as_a_number() -> None:
 def test_only_properties_and_redrives_are_passed_on() -> None:
     headers = (
         ("mine", b"1"), ("ringfaust-id", b"a"), ("ringfaust-properties", b"{}"),
-        ("ringfaust-redrives", b"2"), ("ringfaust-xid", b"x"), ("ringfaust-queue", b"q"),
+        ("ringfaust-redrives", b"2"), ("ringfaust-redrive-of", b"q/17"), ("ringfaust-xid", b"x"),
+        ("ringfaust-queue", b"q"),
         ("ringfaust-delivery-mode", b"non_persistent"),
     )  # fmt: skip
     found = send(*headers)
-    assert (found.id, found.redrives, found.xid, found.persistent) == ("a", 2, "x", False)
+    assert (found.id, found.xid, found.persistent) == ("a", "x", False)
+    assert (found.redrives, found.redrive_of) == (2, "q/17")
     kept = (("mine", b"1"), ("ringfaust-properties", b"{}"), ("ringfaust-redrives", b"2"))
     assert found.payload == Payload(b"key", b"value", kept, "in/0/0")
     assert found.size_bytes == 8 + sum(len(name) + len(value) for name, value in kept)
     assert send(key=None, value=b"").size_bytes == 0
+
+
+def test_a_record_is_no_redrive_because_it_says_so() -> None:
+    """A program that forwards our records copies their headers."""
+    found = send(("ringfaust-redrives", b"2"), ("mine", b"1"))
+    assert (found.redrives, found.redrive_of) == (0, "")
+    assert found.payload.headers == (("mine", b"1"),)
+    assert found.size_bytes == len(b"key" + b"value" + b"mine1")
 
 
 WRONG = {

@@ -10,6 +10,7 @@ from typing import Any
 from ringfaust.core.limits import UNHEARD_RECHECK_MS
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions
+from ringfaust.testing.accounts.event_accounts import EventAccounts
 from tests.sim.broker import Broker, Log
 from tests.sim.causes import OF_SENDS, Causes
 from tests.sim.partition_book import PartitionBook
@@ -92,6 +93,7 @@ class _Reader:
         """Topics of which the events have said that they were created again."""
         self._changing: set[str] = set()
         """Topics of which the events say so at last."""
+        self._accounts = EventAccounts(lambda text, queue: demand(False, text))
         self._book = PartitionBook(plan)
         self._causes = Causes(self._book)
         self._step = 0
@@ -137,6 +139,7 @@ class _Reader:
                 not (is_kept and is_silent and line["consumer"] == KEEPER), "it was alive:", line
             )
             self.events[f"{line['event']} {line.get('reason', '')}".strip()] += 1
+            self._accounts.take(self._number, line)
         for (_, by), group in groupby(lines, key=lambda line: (line["step"], line["by"])):
             self._read_group(by, list(group))
 
@@ -315,7 +318,7 @@ class _Reader:
                 "ready": [message.id for message in queue.in_order()],
                 "delivering": delivering,
                 "scheduled": [message.id for message in later],
-                "counts": queue.all_counts(),
+                "counts": self._accounts.queue(name).counts.as_dict(),
                 "pulled": queue.accepts_sends(),
             }
             if (
@@ -326,12 +329,10 @@ class _Reader:
                 expected.items() <= body["answer"].items(),
                 name, "holds", body["answer"], "but should hold", expected,
             )  # fmt: skip
-            counts = queue.all_counts()
-            gone = sum(counts[name] for name in _GONE)
-            demand(counts["added"] == counts["messages"] + gone, "accounts:", counts)
-
-
-_GONE = ("acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
+            counts = self._accounts.queue(name).counts
+            demand(counts.balanced, "accounts:", counts)
+            ours = (len(queue.ready), len(queue.held), len(queue.scheduled))
+            demand(counts.stored()[:3] == ours, "holds", ours, "but counts", counts)
 
 
 def _said(record: FetchedRecord) -> dict[str, str]:

@@ -24,7 +24,7 @@ class Transaction:
     state: str = "open"
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    note: str = ""
+    metadata: str = ""
     """Committed with the offsets."""
     on_commit: list[Callable[[], None]] = field(default_factory=list)
 
@@ -93,7 +93,7 @@ class Broker:
         self.reachable_since_ms = now_ms
         self.offsets: dict[TopicPartition, int] = {}
         """The committed offsets of the consumer group."""
-        self.notes: dict[TopicPartition, str] = {}
+        self.metadata: dict[TopicPartition, str] = {}
         self.cluster = "sim"
         """The id of the cluster."""
         self._logs: dict[TopicPartition, Log] = {}
@@ -155,7 +155,7 @@ class Broker:
             log.mark(transaction)
         if commit:
             self.offsets.update(transaction.offsets)
-            self.notes.update(dict.fromkeys(transaction.offsets, transaction.note))
+            self.metadata.update(dict.fromkeys(transaction.offsets, transaction.metadata))
             for notify in transaction.on_commit:
                 notify()
 

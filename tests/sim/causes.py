@@ -87,9 +87,8 @@ class Causes:
 
     def _check_new(self, send: Send, line: Line) -> None:
         """What a producer sends comes in only if it is no repeat (R119)."""
-        is_tested = "id" in send.said and "redrives" not in send.said
-        repeats = is_tested and self._book.queues[line["queue"]].repeats(send.id, send.now_ms)
-        demand(not repeats, "it was sent within the dedup window:", line)
+        repeats = self._book.queues[line["queue"]].repeats(send.id, send.now_ms, send.redrive_of)
+        demand("id" not in send.said or not repeats, "it was sent within the dedup window:", line)
 
     def _rejoin(self, lines: list[Line]) -> None:
         """The declared queue is created or recreated when its address or its own name is used."""
@@ -171,7 +170,7 @@ class Causes:
         elif line["reason"] == "bad_command":
             most = queue.spec["max_redrives"]
             demand(
-                0 <= most < int(send.said.get("redrives", 0)),
+                0 <= most < int(send.said["redrives"] if "redrive-of" in send.said else 0),
                 "it was not redriven too often:",
                 line,
             )
@@ -188,9 +187,10 @@ class Causes:
                 demand(queue.spec["when_full"] == "reject_newest", "it does not refuse:", line)
 
     def _check_duplicate(self, send: Send, line: Line) -> None:
-        is_repeat = self._book.queues[line["queue"]].repeats(line["about"], send.now_ms)
+        queue = self._book.queues[line["queue"]]
+        is_repeat = queue.repeats(line["about"], send.now_ms, send.redrive_of)
         demand(is_repeat and line["about"] == send.id, "it was not sent within the window:", line)
-        demand("id" in send.said and "redrives" not in send.said, "it is not tested:", line)
+        demand("id" in send.said, "it is not tested:", line)
 
     # --- transactions by xid ---------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ringfaust.processor.row_store import MemoryKeyValue
 from ringfaust.protocol.stored_rows import read_json, write_json
-from ringfaust.worker.store_identity import IDENTITY_KEY, StoreIdentity
+from ringfaust.worker.store.identity import IDENTITY_KEY, StoreIdentity
 
 Writes = list[tuple[bytes, bytes | None]]
 _REMEMBERED = 8

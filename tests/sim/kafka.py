@@ -10,17 +10,18 @@ from aiokafka.errors import IllegalStateError, KafkaConnectionError
 from aiokafka.protocol.transaction import EndTxnRequest
 from faust.types import TP
 
-from ringfaust.kafka import vendor
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.processor.outbox import Outputs
 from ringfaust.processor.processor import Processor
 from ringfaust.protocol.records import OutRecord, Role
-from ringfaust.worker.consumer_thread import Batch, Progress
+from ringfaust.transactional import vendor
 from ringfaust.worker.interfaces import (
+    Batch,
     Bounds,
     CommittedOffset,
     GroupOffsets,
     ReadBounds,
+    ReadPosition,
     ReadTopicIds,
     WorkerClock,
 )
@@ -96,7 +97,7 @@ class VirtualProducer:
         outputs: Outputs[list[OutRecord]],
         writes: Sequence[tuple[bytes, bytes | None]],
         offsets: Mapping[str, int],
-        note: str = "",
+        metadata: str = "",
     ) -> int:
         broker, number = self._broker, self._partition
         journal, self._journal.pending = self._journal.pending, []
@@ -110,7 +111,7 @@ class VirtualProducer:
         broker.write(changelog, [(key, value, []) for key, value in writes], transaction)
         end = broker.log(*changelog).next_offset() if writes else 0
         transaction.offsets = {(topic, number): at for topic, at in offsets.items()}
-        transaction.note = note
+        transaction.metadata = metadata
         transaction.on_commit.append(lambda: self._committed.extend(journal))
         await self._end()
         await Pause()
@@ -190,7 +191,7 @@ def virtual_topic_ids(broker: Broker) -> ReadTopicIds:
 def virtual_group_offsets(broker: Broker) -> GroupOffsets:
     async def group_offsets(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
         return {
-            tp: CommittedOffset(broker.offsets[tp], broker.notes[tp])
+            tp: CommittedOffset(broker.offsets[tp], broker.metadata[tp])
             for tp in tps
             if tp in broker.offsets
         }
@@ -294,6 +295,9 @@ class Reader:
     def rejoin(self) -> None:
         """The script rebalances the group."""
 
-    async def progress(self, tp: TP) -> Progress | None:
+    async def prove_membership(self, *, is_fenced: bool) -> None:
+        """The script decides whether a worker that was fenced is still a member."""
+
+    async def read_position(self, tp: TP) -> ReadPosition | None:
         at = self._positions.get(tp)
-        return None if at is None else Progress(at, self._fetched.get(tp, 0))
+        return None if at is None else ReadPosition(at, self._fetched.get(tp, 0))

@@ -1,5 +1,8 @@
 """Checks the events of one partition, line by line, against the rules of the contract.
 
+`EventAccounts` has checked before that each event may follow the one before it, the numbers and
+the counts.
+
 The lines of one step are a group, and a group has a cause: the record that `by` names, or time.
 This module checks what each line does to a message; `causes` checks what a cause does as a whole.
 """
@@ -99,8 +102,6 @@ class PartitionBook:
 
     def _enter(self, queue: QueueBook, line: Line) -> Message:
         self._no_overflow_due(queue)
-        queue.sequence += 1
-        demand(line["sequence"] == queue.sequence, "sequence", queue.sequence, "is missing:", line)
         message = self.message_of(line)
         for name, said in (
             ("id", message.id), ("source", message.source), ("priority", message.priority),
@@ -109,8 +110,7 @@ class PartitionBook:
         ):  # fmt: skip
             demand(line.get(name, type(said)()) == said, f"{name} must be {said!r}:", line)
         if queue.spec["dedup_window"] and message.id != message.source:
-            queue.sent[message.id] = line["enqueued_ms"]
-        queue.counts["added"] += 1
+            queue.sent[message.id] = line["enqueued_ms"], message.sequence
         self.adds.append((queue.name, message.id))
         return message
 
@@ -121,9 +121,7 @@ class PartitionBook:
         demand(went <= added, queue.name, "evicts more than one for a send")
 
     def _due(self, queue: QueueBook, line: Line) -> None:
-        message = queue.scheduled.get(line["sequence"])
-        demand(message is not None, "it is not scheduled:", line)
-        assert message is not None
+        message = queue.scheduled[line["sequence"]]
         check_due_order(self.command, queue, message, line)
         if self.command.get("type") == "deliver_now":
             message.due_ms = line["time_ms"]
@@ -140,9 +138,7 @@ class PartitionBook:
     # --- deliveries ------------------------------------------------------------------------------
 
     def _dispatched(self, queue: QueueBook, line: Line) -> None:
-        message = queue.ready.get(line["sequence"])
-        demand(message is not None, "it is not ready:", line)
-        assert message is not None
+        message = queue.ready[line["sequence"]]
         demand("dispatch" not in queue.paused, "dispatch is paused:", line)
         demand(not message.is_over(line["time_ms"]), "it has expired:", line)
         for other in queue.in_order():
@@ -154,10 +150,7 @@ class PartitionBook:
         demand(taker is not None, "no consumer can take it:", line)
         assert taker is not None
         demand(taker.name == line["consumer"], taker.name, "is the next consumer:", line)
-        self.deliveries += 1
-        demand(
-            line["delivery"] == self.deliveries, "delivery", self.deliveries, "is missing:", line
-        )
+        self.deliveries = line["delivery"]
         queue.hand_over(message, taker, self.deliveries, line["time_ms"])
         self._demand_attempts(message, line)
         is_again = message.handovers > 1
@@ -174,7 +167,6 @@ class PartitionBook:
         held = queue.held_of(line)
         self._demand_attempts(held.message, line)
         queue.end(held)
-        queue.counts["acked"] += 1
         client = queue.clients.get(held.consumer)
         if client is None or client.mode != "none":
             self.acked.append(held.number)
@@ -226,14 +218,11 @@ class PartitionBook:
         reason, ring_size = line["reason"], queue.spec["ring_size"]
         sequence = line["sequence"]
         held = next((h for h in queue.held.values() if h.message.sequence == sequence), None)
-        if reason == "return_overflow":
-            demand(held is not None, "no consumer held it:", line)
-            assert held is not None
+        if held is not None:
             demand(0 <= ring_size <= len(queue.ready), "the ring has room:", line)
             message = held.message
             self._end(queue, held)
         else:
-            demand(held is None, "a consumer holds it:", line)
             message = queue.find(line)
             judge_victim(self, queue, message, line)
             queue.take(message)
@@ -255,13 +244,11 @@ class PartitionBook:
             queue.take(message)
         demand(message.is_over(line["time_ms"]), "it has not expired:", line)
         demand(line["expires_at_ms"] == message.expires_ms, "expires:", message.expires_ms, line)
-        queue.counts["expired"] += 1
         self.outputs["dead"].append((queue.name, message, "expired"))
 
     def _dead(self, queue: QueueBook, line: Line) -> None:
         reason = line["reason"]
         if not line["sequence"]:
-            queue.counts["refused"] += 1
             self.outputs["dead"].append((queue.name, line["id"], reason))
             return
         found = [h for h in queue.held.values() if h.message.sequence == line["sequence"]]
@@ -276,7 +263,6 @@ class PartitionBook:
         else:
             is_asked = self.command.get("type") == "reject" and line["text"] == ""
             demand(reason == "rejected" and is_asked, "no consumer has rejected it:", line)
-        queue.counts["dead"] += 1
         self.outputs["dead"].append((queue.name, held.message, reason))
 
     def _lost(self, queue: QueueBook, line: Line) -> None:
@@ -289,16 +275,13 @@ class PartitionBook:
             message = held.message
             self._end(queue, held)
         demand(not message.persistent, "a persistent message is lost:", line)
-        queue.counts["lost"] += 1
 
     def _removed(self, queue: QueueBook, line: Line) -> None:
         queue.take(queue.find(line))
-        queue.counts["removed"] += 1
 
     def _moved_out(self, queue: QueueBook, line: Line) -> None:
         self.moved = queue.find(line)
         queue.take(self.moved)
-        queue.counts["moved_out"] += 1
 
     # --- consumers and queues --------------------------------------------------------------------
 
@@ -361,8 +344,7 @@ class PartitionBook:
         (queue.paused.add if line["paused"] else queue.paused.discard)(line["what"])
 
     def _deleted(self, queue: QueueBook, line: Line) -> None:
-        demand(not queue.messages and not queue.clients, "something is left in it:", line)
-        demand(line["counts"] == queue.all_counts(), "counts:", queue.all_counts(), line)
+        demand(not queue.clients, "somebody is left in it:", line)
         del self.queues[queue.name]
         if queue.name in self.members:
             self.members.remove(queue.name)

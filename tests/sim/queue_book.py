@@ -1,8 +1,7 @@
-"""What a queue must hold, derived from its events alone. This uses no code of the engine."""
+"""What a queue must hold and to whom, derived from its events. This uses no code of the engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -92,18 +91,15 @@ class QueueBook:
         """By consumer and message: the reason that a late settle is refused with."""
         self.ever: set[str] = set()
         """Consumers that ever attached."""
-        self.counts = dict.fromkeys(
-            "added acked evicted expired dead refused removed moved_out lost".split(), 0
-        )
-        self.sent: dict[str, int] = {}
-        """With a dedup window: when the last message of each id was sent (R119)."""
-        self.sequence = 0
+        self.sent: dict[str, tuple[int, int]] = {}
+        """With a dedup window: when the last message of each id was sent, and its sequence."""
         self.orders = 0
 
-    def repeats(self, message_id: str, sent_ms: int) -> bool:
+    def repeats(self, message_id: str, sent_ms: int, redrive_of: str) -> bool:
         """Whether a message of that id was sent within the dedup window (R119)."""
-        window_ms = self.spec["dedup_window"]
-        return message_id in self.sent and sent_ms < self.sent[message_id] + window_ms
+        first_ms, sequence = self.sent.get(message_id, (-self.spec["dedup_window"], 0))
+        is_redrive = redrive_of == f"{self.name}/{sequence}"
+        return not is_redrive and sent_ms < first_ms + self.spec["dedup_window"]
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -124,15 +120,6 @@ class QueueBook:
         return [
             h for _, h in sorted(self.held.items()) if h.consumer == consumer and not h.is_orphan
         ]
-
-    def all_counts(self) -> dict[str, int]:
-        now: dict[str, Sized] = {
-            "ready": self.ready,
-            "delivering": self.held,
-            "scheduled": self.scheduled,
-        }
-        sizes = {name: len(what) for name, what in now.items()}
-        return {**self.counts, **sizes, "messages": self.messages}
 
     def exceeds(self, messages: int, size_bytes: int) -> bool:
         return bool(
@@ -245,7 +232,6 @@ class QueueBook:
         self.verdicts[held.consumer, held.message.id] = "stale_delivery"
 
     def evict(self, message: Message) -> None:
-        self.counts["evicted"] += 1
         for consumer in message.holders:
             self.verdicts[consumer, message.id] = "evicted"
 

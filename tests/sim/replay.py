@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from ringfaust.core.state import State
+from ringfaust.core.table import Kind
 from ringfaust.processor.processor import Processor
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.stored_rows import FEEDS_KEY, INPUTS_KEY, POSITIONS_KEY
@@ -39,6 +40,15 @@ def check_replay(broker: Broker, plan: Plan, number: int, journal: list[tuple[An
     store.apply(processor.writes().store)
     _compare_outputs(broker, number, said)
     _compare_rows(_changelog(broker, number), dict(store.items_from(b"")))
+    _check_cursors(ByteStore(store))
+
+
+def _check_cursors(store: ByteStore) -> None:
+    """R120: a queue's row has no cursor of a priority whose consumers have all left."""
+    for name, row in store.scan(Kind.QUEUE, "", 0, None, _ALL):
+        consumers = store.scan(Kind.CONSUMER, name, 0, None, _ALL)
+        priorities = {consumer.priority for _, consumer in consumers}
+        demand({each for each, *_ in row.cursors} <= priorities, "a cursor too many", name)
 
 
 def _compare_outputs(broker: Broker, number: int, said: dict[str, list[Any]]) -> None:

@@ -89,6 +89,8 @@ class Script:
             fields["size"] = rng.choice([0, 30])
         if rng.random() < 0.01:
             fields["priority"] = "high"
+        if fields.get("redrives") in (1, 2):  # else it is no redrive
+            fields["redrive-of"] = f"{target}/{fields['redrives']}"
         if "delay-ms" in fields:
             self._delayed.append((message_id, target))
         return rng.choice(("keyed", "keyed", "timed", "far")), target, fields

@@ -26,6 +26,10 @@ class Send(NamedTuple):
     def xid(self) -> str:
         return self.said.get("xid", "")
 
+    @property
+    def redrive_of(self) -> str:
+        return "" if self.xid else self.said.get("redrive-of", "")
+
     def properties(self) -> dict[str, Any]:
         plain = {n: v.decode() for n, v in self.record.headers if not n.startswith("ringfaust-")}
         return {**plain, **json.loads(self.said.get("properties", "{}"))}
@@ -33,7 +37,11 @@ class Send(NamedTuple):
     def message(self, sequence: int, *, copied: bool = False, now_ms: int = 0) -> Message:
         """The message that it creates. `copied`: by an address, for a queue that joined later."""
         record, said = self.record, self.said
-        kept = [pair for pair in record.headers if not _is_ours(pair[0])]
+        kept = [
+            pair for pair in record.headers
+            if not pair[0].startswith("ringfaust-") or pair[0] == "ringfaust-properties"
+            or pair[0] == "ringfaust-redrives" and "redrive-of" in said
+        ]  # fmt: skip
         size = len(record.key or b"") + len(record.value or b"")
         size += sum(len(name) + len(value) for name, value in kept)
         due_ms = self._time("deliver-at-ms", "delay-ms")
@@ -48,8 +56,3 @@ class Send(NamedTuple):
             return int(self.said[at])
         wait_ms = int(self.said.get(after, 0))
         return self.now_ms + wait_ms if wait_ms > 0 else 0
-
-
-def _is_ours(header: str) -> bool:
-    kept = ("ringfaust-properties", "ringfaust-redrives")
-    return header.startswith("ringfaust-") and header not in kept

@@ -81,7 +81,7 @@ def test_a_late_commit_has_no_effect_on_the_next_transaction() -> None:
 
 def test_a_commit_that_is_sent_twice_breaks_the_books(monkeypatch: pytest.MonkeyPatch) -> None:
     """R117: what a late commit does if the Kafka client has sent another one."""
-    monkeypatch.setattr("ringfaust.kafka.vendor.NOT_REPEATED", ())
+    monkeypatch.setattr("ringfaust.transactional.vendor.NOT_REPEATED", ())
     with pytest.raises(Wrong):
         play(PLAN, [*SENDS, ("late", 0, [("keyed", 2)]), WORK])
 

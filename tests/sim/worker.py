@@ -22,11 +22,11 @@ from ringfaust.processor.processor import Processor, Writes
 from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import Route
-from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.context import TaskSettings, WorkerContext
 from ringfaust.worker.interfaces import LogEnd
-from ringfaust.worker.partition import PartitionWork, partition_task
-from ringfaust.worker.repartition import repartition_task
-from ringfaust.worker.task import Task, TaskSettings
+from ringfaust.worker.partition.repartition import repartition_task
+from ringfaust.worker.partition.task import FENCED, Task
+from ringfaust.worker.partition.work import PartitionWork, partition_task
 from tests.sim.broker import Broker
 from tests.sim.disk import Disk, VirtualStore
 from tests.sim.kafka import (
@@ -45,8 +45,6 @@ from tests.sim.queue_book import demand
 TOMBSTONE_MS = 3_600_000
 SKEW_MAX_MS = 250
 """How far a clock may differ from the broker's before time stops to act (R115)."""
-_FENCED_WAIT_S = 60.0
-"""A task that sleeps that long is fenced: it continues at the next cycle of the script."""
 
 
 class Sleep:
@@ -274,7 +272,10 @@ class TaskDriver:
         fenced, self._fenced = self._fenced, None
         if fenced is not None:
             self._run(fenced)
-        self._run(self._task.run_cycle())
+        if not self.is_fenced:
+            self._run(self._task.run_cycle())
+        if self._task.failure is not None:
+            raise self._task.failure  # nothing that the script does is lasting
         if not self.is_fenced:
             self._journal.forget_what_was_read()
 
@@ -287,7 +288,7 @@ class TaskDriver:
                 return done.value
             if not isinstance(waits_for, Sleep):
                 self._commit.drive()
-            elif waits_for.seconds == _FENCED_WAIT_S:
+            elif self._task.trouble == FENCED:
                 self._fenced = work
                 return None
 
@@ -347,13 +348,12 @@ class Worker:
             "cache_bytes": plan.cache_bytes,
             "tick_ms": 0,
             "feeds": plan.feeds(),
-            "clock_skew_max": SKEW_MAX_MS,
+            "clock_skew_max_ms": SKEW_MAX_MS,
             "stops_at_gaps": False,
             "tombstone_ms": TOMBSTONE_MS,
             "processor_config": plan.processor_config(),
             "task_settings": TaskSettings(
                 batch_records=plan.batch_records,
-                fenced_wait_s=_FENCED_WAIT_S,
                 slice_records=plan.slice_records,
                 yields_per_slice=1,
             ),
@@ -385,6 +385,7 @@ class Worker:
             new_commit_slot=lambda: commit,
             read_bounds=virtual_bounds(self._broker),
             crash=_never,
+            open_orders=_never,
         )
         if unit.repartitioned:
             route = self._routes[unit.repartitioned]

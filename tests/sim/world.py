@@ -10,7 +10,7 @@ from typing import Any
 from ringfaust.core.limits import UNHEARD_RECHECK_MS
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import OutRecord
-from ringfaust.worker.store_identity import ForeignState
+from ringfaust.worker.store.identity import ForeignState
 from tests.sim.bookkeeper import Bookkeeper
 from tests.sim.broker import Broker, Transaction
 from tests.sim.plan import CREATED, KEEPER, MEMBERS, PARTITIONS, Plan, partition_for

@@ -15,11 +15,8 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewRatio=1 -XX:Meta
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _short_lived() -> Iterator[None]:
-    """What lives a minute: to compile less costs half of the processor's time.
-
-    Starting with room for objects and classes saves a hundred garbage collections.
-    """
+def _roomy() -> Iterator[None]:
+    """Starting with room for objects and classes saves a hundred garbage collections."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
         yield

@@ -57,7 +57,7 @@ def test_copies_and_transactions_balance(spark: SparkSession) -> None:
         "q.once",
     }
     for row in rows:
-        found = proof.accounts[row["queue"]]
+        found = proof.accounts[row["queue"]].counts
         assert (row["added"], row["dead"], row["ready"]) == (found.added, found.dead, found.ready)
 
 

@@ -18,6 +18,7 @@ from ringfaust.spark.backfill.command import BackfillRequest, backfill, plan
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.backfill.mapping import RowMapping
 from ringfaust.spark.backfill.source import Format
+from ringfaust.spark.options import BackfillOptions
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic, read_topic
 
@@ -56,10 +57,10 @@ class Bench:
     def request(self, rows: DataFrame | None = None, **fields: object) -> BackfillRequest:
         path = self.folder / uuid.uuid4().hex
         (self.rows() if rows is None else rows).write.parquet(str(path))
-        request = BackfillRequest(
-            source=str(path), kind=Format.PARQUET, topic=self.topic, mapping=MAPPING
-        )  # fmt: skip
-        return replace(request, **fields)  # type: ignore[arg-type]
+        parsed = {"kind": Format.PARQUET, "mapping": MAPPING}
+        parsed |= {name: fields.pop(name) for name in parsed if name in fields}
+        options = BackfillOptions(str(path), "parquet", self.topic)._replace(**fields)  # type: ignore[arg-type]
+        return BackfillRequest(options, **parsed)  # type: ignore[arg-type]
 
     def run(self, request: BackfillRequest) -> int:
         return backfill(self.spark, self.worker, self.queues, request).written
@@ -179,7 +180,7 @@ def test_a_topic_that_would_lose_the_times_is_refused(
     ],
 )
 def test_an_invalid_request_is_refused(bench: Bench, change: dict[str, object], text: str) -> None:
-    request = replace(bench.request(bench.rows(3)), **change)  # type: ignore[arg-type]
+    request = bench.request(bench.rows(3), **change)
     with pytest.raises(CannotBackfill, match=text):
         bench.run(request)
 
@@ -200,7 +201,12 @@ def test_unreadable_lines_are_bad_rows(bench: Bench, kind: Format, bad: str) -> 
     request = bench.request(name=kind.value, mapping=mapping, source=str(path), kind=kind)
     with pytest.raises(BadRows, match="an unreadable line"):
         bench.run(request)
-    assert bench.run(replace(request, skip_bad=str(bench.folder / "bad"))) == 20
+    assert (
+        bench.run(
+            replace(request, options=request.options._replace(skip_bad=str(bench.folder / "bad")))
+        )
+        == 20
+    )
     values = [json.loads(record.value or b"") for record in all_records(bench.worker, bench.topic)]
     assert {value["n"] for value in values} == {"007"}
     assert set(values[0]) == {"n", "carrier", "at"}

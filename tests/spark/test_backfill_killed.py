@@ -20,11 +20,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ringfaust.config import WorkerConfig, load
-from ringfaust.spark.backfill.command import BackfillRequest, backfill
-from ringfaust.spark.backfill.mapping import RowMapping
+from ringfaust.spark.backfill.command import backfill, read_options
 from ringfaust.spark.backfill.progress import Job, read_progress
-from ringfaust.spark.backfill.source import Format
 from ringfaust.spark.backfill.write import RateLimit, SliceRow, WriteTask
+from ringfaust.spark.options import BackfillOptions
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic, read_topic
 
@@ -74,12 +73,8 @@ def test_after_a_kill_the_next_run_completes_the_job_and_every_row_is_written_on
             assert process.poll() is None, (tmp_path / "log").read_text()
             time.sleep(0.2)
         process.kill()  # its JVM and tasks keep running for a while: they are fenced
-        request = BackfillRequest(
-            source=str(source),
-            kind=Format.PARQUET,
-            topic=topic,
-            mapping=RowMapping(key="key", timestamp="at"),
-            name="k",
+        request = read_options(
+            BackfillOptions(str(source), "parquet", topic, key="key", timestamp="at", name="k")
         )
         result = backfill(spark, worker, queues, request)
     finally:

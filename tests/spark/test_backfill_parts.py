@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,12 +16,10 @@ from ringfaust.spark.backfill.estimate import QueueEstimate
 from ringfaust.spark.backfill.profile import JobProfile
 from ringfaust.spark.backfill.show import BackfillPlan, print_plan
 from ringfaust.spark.backfill.write import spread_slices
+from ringfaust.spark.options import BackfillOptions
 from ringfaust.spark.redrive.request import read_role
 
-OPTIONS = {
-    "source": "s", "kind": "csv", "topic": "t", "key": None, "value": None, "timestamp": None,
-    "headers": ["a=b = c"], "name": None, "rate": None, "skip_bad": None, "broker_time": False,
-}  # fmt: skip
+OPTIONS = BackfillOptions("s", "csv", "t", header=["a=b = c"])
 
 
 def test_slices_are_spread_evenly_and_numbered_in_order(spark: SparkSession) -> None:
@@ -43,7 +42,7 @@ def test_slices_are_spread_evenly_and_numbered_in_order(spark: SparkSession) -> 
 
 
 def test_valid_options_are_parsed() -> None:
-    request = read_options(**OPTIONS)  # type: ignore[arg-type]
+    request = read_options(OPTIONS)
     assert request.mapping.headers == (("a", "b = c"),)
     assert len(request.default_name) == 12
 
@@ -52,12 +51,12 @@ def test_valid_options_are_parsed() -> None:
     ("option", "text"),
     [
         ({"kind": "cvs"}, "--format: 'cvs': did you mean 'csv'"),
-        ({"headers": ["a"]}, "--header: 'a': use NAME=COLUMN or NAME=SQL"),
+        ({"header": ["a"]}, "--header: 'a': use NAME=COLUMN or NAME=SQL"),
     ],
 )
-def test_invalid_options_are_refused(option: dict[str, object], text: str) -> None:
+def test_invalid_options_are_refused(option: dict[str, Any], text: str) -> None:
     with pytest.raises(CannotBackfill, match=text):
-        read_options(**{**OPTIONS, **option})  # type: ignore[arg-type]
+        read_options(OPTIONS._replace(**option))
     with pytest.raises(CannotBackfill, match="--from: 'ded': did you mean 'dead'"):
         read_role("ded")
 

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.protocol import cloud_events as ce
-from ringfaust.spark.headers import without_attributes
+from ringfaust.spark.kafka import without_attributes
 
 PLAIN = [("ringfaust-queue", b"q"), ("ringfaust-handovers", b"0")]
 OURS = [(name, b"x") for name in ce.ATTRIBUTES]

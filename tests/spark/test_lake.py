@@ -26,7 +26,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.lake import gold, minutes
 from ringfaust.spark.lake import stream as lake_stream
 from ringfaust.spark.lake.spark_engine import SparkEngine
-from ringfaust.spark.lake.store import LakeError, Progress
+from ringfaust.spark.lake.store import LakeError, LakeProgress
 from ringfaust.spark.lake.tables import MESSAGES, TABLES, path, read
 from ringfaust.spark.lake.views import ENDED_ON, VIEWS
 from ringfaust.spark.lake.with_duckdb import open_duckdb
@@ -301,7 +301,7 @@ def test_many_compacted_batches_give_the_same_tables(
     ):
         small = replace(stream, max_records=most)
         lake_stream.start(session, root, worker, small, once=True).awaitTermination()
-    assert Progress(spark, root, "events").batch >= 2
+    assert LakeProgress(spark, root, "events").batch >= 2
     # Rebuild gold from all batches, as docs/lake.md describes.
     shutil.rmtree(tmp_path / "lake/gold")
     session = lake_stream.lake_session(spark, root, worker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from delta.tables import DeltaTable as Table
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
@@ -221,6 +223,36 @@ def test_a_table_whose_format_was_changed_goes_to_the_spark_writer(lake: Lake) -
     lake.write(0)
     assert "\n".join(lake.raw()).encode() == b"\n".join(values)
     assert lake.commits() == 0
+
+
+def test_a_lake_of_an_older_version_gets_the_new_columns_and_continues(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Release 0.1 had no columns for `xid` and `committed`: they are null in its rows."""
+    new = ("xid", "committed")
+    fields = [field for field in TRANSITIONS.schema if field.name not in new]
+    old = replace(TRANSITIONS, schema=StructType(fields))
+    shutil.rmtree(path(lake.root, "transitions"))
+    store._create(lake.spark, lake.root, old, "arrow")
+    lines = [
+        b'{"step":%d,"event":"decided","queue":"","xid":"x-%d","committed":true,"time_ms":1,"by":"c"}'
+        % (n, n)
+        for n in range(3)
+    ]
+    with monkeypatch.context() as older:
+        older.setattr(arrow_writer, "write", lambda *_: False)
+        older.setattr(transitions, "TRANSITIONS", old)
+        lake.put(0, {0: [lines[0]]})
+        lake.write(0)
+    assert {*read(lake.spark, lake.root, "transitions").columns} == {*old.schema.names}
+    for batch in (1, 2):  # the first adds the columns, so that Arrow can write the second
+        lake.put(batch, {0: [lines[batch]]}, first=batch)
+        lake.write(batch)
+    rows = read(lake.spark, lake.root, "transitions").orderBy("batch").select("batch", *new)
+    assert [tuple(row) for row in rows.collect()] == [
+        (0, None, None), (1, "x-1", True), (2, "x-2", True)
+    ]  # fmt: skip
+    assert lake.commits() == 1
 
 
 def test_only_a_local_file_system_has_a_local_path(spark: SparkSession, tmp_path: Path) -> None:

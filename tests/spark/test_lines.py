@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
+from ringfaust.protocol.lifecycle import EVENTS
 from ringfaust.spark.lines import LINE, _parse_together, read_lines
 
 GOOD = [
@@ -96,6 +97,14 @@ def test_odd_lines_are_parsed_alike_alone_and_among_good_ones(spark: SparkSessio
             yield f"{GOOD[0]}\n{odd}\n{GOOD[2]}"
 
     _check(spark, [None, "\n".join(GOOD), *records(), *NUMBERS_MISLEAD])
+
+
+def test_every_declared_field_is_a_column_but_those_that_only_gaps_have() -> None:
+    fields = {field.name for event in EVENTS.values() for field in event.fields}
+    only_raw = fields - set(LINE.names)
+    assert {"step", "event", "time_ms", "by"} <= set(LINE.names)
+    users = [e.name for e in EVENTS.values() if only_raw & {field.name for field in e.fields}]
+    assert users == ["gap"]
 
 
 def some_line(rng: random.Random) -> str:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.structs import OffsetAndMetadata
 from pyspark.sql import Row, SparkSession
 
 from ringfaust.config import QueuesConfig, RouteConfig, WorkerConfig
 from ringfaust.core.state import State
+from ringfaust.kafka.offsets import commit_group_offsets, group_offsets
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import Route
+from ringfaust.redrive import send as sending
+from ringfaust.redrive.lake_jobs import MaybeSent
+from ringfaust.redrive.plan import RedriveContext, RedriveRequest, find
+from ringfaust.redrive.send import RedriveStopped, send_messages
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.lake.tables import RECORDS, path
 from ringfaust.spark.redrive.command import plan, redrive
@@ -78,6 +89,53 @@ class Bench:
         found = all_records(self.worker, topic)
         return sorted(dict(record.headers)["ringfaust-id"].decode() for record in found)
 
+    def die(self, count: int) -> None:
+        """Messages m0, m1 … die: their records are in the dead topic and in the lake."""
+        headers = {
+            h.QUEUE: "orders", h.SEQUENCE: "1", h.PRIORITY: "4", h.REASON: "rejected",
+            h.TIME_MS: "1", h.ENQUEUED_MS: "1", h.HANDOVERS: "1", h.SOURCE: f"{self.orders}/2/7",
+        }  # fmt: skip
+
+        async def write() -> None:
+            async with AIOKafkaProducer(**self.worker.client_options()) as producer:
+                for number in range(count):
+                    texts = {**headers, h.ID: f"m{number}"}
+                    raw = [(name, text.encode()) for name, text in texts.items()]
+                    topic = self.worker.topic(Role.DEAD)
+                    await producer.send_and_wait(topic, b"v", partition=1, headers=raw)
+
+        asyncio.run(write())
+        self.add(*({"offset": number} for number in range(count)))
+
+    def by_command(self, again: bool = False) -> int:
+        """What `ringfaust dead redrive --reason rejected` does."""
+        context = RedriveContext.of(self.worker, self.queues)
+        request = RedriveRequest(role=Role.DEAD, reason="rejected", again=again)
+        found = asyncio.run(find(context, request))
+        return asyncio.run(send_messages(context, found.messages, again=again))
+
+
+def commit(bench: Bench, group: str, offsets: dict[int, OffsetAndMetadata]) -> None:
+    """Commit offsets of the dead topic, by partition."""
+    topic = bench.worker.topic(Role.DEAD)
+    asyncio.run(
+        commit_group_offsets(
+            bench.worker.client_options(), group, {(topic, at): offsets[at] for at in offsets}
+        )
+    )
+
+
+def earlier_job(bench: Bench, name: str, positions: dict[int, int]) -> None:
+    """What version 0.1.0 keeps of a job of `bench.request`, as it is at 908282b."""
+    note = (
+        '{"fingerprint": "1e1c58f7b571", "about": "dead messages where reason = '
+        "'rejected', to their own topics\"}"
+    )
+    commit(
+        bench, f"{bench.worker.application}-redrive-{name}",
+        {partition: OffsetAndMetadata(at, note) for partition, at in positions.items()},
+    )  # fmt: skip
+
 
 @pytest.fixture
 def bench(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> Bench:
@@ -106,6 +164,7 @@ def test_a_message_goes_back_as_the_producer_sent_it(bench: Bench) -> None:
         ("ringfaust-priority", b"7"),
         ("ringfaust-group", b"g"),
         ("ringfaust-redrives", b"1"),
+        ("ringfaust-redrive-of", b"orders/1"),
         (REDRIVEN_FROM, f"{bench.worker.topic('dead')}/1/5".encode()),
     ]
 
@@ -122,7 +181,7 @@ def test_a_dry_run_sends_nothing_and_a_second_run_only_messages_that_died_since(
     assert plan(bench.spark, bench.worker, bench.queues, bench.request).already_sent == 2
     assert bench.run() == 2
     assert bench.ids(bench.orders) == ["m2", "m5", "m8", "m9"]
-    assert bench.run(name="again") == 4
+    assert bench.run(name="another") == 0
 
 
 def test_a_job_starts_from_the_beginning_only_if_asked(bench: Bench) -> None:
@@ -131,12 +190,90 @@ def test_a_job_starts_from_the_beginning_only_if_asked(bench: Bench) -> None:
     assert bench.ids(bench.orders) == ["m5", "m5", "m8", "m8"]
 
 
-def test_a_name_belongs_to_one_condition(bench: Bench) -> None:
+def test_a_name_of_an_earlier_version_belongs_to_one_condition(bench: Bench) -> None:
     bench.add({"offset": 5}, {"offset": 6, "reason": "expired"})
-    bench.run(name="mine")
+    earlier_job(bench, "mine", {1: 6})
     with pytest.raises(OtherJob, match="started with other rows.*rejected.*; now it is.*expired"):
         bench.run(name="mine", where="reason = 'expired'")
-    assert bench.ids(bench.orders) == ["m5"]
+    assert bench.ids(bench.orders) == []
+
+
+@pytest.mark.parametrize("first", [Bench.by_command, Bench.run])
+def test_what_one_redrive_has_sent_is_not_sent_by_another(
+    bench: Bench, first: Callable[[Bench], int]
+) -> None:
+    """Neither by the command line nor by Spark nor by a Spark job with another condition."""
+    bench.die(3)
+    assert first(bench) == 3
+    assert (bench.by_command(), bench.run(), bench.run(where="queue = 'orders'")) == (0, 0, 0)
+    assert bench.ids(bench.orders) == ["m0", "m1", "m2"]
+    assert (bench.by_command(again=True), bench.run(), bench.run(again=True)) == (3, 0, 3)
+    assert bench.by_command() == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(Bench.by_command, Bench.run), (Bench.run, Bench.by_command)]
+)
+def test_a_redrive_that_was_interrupted_is_continued_by_another(
+    bench: Bench,
+    first: Callable[[Bench], int],
+    second: Callable[[Bench], int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The third transaction is never committed, and so sent by the other redrive."""
+    bench.die(7)
+    monkeypatch.setattr(sending, "TRANSACTION_RECORDS", 2)
+    commit_transaction, left = AIOKafkaProducer.commit_transaction, iter(range(3))
+
+    async def fail_late(producer: AIOKafkaProducer) -> None:
+        if next(left) == 2:
+            raise KafkaConnectionError("closed")
+        await commit_transaction(producer)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AIOKafkaProducer, "commit_transaction", fail_late)
+        with pytest.raises(RedriveStopped, match="after 4 messages were sent"):
+            first(bench)
+    assert (second(bench), first(bench)) == (3, 0)
+    assert bench.ids(bench.orders) == [f"m{number}" for number in range(7)]
+
+
+def test_what_the_command_line_of_an_earlier_version_has_sent_is_not_sent_again(
+    bench: Bench,
+) -> None:
+    """Its memory as 908282b writes it: a bitmap with the first and the third record."""
+    bench.die(4)
+    group = f"{bench.worker.application}-redriven/0"
+    commit(bench, group, {1: OffsetAndMetadata(3, "1:eNpjBQAABgAG")})
+    assert bench.run() == 2
+    assert bench.by_command() == 0
+    assert bench.ids(bench.orders) == ["m1", "m3"]
+
+
+def test_what_a_spark_job_of_an_earlier_version_has_sent_is_not_sent_again(bench: Bench) -> None:
+    """Nothing else knows what it sent, until it has run once more."""
+    bench.die(4)
+    earlier_job(bench, "1e1c58f7b571", {1: 2, 3: 7})
+    with pytest.raises(MaybeSent, match="2 of these .* job '1e1c58f7b571' .*reason = 'rejected'"):
+        bench.by_command()
+    with pytest.raises(MaybeSent, match="2 of these"):
+        bench.run(where="queue = 'orders'")
+    planned = plan(bench.spark, bench.worker, bench.queues, bench.request)
+    assert (planned.already_sent, planned.profile.records) == (2, 2)
+    assert (bench.run(), bench.run()) == (2, 0)
+    assert (bench.by_command(), bench.run(where="queue = 'orders'")) == (0, 0)
+    assert bench.ids(bench.orders) == ["m2", "m3"]
+    topic, group = bench.worker.topic(Role.DEAD), f"{bench.worker.application}-redrive-1e1c58f7b571"
+    kept = asyncio.run(group_offsets(bench.worker.client_options(), group, [(topic, 1)]))
+    assert kept[topic, 1].offset == 2, "an earlier version would still know"
+    earlier_job(bench, "other", {1: 1})
+    assert bench.by_command(again=True) == 4
+
+
+def test_a_spark_job_of_an_earlier_version_can_be_told_to_send_again(bench: Bench) -> None:
+    bench.die(2)
+    earlier_job(bench, "1e1c58f7b571", {1: 2})
+    assert (bench.run(), bench.run(again=True), bench.run(), bench.by_command()) == (0, 2, 0, 0)
 
 
 def test_only_the_last_record_of_an_id_counts(bench: Bench) -> None:
@@ -173,7 +310,10 @@ def test_a_worker_passes_the_redrive_count_on() -> None:
     )  # fmt: skip
     catalog = QueuesConfig(queues={"orders": {"ring_size": 1}}).catalog()
     processor = Processor(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
-    headers = [("ringfaust-redrives", b"2"), ("ringfaust-id", b"a")]
+    headers = [
+        ("ringfaust-redrives", b"2"), ("ringfaust-redrive-of", b"orders/1"),
+        ("ringfaust-id", b"a"),
+    ]  # fmt: skip
     processor.take([new_record("t", offset, b"v", headers, b"k") for offset in range(2)], 1)
     ((_, _, headers),) = processor.outputs()[Role.EVICTED, None]
     assert ("ringfaust-redrives", b"2") in headers

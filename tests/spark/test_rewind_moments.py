@@ -18,6 +18,7 @@ from ringfaust.protocol.events import WRITERS, done_line, event_tail
 from ringfaust.protocol.listing import list_queue
 from ringfaust.spark.lake import tables
 from ringfaust.spark.lines import read_lines
+from ringfaust.spark.options import RewindOptions
 from ringfaust.spark.rewind.command import RewindRequest, read_options
 from ringfaust.spark.rewind.contents import (
     TruncatedHistory,
@@ -246,12 +247,11 @@ def test_the_lake_gives_the_same_contents(
 
 
 def request(**options: Any) -> RewindRequest:
-    given = {"at": None, "offset": None, "step": None, "to": None, "ring_sizes": None}
-    return read_options("q", **{**given, "settings": (), "limit": 5, **options})
+    return read_options(RewindOptions("q", limit=5, **options))
 
 
 def test_ring_sizes_and_settings_are_variants() -> None:
-    asked = request(ring_sizes="10,-1", settings=["evict=head", "max_attempts=3"])
+    asked = request(ring_size="10,-1", settings=["evict=head", "max_attempts=3"])
     changes = {"evict": "head", "max_attempts": 3}
     assert asked.variants == {
         "ring_size=10, evict=head, max_attempts=3": {**changes, "ring_size": 10},
@@ -268,8 +268,8 @@ def test_ring_sizes_and_settings_are_variants() -> None:
         ({"step": "0/1", "at": "12"}, "only one of"),
         ({"to": "0/1"}, "second moment"),
         ({"settings": ["evict"]}, "name=value"),
-        ({"ring_sizes": "10,many"}, "whole numbers"),
-        ({"ring_sizes": "0"}, "1 or more"),
+        ({"ring_size": "10,many"}, "whole numbers"),
+        ({"ring_size": "0"}, "1 or more"),
         ({"settings": ["window=3"]}, "consumers"),
         ({"settings": ["nonsense=3"]}, "no such queue setting"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import urllib.error
 import urllib.request
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from ringfaust.config import WorkerConfig
-from ringfaust.spark.ring.monitor import CannotListen, JobMonitor
+from ringfaust.spark.ring.monitor import JobMonitor, MonitorCannotListen
 
 
 def report(batch: int, records: int = 100) -> Any:
@@ -64,5 +65,10 @@ def test_prometheus_reads_the_metrics_of_the_driver() -> None:
         text = answer.read().decode()
     assert "ringfaust_spark_evicted_total 90.0" in text
     assert "ringfaust_spark_lag_records 12.0" in text
-    with pytest.raises(CannotListen, match=f"port {port}"):
+    stranger = urllib.request.Request(
+        f"http://127.0.0.1:{port}/metrics", headers={"Host": "evil.example"}
+    )
+    with pytest.raises(urllib.error.HTTPError, match="421"):
+        urllib.request.urlopen(stranger, timeout=10)
+    with pytest.raises(MonitorCannotListen, match=f"port {port}"):
         JobMonitor(worker)

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord
-from ringfaust.protocol.routes import Route, queue_namer
+from ringfaust.protocol.routes import Route, RouteTemplate
 from ringfaust.spark.ring.job import _queue_name, _queue_partition, shuffle_keys
 
 SCHEMA = "topic string, key binary, headers array<struct<key:string, value:binary>>"
@@ -24,7 +24,7 @@ def test_job_and_processor_name_the_same_queue(spark: SparkSession, template: st
     rows = spark.createDataFrame([("orders", b"k", HEADERS)], SCHEMA)
     found = rows.select(_queue_name(route).alias("queue")).first()
     assert found is not None
-    assert found["queue"] == queue_namer(template)(record)
+    assert found["queue"] == RouteTemplate(template).queue_of(record)
 
 
 def test_a_missing_header_names_no_queue(spark: SparkSession) -> None:

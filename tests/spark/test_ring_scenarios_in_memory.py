@@ -52,7 +52,7 @@ class InMemoryJob(WorkerChannel):
     """A channel whose records go to a micro-batch at once."""
 
     def __init__(self) -> None:
-        clients = ("AIOKafkaConsumer", "AIOKafkaProducer", "send_once")
+        clients = ("AIOKafkaConsumer", "AIOKafkaProducer", "TransactionalWriter")
         with patch.multiple(channel, **dict.fromkeys(clients, Mock())):
             super().__init__("nowhere:1", "app", Mock(), answer_seconds=0)
         self._offsets: Counter[str] = Counter()

@@ -12,8 +12,8 @@ from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.ring_harness import RINGS, RingHarness, check_evicted, until
 from tests.spark.shared_session import run
 
-MESSAGES = 2_000
-"""For each ring: eighty micro-batches, which follow without a pause."""
+MESSAGES = 1_000
+"""For each ring: forty micro-batches, which follow without a pause."""
 
 
 @pytest.mark.kafka

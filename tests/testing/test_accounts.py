@@ -191,7 +191,7 @@ def test_a_correct_history_balances(history: History) -> None:
     assert proof.problems() == []
     assert proof.balanced
     assert (proof.inputs, proof.undecodable, proof.refused) == (15, 2, 0)
-    a, b, c = proof.accounts.values()
+    a, b, c = (account.counts for account in proof.accounts.values())
     assert (a.added, a.evicted, a.ready) == (4, 2, 2)
     assert (b.added, b.acked, b.dead, b.delivering, b.scheduled) == (6, 1, 2, 2, 1)
     assert (c.added, c.expired, c.removed, c.moved_out, c.ready) == (4, 1, 1, 1, 1)
@@ -272,9 +272,8 @@ def test_evictions_out_of_order_are_found(history: History) -> None:
 
 def test_an_eviction_of_a_delivering_message_is_found(history: History) -> None:
     late = history.topics[Role.EVENTS][-1]
-    value = json.dumps(
-        {"event": "evicted", "queue": "q.b", "sequence": 4, "reason": "overflow"}
-    ).encode()
+    line = {"step": 999, "event": "evicted", "queue": "q.b", "sequence": 4, "reason": "overflow"}
+    value = json.dumps(line | {"by": "tick"}).encode()
     history.topics[Role.EVENTS].append(late._replace(value=value))
     assert "message 4 of q.b was evicted while delivering" in history.proof().faults
 
@@ -325,7 +324,7 @@ def test_a_queue_may_be_deleted_and_created_again(history: History) -> None:
     history.send("a", b"a new first")
     proof = history.proof()
     assert proof.problems() == []
-    assert proof.accounts["q.a"].added == 5
+    assert proof.accounts["q.a"].counts.added == 5
 
 
 def test_a_send_to_an_unknown_queue_counts_as_refused() -> None:
@@ -357,7 +356,7 @@ def test_gaps_are_named_and_a_recreated_topic_is_not_taken_for_its_predecessor()
     assert proof.problems() == []
     assert proof.balanced
     assert proof.gaps == ["in/0/3-"]
-    assert (proof.inputs, proof.accounts["q.a"].added) == (2, 5)
+    assert (proof.inputs, proof.accounts["q.a"].counts.added) == (2, 5)
 
 
 def test_deleted_records_that_have_outcomes_are_not_unexplained() -> None:

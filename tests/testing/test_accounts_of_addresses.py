@@ -40,10 +40,10 @@ def test_each_copy_of_a_record_has_an_outcome(history: History) -> None:
     proof = history.proof()
     assert proof.problems() == []
     rows = proof.accounts
-    assert (rows["q.all::last"].added, rows["q.all::last"].evicted) == (3, 2)
-    strict = rows["q.all::strict"]
+    assert (rows["q.all::last"].counts.added, rows["q.all::last"].counts.evicted) == (3, 2)
+    strict = rows["q.all::strict"].counts
     assert (strict.added, strict.ready, strict.refused, strict.dead) == (1, 1, 2, 0)
-    assert rows["q.all::late"].added == 2, "copies of what the address has kept"
+    assert rows["q.all::late"].counts.added == 2, "copies of what the address has kept"
 
 
 def test_a_copy_without_output_is_named(history: History) -> None:
@@ -71,7 +71,7 @@ def test_a_subscription_may_end_and_start_again(history: History) -> None:
         history.ask("detach", "q.all::me", consumer="me")
     proof = history.proof()
     assert proof.problems() == []
-    assert proof.accounts["q.all::me"].acked == 2
+    assert proof.accounts["q.all::me"].counts.acked == 2
 
 
 def test_a_message_that_no_queue_took_is_accounted_for(history: History) -> None:
@@ -84,7 +84,7 @@ def test_a_refused_send_is_not_dead(history: History) -> None:
     history.send("a", b"y")
     proof = history.proof()
     assert proof.problems() == []
-    row = proof.accounts["q.a"]
+    row = proof.accounts["q.a"].counts
     assert (proof.refused, row.refused, row.dead, row.added) == (1, 1, 0, 1)
     history.drop(Role.DEAD, 0)
     assert history.proof().faults
@@ -98,15 +98,19 @@ def test_a_repeat_is_refused_and_has_no_dead_record(history: History) -> None:
     assert proof.problems() == []
     rows = proof.accounts
     assert (proof.inputs, proof.refused) == (4, 1), "other queues of the address took the repeat"
-    assert [rows[queue].added for queue in ("q.once", "q.all::once", "q.all::last")] == [1, 1, 2]
-    assert rows["q.once"].refused == 0
+    assert [rows[queue].counts.added for queue in ("q.once", "q.all::once", "q.all::last")] == [
+        1,
+        1,
+        2,
+    ]
+    assert rows["q.once"].counts.refused == 0
 
 
 def test_a_repeat_in_a_commit_is_refused_alone(history: History) -> None:
     send_repeats_in_a_transaction(history)
     proof = history.proof()
     assert proof.problems() == []
-    assert (proof.inputs, proof.refused, proof.accounts["q.once"].added) == (4, 2, 2)
+    assert (proof.inputs, proof.refused, proof.accounts["q.once"].counts.added) == (4, 2, 2)
 
 
 def send_repeats_in_a_transaction(history: History) -> None:
@@ -129,7 +133,7 @@ def test_sends_of_an_open_transaction_are_pending(history: History) -> None:
     proof = history.proof()
     assert proof.problems() == []
     assert (proof.inputs, proof.refused, proof.rolled_back, proof.pending) == (9, 1, 3, 3)
-    assert [proof.accounts[queue].added for queue in ("q.a", "q.all::last")] == [1, 1]
+    assert [proof.accounts[queue].counts.added for queue in ("q.a", "q.all::last")] == [1, 1]
 
 
 def test_a_send_missing_from_its_commit_is_found(history: History) -> None:

@@ -16,7 +16,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.worker import assignment
 from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.interfaces import InputChanged
-from ringfaust.worker.pausing import InputPauses
+from ringfaust.worker.partition.pausing import InputPauses
 
 CONTROL, HOP = "app.control", "app.hop"
 
@@ -55,7 +55,7 @@ async def looks(
 ) -> Mock:
     """Let an assignment look `count` times at the topics. Returns its task, which knows `ids`."""
     watched = Assignment(world.context, [])
-    task = Mock()
+    task = Mock(trouble="")
     task.work.topic_ids.return_value = ids or {}
     watched._tasks = {TP(topic, 0): task for topic in assigned}
     watching = asyncio.ensure_future(watched._watch_topics())
@@ -112,11 +112,13 @@ class Processor:
         self.paused_topics = {"in": "q"}
         self.positions = {"in": 7}
         self.inputs = {"in": SimpleNamespace(topic_id=topic_id)}
-        self.state = SimpleNamespace(queue=lambda _: None)
         self.accepts = False
 
     def accepts_sends(self, queue: str) -> bool:
         return self.accepts
+
+    def is_paused(self, queue: str) -> bool:
+        return False
 
 
 async def resumed(world: Surroundings, processor: Any, after_s: float) -> None:

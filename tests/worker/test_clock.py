@@ -9,9 +9,8 @@ import pytest
 from ringfaust.core.model import Heard
 from ringfaust.worker import clock as clocks
 from ringfaust.worker.clock import CheckedClock, ClockSkewed
-from ringfaust.worker.hearing import NOTHING, Hearing
 from ringfaust.worker.interfaces import LogEnd
-from ringfaust.worker.log_ends import MAX_PAUSE_MS, continue_from
+from ringfaust.worker.partition.hearing import MAX_PAUSE_MS, NOTHING, Hearing, continue_from
 
 
 class Machine:

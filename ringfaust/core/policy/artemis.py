@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ringfaust.core import limits
-from ringfaust.core.model import PLAIN, Delivery, Message, plain_position
+from ringfaust.core.model import PLAIN, Delivery, Message, plain_position, time_of
 from ringfaust.core.policy.default import DefaultPolicy
 from ringfaust.core.table import Ordered
 
@@ -38,10 +38,21 @@ class ArtemisPolicy(DefaultPolicy):
         """No message leaves for its time alone (C1)."""
         return False
 
-    def due_order(self, due: list[Message]) -> list[Message]:
-        """Newest first, so that the latest survive; redelivered ones count as sent before (C4)."""
-        returned = sorted([each for each in due if each.position], key=lambda each: each.position)
-        return [*returned, *[each for each in due if not each.position]][::-1]
+    def due_together(self, scheduled: Ordered, first: int) -> list[int]:
+        """Keys of all with one due time. It reads their messages and keeps none (R121).
+
+        Newest first, so that the latest survive; redelivered ones count as sent before (C4).
+        """
+        due: list[int] = []
+        returned: list[tuple[int, int]] = []
+        for key, message in scheduled.walk():
+            if time_of(key) != time_of(first):
+                break
+            if message.position:
+                returned.append((message.position, key))
+            else:
+                due.append(key)
+        return [*due[::-1], *[key for _, key in sorted(returned, reverse=True)]]
 
     def due_position(self, message: Message, level: Ordered) -> int:
         """Before all that are ready in its priority (C5)."""

@@ -32,9 +32,9 @@ class DefaultPolicy:
         """Tell whether a message leaves for its time alone (R50)."""
         return 0 < expires_at_ms <= now_ms
 
-    def due_order(self, due: list[Message]) -> list[Message]:
-        """The order in which due messages are tested against the ring (R32)."""
-        return due
+    def due_together(self, scheduled: Ordered, first: int) -> list[int]:
+        """Keys of what is tested against the ring before others are: the first alone (R32)."""
+        return [first]
 
     def due_position(self, message: Message, level: Ordered) -> int:
         """Where a due message goes among the ready of its priority, `level` (§1, R31)."""

@@ -1,13 +1,51 @@
-"""Creates, configures, pauses and deletes queues, and plans when each is swept next."""
+"""How queues are created, configured, emptied and deleted, and how addresses feed them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from ringfaust.core import effects as e
+from ringfaust.core.address import Address, address_of
+from ringfaust.core.model import EvictReason, Stage
+from ringfaust.core.new import send_of
 from ringfaust.core.queue import Queue
 from ringfaust.core.settings import QueueSpec
-from ringfaust.core.state import State
-from ringfaust.core.transitions import groups, history
+from ringfaust.core.transitions.attaching import deadline, fit_window, leave, promote
+from ringfaust.core.transitions.delivering import dispatch
+from ringfaust.core.transitions.entering import enter, forget_sent
+from ringfaust.core.transitions.leaving import evict_down_to, expire, lose, remove
+from ringfaust.core.transitions.placing import erase_groups
+from ringfaust.core.work import Work
+
+FIT, DELETE, PURGE, COPY = "fit", "delete", "purge", "copy"
+"""Stages of commands (R114)."""
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+def create(work: Work, name: str, settings: dict[str, object]) -> Queue:
+    """Create a queue with settings of its own, which are valid (R90)."""
+    queue = work.state.create(name, settings)
+    queue.applied = None
+    return queue
+
+
+def check_after_decoding(work: Work, queue: Queue) -> None:
+    """Apply a new configuration (R90), and drop what a crash has taken (R82)."""
+    applied, queue.applied = queue.applied or {}, None
+    now = queue.set_fields
+    bodyless = queue.bodyless()
+    if now == applied and not bodyless:
+        return
+    work.state.use(queue)
+    work.keep()
+    lose(work, queue, bodyless)
+    if now == applied:
+        return
+    if queue.sequence or queue.orders:
+        changed = {name for name in {*now, *applied} if now.get(name) != applied.get(name)}
+        fields = {name: getattr(queue.spec, name) for name in sorted(changed)}
+        work.effects.append(e.Configured(queue.name, fields, False))
+    fit(work, queue)
 
 
 def configure(queue: Queue, settings: dict[str, object], spec: QueueSpec) -> None:
@@ -16,42 +54,147 @@ def configure(queue: Queue, settings: dict[str, object], spec: QueueSpec) -> Non
     queue.use_spec(spec)
 
 
-def mark_checked(queue: Queue) -> Mapping[str, object]:
-    """Record that the queue was checked since it was decoded; what it was set to when stored."""
-    applied, queue.applied = queue.applied or {}, None
-    return applied
+def fit(work: Work, queue: Queue) -> None:
+    """Do what changed settings demand at once (R5, R11, R12, R13)."""
+    work.state.use(queue)
+    expire(work, queue)
+    stage = Stage(FIT, queue.name)
+    if not work.defers(stage):
+        fit_stage(work, queue, stage)
 
 
-def pause(queue: Queue, what: str) -> None:
+def fit_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Do as much of that as fits into this transaction (R114)."""
+    work.state.use(queue)
+    is_done = _shrink(work, queue) and (queue.dedups or forget_sent(work, queue))
+    if not (is_done and fit_window(work, queue)):
+        work.stages.append(stage)
+        return
+    promote(work, queue)
+    for consumer in queue.consumers.values():
+        if at_ms := deadline(queue, consumer):
+            work.state.wake_by(queue, at_ms)
+    if queue.has_open_consumer():  # else Artemis does not look at an expired head
+        dispatch(work, queue)
+
+
+def _shrink(work: Work, queue: Queue) -> bool:
+    """Trim the ring if it is eager to (R5). False if some of that is left (R114)."""
+    spec = queue.spec
+    if spec.shrink != "eager" or spec.ring_size < 0:
+        return True
+    return evict_down_to(work, queue, spec.ring_size, EvictReason.SHRINK)
+
+
+def pause(work: Work, queue: Queue, what: str) -> None:
     """Stop pulling or dispatch (R90)."""
     queue.paused.add(what)
+    work.effects.append(e.Paused(queue.name, what, True))
 
 
-def resume(queue: Queue, what: str) -> None:
+def resume(work: Work, queue: Queue, what: str) -> None:
     """Resume pulling or dispatch (R90)."""
     queue.paused.discard(what)
+    work.effects.append(e.Paused(queue.name, what, False))
 
 
-def wake_by(state: State, queue: Queue, at_ms: int) -> None:
-    """Have the queue swept at that time at the latest."""
-    if queue.wake_ms:
-        if queue.wake_ms <= at_ms:
+# --- the end of a queue --------------------------------------------------------------------------
+
+
+def purge_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Evict as many ready messages as fit into this transaction (R90, R114)."""
+    work.state.use(queue)
+    if not evict_down_to(work, queue, 0, EvictReason.PURGE):
+        work.stages.append(stage)
+
+
+def delete_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Empty the queue, as far as that fits into this transaction, and delete it (R90, R114)."""
+    work.state.use(queue)
+    queue.paused.add("dispatch")
+    if not _empty(work, queue):
+        work.stages.append(stage)
+        return
+    work.state.clear_wake(queue)
+    queue.check()
+    work.effects.append(e.Deleted(queue.name, queue.counts.as_dict()))
+    queue.history.erase()
+    erase_groups(queue)
+    work.state.delete(queue)
+    address = work.state.address(address_of(queue.name))
+    if address is not None and queue.name in address.members:
+        work.state.use_address(address)
+        address.leave(queue.name)
+
+
+def _empty(work: Work, queue: Queue) -> bool:
+    """Detach all consumers, and evict or remove all messages (R70, R90)."""
+    for consumer in list(queue.consumers.values()):
+        if not leave(work, queue, consumer, timeout=False):
+            return False
+    if not evict_down_to(work, queue, 0, EvictReason.PURGE):
+        return False
+    while (row := queue.scheduled.first()) is not None:
+        if not work.has_room:
+            return False
+        work.spend(row[1].size_bytes)
+        remove(work, queue, row[1])
+    return forget_sent(work, queue)
+
+
+def auto_delete(work: Work) -> None:
+    """Delete the non-durable queues whose last consumer has left (R70)."""
+    queues, work.to_auto_delete = work.to_auto_delete, []
+    for queue in dict.fromkeys(queues):
+        stage = Stage(DELETE, queue.name)
+        is_there = work.state.queues.get(queue.name) is queue
+        if is_there and stage not in work.stages:
+            work.state.use(queue)
+            expire(work, queue)
+            if not work.defers(stage):
+                delete_stage(work, queue, stage)
+
+
+# --- addresses -----------------------------------------------------------------------------------
+
+
+def join_address(work: Work, address: Address, queue: Queue) -> None:
+    """Make a queue a member of an address (R70)."""
+    work.state.use_address(address)
+    work.state.use(queue)
+    address.join(queue.name)
+
+
+def create_declared(work: Work, address: Address, name: str) -> None:
+    """Create a queue that is declared with its address, and send it what that retains (R71)."""
+    queue = create(work, name, {})
+    fit_window(work, queue)
+    join_address(work, address, queue)
+    _copy(work, address, queue, None)  # the command that found it follows at once
+
+
+def copy_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Send a queue as much of what its address retains as fits into this transaction (R71)."""
+    work.state.use(queue)
+    address = work.state.address(address_of(queue.name))
+    assert address is not None
+    _copy(work, address, queue, stage)
+
+
+def _copy(work: Work, address: Address, queue: Queue, stage: Stage | None) -> None:
+    """Send a queue what its address retains (R71).
+
+    `stage`: stop when this transaction is full, and leave the rest to it (R114). None: copy
+    all at once.
+    """
+    now = work.now
+    after = stage.args[0] if stage is not None and stage.args else None
+    for key, message in queue.policy.copy_order(address.retained_after(after)):
+        if stage is not None and work.is_full and not queue.policy.sorts_copies:
+            work.stages.append(stage._replace(args=(after,)))
             return
-        state.wakes.delete((queue.wake_ms, queue.name))
-    queue.wake_ms = at_ms
-    state.wakes.put_new((at_ms, queue.name), True)
-
-
-def clear_wake(state: State, queue: Queue) -> None:
-    """Cancel the queue's next sweep."""
-    if queue.wake_ms:
-        state.wakes.delete((queue.wake_ms, queue.name))
-        queue.wake_ms = 0
-
-
-def delete(state: State, queue: Queue) -> None:
-    """Remove an emptied queue and what is remembered about its consumers (R90)."""
-    history.erase(queue.history)
-    groups.erase(queue)
-    state.queue_rows.delete(queue.name)
-    state.drop(queue)
+        work.spend(message.size_bytes)
+        after = key
+        is_expired = 0 < message.expires_at_ms <= now
+        if not is_expired and (queue.selector is None or queue.selector.matches(message)):
+            enter(work, queue, send_of(message, queue.name, now))

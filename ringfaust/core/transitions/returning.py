@@ -9,134 +9,143 @@ from ringfaust.core import effects as e
 from ringfaust.core import limits, new
 from ringfaust.core.model import Consumer, DeadReason, Delivery, EvictReason, Message
 from ringfaust.core.queue import Queue
-from ringfaust.core.transitions.delivering import Delivering
-from ringfaust.core.transitions.placement import place, schedule
+from ringfaust.core.transitions.delivering import end
+from ringfaust.core.transitions.leaving import (
+    leave_dead,
+    leave_evicted,
+    leave_expired,
+    leave_lost,
+)
+from ringfaust.core.transitions.placing import place, schedule
+from ringfaust.core.work import Work
 
 
-class Returning(Delivering):
-    """The arrows from delivering back into the queue."""
+def requeue(
+    work: Work,
+    queue: Queue,
+    deliveries: Iterable[Delivery],
+    *,
+    delayed: bool,
+    delay_ms: int | None = None,
+    clean: bool = False,
+    alone: bool = False,
+    acked: Container[int] = (),
+) -> None:
+    """Return a set of deliveries, newest first (R20-R24, R40). Dispatch comes after the set.
 
-    def requeue(
-        self,
-        queue: Queue,
-        deliveries: Iterable[Delivery],
-        *,
-        delayed: bool,
-        delay_ms: int | None = None,
-        clean: bool = False,
-        alone: bool = False,
-        acked: Container[int] = (),
-    ) -> None:
-        """Return a set of deliveries, newest first (R20-R24, R40). Dispatch comes after the set.
+    Args:
+        work: of the step.
+        queue: where they return to.
+        deliveries: the set.
+        delayed: a redelivery delay applies.
+        delay_ms: this delay instead of the queue's; uncapped.
+        clean: the attempt is taken back, as the consumer detached cleanly.
+        alone: it is a single release.
+        acked: numbers of those that were acked in the transaction that is rolled back.
+    """
+    policy = queue.policy
+    staying = []
+    for held in policy.ending_order(deliveries):
+        was_tried = policy.was_tried(clean, delayed, held.number in acked)
+        delivery = _ended(work, queue, held, was_tried=was_tried)
+        if delivery is None:
+            continue
+        if policy.ends_set_first:
+            staying.append(delivery)
+            continue
+        wait_ms = _wait_ms(queue, delivery, delayed, delay_ms)
+        _return(work, queue, delivery, wait_ms, tested=not wait_ms)
+    ranked = list(enumerate(staying, 1))
+    for rank, delivery in ranked[::-1]:  # C2
+        wait_ms = _wait_ms(queue, delivery, delayed, delay_ms)
+        _return(work, queue, delivery, wait_ms, tested=not alone, rank=rank)  # C3, C8
 
-        Args:
-            queue: where they return to.
-            deliveries: the set.
-            delayed: a redelivery delay applies.
-            delay_ms: this delay instead of the queue's; uncapped.
-            clean: the attempt is taken back, as the consumer detached cleanly.
-            alone: it is a single release.
-            acked: numbers of those that were acked in the transaction that is rolled back.
-        """
-        policy = queue.policy
-        staying = []
-        for held in policy.ending_order(deliveries):
-            was_tried = policy.was_tried(clean, delayed, held.number in acked)
-            delivery = self._ended(queue, held, was_tried=was_tried)
-            if delivery is None:
-                continue
-            if policy.ends_set_first:
-                staying.append(delivery)
-                continue
-            wait_ms = self._wait_ms(queue, delivery, delayed, delay_ms)
-            self._return(queue, delivery, wait_ms, tested=not wait_ms)
-        ranked = list(enumerate(staying, 1))
-        for rank, delivery in ranked[::-1]:  # C2
-            wait_ms = self._wait_ms(queue, delivery, delayed, delay_ms)
-            self._return(queue, delivery, wait_ms, tested=not alone, rank=rank)  # C3, C8
 
-    def requeue_held(
-        self,
-        queue: Queue,
-        consumers: Iterable[Consumer],
-        *,
-        delayed: bool,
-        clean: bool = False,
-        last: int | None = None,
-    ) -> bool:
-        """Return what consumers hold, as one set: as much of it as fits into this transaction.
+def requeue_held(
+    work: Work,
+    queue: Queue,
+    consumers: Iterable[Consumer],
+    *,
+    delayed: bool,
+    clean: bool = False,
+    last: int | None = None,
+) -> bool:
+    """Return what consumers hold, as one set: as much of it as fits into this transaction.
 
-        Args:
-            queue: where it returns to.
-            consumers: who holds it.
-            delayed: as for `requeue`, and so is `clean`.
-            clean: see there.
-            last: the last delivery to return; None: all.
+    Args:
+        work: of the step.
+        queue: where it returns to.
+        consumers: who holds it.
+        delayed: as for `requeue`, and so is `clean`.
+        clean: see there.
+        last: the last delivery to return; None: all.
 
-        Returns:
-            False if some of it is left (R114).
-        """
-        numbers = queue.returning(consumers, last)
-        if queue.policy.ends_set_first:  # C2: the whole set ends before the first is placed
-            held = [queue.deliveries.get(number) for number in sorted(numbers)]
-            self.requeue(queue, held, delayed=delayed, clean=clean)  # type: ignore[arg-type]
-            return True
-        for number in numbers:
-            if not self.has_room:
-                return False
-            delivery: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
-            self.spend(delivery.size_bytes)
-            self.requeue(queue, [delivery], delayed=delayed, clean=clean)
+    Returns:
+        False if some of it is left (R114).
+    """
+    numbers = queue.returning(consumers, last)
+    if queue.policy.ends_set_first:  # C2: the whole set ends before the first is placed
+        held = [queue.deliveries.get(number) for number in sorted(numbers)]
+        requeue(work, queue, held, delayed=delayed, clean=clean)  # type: ignore[arg-type]
         return True
+    for number in numbers:
+        if not work.has_room:
+            return False
+        delivery: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
+        work.spend(0)
+        requeue(work, queue, [delivery], delayed=delayed, clean=clean)
+    return True
 
-    def _ended(self, queue: Queue, held: Delivery, *, was_tried: bool) -> Delivery | None:
-        """End a delivery; None if its message leaves the queue with it (R40, R82)."""
-        self._end(queue, held)
-        message = held.message
-        if not was_tried:
-            message = message._replace(attempts=message.attempts - 1)
-        delivery = held._replace(message=message)
-        if message.is_bodyless:
-            self._lost(queue, message)
-        elif 0 <= queue.spec.max_attempts <= message.attempts:
-            self._dead(queue, delivery, DeadReason.UNDELIVERABLE, "")
-        elif queue.policy.has_expired(message.expires_at_ms, self.now):
-            self._expired(queue, message, delivery.number)
-        else:
-            return delivery
-        return None
 
-    def _wait_ms(
-        self, queue: Queue, delivery: Delivery, delayed: bool, delay_ms: int | None
-    ) -> int:
-        """How long the message waits before it is ready again (R40)."""
-        if not delayed:
-            return 0
-        return _redelivery_delay_ms(queue, delivery.message) if delay_ms is None else delay_ms
+def _ended(work: Work, queue: Queue, held: Delivery, *, was_tried: bool) -> Delivery | None:
+    """End a delivery; None if its message leaves the queue with it (R40, R82)."""
+    end(queue, held)
+    message = held.message
+    work.left_bytes -= message.size_bytes
+    if not was_tried:
+        message = message._replace(attempts=message.attempts - 1)
+    delivery = held._replace(message=message)
+    if message.is_bodyless:
+        leave_lost(work, queue, message)
+    elif 0 <= queue.spec.max_attempts <= message.attempts:
+        leave_dead(work, queue, delivery, DeadReason.UNDELIVERABLE, "")
+    elif queue.policy.has_expired(message.expires_at_ms, work.now):
+        leave_expired(work, queue, message, delivery.number)
+    else:
+        return delivery
+    return None
 
-    def _return(
-        self, queue: Queue, delivery: Delivery, wait_ms: int, *, tested: bool, rank: int = 0
-    ) -> None:
-        """Put a message back into the ring or, if it has to wait, into the schedule (R21, R40).
 
-        `rank`: its place among those that return with it (C2).
-        """
-        message = delivery.message
-        if tested and 0 <= queue.spec.ring_size <= queue.counts.ready:
-            self._evicted(queue, message, EvictReason.RETURN_OVERFLOW, "")
-        elif wait_ms:
-            position = queue.policy.waiting_position(message, rank)
-            message = message._replace(position=position, due_ms=self.now + wait_ms)
-            schedule(queue, message)
-            self.wake_by(queue, message.due_ms)
-            self.out.append(e.Returned(queue.name, delivery, message, message.due_ms))
-        else:
-            position = queue.policy.returned_position(message, queue.level_of(message))
-            message = new.at_position(message, position)
-            place(queue, message)
-            self.out.append(e.Returned(queue.name, delivery, message, 0))
-        if message.expires_at_ms:
-            self.wake_by(queue, message.expires_at_ms)
+def _wait_ms(queue: Queue, delivery: Delivery, delayed: bool, delay_ms: int | None) -> int:
+    """How long the message waits before it is ready again (R40)."""
+    if not delayed:
+        return 0
+    return _redelivery_delay_ms(queue, delivery.message) if delay_ms is None else delay_ms
+
+
+def _return(
+    work: Work, queue: Queue, delivery: Delivery, wait_ms: int, *, tested: bool, rank: int = 0
+) -> None:
+    """Put a message back into the ring or, if it has to wait, into the schedule (R21, R40).
+
+    `rank`: its place among those that return with it (C2).
+    """
+    message = delivery.message
+    if tested and 0 <= queue.spec.ring_size <= queue.counts.ready:
+        leave_evicted(work, queue, message, EvictReason.RETURN_OVERFLOW, "")
+    elif wait_ms:
+        position = queue.policy.waiting_position(message, rank)
+        message = message._replace(position=position, due_ms=work.now + wait_ms)
+        schedule(queue, message)
+        work.state.wake_by(queue, message.due_ms)
+        work.effects.append(e.Returned(queue.name, delivery, message, message.due_ms))
+    else:
+        position = queue.policy.returned_position(message, queue.level_of(message))
+        message = new.at_position(message, position)
+        place(queue, message)
+        work.effects.append(e.Returned(queue.name, delivery, message, 0))
+    if message.expires_at_ms:
+        work.state.wake_by(queue, message.expires_at_ms)
 
 
 def _redelivery_delay_ms(queue: Queue, message: Message) -> int:

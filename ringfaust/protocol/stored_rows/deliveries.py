@@ -19,7 +19,7 @@ _DELIVERY = Struct(">BQQ")
 """With the version byte in front."""
 
 # High bits of a delivery's number, which is below 2**56: it has an xid; it is an orphan.
-_HAS_XID, _ORPHAN = 1 << 63, 1 << 62
+HAS_XID, ORPHAN = 1 << 63, 1 << 62
 
 
 def write_delivery(delivery: Delivery) -> bytes:
@@ -28,7 +28,7 @@ def write_delivery(delivery: Delivery) -> bytes:
     if delivery.xid:
         raw = delivery.xid.encode()
         xid = _U16.pack(len(raw)) + raw
-        number |= _HAS_XID | (_ORPHAN if delivery.is_orphan else 0)
+        number |= HAS_XID | (ORPHAN if delivery.is_orphan else 0)
     head = _DELIVERY.pack(VERSION_BYTE, number, delivery.handed_ms << 16 | len(consumer))
     return b"".join((head, consumer, xid, write_message(delivery.message)))
 
@@ -36,7 +36,7 @@ def write_delivery(delivery: Delivery) -> bytes:
 def _message_start(raw: bytes, consumer_at: int, number: int, consumer_bytes: int) -> int:
     """Where the message in a stored delivery begins, behind its consumer and xid."""
     end = consumer_at + consumer_bytes
-    if number & _HAS_XID:
+    if number & HAS_XID:
         end += _U16.size + _U16.unpack_from(raw, end)[0]
     return end
 
@@ -55,8 +55,8 @@ def read_delivery(raw: bytes) -> Delivery:
     xid = raw[consumer_end + _U16.size : end].decode()
     message = read_message(raw[end:])
     consumer = raw[start:consumer_end].decode()
-    is_orphan = bool(number & _ORPHAN)
-    return Delivery(number & (_ORPHAN - 1), consumer, message, rest >> 16, xid, is_orphan)
+    is_orphan = bool(number & ORPHAN)
+    return Delivery(number & (ORPHAN - 1), consumer, message, rest >> 16, xid, is_orphan)
 
 
 def without_body(key: bytes, value: bytes) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 from ringfaust.core.table import Kind, Row
 
 _U64 = Struct(">Q")
-_POSITION_BYTES = 14
+POSITION_BYTES = 14
 """105 bits: see PLAIN in core/model.py."""
 
 
@@ -55,7 +55,7 @@ def _read_member(raw: bytes) -> tuple[str, str]:
 
 
 def _position(key: int) -> bytes:
-    return key.to_bytes(_POSITION_BYTES, "big")
+    return key.to_bytes(POSITION_BYTES, "big")
 
 
 def _read_u64(raw: bytes) -> int:

@@ -11,31 +11,30 @@ from typing import Any
 from ringfaust.core.model import Message
 from ringfaust.errors import UnknownRowVersion
 from ringfaust.protocol.records import FetchedRecord, Headers, Payload
+from ringfaust.protocol.stored_rows.keys import POSITION_BYTES
 from ringfaust.protocol.stored_rows.version import VERSION_BYTE, body_start
 
 VERSION = 1
 """First byte of each stored message. A new layout gets a new number and the old stays readable."""
 
 _U64 = Struct(">Q")
-_POSITION_BYTES = 14
-
 _MESSAGE = Struct(">BQ14sBQQQIIQHHHHiiH")
-_NON_PERSISTENT, _BODYLESS, _PRIORITY = 0x80, 0x40, 0x0F
+NON_PERSISTENT, BODYLESS, PRIORITY_MASK = 0x80, 0x40, 0x0F
 """In the byte of the priority: the message is not persistent; and its body is gone (R82)."""
 _FLAGS_AT = Struct(">BQ14s").size
-_NO_VALUE = 0xFFFFFFFF
+NO_VALUE = 0xFFFFFFFF
 """In place of a header value's length: the value is null."""
 
 
 def write_message(m: Message) -> bytes:
     """Encode a message with its payload."""
     key, value, headers, source = m.payload
-    flags = 0 if m.persistent else _NON_PERSISTENT | (_BODYLESS if m.is_bodyless else 0)
+    flags = 0 if m.persistent else NON_PERSISTENT | (BODYLESS if m.is_bodyless else 0)
     id_, group, source_, holders = m.id.encode(), m.group.encode(), source.encode(), b""
     if m.holders:
         holders = "\0".join(m.holders).encode()
     head = _MESSAGE.pack(
-        VERSION, m.sequence, m.position.to_bytes(_POSITION_BYTES, "big"), m.priority | flags,
+        VERSION, m.sequence, m.position.to_bytes(POSITION_BYTES, "big"), m.priority | flags,
         m.enqueued_ms, m.expires_at_ms, m.due_ms, m.attempts, m.handovers, m.size_bytes,
         len(id_), len(group), len(source_), len(holders),
         -1 if key is None else len(key), -1 if value is None else len(value), len(headers),
@@ -51,7 +50,7 @@ def _write_headers(headers: Headers) -> bytes:
     out = bytearray()
     for name, value in headers:
         raw = name.encode()
-        out += _U64.pack(len(raw) << 32 | (_NO_VALUE if value is None else len(value)))
+        out += _U64.pack(len(raw) << 32 | (NO_VALUE if value is None else len(value)))
         out += raw + (value or b"")
     return bytes(out)
 
@@ -64,7 +63,7 @@ def _read_headers(raw: bytes, at: int, count: int) -> tuple[tuple[str, bytes], .
         at += 8
         name = raw[at : at + name_bytes].decode()
         at += name_bytes
-        if value_bytes == _NO_VALUE:
+        if value_bytes == NO_VALUE:
             headers.append((name, None))
         else:
             headers.append((name, raw[at : at + value_bytes]))
@@ -94,16 +93,16 @@ def read_message(raw: bytes) -> Message:
     headers = _read_headers(raw, at, header_count)
     payload = Payload(key, value, headers, source.decode())  # type: ignore[union-attr]
     return Message(
-        id_.decode(), sequence, int.from_bytes(position, "big"), priority & _PRIORITY, enqueued_ms,  # type: ignore[union-attr]
-        expires_at_ms, due_ms, group.decode(), attempts, handovers,  # type: ignore[union-attr]
+        id_.decode(), sequence, int.from_bytes(position, "big"), priority & PRIORITY_MASK,  # type: ignore[union-attr]
+        enqueued_ms, expires_at_ms, due_ms, group.decode(), attempts, handovers,  # type: ignore[union-attr]
         tuple(holders.decode().split("\0")) if holders else (), size_bytes, payload,
-        priority < _NON_PERSISTENT, bool(priority & _BODYLESS),
+        priority < NON_PERSISTENT, bool(priority & BODYLESS),
     )  # fmt: skip
 
 
 def without_message_body(raw: bytes) -> bytes:
     """The stored message without key, value and headers, if it is non-persistent (R82)."""
-    if not raw[_FLAGS_AT] & _NON_PERSISTENT:
+    if not raw[_FLAGS_AT] & NON_PERSISTENT:
         return raw
     message = read_message(raw)
     payload = Payload(None, None, (), message.payload.source)

@@ -19,13 +19,15 @@ from ringfaust.core.queue import QueueRow
 from ringfaust.protocol.stored_rows.version import body_start, to_json
 
 VERSION = 2
-_VERSION_BYTE = 0x80 + VERSION
+VERSION_BYTE = 0x80 + VERSION
 _KNOWN = 4_096
 """Texts and sets of bits that are cached: few differ."""
 
-_BITS = 64
-_LEVELS_AT, _COUNTS_AT = 20, 30
-"""Which bits stand for the priority levels and the counts. The other numbers come before them."""
+BITS = 64
+SEQUENCE_AT, ORDERS_AT, WAKE_AT, EXPIRING_AT, ATTACHED_AT, DEPARTURES_AT = 0, 1, 2, 3, 4, 5
+SIZE_AT, NON_PERSISTENT_AT, GROUPS_AT, CURSORS_AT, SENT_BOUNDS_AT = 7, 8, 9, 12, 13
+LEVELS_AT, COUNTS_AT = 20, 30
+"""Which bit stands for each number, or for the first of several, counted from the highest."""
 _COUNTS = len(Counts().stored())
 _CURSOR = Struct(">iQQ")
 _Items = tuple[tuple[str, object], ...]
@@ -37,7 +39,7 @@ def write_queue(row: QueueRow) -> bytes:
     numbers = [
         row.sequence, row.orders, row.wake_ms, row.expiring, row.attached, *row.departures,
         row.size_bytes, row.non_persistent, *(row.groups or (0, 0, 0)), len(cursors),
-        *row.sent_bounds, 0, 0, 0, 0, 0,  # room for more, below _LEVELS_AT
+        *row.sent_bounds, 0, 0, 0, 0, 0,  # room for more, below LEVELS_AT
         *row.level_counts, *row.counts,
     ]  # fmt: skip
     bits, known = 0, []
@@ -46,14 +48,14 @@ def write_queue(row: QueueRow) -> bytes:
         if number:
             bits |= 1
             known.append(number)
-    bits <<= _BITS - len(numbers)
-    raw = _layout(len(known)).pack(_VERSION_BYTE, bits, *known)
+    bits <<= BITS - len(numbers)
+    raw = _layout(len(known)).pack(VERSION_BYTE, bits, *known)
     if cursors:
         raw += b"".join([_CURSOR.pack(*cursor) for cursor in cursors])
     return raw + queue_texts(row.settings, row.applied, row.paused)
 
 
-@lru_cache(_BITS)
+@lru_cache(BITS)
 def _layout(count: int) -> Struct:
     """Version, bits, and as many numbers."""
     return Struct(f">BQ{count}Q")
@@ -77,31 +79,33 @@ def read_queue(raw: bytes) -> QueueRow:
     Raises:
         UnknownRowVersion: a newer ringfaust wrote it.
     """
-    if not raw or raw[0] != _VERSION_BYTE:
+    if not raw or raw[0] != VERSION_BYTE:
         return _as_queue(json.loads(raw[body_start(raw, "QUEUE", VERSION) :]))
     places = _places(int.from_bytes(raw[1:9], "big"))
-    numbers = [0] * _BITS
+    numbers = [0] * BITS
     for place, number in zip(places, unpack_from(f">{len(places)}Q", raw, 9), strict=True):
         numbers[place] = number
     at = 9 + 8 * len(places)
     cursors: list[tuple[int, int, int]] = []
-    for _ in range(numbers[12]):
+    for _ in range(numbers[CURSORS_AT]):
         cursors.append(_CURSOR.unpack_from(raw, at))
         at += _CURSOR.size
     settings, applied, paused = _read_texts(raw[at:])
     return QueueRow(
-        settings, applied, tuple(numbers[_COUNTS_AT : _COUNTS_AT + _COUNTS]),
-        tuple(numbers[_LEVELS_AT : _LEVELS_AT + PRIORITIES]), numbers[0], numbers[1],
-        tuple(cursors), paused, numbers[2], numbers[3], numbers[4], (numbers[5], numbers[6]),
-        numbers[7], numbers[8], tuple(numbers[9:12]) if numbers[9] else (),
-        (numbers[13], numbers[14]),
+        settings, applied, tuple(numbers[COUNTS_AT : COUNTS_AT + _COUNTS]),
+        tuple(numbers[LEVELS_AT : LEVELS_AT + PRIORITIES]), numbers[SEQUENCE_AT],
+        numbers[ORDERS_AT], tuple(cursors), paused, numbers[WAKE_AT], numbers[EXPIRING_AT],
+        numbers[ATTACHED_AT], (numbers[DEPARTURES_AT], numbers[DEPARTURES_AT + 1]),
+        numbers[SIZE_AT], numbers[NON_PERSISTENT_AT],
+        tuple(numbers[GROUPS_AT : GROUPS_AT + 3]) if numbers[GROUPS_AT] else (),
+        (numbers[SENT_BOUNDS_AT], numbers[SENT_BOUNDS_AT + 1]),
     )  # fmt: skip
 
 
 @lru_cache(_KNOWN)
 def _places(bits: int) -> tuple[int, ...]:
     """Which numbers are not zero. The first number has the highest bit."""
-    return tuple(place for place in range(_BITS) if bits >> _BITS - 1 - place & 1)
+    return tuple(place for place in range(BITS) if bits >> BITS - 1 - place & 1)
 
 
 @lru_cache(_KNOWN)

@@ -11,6 +11,7 @@ from ringfaust.core.model import (
     AckMode,
     Consumer,
     Group,
+    Message,
     Operation,
     Stage,
     Unfinished,
@@ -164,16 +165,43 @@ def _as_group(row: Any) -> Group:
     return Group(row, 0) if isinstance(row, int) else Group(*row)
 
 
-def _as_unfinished(fields: Any) -> Unfinished:
+# --- unfinished commands --------------------------------------------------------------------------
+
+_WITH_MESSAGE = VERSION_BYTE + 1
+"""First byte of the row of a command that has a message to send: the message follows the JSON."""
+_END_OF_JSON = b"\0"
+
+
+def _read_unfinished(raw: bytes) -> Unfinished:
+    message = None
+    if raw[0] == _WITH_MESSAGE:
+        head, _, tail = raw[1:].partition(_END_OF_JSON)
+        raw, message = versioned(head), read_message(tail)
+    fields = read_json(raw, Kind.UNFINISHED.name, newest=2)
     stages, queue, before_ms, is_split, context, *refusal = fields
-    parts = tuple(Stage(kind, name, tuple(args)) for kind, name, args in stages)
+    parts = tuple(Stage(kind, name, _as_args(args, message)) for kind, name, args in stages)
     kept = tuple(refusal[0]) if refusal else ()
     return Unfinished(parts, queue, before_ms, is_split, tuple(context), kept)
 
 
+def _as_args(args: Any, message: Message | None) -> tuple[Any, ...]:
+    return (message, *args[1:]) if args and args[0] is None else tuple(args)
+
+
 def _write_unfinished(unfinished: Unfinished) -> bytes:
-    """A row without a refusal is as before there were refusals in it."""
-    return write_json(unfinished if unfinished.refusal else unfinished[:-1])
+    """A row without a refusal is as before there were refusals in it, and one without a message."""
+    row: Any = unfinished if unfinished.refusal else unfinished[:-1]
+    stages = unfinished.stages
+    # Only one stage can have a message: the others wait until it is done.
+    message = next((s.args[0] for s in stages if s.args and isinstance(s.args[0], Message)), None)
+    if message is None:
+        return write_json(row)
+    plain = [s._replace(args=(None, *s.args[1:])) if message in s.args else s for s in stages]
+    json = write_json((plain, *row[1:]))[1:]
+    return bytes((_WITH_MESSAGE,)) + json + _END_OF_JSON + write_message(message)
+
+
+# --- other rows ----------------------------------------------------------------------------------
 
 
 def _as_page(entries: Any) -> tuple[tuple[str, bool], ...]:
@@ -236,7 +264,7 @@ _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.XID: (write_json, _json_reader(Kind.XID, lambda row: XidRow(*row))),
     Kind.OPERATION: (_write_operation, _read_operation),
     Kind.IDLE_GROUP: (_write_name, _name_reader(Kind.IDLE_GROUP)),
-    Kind.UNFINISHED: (_write_unfinished, _json_reader(Kind.UNFINISHED, _as_unfinished)),
+    Kind.UNFINISHED: (_write_unfinished, _read_unfinished),
     Kind.SENT_ID: (write_json, _json_reader(Kind.SENT_ID, lambda row: SentId(*row))),
     Kind.SENT_PAGE: (write_json, _json_reader(Kind.SENT_PAGE, _as_sent_page)),
 }

@@ -71,10 +71,10 @@ def write_json(value: Any) -> bytes:
     return _VERSION_BYTES + to_json(value).encode()
 
 
-def read_json(raw: bytes, row: str) -> Any:
-    """The inverse of `write_json`; `row` names the kind of row for the error.
+def read_json(raw: bytes, row: str, newest: int = _VERSION) -> Any:
+    """The inverse of `write_json`; for the error: the kind of row, and its newest known version.
 
     Raises:
         UnknownRowVersion: a newer ringfaust wrote the row.
     """
-    return json.loads(raw[body_start(raw, row) :])
+    return json.loads(raw[body_start(raw, row, newest) :])

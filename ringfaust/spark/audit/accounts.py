@@ -5,13 +5,13 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ringfaust.core.model import HELD_STATES
+from ringfaust.protocol.lifecycle import ENDED, ENTRY_EVENTS, EXIT_EVENTS
 from ringfaust.spark.audit.balance import Balance
 from ringfaust.spark.audit.lifecycles import message_events
-from ringfaust.spark.message_states import ENDED, ENTRY_EVENTS, EXIT_EVENTS
 
-STATES = ("ready", "delivering", "scheduled")
 FLOWS = ("added", *EXIT_EVENTS)
-COUNTS = (*FLOWS, *STATES)
+COUNTS = (*FLOWS, *HELD_STATES)
 _WINDOW_COUNTS = ("added", "due", "dispatched", "returned", *EXIT_EVENTS)
 
 
@@ -24,7 +24,7 @@ def queue_rows(events: DataFrame, findings: DataFrame, opening: Balance | None =
     if opening is not None:
         counted = counted.unionByName(opening.frames.queues.select("queue", *FLOWS))
         counted = counted.groupBy("queue").agg(*[F.sum(name).alias(name) for name in FLOWS])
-    held = {name: F.col("state") == name for name in STATES}
+    held: dict[str, Column] = {name: F.col("state") == name for name in HELD_STATES}
     messages = events.filter("about and last and nth in (1, -1)").groupBy("queue")
     counted = counted.join(messages.agg(*_sums(held)), "queue", "full_outer")
     faults = findings.filter("queue is not null").groupBy("queue").agg(F.count("*").alias("faults"))

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 
 from pyspark.sql import SparkSession
-from rich.console import Console
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
@@ -19,38 +16,16 @@ from ringfaust.spark.audit.days import LakeDays, last_end, read_day
 from ringfaust.spark.audit.output import VerdictOutput
 from ringfaust.spark.audit.rounds import audit, audit_offsets, audit_round, spark_errors
 from ringfaust.spark.audit.verdict import AuditRequest
+from ringfaust.spark.options import AuditOptions, Repeats
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
+from ringfaust.terminal import Terminal
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditSettings:
-    """The options of the command line."""
-
-    lake: str | None = None
-    """Folder or URI of the lake; None reads everything from the topics."""
-    window: str | None = None
-    """Length of a time window, such as `1h`; None counts no windows."""
-    since: str | None = None
-    """First day to audit, such as `2026-01-31`; None: the first that is not closed."""
-    until: str | None = None
-    """The day after the last one to close; None: close all and audit today, too."""
-    every: str | None = None
-    """Time between the starts of two rounds, such as `5m`; None audits once."""
-    report: Path | None = None
-    """Folder for the report; None writes no report."""
-    repeats_are_faults: bool = True
-    """Exact repeats of a record are faults; otherwise they are only counted."""
-    as_json: bool = False
-    """Print lines of JSON instead of a table."""
-    master: str | None = None
-    """Spark's --master."""
-
-
-def run(worker: WorkerConfig, queues: QueuesConfig, settings: AuditSettings) -> int:
+def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> int:
     """Audit and print the result.
 
     Returns:
@@ -60,20 +35,20 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: AuditSettings) -> 
         CannotAudit: the topics, the lake or a balance cannot be read.
         BadSetting: a duration or a day is invalid.
     """
-    window = _interval("window", settings.window) if settings.window else None
-    every_s = _length("every", settings.every) if settings.every else None
-    request = AuditRequest(worker, queues, window, settings.repeats_are_faults)
-    since, end_ms = _days(settings)
-    with stop_requested(interrupt=True) as stop, Console(stderr=True).status("") as status:
+    window = _interval("window", options.window) if options.window else None
+    every_s = _length("every", options.every) if options.every else None
+    request = AuditRequest(worker, queues, window, options.repeats is Repeats.FAIL)
+    since, end_ms = _days(options)
+    with stop_requested(interrupt=True) as stop, Terminal(stderr=True).status("") as status:
         status.update("starting Spark")
-        spark = open_session("ringfaust audit", settings.master)
-        output = VerdictOutput(worker.application, status, settings.report, settings.as_json)
-        job = _Job(spark, request, settings.lake, output)
+        spark = open_session("ringfaust audit", options.master)
+        output = VerdictOutput(worker.application, status, options.report, options.as_json)
+        job = _Job(spark, request, options.lake, output)
         try:
             opening = job.opening(since)
             if every_s is None:
-                opening = job.close_days(opening, end_ms, show_last=settings.until is not None)
-            if settings.until is None:
+                opening = job.close_days(opening, end_ms, show_last=options.until is not None)
+            if options.until is None:
                 job.repeat(opening, every_s, stop)
         except KeyboardInterrupt:
             pass
@@ -142,20 +117,20 @@ class _Job:
             time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 
-def _days(settings: AuditSettings) -> tuple[date | None, int]:
+def _days(options: AuditOptions) -> tuple[date | None, int]:
     """The first day to audit, and the time by which the days to close have ended.
 
     Raises:
         BadSetting: a day is invalid, or there is no lake.
     """
-    since = read_day("since", settings.since) if settings.since else None
-    until = read_day("until", settings.until) if settings.until else None
+    since = read_day("since", options.since) if options.since else None
+    until = read_day("until", options.until) if options.until else None
     for field in ("until", "since"):
-        text = getattr(settings, field)
-        if text and settings.lake is None:
+        text = getattr(options, field)
+        if text and options.lake is None:
             raise BadSetting(field, text, "only a lake keeps closed days: add --lake PATH")
-    if settings.until and settings.every:
-        raise BadSetting("until", settings.until, "has no use with --every, which audits today")
+    if options.until and options.every:
+        raise BadSetting("until", options.until, "has no use with --every, which audits today")
     if since and until and since >= until:
         raise BadSetting("until", str(until), f"must be later than --since {since}")
     return since, last_end(until, time.time_ns() // 1_000_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ringfaust.protocol.lifecycle import ABOUT_MESSAGES, ENDED, ENTRY_EVENTS, WITHOUT_STEP
 from ringfaust.spark.audit.balance import Balance, joined
 from ringfaust.spark.audit.findings import (
     DAMAGED,
@@ -17,13 +18,10 @@ from ringfaust.spark.audit.findings import (
     or_none,
 )
 from ringfaust.spark.lines import is_refusal
-from ringfaust.spark.message_states import ENDED, ENTRY_EVENTS, EXIT_EVENTS, STATE_AFTER
+from ringfaust.spark.message_states import IS_LEGAL, STATE_AFTER
 
-_OF_A_MESSAGE = (*ENTRY_EVENTS, "due", "dispatched", "returned", *EXIT_EVENTS)
 CARRIED = -1
 """`nth` of a line from an earlier period, which has checked and counted it."""
-_STEPLESS = ("refused", "unreadable", "gap")
-"""Events whose lines have no step of their own."""
 _MAX_NAMED = 10_000
 """Longest run of missing numbers that is listed one by one; a longer run is given as a range."""
 
@@ -54,7 +52,7 @@ def trace(lines: DataFrame, opening: Balance | None = None) -> DataFrame:
     generation = F.size(
         F.filter(F.coalesce("ends", F.array().cast("array<long>")), _is_before_line)
     )
-    about = F.col("event").isin(*_OF_A_MESSAGE) & ~is_refusal()
+    about = F.col("event").isin(*ABOUT_MESSAGES) & ~is_refusal()
     good = good.withColumns({
         "generation": generation, "about": about, "spot": F.coalesce("sequence", "step"),
         "scope": F.coalesce("queue", "by"),
@@ -97,7 +95,7 @@ def trace(lines: DataFrame, opening: Balance | None = None) -> DataFrame:
 
 
 def _is_damaged() -> Column:
-    nameless = F.col("event").isin(*_OF_A_MESSAGE) & (
+    nameless = F.col("event").isin(*ABOUT_MESSAGES) & (
         F.col("queue").isNull() | F.col("sequence").isNull()
     )
     nameless = nameless & ~(is_refusal() & F.col("reason").isin("limit", "too_large"))
@@ -113,29 +111,6 @@ def message_events(events: DataFrame) -> DataFrame:
     return events.filter("nth = 1 and about")
 
 
-def _is_legal() -> Column:
-    """Whether this event may follow the previous one (docs/protocol.md, Events)."""
-    event, was, reason = F.col("event"), F.col("was"), F.col("reason")
-    held = was == "delivering"
-    waits = was.isin("ready", "scheduled")
-    same_delivery = F.col("delivery") == F.col("was_delivery")
-    legal = (
-        F.when(event.isin(*ENTRY_EVENTS), was.isNull())
-        .when(event == "due", was == "scheduled")
-        .when(event == "dispatched", was == "ready")
-        .when(event.isin("acked", "returned"), held & same_delivery)
-        .when(event == "dead", held)
-        .when((event == "evicted") & (reason == "return_overflow"), held)
-        .when((event == "evicted") & (reason == "scheduled_overflow"), waits)
-        .when((event == "evicted") & (reason == "limit"), waits)
-        .when(event == "evicted", was == "ready")
-        .when(event == "lost", held | waits)
-        .when((event == "expired") & (F.col("delivery") > 0), held & same_delivery)
-        .otherwise(waits)
-    )
-    return F.coalesce(legal, F.lit(False))
-
-
 def transitions(events: DataFrame, events_topic: str) -> DataFrame:
     """Findings: events that cannot follow the previous event of their message.
 
@@ -143,7 +118,7 @@ def transitions(events: DataFrame, events_topic: str) -> DataFrame:
         events: result of `trace`.
         events_topic: name of the events topic.
     """
-    wrong = message_events(events).filter(~_is_legal())
+    wrong = message_events(events).filter(f"NOT {IS_LEGAL}")
     event, was = F.col("event"), F.col("was")
     kinds = {
         EVICTED_WHILE_HELD: (event == "evicted") & (was == "delivering"),
@@ -249,7 +224,7 @@ def steps(events: DataFrame, events_topic: str, opening: Balance | None = None) 
 def _has_step() -> Column:
     """Whether the line has a step of its own."""
     # With `clock: log`, an idle tick leaves a line with the number of the previous step.
-    return ~F.col("event").isin(*_STEPLESS) & ~F.col("command").eqNullSafe(F.lit("tick"))
+    return ~F.col("event").isin(*WITHOUT_STEP) & ~F.col("command").eqNullSafe(F.lit("tick"))
 
 
 def input_gaps(lines: DataFrame) -> list[str]:

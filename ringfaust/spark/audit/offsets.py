@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.admin import open_admin
-from ringfaust.kafka.vendor import stop_client
+from ringfaust.transactional.vendor import stop_client
 
 TopicOffsets = dict[tuple[str, int], tuple[int, int]]
 """(first offset, end) by topic and partition."""

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.core.address import SEPARATOR
 from ringfaust.core.catalog import Catalog
+from ringfaust.protocol.lifecycle import ENTRY_EVENTS
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.findings import ALTERED, DOUBLED, MISSING, UNEXPLAINED, finding
 from ringfaust.spark.audit.lifecycles import message_events
@@ -26,7 +27,6 @@ from ringfaust.spark.audit.sources import (
     topics_of,
 )
 from ringfaust.spark.lines import is_refusal
-from ringfaust.spark.message_states import ENTRY_EVENTS
 
 Checkpoint = Callable[[DataFrame], DataFrame]
 _BEGINS = "topic string, partition int, begin long, floor long"

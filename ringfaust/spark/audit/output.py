@@ -10,7 +10,6 @@ from datetime import date
 from itertools import chain
 from pathlib import Path
 
-from rich.console import Console
 from rich.status import Status
 
 from ringfaust.spark.audit.balance import Balance
@@ -27,6 +26,7 @@ from ringfaust.spark.audit.show import (
     window_lines,
 )
 from ringfaust.spark.audit.verdict import Verdict
+from ringfaust.terminal import Terminal
 
 
 class VerdictOutput:
@@ -46,7 +46,7 @@ class VerdictOutput:
         self._status = status
         self._report = report
         self._as_json = as_json
-        self._console = Console()
+        self._console = Terminal()
         self._began = time.monotonic()
         self._days: Sequence[date] = ()
         self.balanced = True

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
-from ringfaust.spark.audit.accounts import COUNTS, STATES
+from ringfaust.core.model import HELD_STATES
+from ringfaust.spark.audit.accounts import COUNTS
 from ringfaust.spark.audit.findings import KINDS
 from ringfaust.spark.audit.verdict import Verdict
 
@@ -25,7 +26,7 @@ _SUMS = {
     "acked": ("acked",),
     "evicted": ("evicted",),
     "other exits": ("expired", "dead", "removed", "moved_out", "lost"),
-    "held": STATES,
+    "held": HELD_STATES,
 }
 """The columns of a narrow table, with the counts that each adds up."""
 

@@ -16,7 +16,7 @@ from ringfaust.protocol import headers as h
 from ringfaust.protocol.control import QUERIES, type_of
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import Balance, TopicPositions
-from ringfaust.spark.headers import without_attributes
+from ringfaust.spark.kafka import without_attributes
 from ringfaust.spark.lines import read_lines
 
 OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
@@ -44,9 +44,9 @@ class AuditData:
     """Records of the repartition topic: by (their own position), topic, partition, offset, source
     (the producer's position)."""
     lines: DataFrame
-    """Result of `read_lines`, with `xid` and `committed` of distributed transactions, `concerns`,
-    the id of a send that waits or was refused, and `content`, the hash of `raw`, which is kept for
-    gaps alone. `carried`: the line is from an earlier period, which has checked it."""
+    """Result of `read_lines`, with `concerns`, the id of a send that waits or was refused, and
+    `content`, the hash of `raw`, which is kept for gaps alone. `carried`: the line is from an
+    earlier period, which has checked it."""
     outputs: DataFrame
     """role, topic, partition, offset, timestamp, digest, content (hash of the whole record),
     stand_in, the ringfaust headers, and `late`: the record is from an earlier period, which had no
@@ -105,14 +105,8 @@ def read_repartition(records: DataFrame) -> DataFrame:
 def read_events(records: DataFrame) -> DataFrame:
     """Read records of the events topic."""
     lines = read_lines(records)
-    of_xids = F.col("event").isin("pending", "decided")
-    of_sends = F.col("event").isin("pending", "refused")
-    lines = lines.withColumns({
-        "xid": F.when(of_xids, F.get_json_object("raw", "$.xid")),
-        "committed": F.when(of_xids, F.get_json_object("raw", "$.committed") == "true"),
-        "concerns": F.when(of_sends, F.get_json_object("raw", "$.about")),
-    })  # fmt: skip
     return lines.withColumns({
+        "concerns": F.when(F.col("event").isin("pending", "refused"), F.col("about")),
         "content": F.xxhash64("raw"), "raw": F.when(F.col("event") == "gap", F.col("raw")),
         "carried": F.lit(False),
     })  # fmt: skip

@@ -14,7 +14,7 @@ from ringfaust.config import QueuesConfig
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord, Headers
-from ringfaust.protocol.routes import check_name, queue_namer, read_send
+from ringfaust.protocol.routes import RouteTemplate, check_name, read_send
 from ringfaust.protocol.undecodable import refuse_oversized
 from ringfaust.spark.backfill.target import Target
 
@@ -112,7 +112,9 @@ class RowChecker:
         def declares(name: str) -> bool:
             return catalog.declares(name) or catalog.address(name, {}) is not None
 
-        namers = {name: queue_namer(target.queue) for name, target in self.targets.items()}
+        namers = {
+            name: RouteTemplate(target.queue).queue_of for name, target in self.targets.items()
+        }
         for batch in batches:
             columns = (column.to_pylist() for column in batch.columns)
             checked_rows = [

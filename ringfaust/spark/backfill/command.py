@@ -7,14 +7,13 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
-from rich.console import Console
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import suggestion
@@ -30,99 +29,68 @@ from ringfaust.spark.backfill.show import BackfillPlan, print_plan, print_result
 from ringfaust.spark.backfill.source import SPARK_ERRORS, Format, first_line, read_source
 from ringfaust.spark.backfill.target import Target, read_targets
 from ringfaust.spark.backfill.write import WriteTask, spread_slices
+from ringfaust.spark.options import BackfillOptions
 from ringfaust.spark.session import open_session
+from ringfaust.terminal import Terminal
 
 ORDER = ("timestamp_ms", "key", "value", "headers")
 """Order of the rows within a slice. Rows equal in all of these make equal records, so their order
 does not matter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BackfillRequest:
     """What to write, and where to."""
 
-    source: str
-    """File, folder, pattern or URI."""
+    options: BackfillOptions
     kind: Format
-    topic: str
     mapping: RowMapping
-    name: str | None = None
-    """Name of the job; None: `default_name`."""
-    rate: float | None = None
-    """Records per second, over all tasks; None: unlimited."""
-    skip_bad: str | None = None
-    """Folder for bad rows; None: bad rows stop the backfill."""
-    broker_time: bool = False
-    """Accept a topic whose brokers replace the records' times."""
 
     @property
     def default_name(self) -> str:
         """Name of the job, equal for the same source, mapping and topic."""
-        place = self.source if "://" in self.source else os.path.abspath(self.source)
-        text = json.dumps([self.kind, place, self.topic, self.mapping.describe()])
+        source = self.options.source
+        place = source if "://" in source else os.path.abspath(source)
+        text = json.dumps([self.kind, place, self.options.topic, self.mapping.describe()])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def read_options(
-    *,
-    source: str,
-    kind: str,
-    topic: str,
-    key: str | None,
-    value: str | None,
-    timestamp: str | None,
-    headers: Sequence[str],
-    name: str | None,
-    rate: float | None,
-    skip_bad: str | None,
-    broker_time: bool,
-) -> BackfillRequest:
+def read_options(options: BackfillOptions) -> BackfillRequest:
     """Parse the options of the command line.
 
     Raises:
         CannotBackfill: an option is invalid.
     """
+    kind = options.kind
     if kind not in list(Format):
         raise CannotBackfill(
             "--format", f"{kind!r}: {suggestion(kind, [each.value for each in Format])}"
         )
     pairs = []
-    for text in headers:
+    for text in options.header or ():
         header, equals, expression = text.partition("=")
         if not (header and equals and expression):
             raise CannotBackfill("--header", f"{text!r}: use NAME=COLUMN or NAME=SQL")
         pairs.append((header, expression))
-    return BackfillRequest(
-        source=source,
-        kind=Format(kind),
-        topic=topic,
-        mapping=RowMapping(key=key, value=value, timestamp=timestamp, headers=tuple(pairs)),
-        name=name,
-        rate=rate,
-        skip_bad=skip_bad,
-        broker_time=broker_time,
+    mapping = RowMapping(
+        key=options.key, value=options.value, timestamp=options.timestamp, headers=tuple(pairs)
     )
+    return BackfillRequest(options, Format(kind), mapping)
 
 
-def run(
-    worker: WorkerConfig,
-    queues: QueuesConfig,
-    request: BackfillRequest,
-    *,
-    dry_run: bool,
-    master: str | None,
-) -> None:
+def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) -> None:
     """Run the backfill, or its dry run, in a session of its own and print the result.
 
     Raises:
-        RingfaustError: see `backfill` and `plan`.
+        RingfaustError: see `read_options`, `backfill` and `plan`.
     """
-    spark = open_session(f"{worker.application} backfill", master)
+    request = read_options(options)
+    spark = open_session(f"{worker.application} backfill", options.master)
     try:
-        if dry_run:
-            print_plan(Console(), plan(spark, worker, queues, request))
+        if options.dry_run:
+            print_plan(Terminal(), plan(spark, worker, queues, request))
         else:
-            print_result(Console(), backfill(spark, worker, queues, request))
+            print_result(Terminal(), backfill(spark, worker, queues, request))
     finally:
         spark.stop()
 
@@ -138,12 +106,12 @@ def plan(
     now_ms = time.time_ns() // 1_000_000
     with _checked(spark, worker, queues, request, now_ms) as (target, checked, found):
         return BackfillPlan(
-            job=job_name(request.name, request.default_name),
-            topic=request.topic,
+            job=job_name(request.options.name, request.default_name),
+            topic=request.options.topic,
             profile=found,
             queues=estimate(checked.where("fault is null"), queues, now_ms),
             objections=tuple(_objections(target, request, found)),
-            rate=request.rate,
+            rate=request.options.rate,
         )
 
 
@@ -160,7 +128,7 @@ def backfill(
     """
     now_ms = time.time_ns() // 1_000_000
     with _checked(spark, worker, queues, request, now_ms) as (target, checked, found):
-        if found.bad and request.skip_bad is None:
+        if found.bad and request.options.skip_bad is None:
             raise BadRows(
                 found.bad,
                 found.examples,
@@ -172,8 +140,8 @@ def backfill(
         job = _job(worker, request, target, found)
         ends = {part: count for part, (count, _) in found.slices.items()}
         progress = asyncio.run(read_progress(worker, job, range(target.partitions), verify=True))
-        if found.bad and request.skip_bad is not None:
-            _quarantine(checked, f"{request.skip_bad.rstrip('/')}/{job.name}")
+        if found.bad and request.options.skip_bad is not None:
+            _quarantine(checked, f"{request.options.skip_bad.rstrip('/')}/{job.name}")
         if sum(ends.values()) == sum(progress.values()):
             return WriteResult(
                 job=job.name,
@@ -188,7 +156,7 @@ def backfill(
             job=job,
             ends=ends,
             batch_bytes=target.batch_bytes,
-            rate=request.rate / tasks if request.rate else None,
+            rate=request.options.rate / tasks if request.options.rate else None,
         )
         rows = _numbered(spread_slices(checked.where("fault is null"), tasks))
         return write_job(rows, write_task, found.records, found.bad)
@@ -206,13 +174,13 @@ def _checked(
 
     They are read twice, so the executors keep them on disk.
     """
-    targets = asyncio.run(read_targets(worker, queues, [request.topic], now_ms))
-    rows = read_source(spark, request.source, request.kind)
+    targets = asyncio.run(read_targets(worker, queues, [request.options.topic], now_ms))
+    rows = read_source(spark, request.options.source, request.kind)
     mapped = map_rows(rows, request.mapping).withColumns(
         {
             "slice": F.lit(-1),
             "position": F.lit(0).cast("long"),
-            "topic": F.lit(request.topic),
+            "topic": F.lit(request.options.topic),
             "partition": F.lit(-1),
         }
     )
@@ -222,7 +190,7 @@ def _checked(
             found = profile_rows(checked)
         except SPARK_ERRORS as error:
             raise CannotBackfill("SOURCE", f"reading failed: {first_line(error)}") from error
-        yield targets[request.topic], checked, found
+        yield targets[request.options.topic], checked, found
     finally:
         checked.unpersist()
 
@@ -233,7 +201,7 @@ def _objections(target: Target, request: BackfillRequest, found: JobProfile) -> 
         return
     topic = target.topic
     if target.is_broker_time:
-        if not request.broker_time:
+        if not request.options.broker_time:
             yield (
                 f"the brokers replace the times of records in {topic} "
                 "(message.timestamp.type=LogAppendTime), so the original times would be lost: set "
@@ -249,14 +217,14 @@ def _objections(target: Target, request: BackfillRequest, found: JobProfile) -> 
 
 
 def _job(worker: WorkerConfig, request: BackfillRequest, target: Target, found: JobProfile) -> Job:
-    name = job_name(request.name, request.default_name)
+    name = job_name(request.options.name, request.default_name)
     return Job(
         name=name,
         group=backfill_group(worker.application, name),
         progress_topic=target.topic,
         fingerprint=found.fingerprint(target.topic, target.partitions),
         about=(
-            f"{found.records:,} rows of {request.kind} {request.source} "
+            f"{found.records:,} rows of {request.kind} {request.options.source} "
             f"{request.mapping.describe()} to {target.topic}, {target.partitions} partitions"
         ),
     )

@@ -7,13 +7,10 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from aiokafka.structs import OffsetAndMetadata
-
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import slice_transactional_id
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.spark.backfill.errors import CannotBackfill, OtherJob
-from ringfaust.spark.exactly_once import ExactlyOnceWriter, Transaction
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ABOUT_CHARS = 1_000
@@ -31,7 +28,7 @@ class Job:
     fingerprint: str
     """Of everything that decides which rows there are and in which order."""
     about: str
-    """A description of the rows for people."""
+    """A description of the rows."""
 
     @property
     def metadata(self) -> str:
@@ -68,24 +65,6 @@ async def read_progress(
         for committed in begun.values():
             _check_fingerprint(job, committed.metadata)
     return {part: committed.offset for (_, part), committed in begun.items()}
-
-
-async def reset_progress(worker: WorkerConfig, job: Job, slices: Collection[int]) -> None:
-    """Forget what the job has done, so that it starts from the beginning. Fences its writers.
-
-    Raises:
-        KafkaError: the brokers failed; run it again.
-    """
-    for part in slices:
-        tp = (job.progress_topic, part)
-        start = Transaction(batches=[], offsets={tp: OffsetAndMetadata(0, job.metadata)})
-        options = worker.client_options()
-        writer = ExactlyOnceWriter(options, job.transactional_id(part), job.group, [tp])
-        await writer.open()
-        try:
-            await writer.commit(lambda _: [None], lambda _, start=start: start)  # type: ignore[misc]
-        finally:
-            await writer.close()
 
 
 def _check_fingerprint(job: Job, metadata: str) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from aiokafka.errors import KafkaError
 from pyspark.sql import DataFrame
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ringfaust.config import WorkerConfig
@@ -19,6 +18,7 @@ from ringfaust.errors import RingfaustError
 from ringfaust.spark.backfill.progress import Job, read_progress
 from ringfaust.spark.backfill.source import SPARK_ERRORS
 from ringfaust.spark.backfill.write import SliceResult, WriteTask, write_rows
+from ringfaust.terminal import Terminal
 
 _POLL_S = 1.0
 
@@ -89,7 +89,7 @@ def _show_progress(
     future: Future[list[SliceResult]], worker: WorkerConfig, job: Job, ends: Mapping[int, int]
 ) -> None:
     """Show how far the slices are, until the job is done."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if not console.is_terminal:
         return
     columns = (TextColumn(job.name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

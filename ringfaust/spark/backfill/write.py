@@ -21,7 +21,7 @@ from ringfaust.config import WorkerConfig
 from ringfaust.spark.backfill.check import read_headers
 from ringfaust.spark.backfill.errors import SourceChanged
 from ringfaust.spark.backfill.progress import Job
-from ringfaust.spark.exactly_once import ExactlyOnceWriter, Progress, Transaction
+from ringfaust.spark.exactly_once import CommittedOffsets, ExactlyOnceWriter, Transaction
 
 
 class SliceRow(NamedTuple):
@@ -165,7 +165,7 @@ class SliceWriter:
         """Disconnect; an open transaction is never committed."""
         self._runner.run(self._writer.close())
 
-    def _done(self, progress: Progress) -> int:
+    def _done(self, progress: CommittedOffsets) -> int:
         """The last position that is written."""
         return progress[self._tp].offset if self._tp in progress else 0
 

@@ -15,6 +15,7 @@ from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.lake.catalog import check_schema, register
 from ringfaust.spark.lake.store import LakeError
 from ringfaust.spark.lake.stream import lake_session, start, streams
+from ringfaust.spark.options import LakeOptions
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
 
@@ -23,27 +24,13 @@ _READ_BY_WORKERS = (Role.CONTROL, Role.HOP)
 """And the producers' topics."""
 
 
-def run(
-    worker: WorkerConfig,
-    queues: QueuesConfig,
-    root: str,
-    *,
-    inputs: bool,
-    catalog: str | None,
-    once: bool,
-    master: str | None,
-) -> None:
-    """Read events, outputs and inputs into the lake.
+def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> None:
+    """Read events, outputs and inputs into the lake, until SIGTERM or SIGINT unless `once`.
 
     Args:
         worker: names topics and brokers.
         queues: the routes, which name the producers' topics.
-        root: the lake's folder or URI, created if necessary.
-        inputs: also copy the topics that workers read.
-        catalog: register the tables in this schema, such as `main.rings`; None: in none.
-        once: end when everything has been read that is in the topics now. Otherwise end at SIGTERM
-            or SIGINT.
-        master: as for `spark-submit --master`.
+        options: of the command line.
 
     Raises:
         JobFailed: Spark ended the job with an error.
@@ -52,19 +39,20 @@ def run(
         BadSetting: `catalog` is not the name of a schema.
         BrokerUnreachable: no broker answers.
     """
-    if catalog is not None:
-        check_schema(catalog)
+    root = options.to
+    if options.catalog is not None:
+        check_schema(options.catalog)
     read = {*(route.topic for route in queues.routes), *map(worker.topic, _READ_BY_WORKERS)}
-    parts = streams(root, worker, sorted(read) if inputs else ())
+    parts = streams(root, worker, sorted(read) if options.inputs else ())
     asyncio.run(_check_topics(worker, root, [topic for part in parts for topic in part.topics]))
-    spark = open_session(f"{worker.application} lake", master)
+    spark = open_session(f"{worker.application} lake", options.master)
     queries: list[StreamingQuery] = []
     try:
         with brief_errors(), stop_requested() as requested:
             session = lake_session(spark, root, worker)
-            if catalog is not None:
-                register(session, root, catalog)
-            queries += [start(session, root, worker, stream, once=once) for stream in parts]
+            if options.catalog is not None:
+                register(session, root, options.catalog)
+            queries += [start(session, root, worker, stream, once=options.once) for stream in parts]
             _await_all(queries, requested)
     finally:
         for query in queries:

@@ -17,7 +17,7 @@ from ringfaust.spark.lake.duckdb_engine import DuckDbEngine
 from ringfaust.spark.lake.engine import GoldEngine
 from ringfaust.spark.lake.spark_engine import SparkEngine
 from ringfaust.spark.lake.storage import find_storage
-from ringfaust.spark.lake.store import GOLD, Progress
+from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.tables import DELETIONS, TABLES
 from ringfaust.spark.lake.views import ENDED_ON, closing
 
@@ -30,7 +30,7 @@ def catch_up(spark: SparkSession, root: str, batch: int) -> None:
         root: the lake's folder or URI.
         batch: the last batch of `transitions`.
     """
-    progress = Progress(spark, root, GOLD)
+    progress = LakeProgress(spark, root, GOLD)
     for number in range(progress.batch + 1, batch + 1):
         with contextlib.closing(open_engine(spark, root)) as engine:
             day = _process(engine, number, progress.note)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
+from ringfaust.core.model import HELD_STATES
 from ringfaust.spark.lake import schedule
 from ringfaust.spark.lake.engine import GoldEngine
 from ringfaust.spark.lake.tables import COUNTED, QUEUE_MINUTES, QUEUES
 
-_DEPTHS = ("ready", "delivering", "scheduled")
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
 _MINUTE_OF = f"time_ms - time_ms % {_MINUTE_MS}"
 
@@ -154,7 +154,7 @@ def _with_depths(engine: GoldEngine, counted: str, batch: int) -> str:
     columns = {name: f"c.{name}" for name in QUEUE_MINUTES.schema.names}
     columns |= {
         name: f"CAST(coalesce(q.{name}, 0) + sum({change[name]}) {so_far} AS BIGINT)"
-        for name in _DEPTHS
+        for name in HELD_STATES
     }
     columns["minute"] = engine.timestamp("c.minute_ms")
     columns["date"] = f"DATE '1970-01-01' + CAST(floor(c.minute_ms / {_DAY_MS}) AS INT)"
@@ -171,7 +171,7 @@ _UPDATE = {
         name: f"coalesce(t.{name} + s.{name}, t.{name}, s.{name})"
         for name in (*COUNTED, "added_bytes", "evicted_age_ms_sum")
     },
-    **{name: f"s.{name}" for name in (*_DEPTHS, "batch")},
+    **{name: f"s.{name}" for name in (*HELD_STATES, "batch")},
     "evicted_age_ms_min": "least(t.evicted_age_ms_min, s.evicted_age_ms_min)",
     "evicted_age_ms_max": "greatest(t.evicted_age_ms_max, s.evicted_age_ms_max)",
     "ring_size": "coalesce(s.ring_size, t.ring_size)",
@@ -180,11 +180,11 @@ _UPDATE = {
 
 def _merge_queues(engine: GoldEngine) -> None:
     """The current depths of each queue."""
-    latest = ", ".join(f"max_by({name}, minute) AS {name}" for name in (*_DEPTHS, "batch"))
+    latest = ", ".join(f"max_by({name}, minute) AS {name}" for name in (*HELD_STATES, "batch"))
     engine.keep(
         "rows_of_queues",
         f"SELECT partition, queue, {latest}, max(minute) AS last_minute FROM rows_of_minutes "
         "GROUP BY partition, queue",
     )
-    update = {name: f"s.{name}" for name in (*_DEPTHS, "batch", "last_minute")}
+    update = {name: f"s.{name}" for name in (*HELD_STATES, "batch", "last_minute")}
     engine.merge("rows_of_queues", QUEUES, ("partition", "queue"), update)

@@ -6,8 +6,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.protocol import headers as h
-from ringfaust.spark.headers import without_attributes
-from ringfaust.spark.lake.store import Progress, append
+from ringfaust.spark.kafka import without_attributes
+from ringfaust.spark.lake.store import LakeProgress, append
 from ringfaust.spark.lake.tables import QUARANTINE, RECORDS, read
 
 STREAM = "outputs"
@@ -35,7 +35,7 @@ def write(spark: SparkSession, root: str, topics: dict[str, str], batch: int) ->
         topics: topic by role: dispatched, evicted, dead.
         batch: a batch of the stream `outputs` that is in bronze.
     """
-    progress = Progress(spark, root, STREAM)
+    progress = LakeProgress(spark, root, STREAM)
     if progress.batch >= batch:
         return
     bronze = read(spark, root, "bronze").where(

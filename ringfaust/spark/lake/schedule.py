@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ringfaust.protocol.lifecycle import ENDED
 from ringfaust.spark.lake.engine import ALL, GoldEngine
 from ringfaust.spark.lake.tables import SCHEDULED
-from ringfaust.spark.message_states import ENDED, STATE_AFTER
+from ringfaust.spark.message_states import STATE_AFTER
 
 IS_UNDUE = "(event = 'evicted' AND reason = 'scheduled_overflow' AND cause = '')"
 """SQL: a due message had no room. With a cause, another message was evicted for it."""

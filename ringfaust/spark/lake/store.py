@@ -150,7 +150,7 @@ def compact(
     optimize.executeCompaction()
 
 
-class Progress:
+class LakeProgress:
     """How far a stream of the lake has come.
 
     It is stored in a small file, which is the last thing that a batch writes.

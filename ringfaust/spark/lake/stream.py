@@ -20,7 +20,7 @@ from ringfaust.spark.checkpoints import committed_offsets
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import gold, records, transitions
-from ringfaust.spark.lake.store import LakeError, Progress, append, compact, create_tables
+from ringfaust.spark.lake.store import LakeError, LakeProgress, append, compact, create_tables
 from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT, TABLES, read
 
 _SETTINGS = {
@@ -95,7 +95,7 @@ def streams(
         records.write(spark, root, outputs, batch)
 
     def keep_inputs(spark: SparkSession, batch: int) -> None:
-        Progress(spark, root, INPUTS).complete(batch)  # they are in bronze, and only there
+        LakeProgress(spark, root, INPUTS).complete(batch)  # they are in bronze, and only there
 
     found = [
         LakeStream(transitions.STREAM, (events,), 2_500, refine_events, ("bronze", "transitions")),
@@ -121,7 +121,7 @@ def start(
     Returns:
         The running query.
     """
-    done = Progress(spark, root, stream.name).batch
+    done = LakeProgress(spark, root, stream.name).batch
     if done >= 0:
         stream.refine(spark, done)  # gold that was skipped or removed, without waiting for records
     options = {
@@ -183,7 +183,7 @@ def lake_session(spark: SparkSession, root: str, worker: WorkerConfig) -> SparkS
         session.conf.set(name, value)
     create_tables(session, root, worker.application)
     for name in STREAMS:
-        has_rows = Progress(session, root, name).batch >= 0
+        has_rows = LakeProgress(session, root, name).batch >= 0
         if has_rows and not HadoopFolder(session, checkpoint(root, name)).exists():
             raise LakeError(
                 root,

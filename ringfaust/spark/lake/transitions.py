@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.spark.lake import arrow_writer
-from ringfaust.spark.lake.store import Progress, append
+from ringfaust.spark.lake.store import LakeProgress, append
 from ringfaust.spark.lake.tables import QUARANTINE, TRANSITIONS, read
 from ringfaust.spark.lines import read_lines
 
@@ -26,7 +26,7 @@ def write(spark: SparkSession, root: str, topic: str, batch: int) -> None:
         topic: the events topic.
         batch: a batch of the stream `events` that is in bronze.
     """
-    progress = Progress(spark, root, STREAM)
+    progress = LakeProgress(spark, root, STREAM)
     if progress.batch >= batch:
         return
     bronze = (

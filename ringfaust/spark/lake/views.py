@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ringfaust.spark.message_states import ENTRY_EVENTS, EXIT_EVENTS, STATE_AFTER, any_of
+from ringfaust.protocol.lifecycle import ENTRY_EVENTS, EXIT_EVENTS
+from ringfaust.spark.message_states import STATE_AFTER, any_of
 
 ENDED_ON = {"messages": "ended_date", "deliveries": "settled_date"}
 """The tables that closings write, and their column that is null in open rows."""
@@ -51,7 +52,7 @@ _MESSAGE = {
     **_when(_ENDS, ended_ms="l.time_ms", ended_step="l.step", ended_date="l.date"),
     "place": "l.place",
 }
-"""What a line says about its message. The greatest value of each column counts, except of these."""
+"""What a line says about its message. The greatest value of each column counts, except in these."""
 _MESSAGE_COMBINED = {
     "first_dispatched_ms": "min(c.first_dispatched_ms)",
     "consumers": "coalesce(array_sort(array_distinct(flatten("

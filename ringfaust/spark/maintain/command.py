@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
-from rich.console import Console
 
 from ringfaust.config import WorkerConfig
 from ringfaust.spark.errors import brief_errors
@@ -13,9 +12,10 @@ from ringfaust.spark.lake.store import LakeError, application_of, compact
 from ringfaust.spark.lake.tables import TABLES, LakeTable, path
 from ringfaust.spark.maintain import retention
 from ringfaust.spark.maintain.clustering import FILE_BYTES, cluster
-from ringfaust.spark.maintain.request import MaintainRequest
 from ringfaust.spark.maintain.show import MaintainedTable, TableSize, print_summary
+from ringfaust.spark.options import MaintainOptions
 from ringfaust.spark.session import open_session
+from ringfaust.terminal import Terminal
 
 _SETTINGS = {
     "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
@@ -29,32 +29,38 @@ _NEVER_REWRITTEN = ("queues", "scheduled")
 """They are small, and the stream replaces their rows in each batch."""
 
 
-def run(request: MaintainRequest, master: str | None) -> None:
+def run(options: MaintainOptions) -> None:
     """Maintain a lake and print what that changed.
 
     The lake's streams may run at the same time.
 
     Args:
-        request: result of `read_options`.
-        master: as for `spark-submit --master`.
+        options: of the command line.
 
     Raises:
         LakeError: there is no such lake.
-        BadSetting: a retention would delete what the lake still needs. Nothing was changed.
+        BadSetting: an option cannot be parsed, or a retention would delete what the lake still
+            needs. Nothing was changed.
         JobFailed: Spark ended the job with an error.
     """
-    console = Console(stderr=True)
+    days = retention.read_days(options.retention or ())
+    kept_hours = retention.read_hours(options.deleted_file_retention)
+    console = Terminal(stderr=True)
     with console.status("starting Spark") as status, brief_errors():
-        session = open_session("ringfaust maintain", master).newSession()
+        session = open_session("ringfaust maintain", options.master).newSession()
         for name, value in _SETTINGS.items():
             session.conf.set(name, value)
-        used = _used_days(session, request.lake)
-        retention.check(used, request.retention)
+        used = _used_days(session, options.lake)
+        retention.check(used, days)
         maintained = []
         for table in TABLES.values():
             status.update(f"maintaining {table.name}")
-            maintained.append(_maintain(session, request, table, used.get(table.name)))
-    print_summary(Console(), maintained)
+            before = _size(session, options.lake, table)
+            _maintain(session, options.lake, table, used.get(table.name), days.get(table.name))
+            DeltaTable.forPath(session, path(options.lake, table.name)).vacuum(kept_hours)
+            after = _size(session, options.lake, table)
+            maintained.append(MaintainedTable(table.name, before, after))
+    print_summary(Terminal(), maintained)
 
 
 def _used_days(spark: SparkSession, lake: str) -> dict[str, retention.UsedDays]:
@@ -66,22 +72,26 @@ def _used_days(spark: SparkSession, lake: str) -> dict[str, retention.UsedDays]:
 
 def _maintain(
     spark: SparkSession,
-    request: MaintainRequest,
+    lake: str,
     table: LakeTable,
     used: retention.UsedDays | None,
-) -> MaintainedTable:
-    """Maintain a table. `used`: None if the table has no days."""
-    lake = request.lake
-    before = _size(spark, lake, table)
-    if used and table.name in request.retention:
-        retention.delete_days(spark, lake, table, request.retention[table.name], used)
+    days: int | None,
+) -> None:
+    """Maintain a table.
+
+    Args:
+        spark: the session.
+        lake: its folder or URI.
+        table: one of the lake.
+        used: None if the table has no days.
+        days: how many it keeps, besides today; None: all.
+    """
+    if used and days is not None:
+        retention.delete_days(spark, lake, table, days, used)
     if table.cluster_by and used:
         cluster(spark, lake, table, used.first())
     elif table.name not in _NEVER_REWRITTEN:
         compact(spark, lake, table, used.first() if used else None)
-    target = DeltaTable.forPath(spark, path(lake, table.name))
-    target.vacuum(request.deleted_file_retention_hours)
-    return MaintainedTable(table.name, before, _size(spark, lake, table))
 
 
 def _size(spark: SparkSession, lake: str, table: LakeTable) -> TableSize:

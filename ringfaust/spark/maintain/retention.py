@@ -6,7 +6,8 @@ later batch touches a day before those of the last batch, also while the streams
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -18,7 +19,7 @@ from ringfaust.config import WorkerConfig
 from ringfaust.errors import BadSetting
 from ringfaust.protocol.records import Role
 from ringfaust.spark.lake import records, transitions
-from ringfaust.spark.lake.store import GOLD, Progress
+from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.stream import OUTPUTS
 from ringfaust.spark.lake.tables import TABLES, LakeTable, last_closing, path, read
 from ringfaust.spark.lake.views import ENDED_ON
@@ -38,6 +39,43 @@ class UsedDays:
         return min(day for day in (self.needed, self.touched, today()) if day is not None)
 
 
+RETAINED = tuple(table.name for table in TABLES.values() if table.day)
+"""The tables that can have a retention: those with a folder for each day."""
+_LEAST_HOURS = 1
+_HOURS = {"h": 1, "d": 24}
+
+
+def read_days(retention: Sequence[str]) -> dict[str, int]:
+    """Read how many days tables keep, besides today. Tables that are not named keep everything.
+
+    Raises:
+        BadSetting: a text is not of the form TABLE=DAYS, or the table has no days.
+    """
+    days: dict[str, int] = {}
+    for text in retention:
+        table, _, length = text.partition("=")
+        if table not in RETAINED:
+            advice = f"use TABLE=DAYS, such as bronze=30d; tables: {', '.join(RETAINED)}"
+            raise BadSetting("retention", text, advice)
+        if not re.fullmatch(r"[1-9]\d{0,4}d", length):
+            raise BadSetting(f"retention of {table}", length, "use a number of days, such as 30d")
+        days[table] = int(length[:-1])
+    return days
+
+
+def read_hours(text: str) -> int:
+    """Read how long files stay that are no longer part of a table.
+
+    Raises:
+        BadSetting: the text is not a number of hours or days.
+    """
+    found = re.fullmatch(r"([1-9]\d{0,4})([hd])", text)
+    if not found:
+        advice = f"use a number and h or d, at least {_LEAST_HOURS}h, such as 12h or 7d"
+        raise BadSetting("deleted-file-retention", text, advice)
+    return int(found[1]) * _HOURS[found[2]]
+
+
 def today() -> date:
     """The current day, in UTC."""
     return datetime.now(UTC).date()
@@ -53,7 +91,8 @@ def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str,
             is the only table.
     """
     events, outputs, gold = (
-        Progress(spark, root, stream).batch for stream in (transitions.STREAM, records.STREAM, GOLD)
+        LakeProgress(spark, root, stream).batch
+        for stream in (transitions.STREAM, records.STREAM, GOLD)
     )
     closed = {table: last_closing(spark, root, table) for table in ENDED_ON}
     batch = F.col("batch")

@@ -1,4 +1,4 @@
-"""Send dead or evicted messages of a lake back to their topics (R43); see docs/backfill.md.
+"""Send dead or evicted messages of a lake back to their topics (R43); see docs/redrive.md.
 
-request → messages → records → `backfill`, which checks the records and writes each exactly once.
+request → messages → records → candidates, which `ringfaust.redrive` sends, each exactly once.
 """

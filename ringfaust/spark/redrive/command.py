@@ -1,7 +1,7 @@
 """`ringfaust spark redrive`: dead or evicted messages of the lake go back to their topics (R43).
 
-Progress is kept as offsets of the dead or evicted topic, like that of a consumer: a message is sent
-again only once, and the next run finds the messages that died since.
+Spark finds the messages and checks them. `ringfaust.redrive` sends them, like those of every other
+redrive, and remembers which.
 """
 
 from __future__ import annotations
@@ -10,26 +10,20 @@ import asyncio
 import time
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
-from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.kafka.names import lake_redrive_group
-from ringfaust.protocol.records import Role
-from ringfaust.spark.backfill.check import check_rows
+from ringfaust.redrive.send import send
 from ringfaust.spark.backfill.errors import BadRows
-from ringfaust.spark.backfill.profile import profile_rows
-from ringfaust.spark.backfill.progress import Job, job_name, read_progress, reset_progress
-from ringfaust.spark.backfill.run import WriteResult, write_job
-from ringfaust.spark.backfill.show import print_result
-from ringfaust.spark.backfill.target import Target, read_targets
-from ringfaust.spark.backfill.write import WriteTask, spread_slices
-from ringfaust.spark.redrive.messages import is_done, payload_fault, select_messages
-from ringfaust.spark.redrive.records import to_records
+from ringfaust.spark.backfill.run import WriteFailed, WriteResult
+from ringfaust.spark.backfill.show import print_result, print_text
+from ringfaust.spark.backfill.source import SPARK_ERRORS, first_line
+from ringfaust.spark.redrive.candidates import LakeCandidates
 from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
-from ringfaust.spark.redrive.show import print_redrive_plan
 from ringfaust.spark.session import open_session
+from ringfaust.terminal import Terminal
 
 
 def run(
@@ -46,10 +40,10 @@ def run(
         RingfaustError: see `redrive`.
     """
     spark = open_session(f"{worker.application} redrive", master)
-    out = Console()
+    out = Terminal()
     try:
         if dry_run:
-            print_redrive_plan(out, plan(spark, worker, queues, request), job_of(worker, request))
+            _print_plan(out, plan(spark, worker, queues, request), request.job)
         else:
             print_result(out, redrive(spark, worker, queues, request))
     finally:
@@ -63,114 +57,80 @@ def plan(
 
     Raises:
         CannotBackfill: the condition does not fit the lake, or a topic is missing or has no route.
-        OtherJob: a job of that name has another condition.
+        OtherJob: a job of that name had another condition in an earlier version.
+        UnknownRedriven: a later version has written which messages were sent before.
+        MaybeSent: another job of an earlier version may have sent some of them.
     """
-    with _PreparedMessages(spark, worker, queues, request) as prepared:
-        return prepared.plan
+    with LakeCandidates(spark, worker, queues, request) as candidates:
+        candidates.refuse_maybe_sent()
+        return candidates.plan
 
 
 def redrive(
     spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, request: LakeRedriveRequest
 ) -> WriteResult:
-    """Send each matching message once, except those that this job sent before.
+    """Send each matching message once, except those that a redrive has sent before.
 
     Raises:
         CannotBackfill: the condition does not fit the lake, or a topic is missing or has no route.
-        OtherJob: a job of that name has another condition.
-        BadRows: some messages would reach no queue; nothing was written.
-        WriteFailed: the write stopped early; everything it committed is written once.
+        OtherJob: a job of that name had another condition in an earlier version.
+        UnknownRedriven: a later version has written which messages were sent before.
+        BadRows: some messages would reach no queue; nothing was sent.
+        MaybeSent: another job of an earlier version may have sent some of them; none was sent now.
+        RedriveStopped: the brokers failed; everything that was committed is sent once.
+        WriteFailed: Spark failed; everything that was committed is sent once.
     """
-    with _PreparedMessages(spark, worker, queues, request) as prepared:
-        found, profile = prepared.plan, prepared.plan.profile
+    with LakeCandidates(spark, worker, queues, request) as candidates:
+        profile = candidates.plan.profile
         if profile.bad:
             raise BadRows(
                 profile.bad,
                 profile.examples,
                 "Exclude them with --where, or use --to-topic",
             )
-        written, seconds = 0, 0.0
-        if profile.records:
-            if request.again:
-                asyncio.run(reset_progress(worker, prepared.job, profile.last))
-            tasks = min(len(profile.last), spark.sparkContext.defaultParallelism)
-            task = WriteTask(
-                worker=worker,
-                job=prepared.job,
-                ends=profile.last,
-                batch_bytes=min(target.batch_bytes for target in prepared.targets.values()),
-                rate=request.rate / tasks if request.rate else None,
-            )
-            rows = spread_slices(prepared.checked, tasks).sortWithinPartitions("slice", "position")
-            result = write_job(rows, task, profile.records, found.over_limit)
-            written, seconds = result.written, result.seconds
+        candidates.share_earlier()
+        candidates.refuse_maybe_sent()
+        started = time.monotonic()
         return WriteResult(
-            job=prepared.job.name,
-            written=written,
-            already_written=found.already_sent,
-            skipped=found.over_limit,
-            seconds=seconds,
+            job=request.job,
+            written=_send(candidates, request) if profile.records else 0,
+            already_written=candidates.plan.already_sent,
+            skipped=candidates.plan.over_limit,
+            seconds=time.monotonic() - started,
         )
 
 
-def job_of(worker: WorkerConfig, request: LakeRedriveRequest) -> Job:
-    """The job that writes this request.
+def _send(candidates: LakeCandidates, request: LakeRedriveRequest) -> int:
+    """Send the messages, and show the progress on a terminal."""
+    console = Terminal(stderr=True)
+    columns = (TextColumn(request.job), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    is_shown = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bars:
+        bar = bars.add_task(request.job, total=candidates.plan.profile.records)
+        sending = send(
+            candidates.context,
+            candidates,
+            again=request.again,
+            rate=request.rate,
+            said=lambda sent: bars.update(bar, completed=sent),
+        )
+        try:
+            return asyncio.run(sending)
+        except SPARK_ERRORS as error:
+            raise WriteFailed(request.job, first_line(error)) from error
 
-    Raises:
-        CannotBackfill: the name is invalid.
-    """
-    name = job_name(request.name, request.fingerprint)
-    return Job(
-        name=name,
-        group=lake_redrive_group(worker.application, name),
-        progress_topic=worker.topic(Role(request.role)),
-        fingerprint=request.fingerprint,
-        about=request.about,
+
+def _print_plan(out: Terminal, plan: LakeRedrivePlan, job: str) -> None:
+    """Print which messages a run would send, and where to."""
+    table = Table("topic", "queue", "messages")
+    for (topic, queue), count in sorted(plan.queues.items(), key=lambda entry: -entry[1]):
+        table.add_row(escape(topic), escape(queue), f"{count:,}")
+    out.print(table, highlight=False)
+    print_text(
+        out,
+        f"{plan.profile.records:,} messages would be sent again. {plan.already_sent:,} "
+        f"were sent before; {plan.over_limit:,} were redriven too often (--max-redrives).",
     )
-
-
-class _PreparedMessages:
-    """The messages as checked and counted records; Spark keeps them until the `with` ends."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        worker: WorkerConfig,
-        queues: QueuesConfig,
-        request: LakeRedriveRequest,
-    ) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        self.job = job_of(worker, request)
-        self._messages = select_messages(spark, request).persist(StorageLevel.DISK_ONLY)
-        messages = self._messages
-        slices = [row[0] for row in messages.select("slice").distinct().collect()]
-        progress = (
-            asyncio.run(read_progress(worker, self.job, slices, verify=True)) if slices else {}
-        )
-        done = is_done({} if request.again else progress)
-        over_limit = F.col("redrives") >= request.max_redrives
-        counts = messages.select(F.count_if(done), F.count_if(~done & over_limit)).collect()[0]
-        left = messages.where(~done & ~over_limit)
-        topics = [row[0] for row in left.select("topic").distinct().collect()]
-        self.targets: dict[str, Target] = {}
-        if topics:
-            self.targets = asyncio.run(
-                read_targets(worker, queues, topics, now_ms, option="--to-topic")
-            )
-        left = left.withColumn("fault", payload_fault(left, request.role, queues))
-        records = to_records(left, self.targets, keeps_topic=request.to_topic is None)
-        self.checked = check_rows(records, self.targets, queues, now_ms)
-        self.checked.persist(StorageLevel.DISK_ONLY)
-        by_queue = self.checked.where("fault is null").groupBy("topic", "queue").count().collect()
-        self.plan = LakeRedrivePlan(
-            profile=profile_rows(self.checked),
-            queues={(row[0], row[1]): row[2] for row in by_queue},
-            already_sent=counts[0],
-            over_limit=counts[1],
-        )
-
-    def __enter__(self) -> _PreparedMessages:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.checked.unpersist()
-        self._messages.unpersist()
+    for line in plan.profile.examples:
+        print_text(out, f"  {line}")
+    print_text(out, f"Job {job}. Nothing was written.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -66,14 +64,6 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
 def kept_header(name: str) -> Column:
     """A ringfaust header that belongs to the message; the lake has these in `extra`."""
     return F.col("extra")[name.removeprefix(h.PREFIX).replace("-", "_")]
-
-
-def is_done(progress: Mapping[int, int]) -> Column:
-    """Whether the job has sent the message: progress is by slice, as of `read_progress`."""
-    done = F.lit(False)
-    for part, position in progress.items():
-        done = done | ((F.col("slice") == part) & (F.col("position") <= position))
-    return done
 
 
 def payload_fault(messages: DataFrame, role: LakeRole, queues: QueuesConfig) -> Column:

@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.redrive import split_at_queue_header
-from ringfaust.protocol.routes import PART
+from ringfaust.protocol.redrive import QUEUE_PART
+from ringfaust.protocol.routes import RouteTemplate
 from ringfaust.spark.backfill.mapping import HEADERS
 from ringfaust.spark.backfill.target import Target
 from ringfaust.spark.redrive.messages import kept_header
@@ -45,6 +45,7 @@ def to_records(
         _header(h.QUEUE, F.coalesce(F.lit(None), *queue_headers)),
         _header(h.PROPERTIES, kept_header(h.PROPERTIES)),
         _header(h.REDRIVES, F.col("redrives") + 1),
+        _header(h.REDRIVE_OF, F.concat_ws("/", "queue", "sequence")),
         _header(REDRIVEN_FROM, F.col("redriven")),
     )
     ours = F.filter(ours, lambda header: header["value"].isNotNull())
@@ -80,7 +81,7 @@ def _queue_header(target: Target) -> Column:
     It is a ringfaust header, so it is not passed on. It follows from the queue's name, because all
     other parts of that name are known.
     """
-    parts = split_at_queue_header(target.queue)
+    parts = RouteTemplate(target.queue).around(QUEUE_PART)
     if parts is None:
         return F.lit(None).cast("string")
     before, after = map(_expanded, parts)
@@ -89,11 +90,12 @@ def _queue_header(target: Target) -> Column:
     return F.when(F.col("topic") == target.topic, name)
 
 
-def _expanded(template: str) -> Column:
+def _expanded(template: RouteTemplate) -> Column:
     """A part of a route's template, with the values of the record."""
-    parts = PART.split(template)
-    texts = [_part(part) if index % 2 else F.lit(part) for index, part in enumerate(parts)]
-    return F.concat_ws("", *texts)
+    columns = [F.lit(template.texts[0])]
+    for part, text in zip(template.parts, template.texts[1:], strict=True):
+        columns += [_part(part), F.lit(text)]
+    return F.concat_ws("", *columns)
 
 
 def _part(part: str) -> Column:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from ringfaust.errors import suggestion
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.profile import JobProfile
+from ringfaust.spark.backfill.progress import job_name
 
 MAX_REDRIVES = 5
 """Default of the number of redrives after which a message is left out (R43)."""
@@ -40,7 +41,16 @@ class LakeRedriveRequest:
     """Records per second, over all tasks; None: unlimited."""
     max_redrives: int = MAX_REDRIVES
     again: bool = False
-    """Start from the beginning: also send messages that this job has sent before."""
+    """Also send messages that a redrive has sent before."""
+
+    @property
+    def job(self) -> str:
+        """The name of the job, by which earlier versions kept what it sent.
+
+        Raises:
+            CannotBackfill: the name is invalid.
+        """
+        return job_name(self.name, self.fingerprint)
 
     @property
     def fingerprint(self) -> str:
@@ -50,7 +60,7 @@ class LakeRedriveRequest:
 
     @property
     def about(self) -> str:
-        """A description for people."""
+        """A description."""
         return f"{self.role} messages where {self.where}, to {self.to_topic or 'their own topics'}"
 
 
@@ -59,11 +69,11 @@ class LakeRedrivePlan:
     """The messages that match the condition."""
 
     profile: JobProfile
-    """Those that this job has not sent yet and that are below the limit."""
+    """Those that no redrive has sent yet and that are below the limit."""
     queues: Mapping[tuple[str, str], int]
     """Number of messages by target topic and queue."""
     already_sent: int
-    """Number of messages that an earlier run of this job sent."""
+    """Number of messages that a redrive has sent before."""
     over_limit: int
     """Number of messages that were redriven too often."""
 

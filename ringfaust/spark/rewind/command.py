@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import yaml
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from rich.console import Console
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.core.catalog import Fields
@@ -19,6 +17,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.lake import tables
 from ringfaust.spark.lines import read_lines
+from ringfaust.spark.options import RewindOptions
 from ringfaust.spark.rewind import show
 from ringfaust.spark.rewind.contents import read_contents
 from ringfaust.spark.rewind.diff import read_diff
@@ -33,6 +32,8 @@ from ringfaust.spark.rewind.moment import (
 )
 from ringfaust.spark.rewind.whatif import check_changes, what_if
 from ringfaust.spark.session import open_session
+from ringfaust.terminal import Terminal
+from ringfaust.visible import visible_json
 
 
 class BadRewindOptions(RingfaustError):
@@ -41,30 +42,18 @@ class BadRewindOptions(RingfaustError):
 
 @dataclass(frozen=True, slots=True)
 class RewindRequest:
-    """The queue, the moments and the settings of a rewind."""
+    """The moments and the settings of a rewind."""
 
-    queue: str
+    options: RewindOptions
     moment: Moment | None
     """None: only what-if, over the whole history."""
     to: Moment | None
     """The second moment of a diff."""
     variants: Mapping[str, Fields]
     """Settings to try, by name."""
-    limit: int
-    """Maximum number of messages in each list."""
 
 
-def read_options(
-    queue: str,
-    *,
-    at: str | None,
-    offset: str | None,
-    step: str | None,
-    to: str | None,
-    ring_sizes: str | None,
-    settings: Sequence[str],
-    limit: int,
-) -> RewindRequest:
+def read_options(options: RewindOptions) -> RewindRequest:
     """Check the options of the command line, before Spark starts.
 
     Raises:
@@ -72,24 +61,24 @@ def read_options(
         BadMoment: a moment cannot be parsed.
         BadSetting: what-if does not support a setting.
     """
-    given = [
-        reader(text)
-        for reader, text in ((read_time, at), (read_offset, offset), (read_step, step))
-        if text is not None
-    ]
+    readers = (
+        (read_time, options.at), (read_offset, options.offset), (read_step, options.step)
+    )  # fmt: skip
+    given = [reader(text) for reader, text in readers if text is not None]
     if len(given) > 1:
         raise BadRewindOptions("use only one of --at, --offset and --step")
-    if to and not given:
+    if options.to and not given:
         raise BadRewindOptions(
             "--to is the second moment of a diff: also use --at, --offset or --step"
         )
-    variants = _variants(ring_sizes, settings)
+    variants = _variants(options.ring_size, options.settings or ())
     if not given and not variants:
         raise BadRewindOptions(
             "nothing to do: use a moment (--at, --offset or --step), --ring-size or --set"
         )
     moment = given[0] if given else None
-    return RewindRequest(queue, moment, read_moment(to) if to else None, variants, limit)
+    to = read_moment(options.to) if options.to else None
+    return RewindRequest(options, moment, to, variants)
 
 
 def _variants(ring_sizes: str | None, settings: Sequence[str]) -> dict[str, Fields]:
@@ -114,37 +103,28 @@ def _variants(ring_sizes: str | None, settings: Sequence[str]) -> dict[str, Fiel
     return found
 
 
-def run(
-    worker: WorkerConfig,
-    queues: QueuesConfig,
-    request: RewindRequest,
-    *,
-    lake: str | None,
-    master: str | None,
-    as_json: bool,
-) -> None:
+def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> None:
     """Print the answer on standard output.
 
     Args:
         worker: configuration of the application that wrote the events.
         queues: the settings at the beginning of the history, for what-if.
-        request: result of `read_options`.
-        lake: folder or URI of the lake; None reads the events topic.
-        master: Spark's --master.
-        as_json: print one JSON object instead of tables.
+        options: of the command line.
 
     Raises:
-        BadRewindOptions: there is no such lake.
-        RingfaustError: the events do not contain the answer; the text says why.
+        BadRewindOptions: the options do not fit together, or there is no such lake.
+        RingfaustError: an option is invalid, or the events do not contain the answer; the text
+            says why.
     """
-    with Console(stderr=True).status("starting Spark") as status:
-        spark = open_session("ringfaust rewind", master)
-        status.update(f"reading the events of {request.queue}")
-        answer = _answer(_lines(spark, worker, lake), worker, queues, request)
-    if as_json:
-        print(json.dumps(show.as_json(answer, request.limit), ensure_ascii=False))
+    request = read_options(options)
+    with Terminal(stderr=True).status("starting Spark") as status:
+        spark = open_session("ringfaust rewind", options.master)
+        status.update(f"reading the events of {options.queue}")
+        answer = _answer(_lines(spark, worker, options.lake), worker, queues, request)
+    if options.as_json:
+        print(visible_json(show.as_json(answer, options.limit)))
     else:
-        show.print_tables(answer, request.limit)
+        show.print_tables(answer, options.limit)
 
 
 def _lines(spark: SparkSession, worker: WorkerConfig, lake: str | None) -> DataFrame:
@@ -162,7 +142,7 @@ def _lines(spark: SparkSession, worker: WorkerConfig, lake: str | None) -> DataF
 def _answer(
     lines: DataFrame, worker: WorkerConfig, queues: QueuesConfig, request: RewindRequest
 ) -> show.RewindAnswer:
-    queue, limit = request.queue, request.limit
+    queue, limit = request.options.queue, request.options.limit
     requested = [QueueMoment(queue, moment) for moment in (request.moment, request.to) if moment]
     moments = resolve_moments(lines, requested, worker.topic(Role.HOP))
     found: dict[str, Any] = {}

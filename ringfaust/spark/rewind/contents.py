@@ -12,10 +12,10 @@ from typing import Any
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from ringfaust.core.model import Counts, due_position, plain_position
+from ringfaust.core.model import HELD_STATES, Counts, due_position, plain_position
 from ringfaust.errors import RingfaustError
+from ringfaust.protocol.lifecycle import EXIT_EVENTS
 from ringfaust.spark.lines import is_refusal
-from ringfaust.spark.message_states import EXIT_EVENTS, HELD_STATES
 from ringfaust.spark.rewind.messages import number_generations, trace_messages
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
 

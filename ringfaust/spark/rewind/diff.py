@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from ringfaust.core.model import HELD_STATES
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.message_states import HELD_STATES
 from ringfaust.spark.rewind.messages import trace_messages
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
 

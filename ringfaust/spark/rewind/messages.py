@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ringfaust.spark.message_states import ENDED, ENTRY_EVENTS, STATE_AFTER
+from ringfaust.protocol.lifecycle import ENDED, ENTRY_EVENTS
+from ringfaust.spark.message_states import STATE_AFTER
 
 _QUEUE = ("request", "partition", "queue")
 _MESSAGE = (*_QUEUE, "generation", "sequence")

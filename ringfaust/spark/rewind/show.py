@@ -9,13 +9,13 @@ from itertools import islice
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from ringfaust.spark.rewind.contents import Contents, HeldMessage
 from ringfaust.spark.rewind.diff import Diff
 from ringfaust.spark.rewind.moment import ResolvedMoment
 from ringfaust.spark.rewind.whatif import AS_IT_WAS, Eviction, VariantResult
+from ringfaust.terminal import Terminal
 
 _MIN_WIDTH = 120
 """Minimum width of the tables in characters, even on a narrower terminal."""
@@ -77,7 +77,7 @@ def _diff_json(diff: Diff) -> dict[str, Any]:
 
 def print_tables(answer: RewindAnswer, limit: int) -> None:
     """Print the answer on standard output."""
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     console.width = max(console.width, _MIN_WIDTH)
     for contents in answer.contents:
         _print_contents(console, contents, limit)
@@ -91,7 +91,7 @@ def print_tables(answer: RewindAnswer, limit: int) -> None:
 def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in columns:
-        # Ids and sources are what people search for, so they may be folded but not cut.
+        # Readers search for ids and sources, so they may be folded but not cut.
         table.add_column(
             name,
             justify="right" if name in numbers else "left",
@@ -106,7 +106,7 @@ def _time(time_ms: int) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at.microsecond // 1000:03}"
 
 
-def _print_contents(console: Console, contents: Contents, limit: int) -> None:
+def _print_contents(console: Terminal, contents: Contents, limit: int) -> None:
     counts = contents.counts
     console.print(f"{contents.queue}, partition {contents.partition}, after {contents.moment}")
     console.print(", ".join(f"{name} {count:,}" for name, count in counts.items() if count))
@@ -135,7 +135,7 @@ def _details(held: HeldMessage) -> str:
     return f"due {_time(held.due_ms)}" if held.due_ms else ""
 
 
-def _print_diff(console: Console, diff: Diff, moments: Sequence[ResolvedMoment]) -> None:
+def _print_diff(console: Terminal, diff: Diff, moments: Sequence[ResolvedMoment]) -> None:
     first, second = moments
     console.print(f"{diff.queue}, partition {diff.partition}, from {first} to {second}\n")
     counts = _table("", "messages", "now", "reason", numbers=("messages",))
@@ -156,7 +156,7 @@ def _print_diff(console: Console, diff: Diff, moments: Sequence[ResolvedMoment])
         console.print(f"and {missing:,} more")
 
 
-def _print_results(console: Console, results: Sequence[VariantResult]) -> None:
+def _print_results(console: Terminal, results: Sequence[VariantResult]) -> None:
     console.print(f"{results[0].queue}, partition {results[0].partition}\n")
     numbers = (*_EXITS, "same", "spared", "more")
     table = _table("", *numbers, numbers=numbers)

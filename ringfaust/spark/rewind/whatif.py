@@ -19,8 +19,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from ringfaust.core.catalog import Catalog, Fields
 from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSetting
+from ringfaust.protocol.lifecycle import EXIT_EVENTS
 from ringfaust.spark.lines import is_refusal
-from ringfaust.spark.message_states import EXIT_EVENTS
 from ringfaust.spark.rewind.moment import ResolvedMoment, until
 from ringfaust.spark.rewind.replay import (
     CHANGEABLE,

@@ -2,9 +2,9 @@
 
 `ringfaust/job.json` says which job the checkpoint belongs to. `ringfaust/starts.json` says what the
 last runs found when they started: after a start, time stands still until the records that were
-already in the topics have been processed (architecture 4). A batch that one run left unfinished is
-repeated by the next run and must produce the same output, so it looks up the run that first
-processed it, and uses that run's configuration.
+already in the topics have been processed (docs/architecture.md#time). A batch that one run left
+unfinished is repeated by the next run and must produce the same output, so it looks up the run that
+first processed it, and uses that run's configuration.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from ringfaust.config.topics import WrongTopics, check_topics
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.checkpoints import is_finished, last_planned
 from ringfaust.spark.errors import brief_errors
+from ringfaust.spark.options import RingOptions
 from ringfaust.spark.ring import move
 from ringfaust.spark.ring.checkpoint import (
     CheckpointIdentity,
@@ -26,7 +26,6 @@ from ringfaust.spark.ring.checkpoint import (
 )
 from ringfaust.spark.ring.job import (
     SESSION_SETTINGS,
-    JobSettings,
     direct_topics,
     repartitioned_routes,
     start_job,
@@ -74,11 +73,7 @@ def refuse_old_spark(version: str) -> None:
 def run(
     worker: WorkerConfig,
     queues: QueuesConfig,
-    settings: JobSettings,
-    *,
-    once: bool,
-    from_worker: bool,
-    master: str | None,
+    settings: RingOptions,
 ) -> str:
     """Run the rings until SIGTERM or SIGINT.
 
@@ -86,9 +81,6 @@ def run(
         worker: names brokers and topics.
         queues: routes and queues.
         settings: of the job.
-        once: end when everything has been read that was in the topics at the start.
-        from_worker: begin with what the worker's rings hold.
-        master: as for `spark-submit --master`.
 
     Returns:
         A sentence about what the job did.
@@ -104,15 +96,13 @@ def run(
     problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
     if problems:
         raise WrongTopics(problems)
-    if from_worker:
+    if settings.from_worker:
         asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
-    spark = open_session(f"{worker.application} rings", master, SESSION_SETTINGS)
+    spark = open_session(f"{worker.application} rings", settings.master, SESSION_SETTINGS)
     refuse_old_spark(spark.version)
     with brief_errors(), stop_requested() as requested:
-        begin = _initial_state(spark, worker, queues, settings) if from_worker else {}
-        summary = _run_queries(
-            spark, worker, queues, settings, begin=begin, requested=requested, once=once
-        )
+        begin = _initial_state(spark, worker, queues, settings) if settings.from_worker else {}
+        summary = _run_queries(spark, worker, queues, settings, begin=begin, requested=requested)
     spark.stop()
     return summary
 
@@ -138,7 +128,7 @@ def run_move_to_worker(
 
 
 def _initial_state(
-    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, settings: JobSettings
+    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, settings: RingOptions
 ) -> dict[str, Any]:
     """Arguments of `start_job` that make it begin with the worker's rings."""
     if last_planned(spark, settings.checkpoint) is not None:
@@ -154,11 +144,10 @@ def _run_queries(
     spark: SparkSession,
     worker: WorkerConfig,
     queues: QueuesConfig,
-    settings: JobSettings,
+    settings: RingOptions,
     *,
     begin: dict[str, Any],
     requested: Callable[[], bool],
-    once: bool,
 ) -> str:
     wanted = CheckpointIdentity(
         application=worker.application,
@@ -167,7 +156,7 @@ def _run_queries(
     )
     begun = last_planned(spark, settings.checkpoint) is not None
     identity = claim_checkpoint(spark, settings.checkpoint, wanted)
-    settings = replace(settings, tasks=identity.tasks)
+    settings = settings._replace(tasks=identity.tasks)
     direct = direct_topics(worker, queues)
     repartitioned = [route.topic for route in repartitioned_routes(worker, queues)]
     target = OutputTarget(
@@ -184,11 +173,11 @@ def _run_queries(
         while not (requested() or query.awaitTermination(_POLL_S)):
             monitor.update(query.recentProgress)
             read.update(query.lastProgress)
-            if once and read.has_reached(ends):
+            if settings.once and read.has_reached(ends):
                 break
         _stop(spark, query)
         monitor.update(query.recentProgress)
-        if once and not requested():
+        if settings.once and not requested():
             _finish(spark, settings, start)
     return monitor.summary()
 
@@ -209,12 +198,12 @@ def _stop(spark: SparkSession, query: StreamingQuery) -> None:
 
 
 def _finish(
-    spark: SparkSession, settings: JobSettings, start: Callable[[JobSettings], StreamingQuery]
+    spark: SparkSession, settings: RingOptions, start: Callable[[RingOptions], StreamingQuery]
 ) -> None:
     """Repeat the last micro-batch if it was interrupted, and begin no other one."""
     if is_finished(spark, settings.checkpoint):
         return
-    query = start(replace(settings, trigger_ms=_LONG_MS))
+    query = start(settings._replace(trigger_ms=_LONG_MS))
     while not (is_finished(spark, settings.checkpoint) or query.awaitTermination(_POLL_S)):
         continue
     query.stop()

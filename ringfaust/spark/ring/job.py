@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
@@ -17,8 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
-from ringfaust.protocol.routes import PART, Route
+from ringfaust.protocol.routes import Route, RouteTemplate
 from ringfaust.spark.kafka import stream_topics
+from ringfaust.spark.options import RingOptions
 from ringfaust.spark.ring.micro_batch import JobStart, OperatorConfig, batch_rules
 from ringfaust.spark.ring.monitor import OBSERVED
 from ringfaust.spark.ring.operator import OUTPUT, RingOperator
@@ -38,20 +37,6 @@ SHUFFLE_KEY = "seat"
 """Column that the job groups by. Checkpoints contain this name, so it never changes."""
 _CANDIDATES = 50
 """Numbers tried as shuffle keys, per partition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSettings:
-    """How a job runs, besides `queues.yaml` and `worker.yaml`."""
-
-    checkpoint: str
-    """Folder or URI; the state is stored there."""
-    trigger_ms: int
-    """Minimum time between the starts of two micro-batches."""
-    batch_records: int
-    """Maximum number of records in one micro-batch, over all partitions."""
-    tasks: int
-    """Number of tasks that share the partitions; a checkpoint keeps its first number."""
 
 
 def shuffle_keys(spark: SparkSession, partitions: int, tasks: int) -> list[int]:
@@ -81,7 +66,7 @@ def start_job(
     spark: SparkSession,
     worker: WorkerConfig,
     queues: QueuesConfig,
-    settings: JobSettings,
+    settings: RingOptions,
     *,
     starts: list[JobStart],
     target: OutputTarget,
@@ -150,7 +135,7 @@ def _input_rows(
     spark: SparkSession,
     worker: WorkerConfig,
     queues: QueuesConfig,
-    settings: JobSettings,
+    settings: RingOptions,
     offsets: Mapping[str, Mapping[str, int]] | None,
 ) -> DataFrame:
     """The records of all input topics, each with the partition of its queue."""
@@ -215,17 +200,17 @@ def _queue_partition(routes: list[Route], partitions: int) -> Column:
 
 def _queue_name(route: Route) -> Column:
     """The queue that a route's template names; null if the record lacks a part of it."""
-    parts: list[Any] = []
-    for index, part in enumerate(PART.split(route.queue)):
-        if index % 2 == 0:
-            parts.append(F.lit(part))
-        elif part == "topic":
-            parts.append(F.lit(route.topic))
-        elif part == "key":
-            parts.append(F.col("key").cast("string"))
-        else:
-            parts.append(_header(part.removeprefix("header:")))
-    return F.concat(*parts)
+    template = RouteTemplate(route.queue)
+    columns = [F.lit(template.texts[0])]
+    for part, text in zip(template.parts, template.texts[1:], strict=True):
+        columns += [_part(part), F.lit(text)]
+    return F.concat(*columns)
+
+
+def _part(part: str) -> Column:
+    if part in ("topic", "key"):
+        return F.col(part).cast("string")
+    return _header(part.removeprefix("header:"))
 
 
 def _header(name: str) -> Column:

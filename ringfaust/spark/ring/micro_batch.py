@@ -66,7 +66,7 @@ class JobStart:
     started_ms: int
     ends: Mapping[str, Mapping[int, int]]
     """By topic and partition: one past the last record at that time. Time stands still until these
-    records have been processed (architecture 4)."""
+    records have been processed (docs/architecture.md#time)."""
     first_batch: int = 0
     """Number of the first batch that no earlier run has planned. Earlier batches are repeated."""
     rules: BatchRules | None = None
@@ -205,11 +205,11 @@ class MicroBatch(Generic[Buffer]):
         self._rows.flush()
         if self._log_is_clock:
             return None
-        return self._processor.state.next_wake_ms()
+        return self._processor.next_wake_ms()
 
     def _write(self) -> None:
         self._rows.apply(self._processor.writes().store)
-        self._processor.state.committed(self._config.cache_bytes)
+        self._processor.committed(self._config.cache_bytes)
 
     def _start(self) -> None:
         """In the first micro-batch after a start, do what a worker does on opening a partition."""
@@ -222,7 +222,7 @@ class MicroBatch(Generic[Buffer]):
     def _tick(self) -> None:
         if self._log_is_clock:
             return
-        wake_ms = self._processor.state.next_wake_ms()
+        wake_ms = self._processor.next_wake_ms()
         if wake_ms is None or wake_ms > self._now_ms:
             return
         positions = self._processor.positions

@@ -1,28 +1,30 @@
-"""What a ring job has done: for the terminal, as JSON lines, and for Prometheus."""
+"""Reports what a ring job has done: on the terminal, as JSON lines, and to Prometheus."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app, start_http_server
 from pyspark.sql.streaming.listener import StreamingQueryProgress
-from rich.console import Console
 from rich.status import Status
 
-from ringfaust.config import WorkerConfig
+from ringfaust.config import WebConfig, WorkerConfig
+from ringfaust.config.hosts import REFUSAL, is_our_host
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.ring.writer import COUNTS
+from ringfaust.terminal import Terminal
 
 OBSERVED = "rings"
 """Name under which Spark reports the sums of the operator's rows."""
 
 
-class CannotListen(RingfaustError):
+class MonitorCannotListen(RingfaustError):
     """The job cannot listen where `web` says.
 
     What to do: choose another `web.port` or `web.bind`, or set `web.enabled: false`.
@@ -86,7 +88,7 @@ class JobMonitor:
     @contextmanager
     def show(self) -> Iterator[None]:
         """Show the last micro-batch on a terminal during the block."""
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         if not console.is_terminal or self._as_json:
             yield
             return
@@ -147,12 +149,13 @@ class _Metrics:
         )
         web = worker.web
         try:
-            start_http_server(web.port, web.bind, registry)
+            server, _ = start_http_server(web.port, web.bind, registry)
         except OSError as error:
-            raise CannotListen(
+            raise MonitorCannotListen(
                 f"web: cannot listen on {web.bind}, port {web.port}: {error.strerror}. Choose "
                 "another bind or port in worker.yaml, or set enabled: false"
             ) from None
+        server.set_app(_for_our_hosts(make_wsgi_app(registry), web))
 
     def add(self, report: BatchReport) -> None:
         """Count a micro-batch."""
@@ -163,3 +166,15 @@ class _Metrics:
         self._lag.set(report.lag)
         self._state.set(report.state_bytes)
         self._last.set(report.seconds)
+
+
+def _for_our_hosts(pages: WSGIApplication, config: WebConfig) -> WSGIApplication:
+    """The pages, for requests that are addressed to this machine by a name of its own."""
+
+    def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if is_our_host(request.get("HTTP_HOST", ""), config.bind, config.host_names):
+            return pages(request, start)
+        start("421 Misdirected Request", [("Content-Type", "text/plain")])
+        return [REFUSAL.encode()]
+
+    return answer

@@ -17,7 +17,7 @@ from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import spark_group
 from ringfaust.kafka.offsets import commit_group_offsets
 from ringfaust.kafka.reader import read_to_end
-from ringfaust.kafka.vendor import stop_client
+from ringfaust.transactional.vendor import stop_client
 
 log = logging.getLogger(__name__)
 

@@ -24,13 +24,18 @@ from ringfaust.kafka.packed_batch import PackedBatch
 from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
-from ringfaust.spark.exactly_once import BATCH_BYTES, ExactlyOnceWriter, Progress, Transaction
+from ringfaust.spark.exactly_once import (
+    BATCH_BYTES,
+    CommittedOffsets,
+    ExactlyOnceWriter,
+    Transaction,
+)
 
 _TRANSACTION_BYTES = 16_000_000
 """A transaction with more bytes is committed before the task is done."""
 _FENCED_AT_ONCE = 16
 COUNTS = (Role.DISPATCHED.value, Role.EVICTED.value, Role.DEAD.value)
-"""The topics whose records are counted for people and metrics."""
+"""The topics whose records are counted for the status line and the metrics."""
 
 
 class Place(NamedTuple):
@@ -98,14 +103,14 @@ class OutputTarget:
         return [self.tp(partition) for partition in range(self.worker.partitions)]
 
     def tp(self, partition: int) -> tuple[str, int]:
-        """The topic and partition whose offset carries the place of a partition's last outputs."""
+        """The topic and partition whose offset carries the progress of a partition's outputs."""
         return self.worker.topic(Role.CONTROL), partition
 
     def note(self, place: Place) -> str:
         """The metadata of that offset."""
         return json.dumps({"checkpoint": self.query, "place": place})
 
-    def place(self, progress: Progress, partition: int) -> Place:
+    def place(self, progress: CommittedOffsets, partition: int) -> Place:
         """The place of the last outputs of a partition that are committed.
 
         Raises:
@@ -171,7 +176,7 @@ class RingWriter:
         commit = self._writer.commit(lambda done: self._missing(done, parts), self._pack)
         self._runner.run(commit)
 
-    def _missing(self, progress: Progress, parts: Sequence[Part]) -> list[Part]:
+    def _missing(self, progress: CommittedOffsets, parts: Sequence[Part]) -> list[Part]:
         place = self._target.place
         return [part for part in parts if part.place > place(progress, part.partition)]
 
@@ -234,13 +239,13 @@ async def claim_outputs(target: OutputTarget, *, has_begun: bool) -> None:
         raise OtherCheckpoint(target.worker.application)
 
 
-async def _committed(target: OutputTarget) -> Progress:
+async def _committed(target: OutputTarget) -> CommittedOffsets:
     worker = target.worker
     group = spark_group(worker.application)
     return await group_offsets(worker.client_options(), group, target.tps())
 
 
-def _is_owner(target: OutputTarget, committed: Progress) -> bool:
+def _is_owner(target: OutputTarget, committed: CommittedOffsets) -> bool:
     owners = {_read_note(found)[0] for found in committed.values()}
     return len(committed) == len(target.tps()) and owners == {target.query}
 

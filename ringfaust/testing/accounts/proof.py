@@ -4,40 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ringfaust.core.model import Counts
+
 
 @dataclass
 class QueueAccount:
     """The account of one queue, counted from the topics (R100)."""
 
     queue: str
-    added: int = 0
-    acked: int = 0
-    evicted: int = 0
-    expired: int = 0
-    dead: int = 0
-    removed: int = 0
-    moved_out: int = 0
-    lost: int = 0
-    ready: int = 0
-    delivering: int = 0
-    scheduled: int = 0
-    refused: int = 0
-    """Sends that the queue refused (R60); they are not `added`."""
+    counts: Counts = field(default_factory=Counts)
     faults: int = 0
     """How many faults concern this queue."""
 
     @property
-    def accounted(self) -> int:
-        """How many messages the queue holds or has lost in any of the known ways (R100)."""
-        return (
-            self.acked + self.evicted + self.expired + self.dead + self.removed + self.moved_out
-            + self.lost + self.ready + self.delivering + self.scheduled
-        )  # fmt: skip
-
-    @property
     def balanced(self) -> bool:
         """Whether the account adds up and has no faults."""
-        return self.added == self.accounted and not self.faults
+        return self.counts.balanced and not self.faults
 
 
 @dataclass
@@ -95,8 +77,9 @@ class Proof:
         if len(self.faults) > most:
             problems.append(f"… and {len(self.faults) - most:,} more faults")
         problems += [
-            f"queue {account.queue}: added {account.added:,}, accounted for {account.accounted:,}"
+            f"queue {account.queue}: added {account.counts.added:,}, "
+            f"accounted for {account.counts.messages + account.counts.gone:,}"
             for account in self.accounts.values()
-            if account.added != account.accounted
+            if not account.counts.balanced
         ]
         return problems

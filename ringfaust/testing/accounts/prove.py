@@ -115,7 +115,7 @@ def counter_differences(proof: Proof, held: Mapping[str, Mapping[str, Any]]) -> 
     for queue, listed in held.items():
         account = proof.accounts.get(queue, QueueAccount(queue))
         for name, counted in listed["counts"].items():
-            proved = getattr(account, name, counted)
+            proved = getattr(account.counts, name)
             if proved != counted:
                 found.append(
                     f"queue {queue}: the worker counts {name} {counted:,}, the topics {proved:,}"

@@ -14,16 +14,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ringfaust.core.address import address_of
+from ringfaust.core.model import HELD_STATES
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.cloud_events import is_undecodable, without_attributes
+from ringfaust.protocol.lifecycle import EVENTS, Line
 from ringfaust.protocol.records import InRecord
-from ringfaust.testing.accounts.lifecycles import (
-    STATES,
+from ringfaust.testing.accounts.event_accounts import (
+    EventAccounts,
+    HeldMessage,
+    change_count,
+    describe,
+    ids_by_state,
+)
+from ringfaust.testing.accounts.outcomes import (
     AddressCopies,
     FormerMessages,
     OpenXids,
-    QueueLifecycles,
-    describe,
     ids_of,
     producer_headers,
     undecodable_list,
@@ -32,7 +38,6 @@ from ringfaust.testing.accounts.proof import Proof, QueueAccount
 
 Key = tuple[Any, ...]
 Headers = Mapping[str, bytes]
-Line = dict[str, Any]
 
 
 class Reconciler:
@@ -65,7 +70,7 @@ class Reconciler:
         self._queue_of: dict[str, str] = {}
         self._copies = AddressCopies()
         self._open_xids = OpenXids()
-        self._lifecycles: dict[str, QueueLifecycles] = {}
+        self._events = EventAccounts(self._fault)
         self._accounts: dict[str, QueueAccount] = {}
         self._expected: dict[tuple[str, int], list[Key]] = {}
         self._found: dict[tuple[str, int], list[Key]] = {}
@@ -74,23 +79,18 @@ class Reconciler:
         self._unexplained: dict[str, None] = {}
         self._faults: list[str] = []
         self._partition = 0
+        self._message: HeldMessage | None = None
+        """The message that the present line is about."""
         self._on: dict[str, Callable[[Line], None]] = {
             "added": self._on_added,
             "scheduled": self._on_added,
-            "due": self._on_due,
-            "dispatched": self._on_dispatched,
-            "returned": self._on_returned,
-            "acked": self._on_acked,
-            "evicted": self._on_evicted,
-            "expired": self._on_expired,
-            "dead": self._on_dead,
-            "lost": self._on_lost,
+            "acked": self._on_outcome,
+            "lost": self._on_outcome,
             "unrouted": self._on_unrouted,
             "pending": self._on_pending,
             "decided": self._on_decided,
-            "removed": self._on_removed,
+            "removed": self._on_outcome,
             "moved_out": self._on_moved_out,
-            "deleted": self._on_deleted,
             "refused": self._on_refused,
             "unreadable": self._on_undecodable,
             "gap": self._on_gap,
@@ -118,7 +118,7 @@ class Reconciler:
             ours = dict(record.headers)
             queue, source = ours[h.QUEUE].decode(), ours[h.SOURCE].decode()
             found.append((queue, int(ours[h.SEQUENCE])))
-            self._account(queue).evicted += 1
+            self._account(queue).counts.evicted += 1
             if self._former.has(queue, int(ours[h.SEQUENCE]), source):
                 continue
             self._record_outcome(source, "evicted", queue)
@@ -139,8 +139,7 @@ class Reconciler:
             sequence = int(ours[h.SEQUENCE])
             found.append((queue, sequence))
             outcome = ("expired" if reason == "expired" else "dead") if sequence else "refused"
-            account = self._account(queue)
-            setattr(account, outcome, getattr(account, outcome) + 1)
+            change_count(self._account(queue).counts, outcome)
             if self._former.has(queue, sequence, source):
                 continue
             if sequence:
@@ -179,22 +178,26 @@ class Reconciler:
                 self._fault(f"events {record.partition}/{record.offset} is not lines of JSON")
                 continue
             for line in lines:
+                self._message = self._events.take(record.partition, line)
+                self._expect(line)
                 take = self._on.get(line["event"])
                 if take is not None:
                     take(line)
 
     # --- events ----------------------------------------------------------------------------------
 
+    def _expect(self, line: Line) -> None:
+        """Note that an output topic must have a record of the event."""
+        event = EVENTS.get(line["event"])
+        if event is not None and event.record:
+            key: Key = (line["queue"], line["sequence"])
+            if event.record == "dispatched":
+                key += (line["delivery"], line["consumer"])
+            self._expect_record(event.record, key)
+
     def _on_added(self, line: Line) -> None:
-        queue, sequence, source = line["queue"], line["sequence"], line["source"]
-        lifecycle = self._lifecycle(queue)
-        self._account(queue).added += 1
-        if sequence in lifecycle.open:
-            self._fault(f"{describe(queue, sequence)} was added twice", queue)
-        lifecycle.open[sequence] = (line["id"], source)
-        lifecycle.last_sequence = sequence
-        if line["event"] == "scheduled":
-            lifecycle.scheduled.add(sequence)
+        queue, source = line["queue"], line["source"]
+        self._account(queue).counts.added += 1
         if not self._is_known(source):
             self._unexplained[source] = None
         elif address_of(queue):
@@ -204,56 +207,14 @@ class Reconciler:
             self._duplicated[source] = None
         self._queue_of[source] = queue
 
-    def _on_due(self, line: Line) -> None:
-        lifecycle, sequence = self._check_state(line, "scheduled")
-        lifecycle.scheduled.discard(sequence)
+    def _on_outcome(self, line: Line) -> None:
+        """Note an outcome of which no output topic has a record."""
+        queue, outcome = line["queue"], line["event"]
+        change_count(self._account(queue).counts, outcome)
+        self._record_outcome(self._message_source(), outcome, queue)
 
-    def _on_dispatched(self, line: Line) -> None:
-        lifecycle, sequence = self._check_state(line, "ready")
-        lifecycle.delivering[sequence] = line["delivery"]
-        key = (line["queue"], sequence, line["delivery"], line["consumer"])
-        self._expect_record("dispatched", key)
-
-    def _on_returned(self, line: Line) -> None:
-        lifecycle, sequence = self._check_state(line, "delivering")
-        if lifecycle.delivering.pop(sequence, None) != line["delivery"]:
-            self._fault(f"{describe(line['queue'], sequence)} returned from another delivery")
-        if "due_ms" in line:
-            lifecycle.scheduled.add(sequence)
-
-    def _on_acked(self, line: Line) -> None:
-        source = self._leave(line, "delivering")
-        self._account(line["queue"]).acked += 1
-        self._record_outcome(source, "acked", line["queue"])
-
-    def _on_evicted(self, line: Line) -> None:
-        match line["reason"]:
-            case "return_overflow":
-                self._leave(line, "delivering")
-            case "scheduled_overflow":
-                self._leave(line, "scheduled", "ready")
-            case "limit":
-                self._leave(line, "ready", "scheduled")
-            case _:
-                self._leave(line, "ready")
-        self._expect_record("evicted", (line["queue"], line["sequence"]))
-
-    def _on_expired(self, line: Line) -> None:
-        if line["delivery"]:
-            self._leave(line, "delivering")
-        else:
-            self._leave(line, "ready", "scheduled")
-        self._expect_record("dead", (line["queue"], line["sequence"]))
-
-    def _on_dead(self, line: Line) -> None:
-        if line["sequence"]:  # otherwise the queue refused it and never held it
-            self._leave(line, "delivering")
-        self._expect_record("dead", (line["queue"], line["sequence"]))
-
-    def _on_lost(self, line: Line) -> None:
-        source = self._leave(line, *STATES)
-        self._account(line["queue"]).lost += 1
-        self._record_outcome(source, "lost", line["queue"])
+    def _message_source(self) -> str:
+        return self._message.source if self._message is not None else ""
 
     def _on_unrouted(self, line: Line) -> None:
         self._explain(line["source"])
@@ -273,26 +234,13 @@ class Reconciler:
                 refused -= 1
                 self._refused(source, "")
 
-    def _on_removed(self, line: Line) -> None:
-        source = self._leave(line, "ready", "scheduled")
-        self._account(line["queue"]).removed += 1
-        self._record_outcome(source, "removed", line["queue"])
-
     def _on_moved_out(self, line: Line) -> None:
-        source = self._leave(line, "ready", "scheduled")
-        self._account(line["queue"]).moved_out += 1
+        source = self._message_source()
+        self._account(line["queue"]).counts.moved_out += 1
         if address_of(line["queue"]):
             self._copies.end(source, line["queue"])
         else:
             self._queue_of.pop(source, None)  # the other queue reports its outcome
-
-    def _on_deleted(self, line: Line) -> None:
-        queue = line["queue"]
-        for sequence in self._lifecycle(queue).open:
-            self._fault(f"{describe(queue, sequence)} was held when its queue was deleted", queue)
-        self._lifecycles[queue] = (
-            QueueLifecycles()
-        )  # a later queue of this name counts from one again
 
     def _on_refused(self, line: Line) -> None:
         source = self._source(line["by"])
@@ -314,11 +262,11 @@ class Reconciler:
 
     def _forget_predecessor(self, prefix: str) -> None:
         """The messages so far whose source has this prefix came from a topic that is gone."""
-        for queue, lifecycle in self._lifecycles.items():
-            self._former.add(queue, lifecycle.last_sequence, prefix)
-            for sequence, (message_id, source) in lifecycle.open.items():
-                if source.startswith(prefix):
-                    lifecycle.open[sequence] = (message_id, "")
+        for name, queue in self._events.queues.items():
+            self._former.add(name, queue.last_sequence, prefix)
+            for message in queue.held.values():
+                if message.source.startswith(prefix):
+                    message.source = ""
         for known in (self._queue_of, self._outcomes, self._unexplained):
             for source in [each for each in known if each.startswith(prefix)]:
                 del known[source]
@@ -334,24 +282,6 @@ class Reconciler:
         topic, partition, offset = source.rsplit("/", 2)
         return int(offset) < self._begins.get((topic, int(partition)), 0)
 
-    def _check_state(self, line: Line, *states: str) -> tuple[QueueLifecycles, int]:
-        """Return the queue's lifecycles; a fault unless it holds the message in such a state."""
-        queue, sequence = line["queue"], line["sequence"]
-        lifecycle = self._lifecycle(queue)
-        if sequence not in lifecycle.open:
-            text = f"{describe(queue, sequence)} was {line['event']} while not in the queue"
-            self._fault(text, queue)
-        elif (state := lifecycle.state(sequence)) not in states:
-            self._fault(f"{describe(queue, sequence)} was {line['event']} while {state}", queue)
-        return lifecycle, sequence
-
-    def _leave(self, line: Line, *states: str) -> str:
-        """Remove the message from its queue, and return its source."""
-        lifecycle, sequence = self._check_state(line, *states)
-        lifecycle.delivering.pop(sequence, None)
-        lifecycle.scheduled.discard(sequence)
-        return lifecycle.open.pop(sequence, ("", ""))[1]
-
     # --- helpers ---------------------------------------------------------------------------------
 
     def _account(self, queue: str) -> QueueAccount:
@@ -359,12 +289,6 @@ class Reconciler:
         if account is None:
             account = self._accounts[queue] = QueueAccount(queue)
         return account
-
-    def _lifecycle(self, queue: str) -> QueueLifecycles:
-        lifecycle = self._lifecycles.get(queue)
-        if lifecycle is None:
-            lifecycle = self._lifecycles[queue] = QueueLifecycles()
-        return lifecycle
 
     def _fault(self, text: str, queue: str = "") -> None:
         self._faults.append(text)
@@ -438,7 +362,7 @@ class Reconciler:
         """
         for role, partition in sorted(self._expected.keys() | self._found.keys()):
             self._compare_partition(role, partition)
-        for queue in sorted(self._lifecycles.keys() | (held or {}).keys()):
+        for queue in sorted(self._events.queues.keys() | (held or {}).keys()):
             listed = self._from_events(queue) if held is None else held.get(queue)
             self._compare_held(queue, listed)
         for source in self._open_xids.left():
@@ -489,26 +413,23 @@ class Reconciler:
                 self._fault(text, key[0])
 
     def _from_events(self, queue: str) -> dict[str, Any]:
-        lifecycle = self._lifecycle(queue)
-        by_state: dict[str, list[str]] = {state: [] for state in STATES}
-        for sequence, (message_id, _) in lifecycle.open.items():
-            by_state[lifecycle.state(sequence)].append(message_id)
+        by_state = ids_by_state(self._events.queue(queue).held.values())
         return {**by_state, "delivering": {"": by_state["delivering"]}}
 
     def _compare_held(self, queue: str, listed: Mapping[str, Any] | None) -> None:
         """Compare what a queue says it holds with its events. To be held is an outcome, too."""
-        lifecycle, account = self._lifecycle(queue), self._account(queue)
+        messages, account = self._events.queue(queue).held, self._account(queue)
         by_name: dict[tuple[str, str], list[str]] = {}
-        for sequence, (message_id, source) in lifecycle.open.items():
-            by_name.setdefault((lifecycle.state(sequence), message_id), []).append(source)
+        for message in messages.values():
+            by_name.setdefault((message.state, message.id), []).append(message.source)
         if listed is None:
-            if lifecycle.open:
-                text = f"queue {queue} holds {len(lifecycle.open):,} messages but was not listed"
+            if messages:
+                text = f"queue {queue} holds {len(messages):,} messages but was not listed"
                 self._fault(text, queue)
             return
-        for state in STATES:
+        for state in HELD_STATES:
             ids = ids_of(listed[state])
-            setattr(account, state, len(ids))
+            setattr(account.counts, state, len(ids))
             counted = listed.get("counts", {}).get(state, len(ids))
             if counted != len(ids):
                 text = f"queue {queue}: counts {counted:,} as {state} but lists {len(ids):,}"
@@ -519,6 +440,6 @@ class Reconciler:
                     self._record_outcome(sources.pop(), state, queue)
                 else:
                     self._fault(f"queue {queue} lists {message_id} as {state}, wrongly", queue)
-        for (state, message_id), sources in by_name.items():
+        for (was, message_id), sources in by_name.items():
             if sources:
-                self._fault(f"queue {queue} does not list {message_id}, which is {state}", queue)
+                self._fault(f"queue {queue} does not list {message_id}, which is {was}", queue)

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from ringfaust.kafka.names import session_transactional_id, topic_name
-from ringfaust.kafka.vendor import send_once
 from ringfaust.processor.processor import START
 from ringfaust.protocol.headers import ID
 from ringfaust.protocol.records import Headers, Role
 from ringfaust.testing.process import Process
 from ringfaust.testing.scenario.player import Difference
+from ringfaust.transactional.vendor import stop_client
+from ringfaust.transactional.writer import TransactionalWriter
 
 _POLL_MS = 500
 _FETCH_WAIT_MS = 50
@@ -98,11 +99,10 @@ class WorkerChannel:
         self._producer = AIOKafkaProducer(
             bootstrap_servers=bootstrap_servers, acks="all", enable_idempotence=True
         )
-        self._transactions = AIOKafkaProducer(
-            bootstrap_servers=bootstrap_servers,
-            transactional_id=session_transactional_id(application, partition),
+        self._transactions = TransactionalWriter(
+            {"bootstrap_servers": bootstrap_servers},
+            session_transactional_id(application, partition),
         )
-        send_once(self._transactions)
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap_servers,
             isolation_level="read_committed",
@@ -131,8 +131,8 @@ class WorkerChannel:
 
     async def close(self) -> None:
         """Disconnect."""
-        for client in (self._consumer, self._producer, self._transactions):
-            await client.stop()
+        for client in (self._consumer, self._producer, self._transactions.producer):
+            await stop_client(client)
 
     # --- write -----------------------------------------------------------------------------------
 
@@ -161,8 +161,8 @@ class WorkerChannel:
             WorkerFailed: the worker ended, or its outputs did not arrive in time.
         """
         if as_one:
-            async with self._transactions.transaction():
-                positions = await self._write(self._transactions, records)
+            async with self._transactions.producer.transaction():
+                positions = await self._write(self._transactions.producer, records)
         else:
             positions = await self._write(self._producer, records)
         written = dict(zip(positions, records, strict=True))
@@ -196,9 +196,9 @@ class WorkerChannel:
 
     async def abort(self, records: Sequence[ScenarioRecord]) -> None:
         """Write records in a Kafka transaction and abort it, so that they must have no effect."""
-        await self._transactions.begin_transaction()
-        await self._write(self._transactions, records)
-        await self._transactions.abort_transaction()
+        await self._transactions.producer.begin_transaction()
+        await self._write(self._transactions.producer, records)
+        await self._transactions.abort()
 
     async def ask(self, record: ScenarioRecord, seconds: float) -> dict[str, Any]:
         """Write a command that causes no event, and return its reply.

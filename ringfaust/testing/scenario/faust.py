@@ -12,11 +12,15 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from threading import Lock
 
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.errors import for_code
+from aiokafka.protocol.admin import DescribeGroupsRequest
+from aiokafka.protocol.group import LeaveGroupRequest
+
 from ringfaust.testing.process import WorkerProcess
 from ringfaust.testing.scenario import grammar as g
 from ringfaust.testing.scenario.crashes import SharedCrashes
 from ringfaust.testing.scenario.kafka import KafkaScenarioHost
-from ringfaust.testing.scenario.membership import remove_members
 from ringfaust.testing.scenario.partition import (
     ScenarioPartition,
     open_partitions,
@@ -122,3 +126,26 @@ class FaustHarness:
         for partition in partitions:
             partition.await_worker()
         return partitions
+
+
+async def remove_members(bootstrap_servers: str, group: str) -> None:
+    """Remove all present members of a group, as an operator may after a worker has died.
+
+    Otherwise the brokers reassign its partitions only after its session has timed out.
+
+    Raises:
+        KafkaError: a broker failed or refused to remove a member.
+    """
+    client = AIOKafkaClient(bootstrap_servers=bootstrap_servers)
+    try:
+        await client.bootstrap()
+        coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
+        answer = await client.send(coordinator, DescribeGroupsRequest([group], False))
+        for described in answer.to_object()["groups"]:
+            for member in described["members"]:
+                request = LeaveGroupRequest(group, member["member_id"])
+                left = await client.send(coordinator, request)
+                if left.error_code:
+                    raise for_code(left.error_code)
+    finally:
+        await client.close()

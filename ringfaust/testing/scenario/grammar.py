@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    model_validator,
+)
 
 from ringfaust.core import limits
+from ringfaust.core.commands import Command
 from ringfaust.core.model import AckMode, Counts
-from ringfaust.core.settings import FIELD_NAMES
-from ringfaust.protocol.control import MaybeName, MessageId, Name
+from ringfaust.core.settings import FIELD_NAMES, stored_names
+from ringfaust.protocol.control import (
+    OPERATOR_COMMANDS,
+    MaybeName,
+    MessageId,
+    Name,
+    fields_of,
+)
 from ringfaust.protocol.routes import is_scalar
 
 LONGEST_MS = 1 << 40
@@ -192,26 +207,6 @@ class CreateQueueStep(BaseModel):
     queue: Name
 
 
-class PauseStep(_Strict):
-    """Pauses or resumes a queue."""
-
-    queue: Name
-    what: Literal["pulling", "dispatch"]
-
-
-class QueueStep(_Strict):
-    """Purges a queue."""
-
-    queue: Name
-
-
-class MessageStep(_Strict):
-    """Removes a message, cancels a scheduled one, or makes it due now."""
-
-    queue: Name
-    id: MessageId
-
-
 class RedriveStep(_Strict):
     """Redrives evicted or dead messages."""
 
@@ -251,7 +246,26 @@ class CrashStep(_Strict):
     """Crashes the host; has no arguments."""
 
 
+def _operator_step(command: type[Command]) -> type[BaseModel]:
+    """The model of a step that is a command of an operator. Its message is called `id`."""
+    fields = fields_of(command)
+    if "message" in fields:
+        fields["message"] = (MessageId, Field(alias="id"))
+    model: type[BaseModel] = create_model(
+        f"{command.__name__}Step",
+        __base__=_Strict,
+        __doc__=command.__doc__,
+        **fields,  # type: ignore[call-overload]
+    )
+    return model
+
+
 STEPS: Mapping[str, type[BaseModel]] = {
+    **{
+        kind: _operator_step(command)
+        for kind, command in OPERATOR_COMMANDS.items()
+        if "settings" not in command._fields  # the fields of these steps are settings
+    },
     "send": SendStep,
     "attach": AttachStep,
     "credit": CreditStep,
@@ -266,17 +280,14 @@ STEPS: Mapping[str, type[BaseModel]] = {
     "rollback": TransactionStep,
     "configure": ConfigureStep,
     "create_queue": CreateQueueStep,
-    "pause": PauseStep,
-    "resume": PauseStep,
-    "purge": QueueStep,
-    "remove": MessageStep,
-    "cancel_scheduled": MessageStep,
-    "deliver_now": MessageStep,
     "redrive": RedriveStep,
     "advance": AdvanceStep,
     "crash": CrashStep,
     "state": StateStep,
 }
+
+
+_Fields = Annotated[dict[str, Any], AfterValidator(stored_names)]
 
 
 class AddressFields(_Strict):
@@ -285,7 +296,7 @@ class AddressFields(_Strict):
     routing: Literal["multicast", "anycast"] = "multicast"
     compat: Literal["default", "artemis"] = "default"
     retroactive_count: Annotated[int, Field(ge=0, le=limits.RETAINED)] = 0
-    subscriptions: dict[Name, dict[str, Any]] = {}
+    subscriptions: dict[Name, _Fields] = {}
 
 
 class ScenarioStep(_Strict):
@@ -305,9 +316,9 @@ class Scenario(_Strict):
     says: str
     rules: list[Annotated[str, Field(pattern=r"^[RC]\d+$")]]
     source: str = ""
-    queues: dict[Name, dict[str, Any]] = {}
+    queues: dict[Name, _Fields] = {}
     addresses: dict[Name, AddressFields] = {}
-    settings: dict[Name, dict[str, Any]] = {}
+    settings: dict[Name, _Fields] = {}
     steps: list[ScenarioStep]
 
     def all_settings(self) -> dict[str, dict[str, Any]]:
@@ -334,6 +345,6 @@ class Scenario(_Strict):
         fields = {name for table in tables for name in table}
         for step in self.steps:
             if step.kind == "create_queue" or (step.kind == "configure" and step.what.queue):
-                fields |= set(step.what.model_extra or {})
+                fields |= set(stored_names(step.what.model_extra or {}))
         unknown = fields - set(FIELD_NAMES)
         return {"queue settings: " + ", ".join(sorted(unknown))} if unknown else set()

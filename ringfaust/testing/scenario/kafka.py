@@ -19,7 +19,6 @@ this detects a worker that acts on uncommitted records.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -29,8 +28,10 @@ from ringfaust.core import commands as c
 from ringfaust.core.address import SEPARATOR, address_of, queue_name
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Refusal
+from ringfaust.core.patterns import is_pattern
 from ringfaust.errors import BadSetting
 from ringfaust.protocol import headers as h
+from ringfaust.protocol.control import OPERATOR_COMMANDS, kind_of
 from ringfaust.protocol.records import Headers, Payload, Role
 from ringfaust.testing.scenario import grammar as g
 from ringfaust.testing.scenario.channel import ScenarioRecord
@@ -42,10 +43,9 @@ from ringfaust.testing.scenario.sessions import PendingSessions, rollback_of, un
 _LIST_LIMIT = 10_000
 
 
-_NEEDS_QUEUE = (
-    c.CancelScheduled, c.DeleteQueue, c.DeliverNow, c.Move, c.Purge, c.Remove, c.Resume,
-)  # fmt: skip
-"""Commands that do not create a queue of a pattern (R90)."""
+_CREATES = (c.CreateQueue, c.Configure, c.ConfigureAddress, c.Pause)
+"""Commands of operators that create a queue of a pattern; the others do not (R90)."""
+_NEEDS_QUEUE = tuple(each for each in OPERATOR_COMMANDS.values() if each not in _CREATES)
 
 
 class KafkaScenarioHost:
@@ -76,9 +76,7 @@ class KafkaScenarioHost:
         """Create the scenario's queues. A queue that matches a pattern is created at first use."""
         settings, addresses = scenario.all_settings(), scenario.all_addresses()
         self._catalog = Catalog(scenario.queues, settings, addresses)
-        names = [
-            name for name in (*scenario.queues, *addresses) if not {"*", "#"} & set(name.split("."))
-        ]
+        names = [name for name in (*scenario.queues, *addresses) if not is_pattern(name)]
         self._create([command for name in names for command in self._creation_of(name)])
 
     def finish(self) -> None:
@@ -148,8 +146,8 @@ class KafkaScenarioHost:
         if found.refused:
             return [ObservedEffect("refused", message_id, reason=Refusal.BAD_COMMAND)]
         (again,) = found.messages
-        record = again.dead.record
-        return self._step(self._to_queue(queue, record.key, record.value or b"", again.headers))
+        record = again.record
+        return self._step(self._to_queue(queue, record.key, record.value or b"", record.headers))
 
     def listing(self, queue: str) -> QueueListing:
         """Return what a queue holds."""
@@ -227,7 +225,7 @@ class KafkaScenarioHost:
         if isinstance(command, c.Send):
             return self._produced(command)
         fields = {name: value for name, value in command._asdict().items() if value is not None}
-        for name in ("queue", "address"):
+        for name in ("queue", "address", "to"):
             if fields.get(name):
                 fields[name] = self._full_name(fields[name])
         for name in ("session", "xid"):
@@ -245,8 +243,7 @@ class KafkaScenarioHost:
         if isinstance(command, c.CreateQueue):
             with suppress(BadSetting):  # the worker has to refuse it
                 fields["settings"] = asdict(self._catalog.spec(command.queue, command.settings))
-        kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(command).__name__).lower()
-        return self._partition.control(kind, fields)
+        return self._partition.control(kind_of(type(command)), fields)
 
     def _produced(self, send: c.Send) -> ScenarioRecord:
         """Return a producer's record. Its times are absolute, as they count from the send."""

@@ -31,9 +31,9 @@ class MemoryScenarioHost:
         self._sent = 0
         self._lagging: dict[str, list[c.Send]] = {}
         """By destination: sends that are not pulled yet (R60, R90). They survive a crash."""
-        self._gone: dict[tuple[str, str], tuple[Message, str]] = {}
-        """By topic and message id: the last evicted or dead message, and how much of it its record
-        holds (R6, R43)."""
+        self._gone: dict[tuple[str, str], tuple[Message, str, str]] = {}
+        """By topic and message id: the last evicted or dead message, how much of it its record
+        holds (R6, R43), and its queue."""
 
     def start(self, scenario: g.Scenario) -> None:
         """Declare the scenario's queues, addresses and settings."""
@@ -94,7 +94,7 @@ class MemoryScenarioHost:
 
     def redrive(self, source: str, message_id: str, queue: str) -> list[ObservedEffect]:
         """Redrive an evicted or dead message (R43)."""
-        message, payload_kind = self._gone.get((source, message_id), (None, ""))
+        message, payload_kind, lost_by = self._gone.get((source, message_id), (None, "", ""))
         if message is None or payload_kind != "full":
             return [ObservedEffect("refused", message_id, reason=Refusal.BAD_COMMAND)]
         headers = dict(message.payload.headers)
@@ -104,6 +104,7 @@ class MemoryScenarioHost:
         send = c.Send(
             queue, message_id, self._now_ms, message.priority, group=message.group,
             size_bytes=size, payload=payload, redrives=times,
+            redrive_of=f"{lost_by}/{message.sequence}",
         )  # fmt: skip
         return self.do([send], "")
 
@@ -127,9 +128,10 @@ class MemoryScenarioHost:
     def _observe(self, effects: list[e.Effect]) -> list[ObservedEffect]:
         for effect in effects:
             if isinstance(effect, e.Evicted):
-                self._gone["evicted", effect.message.id] = effect.message, effect.payload
+                gone = effect.message, effect.payload, effect.queue
+                self._gone["evicted", effect.message.id] = gone
             elif isinstance(effect, e.Dead | e.Expired):
-                self._gone["dead", effect.message.id] = effect.message, "full"
+                self._gone["dead", effect.message.id] = effect.message, "full", effect.queue
         return [each for effect in effects if (each := _observed(effect)) is not None]
 
 

@@ -20,12 +20,11 @@ from aiokafka.errors import KafkaConnectionError
 
 from ringfaust.config import QueuesConfig, WorkerConfig, load
 from ringfaust.config.environment import drop_variables
-from ringfaust.config.redrive import redrive_context
 from ringfaust.config.topics import create_topics, wanted_topics
 from ringfaust.kafka.admin import NewTopic, open_admin
-from ringfaust.kafka.redrive import RedrivePlan, RedriveRequest, find
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
+from ringfaust.redrive.plan import RedriveContext, RedrivePlan, RedriveRequest, find
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import Process
 from ringfaust.testing.scenario.channel import ScenarioRecord, WorkerChannel, WorkerOutput
@@ -136,7 +135,7 @@ class ScenarioPartition:
         asked = RedriveRequest(
             role=role, to=to, ids=[message_id], queue=within, partition=self._channel.partition
         )
-        return self._loop.run(find(redrive_context(self._config, self._queues), asked))
+        return self._loop.run(find(RedriveContext.of(self._config, self._queues), asked))
 
     def abort(self, records: Sequence[ScenarioRecord]) -> None:
         """Write records in an aborted transaction, so that they must have no effect."""

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 from ringfaust.core import commands as c
 from ringfaust.core.address import queue_name
+from ringfaust.core.model import HELD_STATES
+from ringfaust.core.settings import stored_names
+from ringfaust.protocol.control import OPERATOR_COMMANDS
 from ringfaust.protocol.headers import PROPERTIES
 from ringfaust.protocol.records import Payload
 from ringfaust.testing.scenario import grammar as g
@@ -157,18 +160,14 @@ class _Player:
         if kind == "configure" and what.address is not None:
             return [c.ConfigureAddress(what.address, dict(what.model_extra or {}))]
         if kind == "configure":
-            return [c.Configure(what.queue, dict(what.model_extra or {}))]
+            return [c.Configure(what.queue, stored_names(what.model_extra or {}))]
         if kind == "create_queue":
             name = queue_name(what.address, what.queue)
-            return [c.CreateQueue(name, dict(what.model_extra or {}))]
+            return [c.CreateQueue(name, stored_names(what.model_extra or {}))]
         if kind in _XID_COMMANDS:
             return [_XID_COMMANDS[kind](what.xid)]
-        if kind in ("pause", "resume"):
-            return [_QUEUE_COMMANDS[kind](what.queue, what.what)]
-        if kind == "purge":
-            return [c.Purge(what.queue)]
-        if kind in _QUEUE_COMMANDS:
-            return [_QUEUE_COMMANDS[kind](what.queue, what.id)]
+        if kind in OPERATOR_COMMANDS:
+            return [OPERATOR_COMMANDS[kind](**dict(what))]
         return self._consumer_commands(kind, what)
 
     def _consumer_commands(self, kind: str, what: Any) -> Sequence[c.Command]:
@@ -212,10 +211,10 @@ class _Player:
     def _check_state(self, step: g.ScenarioStep) -> None:
         want: g.StateStep = step.what
         have = self.host.listing(want.queue)
-        for name in ("ready", "delivering", "scheduled"):
-            wanted, found = getattr(want, name), getattr(have, name)
+        for state in HELD_STATES:
+            wanted, found = getattr(want, state), getattr(have, state)
             if wanted is not None and wanted != found:
-                raise Difference(step.line, name, wanted, found)
+                raise Difference(step.line, state, wanted, found)
         for name, number in want.counts.items():
             if have.counts.get(name) != number:
                 raise Difference(step.line, f"counts.{name}", number, have.counts.get(name))
@@ -242,13 +241,6 @@ _XID_COMMANDS: dict[str, Any] = {
     "prepare": c.Prepare,
     "commit": c.Commit,
     "rollback": c.RollbackXid,
-}
-_QUEUE_COMMANDS: dict[str, Any] = {
-    "pause": c.Pause,
-    "resume": c.Resume,
-    "remove": c.Remove,
-    "cancel_scheduled": c.CancelScheduled,
-    "deliver_now": c.DeliverNow,
 }
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ringfaust.spark.audit.accounts import STATES
+from ringfaust.core.model import HELD_STATES
 from ringfaust.spark.audit.lifecycles import CARRIED, message_events
 from ringfaust.spark.audit.verdict import Verdict
 
@@ -110,7 +110,7 @@ def _depth(events: DataFrame, at: Column, times: pd.Index) -> pd.DataFrame:
     moves = [
         F.sum((F.col("state") == name).cast("int") - F.coalesce(F.col("was") == name, F.lit(False))
               .cast("int")).alias(name)
-        for name in STATES
+        for name in HELD_STATES
     ]  # fmt: skip
     found = events.groupBy(at).agg(*moves).toPandas().set_index("at")
     return found.reindex(times, fill_value=0).sort_index().cumsum()
@@ -122,7 +122,7 @@ def _held_before(events: DataFrame) -> pd.Series:
     last = carried.groupBy("partition", "queue", "sequence").agg(
         F.max_by("state", F.struct("step", "offset", "line")).alias("state")
     )
-    held = last.agg(*[F.count_if(F.col("state") == name).alias(name) for name in STATES])
+    held = last.agg(*[F.count_if(F.col("state") == name).alias(name) for name in HELD_STATES])
     return held.toPandas().iloc[0]
 
 

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pyspark.sql import functions as F
 
 from ringfaust import __version__
-from ringfaust.spark.audit.accounts import COUNTS
+from ringfaust.spark.audit.accounts import COUNTS, FLOWS
 from ringfaust.spark.audit.report.charts import DARK, LIGHT, charts, png
 from ringfaust.spark.audit.report.figures import figures
 from ringfaust.spark.audit.show import by_severity, describe, headline, remarks, top_queues
@@ -60,6 +60,7 @@ def write_report(folder: Path, application: str, verdict: Verdict) -> Path:
         headline=headline(verdict),
         remarks=remarks(verdict),
         counts=COUNTS,
+        flows=FLOWS,
         queues=top_queues(verdict, _MAX_QUEUES),
         pictures=pictures,
         windows=_windows(verdict),
@@ -83,9 +84,8 @@ def _windows(verdict: Verdict) -> list[dict[str, object]]:
     """The last time windows, summed over all queues."""
     if verdict.windows is None:
         return []
-    names = ("added", "acked", "evicted", "expired", "dead", "removed", "moved_out", "lost")
     last = verdict.windows.groupBy("start").agg(
-        *[F.sum(name).alias(name) for name in names], F.bool_and("balanced").alias("balanced")
+        *[F.sum(name).alias(name) for name in FLOWS], F.bool_and("balanced").alias("balanced")
     )
     last = last.orderBy(F.desc("start")).limit(_MAX_WINDOWS)
     return [

@@ -1,0 +1,227 @@
+"""Checks the commands by which consumers come, stay and go, and return what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ringfaust.core import commands as c
+from ringfaust.core import limits
+from ringfaust.core.address import subscription_queue
+from ringfaust.core.checks.queues import create_queue, known_address
+from ringfaust.core.checks.refusal import CommandRefused, bad, known_queue
+from ringfaust.core.model import WINDOW, AckMode, Consumer, Delivery, Refusal, Stage
+from ringfaust.core.queue import Queue
+from ringfaust.core.selector import compile_selector
+from ringfaust.core.transitions.attaching import LEAVE
+from ringfaust.core.transitions.settling import (
+    ALIVE,
+    ATTACH,
+    EXPIRE,
+    GRANT,
+    JOIN,
+    REQUEUE,
+    RETURN,
+    RETURN_SESSION,
+)
+from ringfaust.core.work import Work
+from ringfaust.errors import BadSelector
+
+# --- joining -------------------------------------------------------------------------------------
+
+
+def attach(work: Work, attach: c.Attach) -> list[Stage]:
+    """Attach a consumer to a queue (R10, R11)."""
+    queue = known_queue(work, attach.queue)
+    _check_values(attach)
+    return _in_turn(work, _attach_stage(attach, queue.name, attach.selector))
+
+
+def subscribe(work: Work, subscribe: c.Subscribe) -> list[Stage]:
+    """Attach a consumer to the queue of its subscription, which is created if needed (R70)."""
+    _check_values(subscribe)
+    address = known_address(work, subscribe.address)
+    if address.spec.routing == "anycast":
+        raise bad(address.name, "this is an anycast address; attach to its queue")
+    name = subscription_queue(subscribe)
+    attach_stage = _attach_stage(subscribe, name, "")
+    if name not in address.members:
+        settings = {
+            "selector": subscribe.selector,
+            "shared": subscribe.shared,
+            "durable": bool(subscribe.subscription),
+        }
+        return [*create_queue(work, c.CreateQueue(name, settings)), attach_stage]
+    queue = known_queue(work, name)
+    if not subscribe.subscription:
+        raise bad(subscribe.consumer, f"queue {name!r} exists; use another consumer name")
+    if not queue.spec.durable:
+        raise bad(name, "this queue is deleted with its last consumer; use another name")
+    if queue.spec.selector != subscribe.selector:
+        raise bad(
+            name,
+            f"this subscription has the selector {queue.spec.selector!r}; delete "
+            "its queue first to subscribe with another",
+        )
+    return _in_turn(work, attach_stage)
+
+
+def join(work: Work, stage: Stage) -> list[Stage]:
+    """Check the places in a queue to which a consumer is to be attached (R11).
+
+    What comes before the attach may fill other transactions, and makes or takes places (R114).
+    """
+    name, _, priority = stage.args[:3]
+    queue = known_queue(work, stage.queue)
+    _check_places(work, queue, name)
+    _check_priorities(queue, name, priority)
+    return [stage._replace(kind=JOIN)]
+
+
+def _in_turn(work: Work, stage: Stage) -> list[Stage]:
+    """Check the places now, or when the transactions before have been committed."""
+    return [stage] if work.is_full else join(work, stage)
+
+
+def _attach_stage(attach: c.Attach | c.Subscribe, queue: str, selector: str) -> Stage:
+    args = (
+        attach.consumer, attach.credit, attach.priority, attach.ack_mode, attach.session, selector,
+        attach.credit_bytes,
+    )  # fmt: skip
+    return Stage(ATTACH, queue, args)
+
+
+def _check_values(attach: c.Attach | c.Subscribe) -> None:
+    """Check the values of an attach or a subscribe (R15, R103)."""
+    if attach.consumer == WINDOW:
+        raise bad(WINDOW, "this name is reserved for managed windows")
+    if not 0 <= attach.credit <= limits.CREDIT:
+        raise bad(attach.consumer, f"credit must be from 0 to {limits.CREDIT}")
+    if not 0 <= attach.credit_bytes <= limits.CREDIT_BYTES:
+        raise bad(attach.consumer, f"credit_bytes must be from 0 to {limits.CREDIT_BYTES}")
+    try:
+        if attach.selector:
+            compile_selector(attach.selector)
+    except BadSelector as error:
+        raise CommandRefused(Refusal.BAD_SELECTOR, attach.consumer, str(error)) from None
+
+
+def _check_places(work: Work, queue: Queue, name: str) -> None:
+    """Check that the queue may have another consumer of that name (R11)."""
+    if name in queue.consumers:
+        raise bad(name, "a consumer of that name is attached; detach it first")
+    if len(queue.consumers) >= limits.CONSUMERS:
+        raise CommandRefused(Refusal.CONSUMER_LIMIT, name, "the queue has no place left")
+    most = work.state.most_active_consumers(queue)
+    active, backups = queue.places()
+    if 0 <= most <= active and backups >= queue.spec.max_backup_consumers:
+        text = f"{active} active and {backups} backup consumers are attached: no place left"
+        raise CommandRefused(Refusal.CONSUMER_LIMIT, name, text)
+
+
+def _check_priorities(queue: Queue, name: str, priority: int) -> None:
+    """Check that the queue's row has room for another cursor (R120)."""
+    priorities = [each for each, _ in queue.consumers_by_priority]
+    if priority not in priorities and len(priorities) >= limits.CONSUMER_PRIORITIES:
+        text = f"consumers of {len(priorities)} priorities are attached: use one of these"
+        raise CommandRefused(Refusal.LIMIT, name, text)
+
+
+# --- while it is attached, and its end -----------------------------------------------------------
+
+
+def credit(work: Work, credit: c.Credit) -> list[Stage]:
+    """Grant a consumer more credit (R10)."""
+    queue, consumer = _find_attached(work, credit)
+    if credit.add < 0 or consumer.credit + credit.add > limits.CREDIT:
+        raise bad(consumer.name, f"credit must stay between 0 and {limits.CREDIT}")
+    return [Stage(GRANT, queue.name, (consumer, consumer.credit + credit.add))]
+
+
+def heartbeat(work: Work, heartbeat: c.Heartbeat) -> list[Stage]:
+    """Note that a consumer is alive (R13). Nothing else happens."""
+    queue, consumer = _find(work, heartbeat)
+    return [Stage(ALIVE, queue.name, (consumer,))]
+
+
+def detach(work: Work, detach: c.Detach) -> list[Stage]:
+    """Detach a consumer cleanly (R20)."""
+    queue, consumer = _find_attached(work, detach)
+    return [Stage(EXPIRE, queue.name), Stage(LEAVE, queue.name, (consumer.name, False))]
+
+
+def recover(work: Work, recover: c.Recover) -> list[Stage]:
+    """Return all that a consumer holds; it stays attached (R20)."""
+    queue, consumer = _find(work, recover)
+    return [
+        Stage(ALIVE, queue.name, (consumer,)),
+        Stage(EXPIRE, queue.name),
+        Stage(RETURN, queue.name, (consumer.name,)),
+    ]
+
+
+def _find(
+    work: Work, command: c.Credit | c.Heartbeat | c.Detach | c.Recover
+) -> tuple[Queue, Consumer]:
+    queue = known_queue(work, command.queue)
+    consumer = queue.consumers.get(command.consumer)
+    if consumer is None:
+        raise bad(command.consumer, "no consumer of that name is attached; attach it first")
+    return queue, consumer
+
+
+def _find_attached(work: Work, command: c.Credit | c.Detach) -> tuple[Queue, Consumer]:
+    """As `_find`, but not the consumer of a managed window."""
+    if command.consumer == WINDOW:
+        raise bad(WINDOW, "a managed window is changed by the queue's setting `window`")
+    return _find(work, command)
+
+
+# --- the rollback of a session -------------------------------------------------------------------
+
+
+def rollback(work: Work, rollback: c.Rollback) -> list[Stage]:
+    """Return, per queue as one set, all that the consumers of a session hold (R80)."""
+    members = list(work.state.session(rollback.session))
+    if not members:
+        raise bad(rollback.session, "no consumer is attached in a session of that name")
+    by_queue: dict[str, list[str]] = {}
+    for (name, consumer_name), _ in members:
+        by_queue.setdefault(name, []).append(consumer_name)
+    held: dict[int, tuple[Queue, Delivery]] = {}
+    queues = [known_queue(work, name) for name in by_queue]
+    stages: list[Stage] = []
+    for queue in queues:
+        for consumer in sorted((queue.consumers[n] for n in by_queue[queue.name]), key=_order):
+            stages.append(Stage(ALIVE, queue.name, (consumer,)))
+            if queue.policy.ends_set_first:
+                held.update((each.number, (queue, each)) for each in queue.held_by(consumer))
+    acked = _acked(held, rollback.acked)
+    first = [held[number] for number in acked]
+    rest = [each for number, each in held.items() if number not in acked]
+    for queue in queues:
+        if queue.policy.ends_set_first:  # C2, C9: also the order of the acks matters
+            returning = [delivery for where, delivery in first + rest if where is queue]
+            stages.append(Stage(REQUEUE, queue.name, (returning, frozenset(acked))))
+    return [*stages, Stage(RETURN_SESSION, "", (rollback.session, "", False))]
+
+
+def _order(consumer: Consumer) -> int:
+    return consumer.order
+
+
+def _acked(held: dict[int, tuple[Queue, Delivery]], acks: Iterable[c.Ack]) -> dict[int, None]:
+    """Numbers of the held deliveries that the acks cover, in their order (R16, C2)."""
+    numbers: dict[tuple[str, str, str], list[int]] = {}
+    for number in sorted(held):
+        queue, delivery = held[number]
+        key = (queue.name, delivery.consumer, delivery.message.id)
+        numbers.setdefault(key, []).append(number)
+    found: dict[int, None] = {}
+    for ack in acks:
+        meant = numbers.get((ack.queue, ack.consumer, ack.message), [])
+        meant = [each for each in meant if each not in found and ack.delivery in (0, each)]
+        if meant and held[meant[0]][0].consumers[ack.consumer].ack_mode is AckMode.CLIENT:
+            found |= dict.fromkeys([each for each in sorted(held) if each <= meant[0]])
+        else:
+            found |= dict.fromkeys(meant[:1])
+    return found

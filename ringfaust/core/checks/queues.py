@@ -1,0 +1,241 @@
+"""Checks an operator's commands: queues and addresses, pauses, single messages (R34, R71, R90)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ringfaust.core import commands as c
+from ringfaust.core import limits
+from ringfaust.core.address import Address, address_of, queue_name, row_bytes
+from ringfaust.core.admission import beyond_limits
+from ringfaust.core.checks.refusal import CommandRefused, bad, known_queue
+from ringfaust.core.model import Message, Refusal, Stage
+from ringfaust.core.new import send_of
+from ringfaust.core.queue import SCHEDULED, Queue
+from ringfaust.core.transitions.opening import find_address, next_due
+from ringfaust.core.transitions.operating import (
+    CONFIGURE,
+    CONFIGURE_ADDRESS,
+    CREATE,
+    MAKE_DUE,
+    MOVE_OUT,
+    PAUSE,
+    RESUME,
+    TAKE_OUT,
+)
+from ringfaust.core.transitions.queues import COPY, DELETE, FIT, PURGE
+from ringfaust.core.transitions.settling import EXPIRE
+from ringfaust.core.transitions.sweeping import SWEEP
+from ringfaust.core.work import Work
+from ringfaust.errors import BadSetting
+
+REMOVE, MOVE, CANCEL, DELIVER_NOW = "remove", "move", "cancel_scheduled", "deliver_now"
+SEARCHES: Final = frozenset((REMOVE, MOVE, CANCEL, DELIVER_NOW))
+"""Stages that look for a message, through several transactions if need be (R114)."""
+
+_NOT_FOUND = {
+    REMOVE: "no ready or scheduled message has that id",
+    MOVE: "no ready or scheduled message has that id",
+    CANCEL: "no scheduled message has that id",
+    DELIVER_NOW: "no scheduled message has that id",
+}
+
+# --- addresses -----------------------------------------------------------------------------------
+
+
+def known_address(work: Work, name: str) -> Address:
+    """The address of that name.
+
+    Raises:
+        CommandRefused: there is none.
+    """
+    address = find_address(work, name)
+    if address is None:
+        raise CommandRefused(Refusal.UNKNOWN_QUEUE, name, f"no address {name!r}")
+    return address
+
+
+def configure_address(work: Work, configure: c.ConfigureAddress) -> list[Stage]:
+    """Change settings of an address (R71, R90)."""
+    address = known_address(work, configure.address)
+    settings = {**address.settings, **configure.settings}
+    try:
+        spec = work.state.catalog.address(address.name, settings)
+    except BadSetting as error:
+        raise bad(address.name, str(error)) from error
+    assert spec is not None
+    if spec.routing == "anycast" and len(address.members) > 1:
+        raise bad(address.name, f"it has {len(address.members)} queues; anycast allows one")
+    return [Stage(CONFIGURE_ADDRESS, "", (address, configure.settings, settings, spec))]
+
+
+# --- queues --------------------------------------------------------------------------------------
+
+
+def create_queue(work: Work, create: c.CreateQueue) -> list[Stage]:
+    """Create a queue; one named `address::name` joins that address (R71, R90)."""
+    name = create.queue
+    address_name = address_of(name)
+    if find_address(work, name) is not None:
+        raise bad(name, "an address has that name")
+    address = known_address(work, address_name) if address_name else None
+    if address is not None:
+        if name == queue_name(address_name, ""):
+            raise bad(name, "a queue of an address is named address::name")
+        if address.spec.routing == "anycast" and address.members:
+            raise bad(name, f"an anycast address has one queue, {address.members[0]!r}")
+        _check_room(address, name)
+    if not name or len(name) > limits.NAME_CHARS:
+        raise bad(name, f"a queue's name has from 1 to {limits.NAME_CHARS} characters")
+    if work.state.queue(name) is not None:
+        raise bad(name, "a queue of that name exists; change it with configure")
+    try:
+        work.state.catalog.spec(name, create.settings)
+    except BadSetting as error:
+        raise bad(name, str(error)) from error
+    stages = [Stage(CREATE, "", (name, create.settings, address))]
+    return stages if address is None else [*stages, Stage(COPY, name)]
+
+
+def _check_room(address: Address, queue: str) -> None:
+    """Check that the address may have another queue (R120)."""
+    if len(address.members) >= limits.SUBSCRIPTIONS:
+        most = f"{limits.SUBSCRIPTIONS:,} queues"
+    elif sum(map(row_bytes, [*address.members, queue])) > limits.SUBSCRIPTIONS_BYTES:
+        most = f"{limits.SUBSCRIPTIONS_BYTES:,} bytes of their names"
+    else:
+        return
+    text = f"address {address.name!r} has {len(address.members):,} queues; it takes at most {most}"
+    raise CommandRefused(Refusal.LIMIT, queue, text)
+
+
+def configure(work: Work, configure: c.Configure) -> list[Stage]:
+    """Change settings of a queue (R5, R11, R90)."""
+    queue = known_queue(work, configure.queue)
+    settings = {**queue.settings, **configure.settings}
+    try:
+        spec = work.state.catalog.spec(queue.name, settings)
+    except BadSetting as error:
+        raise bad(queue.name, str(error)) from error
+    return [
+        Stage(CONFIGURE, queue.name, (configure.settings, settings, spec)),
+        Stage(EXPIRE, queue.name),
+        Stage(FIT, queue.name),
+    ]
+
+
+def delete_queue(work: Work, delete: c.DeleteQueue) -> list[Stage]:
+    """Delete a queue, and take it out of its address (R90)."""
+    queue = _used_queue(work, delete.queue)
+    if any(delivery.xid for _, delivery in queue.deliveries):
+        text = "a distributed transaction has settled deliveries of it; decide that first"
+        raise bad(queue.name, text)
+    return [Stage(EXPIRE, queue.name), Stage(DELETE, queue.name)]
+
+
+def pause(work: Work, pause: c.Pause) -> list[Stage]:
+    """Pause pulling or dispatch (R90)."""
+    queue = known_queue(work, pause.queue)
+    _check_what(pause.what)
+    return [Stage(PAUSE, queue.name, (pause.what,))]
+
+
+def resume(work: Work, resume: c.Resume) -> list[Stage]:
+    """Resume pulling or dispatch (R90)."""
+    queue = _used_queue(work, resume.queue)
+    _check_what(resume.what)
+    return [Stage(RESUME, queue.name, (resume.what,))]
+
+
+def _check_what(what: str) -> None:
+    if what not in ("pulling", "dispatch"):
+        raise bad(what, "only pulling or dispatch can be paused")
+
+
+def purge(work: Work, purge: c.Purge) -> list[Stage]:
+    """Evict the ready messages, lowest position first (R90)."""
+    queue = _used_queue(work, purge.queue)
+    return [Stage(EXPIRE, queue.name), Stage(PURGE, queue.name)]
+
+
+def _used_queue(work: Work, name: str) -> Queue:
+    """The queue, to act on what it has. A queue that never existed has nothing (R90, R103)."""
+    state = work.state
+    if not address_of(name) and state.catalog.declares(name) and not state.exists(name):
+        text = f"queue {name!r} was never used; only a pattern declares it"
+        raise CommandRefused(Refusal.UNKNOWN_QUEUE, name, text)
+    return known_queue(work, name)
+
+
+def sweep(work: Work, sweep: c.Sweep) -> list[Stage]:
+    """Do what is due (R12, R13, R32, R50, R110)."""
+    if next_due(work) is None:
+        return []
+    heard_ms = work.now if sweep.heard_ms is None else min(sweep.heard_ms, work.now)
+    return [Stage(SWEEP, "", (limits.SWEEP_AT_ONCE, sweep.heard_since_ms, heard_ms))]
+
+
+# --- single messages -----------------------------------------------------------------------------
+
+
+def remove(work: Work, remove: c.Remove) -> list[Stage]:
+    """Remove a ready or scheduled message (R90)."""
+    return _find(work, REMOVE, remove.queue, remove.message)
+
+
+def move(work: Work, move: c.Move) -> list[Stage]:
+    """Move a ready or scheduled message to another queue (R90)."""
+    known_queue(work, move.to)
+    return _find(work, MOVE, move.queue, move.message, move.to)
+
+
+def cancel_scheduled(work: Work, cancel: c.CancelScheduled) -> list[Stage]:
+    """Remove a scheduled message (R34)."""
+    return _find(work, CANCEL, cancel.queue, cancel.message)
+
+
+def deliver_now(work: Work, deliver: c.DeliverNow) -> list[Stage]:
+    """Make a scheduled message due now (R31, R34)."""
+    return _find(work, DELIVER_NOW, deliver.queue, deliver.message)
+
+
+def _find(work: Work, kind: str, queue_name: str, message_id: str, to: str = "") -> list[Stage]:
+    """Look for the message: among the ready ones, unless it must be scheduled."""
+    queue = _used_queue(work, queue_name)
+    level = SCHEDULED if kind in (CANCEL, DELIVER_NOW) else 0
+    stage = Stage(kind, queue.name, (message_id, level, None, to))
+    return [stage] if work.is_full else search(work, stage)
+
+
+def search(work: Work, stage: Stage) -> list[Stage]:
+    """Look at as many messages as fit into this transaction (R114).
+
+    Returns:
+        What is to be done with the message; or the search, to go on with.
+    """
+    message_id, level, after, to = stage.args
+    queue = known_queue(work, stage.queue)
+    while True:
+        for key, message in queue.table_of(level).walk(after):
+            if not work.has_room:
+                return [stage._replace(args=(message_id, level, after, to))]
+            work.spend(message.size_bytes)
+            after = key
+            if message.id == message_id:
+                return [_found(work, stage.kind, queue, message, to)]
+        if level == SCHEDULED:
+            raise bad(message_id, _NOT_FOUND[stage.kind])
+        level, after = level + 1 if level + 1 < limits.PRIORITIES else SCHEDULED, None
+
+
+def _found(work: Work, kind: str, queue: Queue, message: Message, to: str) -> Stage:
+    if kind == DELIVER_NOW:
+        return Stage(MAKE_DUE, queue.name, (message,))
+    if kind != MOVE:
+        return Stage(TAKE_OUT, queue.name, (message,))
+    target = known_queue(work, to)
+    due_ms = message.due_ms if message.due_ms > work.now else 0
+    send = send_of(message, target.name, work.now, due_ms)
+    if reason := beyond_limits(target, send, work.now):
+        raise CommandRefused(reason, message.id, f"queue {target.name!r} would refuse it")
+    return Stage(MOVE_OUT, queue.name, (message, target, send))

@@ -1,0 +1,41 @@
+"""How a check refuses its command: with a typed reason (R103)."""
+
+from __future__ import annotations
+
+from ringfaust.core.model import Refusal
+from ringfaust.core.queue import Queue
+from ringfaust.core.transitions.opening import find
+from ringfaust.core.work import Work
+
+
+class CommandRefused(Exception):
+    """Raised by a check that refuses its command.
+
+    Attributes:
+        reason: the type of the refusal.
+        about: the message id or consumer name it concerns.
+        text: what is wrong, and what would be valid.
+    """
+
+    def __init__(self, reason: Refusal, about: str, text: str) -> None:
+        self.reason = reason
+        self.about = about
+        self.text = text
+
+
+def bad(about: str, text: str) -> CommandRefused:
+    """Return a refusal with the general reason `bad_command`."""
+    return CommandRefused(Refusal.BAD_COMMAND, about, text)
+
+
+def known_queue(work: Work, name: str) -> Queue:
+    """The queue of that name.
+
+    Raises:
+        CommandRefused: there is none.
+    """
+    queue = find(work, name)
+    if queue is None:
+        text = f"no queue {name!r} in this partition"
+        raise CommandRefused(Refusal.UNKNOWN_QUEUE, name, text)
+    return queue

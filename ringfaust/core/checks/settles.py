@@ -1,0 +1,136 @@
+"""Checks the commands that settle deliveries: ack, release, reject (R16, R23, R41)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
+from ringfaust.core import limits
+from ringfaust.core.checks.refusal import CommandRefused, bad, known_queue
+from ringfaust.core.checks.xids import find_open
+from ringfaust.core.create import create
+from ringfaust.core.model import AckMode, Consumer, Delivery, Refusal, Stage
+from ringfaust.core.queue import Queue
+from ringfaust.core.transitions.settling import ACCEPT, ACCEPT_ALL, REJECT, RELEASE
+from ringfaust.core.transitions.xids import HOLD_ACK
+from ringfaust.core.work import Work
+
+_STAGE: Final[Any] = Stage
+"""mypyc looks up the names of another module at each use."""
+
+_NO_DELIVERY = {
+    Refusal.BAD_COMMAND: "no consumer of that name ever attached to this queue",
+    Refusal.UNKNOWN_DELIVERY: "this consumer never held that message, or too long ago",
+    Refusal.STALE_DELIVERY: "the delivery was settled or returned",
+    Refusal.EVICTED: "the delivery returned, and the message was evicted since",
+}
+
+
+def ack(work: Work, ack: c.Ack) -> list[Stage]:
+    """Settle a delivery as accepted; in mode `client` also all before it (R16)."""
+    if ack.xid:
+        return _ack_in_xid(work, ack)
+    queue, consumer, delivery = _find_delivery(work, ack)
+    return _accept(queue, consumer, [delivery])
+
+
+def _ack_in_xid(work: Work, ack: c.Ack) -> list[Stage]:
+    """Hold an ack until its transaction is decided (R81)."""
+    number, row = find_open(work, ack.xid)
+    queue, consumer, delivery = _find_delivery(work, ack)
+    return [Stage(HOLD_ACK, queue.name, (number, row, consumer, delivery))]
+
+
+def ack_many(work: Work, ack: c.AckMany) -> list[Stage]:
+    """Settle several deliveries of a consumer as accepted; refuse those that have ended."""
+    queue = known_queue(work, ack.queue)
+    consumer = queue.consumers.get(ack.consumer)
+    found: dict[int, Delivery] = {}
+    for number, message_id in ack.deliveries:
+        delivery = _held(queue, consumer, message_id, number)
+        if delivery is not None and delivery.number not in found:
+            found[delivery.number] = delivery
+            continue
+        reason = Refusal.STALE_DELIVERY
+        if delivery is None:
+            reason = _why_not_held(queue, c.Ack(queue.name, ack.consumer, message_id, number))
+        if reason is Refusal.BAD_COMMAND:
+            raise CommandRefused(reason, message_id, _NO_DELIVERY[reason])
+        text = _NO_DELIVERY[reason]
+        work.effects.append(e.Refused(queue.name, reason, message_id, text, number))
+    if consumer is None or not found:
+        return []
+    return _accept(queue, consumer, list(found.values()))
+
+
+def _accept(queue: Queue, consumer: Consumer, deliveries: list[Delivery]) -> list[Stage]:
+    if consumer.ack_mode is AckMode.CLIENT:
+        last = max([delivery.number for delivery in deliveries])
+        return [Stage(ACCEPT_ALL, queue.name, (consumer, last))]
+    return [create(_STAGE, ACCEPT, queue.name, (consumer, deliveries))]
+
+
+def release(work: Work, release: c.Release) -> list[Stage]:
+    """Return one delivery (R23)."""
+    if release.delay_ms is not None and not 0 <= release.delay_ms <= limits.TIME_MS:
+        raise bad(release.message, f"delay_ms must be 0 or more, not {release.delay_ms}")
+    queue, consumer, delivery = _find_delivery(work, release)
+    return [Stage(RELEASE, queue.name, (consumer, delivery, release.delay_ms))]
+
+
+def reject(work: Work, reject: c.Reject) -> list[Stage]:
+    """Settle a delivery as dead (R41)."""
+    queue, consumer, delivery = _find_delivery(work, reject)
+    return [Stage(REJECT, queue.name, (consumer, delivery, reject.text))]
+
+
+def _find_delivery(
+    work: Work, settle: c.Ack | c.Release | c.Reject
+) -> tuple[Queue, Consumer, Delivery]:
+    """The delivery that a consumer settles.
+
+    Raises:
+        CommandRefused: there is none; with the reason that R103 names.
+    """
+    queue = known_queue(work, settle.queue)
+    consumer = queue.consumers.get(settle.consumer)
+    delivery = _held(queue, consumer, settle.message, settle.delivery)
+    if consumer is None or delivery is None:
+        reason = _why_not_held(queue, settle)
+        raise CommandRefused(reason, settle.message, _NO_DELIVERY[reason])
+    return queue, consumer, delivery
+
+
+def _held(queue: Queue, consumer: Consumer | None, message_id: str, number: int) -> Delivery | None:
+    """The delivery of that message that the consumer may settle; number 0: the oldest."""
+    if consumer is None:
+        return None
+    for each in consumer.held.get(message_id, ()):
+        if not number or number == each:
+            delivery: Delivery | None = queue.deliveries.get(each)
+            assert delivery is not None
+            if not delivery.xid:
+                return delivery
+    return None
+
+
+def _why_not_held(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> Refusal:
+    """Why a consumer may not settle this delivery (R103)."""
+    consumer = queue.consumers.get(settle.consumer)
+    numbers = consumer.held.get(settle.message, ()) if consumer else ()
+    reason = queue.history.classify(settle.consumer, settle.message)
+    is_held = settle.delivery in numbers if settle.delivery else bool(numbers)
+    if is_held or _is_orphaned(queue, settle):
+        return Refusal.STALE_DELIVERY  # settled in an undecided transaction
+    return reason
+
+
+def _is_orphaned(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> bool:
+    """Tell whether a detached consumer has settled this in an undecided transaction (R81, R103)."""
+    return queue.orphans > 0 and any(
+        held.is_orphan
+        and (held.consumer, held.message.id) == (settle.consumer, settle.message)
+        and settle.delivery in (0, held.number)
+        for _, held in queue.deliveries
+    )

@@ -1,1 +1,0 @@
-"""The handlers of commands, by subject. Each checks its command and asks `transitions`."""

@@ -1,0 +1,80 @@
+"""Where a send goes: to a queue, or to each queue of an address (R70)."""
+
+from __future__ import annotations
+
+from ringfaust.core import commands as c
+from ringfaust.core import effects as e
+from ringfaust.core.address import Address
+from ringfaust.core.admission import turned_away
+from ringfaust.core.model import Refusal, Stage
+from ringfaust.core.new import send_of, unsent
+from ringfaust.core.transitions.entering import enter
+from ringfaust.core.transitions.opening import find, find_address, opened
+from ringfaust.core.work import Work
+
+PUBLISH = "publish"
+"""A stage of a command (R114)."""
+
+
+def send(work: Work, send: c.Send) -> e.Refused | None:
+    """Send to the queue of that name, or to each queue of the address (R43, R70).
+
+    Returns:
+        Why nothing takes it: then nothing has changed. None if it was sent.
+    """
+    address = find_address(work, send.queue)
+    if address is not None:
+        _publish(work, address, send, 0, is_routed=False)
+        return None
+    queue = find(work, send.queue)
+    if queue is None:
+        name = send.queue
+        text = f"no queue {name!r} in this partition"
+        return e.Refused(name, Refusal.UNKNOWN_QUEUE, name, text)
+    refused = turned_away(queue, send)
+    if refused is None:
+        enter(work, queue, send)
+    return refused
+
+
+def publish_stage(work: Work, stage: Stage) -> None:
+    """Continue a send to an address (R121)."""
+    message, redrives, redrive_of, offered, is_routed = stage.args
+    address = find_address(work, stage.queue)
+    assert address is not None, f"a message is on its way to the queues of {stage.queue!r}"
+    send = send_of(message, address.name, message.enqueued_ms, message.due_ms)
+    send = send._replace(redrives=redrives, redrive_of=redrive_of)
+    _publish(work, address, send, offered, is_routed=is_routed)
+
+
+def _publish(work: Work, address: Address, send: c.Send, offered: int, *, is_routed: bool) -> None:
+    """Send a message to as many queues of an address as fit into this transaction (R70, R121).
+
+    Args:
+        work: of the step.
+        address: where it is sent to.
+        send: the message.
+        offered: how many of the queues have been offered it.
+        is_routed: whether any of them has selected it.
+    """
+    work.state.use_address(address)
+    message = unsent(send)
+    for name in address.members[offered:]:
+        if work.is_full:
+            left = (message, send.redrives, send.redrive_of, offered, is_routed)
+            work.stages.append(Stage(PUBLISH, address.name, left))
+            return
+        offered += 1
+        work.spend(message.size_bytes)
+        queue = opened(work, name)
+        if queue.selector is not None and not queue.selector.matches(message):
+            continue
+        is_routed = True
+        refused = turned_away(queue, send)
+        if refused is None:
+            enter(work, queue, send)
+        else:  # by this queue; the others may take it
+            work.effects.append(refused)
+    if not is_routed:
+        work.effects.append(e.Unrouted(address.name, message))
+    address.retain(message)

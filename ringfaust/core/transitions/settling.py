@@ -1,0 +1,233 @@
+"""The stages of consumers' commands: attach, settle, return what they hold.
+
+Each goes the way of every command: expire, do, dispatch. `checks` has accepted the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ringfaust.core.model import AckMode, Consumer, Delivery, Stage
+from ringfaust.core.queue import Queue
+from ringfaust.core.transitions.attaching import join, save_sign_of_life, set_credit
+from ringfaust.core.transitions.delivering import acked, dispatch, rejected
+from ringfaust.core.transitions.leaving import expire
+from ringfaust.core.transitions.opening import opened
+from ringfaust.core.transitions.returning import requeue, requeue_held
+from ringfaust.core.work import Work
+
+ATTACH, ACK, RETURN, RETURN_SESSION = "attach", "ack", "return", "return session"
+"""Stages of commands (R114)."""
+ALIVE, EXPIRE, GRANT, JOIN = "alive", "expire", "grant", "join"
+ACCEPT, ACCEPT_ALL = "accept", "accept all"
+RELEASE, REJECT, REQUEUE = "release", "reject", "requeue"
+"""Stages that are performed at once."""
+
+
+def alive_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Note that a consumer is alive (R13)."""
+    (consumer,) = stage.args
+    save_sign_of_life(work, queue, consumer)
+
+
+def expire_stage(work: Work, queue: Queue, _: Stage) -> None:
+    """Expire what has to leave before the next stage (R50)."""
+    work.state.use(queue)
+    expire(work, queue)
+
+
+def join_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Attach a consumer; to a new queue, once that has its copies (R10, R11, R71)."""
+    name, credit, priority, ack_mode, session, selector, credit_bytes = stage.args
+    most = work.state.most_active_consumers(queue)
+    is_active = most < 0 or queue.places()[0] < most
+    consumer = Consumer(
+        name, queue.orders + 1, credit, priority, AckMode(ack_mode), session, is_active, work.now,
+        selector, credit_bytes,
+    )  # fmt: skip
+    work.state.use(queue)
+    join(work, queue, consumer)  # it is attached at that moment, before anything expires
+    expire(work, queue)
+    dispatch(work, queue)
+
+
+def grant_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Set a consumer's credit (R10)."""
+    consumer, credit = stage.args
+    save_sign_of_life(work, queue, consumer)
+    expire(work, queue)
+    set_credit(queue, consumer, credit)
+    dispatch(work, queue)
+
+
+# --- accepted ------------------------------------------------------------------------------------
+
+
+def accept_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Settle deliveries of one consumer as accepted (R16)."""
+    consumer: Consumer = stage.args[0]
+    save_sign_of_life(work, queue, consumer)
+    # A consumer that had room was offered all it wants; but with Artemis the head may expire.
+    dispatches = not consumer.is_open() or queue.policy.expires_when_met
+    expire(work, queue)
+    for delivery in stage.args[1]:
+        acked(work, queue, delivery)
+    if dispatches:
+        dispatch(work, queue)
+
+
+def accept_all_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """In mode `client`, settle all that was delivered in the session before (R16)."""
+    consumer, last = stage.args
+    save_sign_of_life(work, queue, consumer)
+    expire(work, queue)
+    covered = _covered_numbers(work, queue, consumer, last)
+    touched = dict.fromkeys([other_queue for _, other_queue in covered])
+    for other_queue in touched:
+        expire(work, other_queue)
+    places = {name: place for place, name in enumerate(_queues_of(work, queue, consumer))}
+    args = (consumer.name, last, [places[other_queue.name] for other_queue in touched])
+    rest = Stage(ACK, queue.name, args)
+    if not work.defers(rest):
+        ack_stage(work, queue, rest)
+
+
+def ack_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Settle as many of these as fit into this transaction, then dispatch likewise (R114).
+
+    `args` name the queues to dispatch by their places in the session, since the row of a command
+    has no room for thousands of names (R120). Older rows have names.
+    """
+    name, last, touched = stage.args
+    consumer = queue.consumers[name]
+    for number, other_queue in _covered_numbers(work, queue, consumer, last):
+        if not work.has_room:
+            work.stages.append(stage)
+            return
+        delivery: Delivery = other_queue.deliveries.get(number)  # type: ignore[assignment]
+        work.spend(delivery.size_bytes)
+        work.state.use(other_queue)
+        acked(work, other_queue, delivery)
+    names = _queues_of(work, queue, consumer)
+    for done, place in enumerate(touched):
+        if work.is_full:
+            work.stages.append(stage._replace(args=(name, last, touched[done:])))
+            return
+        dispatch(work, opened(work, place if isinstance(place, str) else names[place]))
+
+
+def _queues_of(work: Work, queue: Queue, consumer: Consumer) -> list[str]:
+    """The names of the queues in a consumer's session, in order; without a session its own."""
+    if not consumer.session:
+        return [queue.name]
+    members = work.state.session(consumer.session)
+    return list(dict.fromkeys([queue_name for (queue_name, _), _ in members]))
+
+
+def covered(
+    work: Work, queue: Queue, consumer: Consumer, delivery: Delivery
+) -> list[tuple[Queue, Delivery]]:
+    """What an ack settles: in mode `client` all delivered before in the whole session (R16)."""
+    if consumer.ack_mode is not AckMode.CLIENT:
+        return [(queue, delivery)]
+    numbers = _covered_numbers(work, queue, consumer, delivery.number)
+    return [(other, other.deliveries.get(number)) for number, other in numbers]  # type: ignore[misc]
+
+
+def _covered_numbers(
+    work: Work, queue: Queue, consumer: Consumer, last: int
+) -> list[tuple[int, Queue]]:
+    found = [
+        (number, other_queue)
+        for other_queue, other in _companions(work, queue, consumer)
+        for number in other.positions
+        if number <= last
+    ]
+    return sorted(found, key=_number)
+
+
+def _companions(work: Work, queue: Queue, consumer: Consumer) -> Iterable[tuple[Queue, Consumer]]:
+    """The consumers of a consumer's session; without a session only itself."""
+    if not consumer.session:
+        yield queue, consumer
+        return
+    for (queue_name, name), _ in list(work.state.session(consumer.session)):
+        other_queue = opened(work, queue_name)
+        work.state.use(other_queue)
+        yield other_queue, other_queue.consumers[name]
+
+
+def _number(pair: tuple[int, Queue]) -> int:
+    return pair[0]
+
+
+# --- returned or rejected ------------------------------------------------------------------------
+
+
+def release_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Return one delivery: a returning set of one (R23)."""
+    consumer, delivery, delay_ms = stage.args
+    save_sign_of_life(work, queue, consumer)
+    expire(work, queue)
+    requeue(work, queue, [delivery], delayed=True, delay_ms=delay_ms, alone=True)
+    dispatch(work, queue)
+
+
+def reject_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Settle a delivery as dead (R41)."""
+    consumer, delivery, text = stage.args
+    save_sign_of_life(work, queue, consumer)
+    expire(work, queue)
+    rejected(work, queue, delivery, text)
+    dispatch(work, queue)
+
+
+def requeue_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Return a set of deliveries whose order matters, some of which were acked (C2, C9)."""
+    held, numbers = stage.args
+    work.state.use(queue)
+    expire(work, queue)
+    requeue(work, queue, held, delayed=True, acked=numbers)
+    dispatch(work, queue)
+
+
+def return_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Return as much of what these consumers hold as fits into this transaction (R114)."""
+    if not _return(work, queue, stage.args):
+        work.stages.append(stage)
+
+
+def return_session_stage(work: Work, stage: Stage) -> None:
+    """The same for the consumers of a session, queue by queue behind the one that `args` name.
+
+    `args` say, too, whether the next one has been begun. A queue that decides about its set as a
+    whole has returned it already (C2).
+    """
+    session, after, is_begun = stage.args
+    by_queue: dict[str, list[str]] = {}
+    for (queue_name, name), _ in work.state.session(session):
+        if queue_name > after:
+            by_queue.setdefault(queue_name, []).append(name)
+    for queue_name, names in by_queue.items():
+        if work.is_full:
+            work.stages.append(stage._replace(args=(session, after, False)))
+            return
+        queue = opened(work, queue_name)
+        if not queue.policy.ends_set_first:
+            work.state.use(queue)
+            if not is_begun:
+                expire(work, queue)
+            if not _return(work, queue, names):
+                work.stages.append(stage._replace(args=(session, after, True)))
+                return
+        after, is_begun = queue_name, False
+
+
+def _return(work: Work, queue: Queue, names: Iterable[str]) -> bool:
+    """Return what these consumers hold, and dispatch. False if some of it is left (R114)."""
+    work.state.use(queue)
+    consumers = [queue.consumers[name] for name in names]
+    if not requeue_held(work, queue, consumers, delayed=True):
+        return False
+    dispatch(work, queue)
+    return True

@@ -1,0 +1,71 @@
+"""What time does: messages expire and come due, silent consumers and leases end (R12, R13, R32)."""
+
+from __future__ import annotations
+
+from ringfaust.core import limits
+from ringfaust.core.model import Heard, Stage, time_of
+from ringfaust.core.queue import Queue
+from ringfaust.core.transitions.attaching import deadline, end_silent
+from ringfaust.core.transitions.entering import come_due_until
+from ringfaust.core.transitions.leaving import expire_until
+from ringfaust.core.transitions.opening import next_due, opened
+from ringfaust.core.work import Work
+
+SWEEP = "sweep"
+"""A stage of a command (R114)."""
+
+
+def sweep_stage(work: Work, stage: Stage) -> None:
+    """Do what is due, queue by queue, the earliest first, until the transaction is full (R114).
+
+    The stage names the queue that it has begun with, and how many transitions may follow.
+    """
+    name, (budget, *times) = stage.queue, stage.args
+    heard = Heard(*times)
+    while name or budget > 0:
+        if name:
+            queue = opened(work, name)
+        elif (due := next_due(work)) is not None:
+            queue = due
+            budget -= 1
+        else:
+            return
+        work.state.use(queue)
+        work.state.clear_wake(queue)
+        budget -= _let_time_act(work, queue, budget)
+        budget -= _end_silent(work, queue, heard, budget)
+        if work.is_full:
+            work.stages.append(Stage(SWEEP, queue.name, (budget, *times)))
+            return
+        _plan_next_wake(work, queue)
+        name = ""
+
+
+def _let_time_act(work: Work, queue: Queue, budget: int) -> int:
+    """Expire messages and make others due; returns how many transitions that took."""
+    done = expire_until(work, queue, budget)
+    return done + come_due_until(work, queue, budget - done)
+
+
+def _end_silent(work: Work, queue: Queue, heard: Heard, budget: int) -> int:
+    """End what silence ends, until the transaction is full; how many (R12, R13)."""
+    done = 0
+    for consumer in list(queue.consumers.values()):
+        if work.is_full:
+            break
+        done += end_silent(work, queue, consumer, heard, budget - done)
+    return done
+
+
+def _plan_next_wake(work: Work, queue: Queue) -> None:
+    now = work.now
+    deadlines = [deadline(queue, consumer) for consumer in queue.consumers.values()]
+    # An overdue consumer that is still attached may have sent a heartbeat that has not been read
+    # yet: look again, but not at once.
+    times = [at if at > now else now + limits.UNHEARD_RECHECK_MS for at in deadlines if at]
+    is_timed = not queue.policy.expires_when_met
+    for table in (queue.expiry, queue.scheduled) if is_timed else (queue.scheduled,):
+        key = table.first_key()
+        times.append(0 if key is None else time_of(key))
+    if found := [at for at in times if at]:
+        work.state.wake_by(queue, min(found))

@@ -1,0 +1,1 @@
+"""Send dead and evicted messages again, each once (R43)."""

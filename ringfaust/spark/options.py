@@ -1,0 +1,221 @@
+"""The options of the Spark jobs: `cli.spark` offers them, and the jobs take them as they are.
+
+Nothing here imports pyspark, so the command line can show them without it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+
+def _location(value: str | None) -> str | None:
+    """Make a folder absolute, as Spark needs it. A URI stays as it is."""
+    return value if value is None or "://" in value else str(Path(value).expanduser().absolute())
+
+
+def location(about: str) -> Any:
+    """An option that takes a folder or a URI."""
+    return typer.Option(metavar="PATH", callback=_location, help=about)
+
+
+Master = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Spark master, as for spark-submit. Default: local[2]."),
+]
+JobName = Annotated[
+    str | None,
+    typer.Option(metavar="JOB", help="Name of the job. A job writes each row once."),
+]
+Rate = Annotated[
+    float | None, typer.Option(min=0.001, help="Most records per second, over all tasks.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be written. Write nothing.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Stop after reading what the topics hold now.")]
+
+
+class RingOptions(NamedTuple):
+    """Of `ringfaust spark ring`."""
+
+    checkpoint: Annotated[str, location("Folder or URI for state and progress.")]
+    trigger_ms: Annotated[
+        int, typer.Option(min=0, help="Shortest time between the starts of two micro-batches.")
+    ] = 200
+    batch_records: Annotated[
+        int, typer.Option(min=1, help="Most records in one micro-batch, over all partitions.")
+    ] = 200_000
+    tasks: Annotated[
+        int,
+        typer.Option(min=1, help="Tasks per micro-batch. An existing checkpoint keeps its number."),
+    ] = 4
+    once: Once = False
+    from_worker: Annotated[
+        bool,
+        typer.Option("--from-worker", help="Start with everything that the worker's rings hold."),
+    ] = False
+    master: Master = None
+
+
+class LakeOptions(NamedTuple):
+    """Of `ringfaust spark lake`."""
+
+    to: Annotated[str, location("Folder or URI of the lake. Created if it does not exist.")]
+    once: Once = False
+    inputs: Annotated[
+        bool,
+        typer.Option(help="Also copy the producers' topics, control and hop, for the audit."),
+    ] = True
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCHEMA", help="Register the tables in Spark's catalog, such as main.rings."
+        ),
+    ] = None
+    master: Master = None
+
+
+class MaintainOptions(NamedTuple):
+    """Of `ringfaust spark maintain`."""
+
+    lake: Annotated[str, location("Folder or URI of the lake.")]
+    retention: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE=DAYS",
+            help="Delete a table's rows after so many days, such as bronze=30d. Repeatable.",
+        ),
+    ] = None
+    deleted_file_retention: Annotated[
+        str,
+        typer.Option(
+            metavar="LENGTH", help="Keep files that left a table this long, such as 12h or 7d."
+        ),
+    ] = "7d"
+    master: Master = None
+
+
+class Repeats(StrEnum):
+    """How the audit treats records that were written twice, byte for byte."""
+
+    FAIL = "fail"
+    COUNT = "count"
+
+
+class AuditOptions(NamedTuple):
+    """Of `ringfaust spark audit`."""
+
+    lake: Annotated[
+        str | None, location("Read events and outputs from this lake instead of the topics.")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATE",
+            help="First day to audit, with --lake. Default: the first that is not closed.",
+        ),
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="Close the days before this one, and read no other."),
+    ] = None
+    window: Annotated[
+        str | None, typer.Option(metavar="LENGTH", help="Also count per time window, such as 1h.")
+    ] = None
+    every: Annotated[
+        str | None,
+        typer.Option(metavar="LENGTH", help="Repeat the audit at this interval, such as 5m."),
+    ] = None
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write report.html and its charts to this folder."),
+    ] = None
+    repeats: Annotated[
+        Repeats,
+        typer.Option(help="Identical copies of a record: report as a fault, or only count."),
+    ] = Repeats.FAIL
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every finding as a line of JSON.")
+    ] = False
+    master: Master = None
+
+
+class BackfillOptions(NamedTuple):
+    """Of `ringfaust spark backfill`."""
+
+    source: Annotated[
+        str, typer.Argument(help="File, folder, glob pattern or URI. For Delta also PATH@v7.")
+    ]
+    kind: Annotated[
+        str,
+        typer.Option("--format", metavar="parquet|delta|json|csv", help="Format of the source."),
+    ]
+    topic: Annotated[str, typer.Option(help="A producers' topic that a route reads.")]
+    key: Annotated[
+        str | None, typer.Option(metavar="EXPR", help="Record key: a column or SQL.")
+    ] = None
+    value: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPR", help="Record value: a column or SQL. Default: the row as JSON."
+        ),
+    ] = None
+    timestamp: Annotated[
+        str | None,
+        typer.Option(metavar="EXPR", help="Time and order of the records: a column or SQL."),
+    ] = None
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=EXPR", help="A header: a column or SQL. Repeatable."),
+    ] = None
+    name: JobName = None
+    rate: Rate = None
+    skip_bad: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Write invalid rows to this folder and continue."),
+    ] = None
+    broker_time: Annotated[
+        bool, typer.Option("--broker-time", help="Accept a topic whose brokers set the timestamps.")
+    ] = False
+    dry_run: DryRun = False
+    master: Master = None
+
+
+class RewindOptions(NamedTuple):
+    """Of `ringfaust spark rewind`."""
+
+    queue: Annotated[str, typer.Option(metavar="NAME", help="The queue to look at.")]
+    lake: Annotated[
+        str | None, location("Folder or URI of a lake to read. Default: the events topic.")
+    ] = None
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Show what it held at this time: ISO 8601, or ms."),
+    ] = None
+    offset: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC/P/O", help="Show what it held after this record."),
+    ] = None
+    step: Annotated[
+        str | None,
+        typer.Option(metavar="P/N", help="Show what it held after step N of partition P."),
+    ] = None
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="MOMENT", help="Show what changed up to this time, offset or step."),
+    ] = None
+    ring_size: Annotated[
+        str | None,
+        typer.Option(metavar="N,…", help="Show what these ring sizes would have evicted."),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Also apply this setting. Repeatable."),
+    ] = None
+    limit: Annotated[int, typer.Option(min=0, help="Most messages to name in each list.")] = 20
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
+    master: Master = None

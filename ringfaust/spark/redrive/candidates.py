@@ -1,0 +1,164 @@
+"""The messages of the lake that a redrive is to send."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.kafka.names import lake_redrive_group
+from ringfaust.protocol.records import OutgoingRecord, Role
+from ringfaust.redrive.lake_jobs import EarlierLakeJob, MaybeSent
+from ringfaust.redrive.memory import PAGE_RECORDS, Origin, RedrivenPage
+from ringfaust.redrive.plan import RedriveContext, read_jobs, read_pages
+from ringfaust.redrive.send import Redriven, share
+from ringfaust.spark.backfill.check import check_rows
+from ringfaust.spark.backfill.errors import OtherJob
+from ringfaust.spark.backfill.profile import profile_rows
+from ringfaust.spark.backfill.target import Target, read_targets
+from ringfaust.spark.redrive.messages import payload_fault, select_messages
+from ringfaust.spark.redrive.records import to_records
+from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
+
+
+class LakeCandidates:
+    """The messages of a request, as checked and counted records to send, by page.
+
+    Spark keeps them until the `with` ends. They can be iterated more than once.
+
+    Raises:
+        CannotBackfill: the condition does not fit the lake, or a topic is missing or has no route.
+        OtherJob: a job of that name had another condition in an earlier version.
+        UnknownRedriven: a later version has written which messages were sent before.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        worker: WorkerConfig,
+        queues: QueuesConfig,
+        request: LakeRedriveRequest,
+    ) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        self._request = request
+        self.context = RedriveContext.of(worker, queues)
+        self._topic = worker.topic(Role(request.role))
+        self._messages = select_messages(spark, request).persist(StorageLevel.DISK_ONLY)
+        messages = self._messages
+        self._jobs = asyncio.run(read_jobs(self.context, self._topic))
+        self._earlier = self._earlier_self(worker.application)
+        is_sent = F.lit(False) if request.again else self._is_sent()
+        over_limit = F.col("redrives") >= request.max_redrives
+        counted = messages.select(F.count_if(is_sent), F.count_if(~is_sent & over_limit))
+        ((already_sent, left_out),) = counted.collect()
+        left = messages.where(~is_sent & ~over_limit)
+        topics = [row[0] for row in left.select("topic").distinct().collect()]
+        targets: dict[str, Target] = {}
+        if topics:
+            targets = asyncio.run(read_targets(worker, queues, topics, now_ms, option="--to-topic"))
+        left = left.withColumn("fault", payload_fault(left, request.role, queues))
+        records = to_records(left, targets, keeps_topic=request.to_topic is None)
+        self._checked = check_rows(records, targets, queues, now_ms)
+        self._checked.persist(StorageLevel.DISK_ONLY)
+        by_queue = self._checked.where("fault is null").groupBy("topic", "queue").count().collect()
+        self.plan = LakeRedrivePlan(
+            profile=profile_rows(self._checked),
+            queues={(row[0], row[1]): row[2] for row in by_queue},
+            already_sent=already_sent,
+            over_limit=left_out,
+        )
+
+    def __enter__(self) -> LakeCandidates:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._checked.unpersist()
+        self._messages.unpersist()
+
+    def share_earlier(self) -> None:
+        """Add to the memory what this job sent in an earlier version."""
+        job = self._earlier
+        if job and not job.is_shared:
+            # If it sends them again, it may forget at once that it has sent them.
+            passed = F.lit(False) if self._request.again else _passed(job)
+            rows = _by_page(self._messages.where(passed)).select("slice", "position")
+            asyncio.run(share(self.context, job, (self._origin(row) for row in _read(rows))))
+
+    def refuse_maybe_sent(self) -> None:
+        """Refuse messages of which nobody knows whether they were sent.
+
+        Raises:
+            MaybeSent: another job of an earlier version may have sent some of them.
+        """
+        if self._request.again:
+            return
+        for job in self._jobs:
+            if job is not self._earlier and (count := self._checked.where(_passed(job)).count()):
+                raise MaybeSent(job, count)
+
+    def __iter__(self) -> Iterator[Redriven]:
+        """What to send, by page."""
+        for row in _read(_by_page(self._checked)):
+            headers = [(each["name"], _bytes(each["value"])) for each in row["headers"]]
+            record = OutgoingRecord(
+                row["topic"], _bytes(row["value"]), _bytes(row["key"]), headers, row["partition"]
+            )
+            yield Redriven(self._origin(row), record)
+
+    def _earlier_self(self, application: str) -> EarlierLakeJob | None:
+        name = self._request.job
+        group = lake_redrive_group(application, name)
+        job = next((job for job in self._jobs if job.group == group), None)
+        if job and job.fingerprint != self._request.fingerprint:
+            raise OtherJob(name, job.about, self._request.about)
+        return job
+
+    def _is_sent(self) -> Column:
+        numbers = [row[0] for row in self._messages.select(_page()).distinct().collect()]
+        is_sent = _is_in(asyncio.run(read_pages(self.context, self._topic, numbers)), self._topic)
+        return is_sent | _passed(self._earlier) if self._earlier else is_sent
+
+    def _origin(self, row: Row) -> Origin:
+        return Origin(self._topic, row["slice"], row["position"] - 1)
+
+
+def _page() -> Column:
+    return F.floor((F.col("position") - 1) / PAGE_RECORDS)
+
+
+def _by_page(rows: DataFrame) -> DataFrame:
+    return rows.orderBy(_page(), "slice", "position")
+
+
+def _read(rows: DataFrame) -> Iterator[Row]:
+    """Read the rows a Spark partition at a time, because all of them may not fit into memory."""
+    return rows.toLocalIterator(prefetchPartitions=True)
+
+
+def _is_in(pages: Mapping[int, RedrivenPage], topic: str) -> Column:
+    """Whether a redrive has sent the message."""
+
+    def has(partition: int, position: int) -> bool:
+        origin = Origin(topic, partition, position - 1)
+        return pages[origin.page].has(origin)
+
+    return F.udf(has, "boolean")("slice", "position")
+
+
+def _passed(job: EarlierLakeJob) -> Column:
+    """Whether a job of an earlier version has come past the message; see `may_have_sent`."""
+    passed = F.lit(False)
+    if job.is_shared:
+        return passed
+    for tp, position in job.positions.items():
+        passed |= (F.col("slice") == tp.partition) & (F.col("position") <= position)
+    return passed
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,0 +1,1 @@
+"""Writes Kafka transactions: workers, clients, imports, redrives and Spark tasks all use it."""

@@ -1,0 +1,147 @@
+"""One Kafka transaction, step by step. Everything that commits a transaction does it here.
+
+1. **Fence.** `start` ends a transaction that an earlier writer with the same transactional id left
+   open, and stops that writer. What was committed before is final only after this.
+2. **Begin.** Nothing is sent to the brokers yet.
+3. **Produce.** The producer adds each partition to the transaction before it sends data to it.
+4. **Commit offsets** of a consumer group: how far the work is, all or nothing with the records.
+5. **Wait** until the brokers have stored every batch. aiokafka would commit without a batch that
+   they have refused.
+6. **End.** The request is sent once (R117). If its answer is lost, the outcome is unknown: only a
+   new writer with the same id can settle it, in step 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.structs import OffsetAndMetadata, RecordMetadata
+
+from ringfaust.protocol.records import OutgoingRecord
+from ringfaust.transactional.vendor import (
+    FAILED_BETWEEN_CALLS,
+    failure_between_calls,
+    send_once,
+    sender_bug,
+    stop_client,
+)
+
+TRANSACTION_RECORDS = 1_000
+"""The most records of one transaction of an import or a redrive."""
+TRANSACTION_BYTES = 4_000_000
+"""The most bytes of one, unless a single record is larger."""
+
+Sent = Sequence[asyncio.Future[RecordMetadata]]
+"""What was produced; each is done once the brokers have stored it."""
+Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
+
+
+class TransactionalWriter:
+    """A producer with a transactional id. After an error it can only be stopped.
+
+    Args:
+        client: options of any Kafka client.
+        transactional_id: `start` stops an earlier writer with this id.
+        options: more options of aiokafka's producer.
+    """
+
+    def __init__(self, client: Mapping[str, Any], transactional_id: str, **options: Any) -> None:
+        self.producer = AIOKafkaProducer(
+            **client, transactional_id=transactional_id, acks="all", **options
+        )
+        send_once(self.producer)
+        self.may_be_committed = False
+        """Whether the transaction that failed had begun to end, so that its outcome is unknown."""
+
+    async def start(self) -> None:
+        """Connect. An earlier writer is stopped, and the transaction that it left open aborted.
+
+        Raises:
+            KafkaError: the brokers cannot be reached or refuse the client.
+        """
+        await self.producer.start()
+
+    async def stop(self) -> None:
+        """Disconnect. An open transaction is never committed."""
+        await stop_client(self.producer)
+
+    async def commit(
+        self,
+        produce: Callable[[], Awaitable[Sent]],
+        offsets: Offsets = MappingProxyType({}),
+        group: str = "",
+        *,
+        is_begun: bool = False,
+    ) -> list[RecordMetadata]:
+        """Commit records and offsets in one transaction, and return the records' positions.
+
+        Args:
+            produce: sends the records.
+            offsets: how far the work is then. They are read after the records were produced.
+            group: the consumer group that keeps the offsets.
+            is_begun: the transaction was begun before.
+
+        Raises:
+            ProducerFenced: a newer writer has taken over.
+            KafkaError: the brokers failed; `may_be_committed` says whether the outcome is unknown.
+            Exception: any other error is a programming error, here or in the Kafka client.
+        """
+        self.may_be_committed = False
+        try:
+            if not is_begun:
+                await self.producer.begin_transaction()
+            sent = await produce()
+            if offsets:
+                await self.producer.send_offsets_to_transaction(offsets, group)
+            stored = await asyncio.gather(*sent)
+            self.may_be_committed = True
+            await self.producer.commit_transaction()
+        except (*FAILED_BETWEEN_CALLS, KafkaError) as error:
+            # What a call raises may only say that an earlier one has failed.
+            cause = sender_bug(self.producer) or failure_between_calls(self.producer) or error
+            if cause is error:
+                raise
+            raise cause from None
+        return stored
+
+    async def abort(self) -> None:
+        """Abort the transaction, for which readers would wait otherwise until it times out.
+
+        Raises:
+            KafkaError: the brokers failed.
+        """
+        await self.producer.abort_transaction()
+
+    async def send(self, records: Iterable[OutgoingRecord]) -> Sent:
+        """Produce records; each partition gets its own in this order."""
+        return [
+            _noted(
+                await self.producer.send(
+                    each.topic,
+                    each.value,
+                    key=each.key,
+                    headers=list(each.headers),
+                    partition=each.partition,
+                )
+            )
+            for each in records
+        ]
+
+    async def send_batches(self, batches: Iterable[tuple[str, int, BatchBuilder]]) -> Sent:
+        """Produce batches of records, each with its topic and partition."""
+        return [
+            _noted(await self.producer.send_batch(batch, topic, partition=partition))
+            for topic, partition, batch in batches
+        ]
+
+
+def _noted(sent: asyncio.Future[RecordMetadata]) -> asyncio.Future[RecordMetadata]:
+    """Retrieve the error of what was sent, which asyncio would log if nobody waits for it."""
+    sent.add_done_callback(lambda each: each.cancelled() or each.exception())
+    return sent

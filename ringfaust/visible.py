@@ -1,0 +1,38 @@
+"""Text of others on a terminal: what would steer it is written as an escape, so that it is seen.
+
+Bodies, ids, names, reasons and headers come from whoever can write to a topic. Control characters
+in them could move the cursor, change what was printed before, or hide in a name (C0, C1, escape
+sequences, bidirectional overrides, characters without width).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_LAYOUT = "\n\t"
+
+
+def visible(text: str, *, keeps_lines: bool = False) -> str:
+    r"""The text with an escape such as `\x1b` for each character that is not printed as itself.
+
+    Args:
+        text: any text.
+        keeps_lines: line breaks and tabs stay.
+    """
+    if text.isprintable():
+        return text
+    kept = _LAYOUT if keeps_lines else ""
+    return "".join(char if char.isprintable() or char in kept else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
+def visible_json(value: Any, indent: int | None = None) -> str:
+    """The value as JSON, exactly: characters that are not printed are its own escapes."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return "".join(
+        char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
+    )

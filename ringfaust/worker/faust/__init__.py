@@ -1,0 +1,1 @@
+"""Faust and its Kafka client: the group, fetching, seeking, decompression."""

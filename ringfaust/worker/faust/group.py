@@ -1,0 +1,99 @@
+"""The group of workers: only workers with equal settings may be in it (R113).
+
+The fingerprint of a worker's settings is part of the name of its assignment protocol. The broker
+admits a member only if it has a protocol in common with all others, so it refuses a worker with
+other settings, even if two start at the same moment. The check here comes first and says which
+worker has the other settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from ringfaust.config import WorkerConfig
+from ringfaust.errors import RingfaustError
+from ringfaust.kafka.admin import GroupDescription, KafkaAdmin, open_admin
+from ringfaust.kafka.names import worker_group, worker_protocol
+
+log = logging.getLogger(__name__)
+
+_ASK_AGAIN_S = 0.2
+_REMEDY = (
+    "queues.yaml, and `partitions` and `clock` in worker.yaml, must be the same on all workers; "
+    "`ringfaust config check` prints the fingerprint. To change them, stop all workers, and then "
+    "start them with the new files."
+)
+
+
+class DifferentSettings(RingfaustError):
+    """Workers with other settings are running, so this one did not start (R113).
+
+    What to do: give all workers the same files. To change settings, stop all workers first.
+    """
+
+    def __init__(self, group: str, mine: str, found: GroupDescription) -> None:
+        whose = " and ".join(f"{each.client_id} at {each.host}" for each in found.members[:3])
+        more = f" and {len(found.members) - 3} more" if len(found.members) > 3 else ""
+        super().__init__(
+            f"the workers of group {group} have other settings: {whose}{more} "
+            f"{'has' if len(found.members) == 1 else 'have'} {found.protocol}, and this worker has "
+            f"{mine}. {_REMEDY}"
+        )
+
+
+class RefusedByGroup(RingfaustError):
+    """The brokers did not let the worker join its group; it has stopped."""
+
+
+def other_settings_joined(group: str) -> RefusedByGroup:
+    """The error of a worker that starts at the same moment as one with other settings."""
+    return RefusedByGroup(
+        f"the brokers refuse this worker in group {group}: a worker with other settings has joined "
+        f"it. {_REMEDY}"
+    )
+
+
+def may_not_join(group: str) -> RefusedByGroup:
+    """The error of a worker whose user may not join the group."""
+    return RefusedByGroup(
+        f"the brokers do not allow this user to join group {group}: grant read and describe on it"
+    )
+
+
+async def check_group(worker: WorkerConfig, fingerprint: str) -> None:
+    """Check that the running workers, if any, have the same settings.
+
+    A worker that was killed stays in the group until its session has expired, so this waits that
+    long for workers with other settings to leave.
+
+    Raises:
+        DifferentSettings: they have other settings.
+        BrokerUnreachable: no broker answers.
+        BrokerRefused: a broker answers but cannot describe the group.
+    """
+    group = worker_group(worker.application)
+    mine = worker_protocol(fingerprint)
+    deadline_s = time.monotonic() + worker.session_timeout_ms / 1000 + 1
+    async with open_admin(worker.brokers()) as admin:
+        found = await _others(admin, group, mine)
+        if found is None:
+            return
+        log.warning(
+            "workers with other settings are in group %s; waiting until they leave, or the "
+            "sessions of killed ones expire",
+            group,
+        )
+        while time.monotonic() < deadline_s:
+            await asyncio.sleep(_ASK_AGAIN_S)
+            found = await _others(admin, group, mine)
+            if found is None:
+                return
+    raise DifferentSettings(group, mine, found)
+
+
+async def _others(admin: KafkaAdmin, group: str, mine: str) -> GroupDescription | None:
+    """The group, if its members have other settings. During a rebalance nobody knows: None."""
+    found = await admin.group(group)
+    return found if found.members and found.protocol and found.protocol != mine else None

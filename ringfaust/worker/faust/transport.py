@@ -1,0 +1,380 @@
+"""Faust, delivering whole fetches instead of single records.
+
+Faust stays the frame: membership, assignment, co-partitioning, rebalance, agents, web, CLI, stop.
+Only its path from the consumer to the agent is replaced, because it costs some tasks per record.
+An agent of a `BatchApp` iterates over `Batch`es. A `RebalanceListener` decides where each partition
+starts and commits its offsets; Faust commits nothing.
+
+Two event loops run: the Kafka client's, in Faust's consumer thread (see `consumer_thread`), and the
+app's, in which everything else runs, the listener too.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
+from typing import Any, ClassVar, Protocol, cast
+
+import faust
+from aiokafka.errors import ConsumerStoppedError, IllegalStateError
+from faust.assignor.partition_assignor import PartitionAssignor
+from faust.exceptions import Skip
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP, AppT, EventT, Message, StreamT, TopicT
+from faust.types.transports import ConsumerT, TransportT
+from mode import CrashingSupervisor, ServiceT
+
+from ringfaust.worker.faust.consumer_thread import Background, BatchThread
+from ringfaust.worker.faust.vendor import FaustApp, FaustConsumer
+from ringfaust.worker.interfaces import Batch, CancelledByNobody, ReadPosition
+
+#: What differs from Faust's defaults. An app's options override each of them.
+DEFAULTS: Mapping[str, Any] = {
+    "agent_supervisor": CrashingSupervisor,  # a restarted agent would not see its batch again
+    "broker_max_poll_records": 4000,
+    "broker_session_timeout": 10.0,
+    "broker_heartbeat_interval": 1.0,
+    "consumer_auto_offset_reset": "earliest",
+    "stream_wait_empty": False,  # nothing ever waits for an ack
+    "table_standby_replicas": 0,
+    "topic_disable_leader": True,
+    "web_enabled": False,
+    "web_bind": "127.0.0.1",
+}
+
+
+#: How long a task waits for the position of the Kafka client, whose thread may be stopping.
+PROGRESS_TIMEOUT_S = 5.0
+
+#: How often a task looks whether the group has confirmed that the worker is a member.
+MEMBERSHIP_POLL_S = 0.1
+
+
+class RebalanceListener(Protocol):
+    """Owns the offsets and the state of the assigned partitions."""
+
+    async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
+        """Prepare `tps`, which are now the whole assignment. Returns the offsets to start at.
+
+        No record is delivered before this returns. Partitions left out start at the group's
+        committed offset, read after this returned, or else at the earliest one. Cancelled if the
+        partitions are revoked before it is done. An exception stops the worker.
+        """
+
+    async def on_revoked(self, tps: frozenset[TP]) -> None:
+        """Release `tps`. The rebalance, or the stop of the worker, waits for it.
+
+        Their batches are no longer current by then, and none follow.
+        """
+
+    def on_unreadable(self, tp: TP) -> None:
+        """`tp` cannot be read where it stands. Nothing of it is delivered until it is sought."""
+
+
+class NoListener:
+    """The listener of an app that has none: every partition starts at its committed offset."""
+
+    async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
+        """Return no positions."""
+        return {}
+
+    async def on_revoked(self, tps: frozenset[TP]) -> None:
+        """Nothing to release."""
+
+    def on_unreadable(self, tp: TP) -> None:
+        """Leave it."""
+
+
+class BatchConsumer(FaustConsumer):
+    """Faust's consumer, reading batches and leaving the offsets to the listener.
+
+    Of each partition at most one batch waits for its agent. The next one is fetched meanwhile, but
+    delivered only when the agent has taken the first.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.listener = cast(BatchApp, self.app).listener
+        self._paused: set[TP] = set()
+        self._paused_until_seek: set[TP] = set()
+        self._waiting_for_agent: set[TP] = set()
+        self._assigned: frozenset[TP] = frozenset()
+        self._positions: Mapping[TP, int] = {}
+        self._assigning: asyncio.Task[Mapping[TP, int]] | None = None
+
+    # -- called by the listener's tasks, in the app's loop
+
+    def pause(self, tp: TP) -> None:
+        """Stop fetching `tp` until `resume`. One batch that is already fetched may still come."""
+        self._paused.add(tp)
+
+    def resume(self, tp: TP) -> None:
+        """Fetch `tp` again."""
+        self._paused.discard(tp)
+        self._batch_thread.wake()
+
+    def pause_until_seek(self, tp: TP) -> None:
+        """Stop fetching `tp` until `seek`, whatever `resume` does."""
+        self._paused_until_seek.add(tp)
+
+    def is_current(self, batch: Batch) -> bool:
+        """Whether `batch` was fetched after the last assignment and seek of its partition."""
+        return batch.generation == self._batch_thread.generation(batch.tp)
+
+    async def seek(self, partition: TP, offset: int) -> None:
+        """Continue to read `partition` at `offset`.
+
+        Batches fetched before are no longer current: once this has returned, none of them reaches
+        an agent.
+
+        Raises:
+            aiokafka.errors.IllegalStateError: the partition is no longer assigned.
+        """
+        try:
+            await self._batch_thread.seek_to({partition: offset})
+        finally:  # even if cancelled, because the thread may have sought
+            self._paused_until_seek.discard(partition)
+            self._waiting_for_agent.discard(partition)
+            self._batch_thread.wake()
+
+    async def read_position(self, tp: TP) -> ReadPosition | None:
+        """How far `tp` has been read; None while it is not assigned, or the thread is stopping."""
+        try:
+            async with asyncio.timeout(PROGRESS_TIMEOUT_S):
+                return await self._batch_thread.read_position(tp)
+        except (TimeoutError, IllegalStateError):
+            return None
+
+    def rejoin(self) -> None:
+        """Have the group assign the partitions again."""
+        self._batch_thread.rejoin()
+
+    def unconfirmed_s(self) -> float:
+        """For how many seconds the group has not confirmed that this is a member; 0: not yet."""
+        member_s = self._batch_thread.member_s
+        return 0.0 if member_s is None else time.monotonic() - member_s
+
+    async def prove_membership(self, *, is_fenced: bool) -> None:
+        """Wait until the group cannot have given this worker's partitions to another one (R126).
+
+        A heartbeat is valid for the session timeout. Half of it is left for what comes then.
+
+        Args:
+            is_fenced: somebody else has opened a partition, so only a new heartbeat proves it.
+        """
+        began_s, valid_s = time.monotonic(), self.app.conf.broker_session_timeout / 2
+        while True:
+            member_s = self._batch_thread.member_s
+            since_s = began_s if is_fenced else time.monotonic() - valid_s
+            if member_s is not None and member_s >= since_s:
+                return
+            await asyncio.sleep(MEMBERSHIP_POLL_S)
+
+    # -- called by Faust
+
+    def new_thread(self) -> BatchThread:
+        """Create the thread that runs the Kafka client."""
+        self._batch_thread = BatchThread(self, loop=self.loop, beacon=self.beacon)
+        self._batch_thread.background = cast(BatchApp, self.app).background
+        return self._batch_thread
+
+    async def fetch_loop(self, fetcher: ServiceT) -> None:
+        """Fetch and deliver batches until this consumer or `fetcher` should stop."""
+        try:
+            while not (self.should_stop or fetcher.should_stop):
+                for batch in await self._next_batches():
+                    await self._deliver(batch)
+        except (ConsumerStoppedError, asyncio.CancelledError):
+            if not self.app.should_stop:
+                raise
+
+    async def perform_seek(self) -> None:
+        """Start reading all partitions at the positions that the listener returned."""
+        # Faust takes its own timeout here for a stop, and would hang: this one is shorter.
+        async with asyncio.timeout(0.9 * self.app.conf.broker_request_timeout):
+            await self._batch_thread.seek_or_resume(self._assigned, self._positions)
+        self._waiting_for_agent.clear()
+        self._paused_until_seek.clear()
+        self._batch_thread.wake()
+
+    def resume_partitions(self, tps: Iterable[TP]) -> None:
+        """Fetch from `tps` again."""
+        super().resume_partitions(tps)
+        self._batch_thread.wake()
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Stop the flow, then let the listener finish."""
+        await super().on_partitions_revoked(revoked)
+        await self.revoke()
+
+    async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
+        """Commit nothing: the listener's tasks commit, inside their transactions."""
+        return False
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Log nothing: a partition may be paused for long, and Faust sees no commits."""
+
+    # -- called by the app and its recovery
+
+    async def assign(self) -> bool:
+        """Pass the assignment to the listener; False if it was revoked meanwhile."""
+        self._assigned = frozenset(self.assignment())
+        if not self._assigned:
+            return True
+        self._assigning = asyncio.ensure_future(self.listener.on_assigned(self._assigned))
+        await asyncio.wait({self._assigning})
+        if self._assigning.cancelled():
+            if not self._assigning.cancelling():  # else the partitions would stay closed, unnoticed
+                raise CancelledByNobody("opening the assigned partitions")
+            return False
+        self._positions = self._assigning.result()
+        return True
+
+    async def cancel_assign(self) -> None:
+        """Cancel an `assign` that has not finished."""
+        if self._assigning is not None:
+            self._assigning.cancel()
+            await asyncio.wait({self._assigning})
+
+    async def revoke(self) -> None:
+        """Revoke the assigned partitions, if there are any, from the listener."""
+        await self.cancel_assign()
+        assigned, self._assigned = self._assigned, frozenset()
+        self._paused.clear()
+        if assigned:
+            try:
+                await self.listener.on_revoked(assigned)
+            except Exception as exc:  # the Kafka client would only log it
+                await self.app.crash(exc)
+
+    def accept(self, batch: Batch) -> bool:
+        """Note that an agent takes `batch`; False if it is stale and must be skipped."""
+        current = self.is_current(batch)
+        if current:
+            self._waiting_for_agent.discard(batch.tp)
+            self._batch_thread.wake()
+        return current
+
+    async def _next_batches(self) -> list[Batch]:
+        if not self.flow_active:
+            await self.wait(self.can_resume_flow)
+        not_wanted = self._paused | self._paused_until_seek | self._waiting_for_agent
+        not_wanted |= cast(BatchApp, self.app).held_back(self.active_partitions)
+        batches = await self._batch_thread.fetch(frozenset(self.active_partitions - not_wanted))
+        for tp in self._batch_thread.take_failed():
+            self.listener.on_unreadable(tp)
+        return batches
+
+    async def _deliver(self, batch: Batch) -> None:
+        if not self.is_current(batch):
+            return
+        self._waiting_for_agent.add(batch.tp)
+        self.app.monitor.track_tp_end_offset(batch.tp, self.highwater(batch.tp))
+        await self.callback(
+            Message(
+                batch.tp.topic,
+                batch.tp.partition,
+                batch.next_offset - 1,
+                0.0,
+                0,
+                None,
+                None,
+                cast(Any, batch),
+                None,
+                tp=batch.tp,
+                generation_id=self.app.consumer_generation_id,
+            )
+        )
+
+
+class BatchTransport(driver.Transport):
+    """Faust's Kafka transport with our consumer."""
+
+    Consumer: ClassVar[type[ConsumerT]] = BatchConsumer
+
+
+class _Undecoded(faust.Schema):
+    """Passes batches as they are."""
+
+    def compile(self, app: AppT, **_: Any) -> Any:
+        async def decode(message: Message, *, propagate: bool = False) -> EventT:
+            return app.create_event(message.key, message.value, message.headers, message)
+
+        return decode
+
+
+class Assignor(PartitionAssignor):
+    """Faust's assignor under another name, which all members of the group must share (R113)."""
+
+    @property
+    def name(self) -> str:
+        """The name of the assignment protocol."""
+        return cast(BatchApp, self.app).protocol
+
+
+class BatchApp(FaustApp):
+    """A Faust app whose agents iterate over `Batch`es.
+
+    Takes Faust's settings, with the defaults in `DEFAULTS`. Set `listener` before the app starts.
+    The brokers admit to the group only members with the same `protocol`.
+    Faust's tables, acks and `exactly_once` cannot be used.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        listener: RebalanceListener | None = None,
+        protocol: str = "ringfaust",
+        **options: Any,
+    ) -> None:
+        self.listener: RebalanceListener = listener or NoListener()
+        self.background: Background | None = None
+        """Runs in the thread of the Kafka client as long as that does."""
+        self.beside: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """Runs in the app's own loop from its start to its stop."""
+        self.held_back: Callable[[Set[TP]], Set[TP]] = lambda _: frozenset()
+        """Which of some partitions are not to be read now; asked at least once a second."""
+        self.protocol = protocol
+        super().__init__(id, **{**DEFAULTS, "PartitionAssignor": Assignor, **options})
+
+    @property
+    def reader(self) -> BatchConsumer:
+        """The consumer, to pause, resume and seek."""
+        return cast(BatchConsumer, self.consumer)
+
+    async def on_start(self) -> None:
+        """Start what runs beside the agents. Faust's own tasks start after recovery."""
+        await super().on_start()
+        if self.beside is not None:
+            self.add_future(self.beside())
+
+    def topic(self, *topics: str, **options: Any) -> TopicT:
+        """Declare a topic whose agents get batches."""
+        return super().topic(*topics, **{**options, "schema": _Undecoded(), "acks": False})
+
+    def stream(self, channel: Any, beacon: Any = None, **options: Any) -> StreamT:
+        """Stream batches, without those that a seek or a rebalance has made stale."""
+        stream = super().stream(channel, beacon, **options)
+        stream.add_processor(self._accept)
+        return stream
+
+    def _accept(self, value: Any) -> Any:
+        if isinstance(value, Batch) and not self.reader.accept(value):
+            raise Skip
+        return value
+
+    def new_transport(self) -> TransportT:
+        """Create the transport of the consumer."""
+        return BatchTransport(self.conf.broker_consumer, self)
+
+    async def before_streams_resume(self) -> bool:
+        """Pass the assignment to the listener; False if it was revoked meanwhile."""
+        return await self.reader.assign()
+
+    async def before_consumer_stop(self) -> None:
+        """Cancel an assignment that the listener has not finished."""
+        await self.reader.cancel_assign()
+
+    async def after_consumer_stop(self) -> None:
+        """Revoke the partitions from the listener."""
+        await self.reader.revoke()

@@ -1,0 +1,98 @@
+"""A partition that has stopped: what it says, and the orders that it waits for (R123)."""
+
+from __future__ import annotations
+
+import logging
+
+from aiokafka.errors import KafkaError
+
+from ringfaust.errors import ProtocolError, RingfaustError
+from ringfaust.protocol.control import OrderRecord, SkipRecord
+from ringfaust.protocol.records import FetchedRecord
+from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.interfaces import OrderReader, Work
+from ringfaust.worker.partition.stopped import Stopped, source_of
+
+log = logging.getLogger(__name__)
+
+
+class Standstill:
+    """Whether a task has stopped, and the order that it carries out."""
+
+    def __init__(self, work: Work, context: WorkerContext) -> None:
+        self._work = work
+        self._context = context
+        self._orders: OrderReader | None = None
+        self._ended: Stopped | None = None
+        """Why it had stopped when the order came."""
+        self.stopped: Stopped | None = None
+        """Why it waits for an order; None: it does not."""
+        self.order: OrderRecord | None = None
+        """What it tries to do, and has not answered yet."""
+
+    async def begin(self, error: Exception, record: FetchedRecord | None) -> None:
+        """Stop, and say so. From then on, no order is missed.
+
+        Args:
+            error: why.
+            record: the one that it cannot get past; None: it is not a record's fault.
+        """
+        stopped = Stopped(error, record, self._context.clock.wall_ms())
+        if self._orders is None:
+            self._orders = await self._context.open_orders(self._work.number)
+        is_bug = not isinstance(error, KafkaError | RingfaustError)
+        log.error(
+            "%s: %s. To go on: %s", self._work.name, stopped, stopped.remedy,
+            exc_info=error if is_bug else None,
+        )  # fmt: skip
+        self.stopped = stopped
+        await self._answer(f"it has {stopped}")
+
+    async def wait_for_order(self) -> None:
+        """Wait until an operator says how to go on."""
+        assert self.stopped is not None
+        assert self._orders is not None
+        while self.order is None:
+            order = await self._orders.next(self._work.unit)
+            at = self.stopped.at
+            if isinstance(order, SkipRecord) and order.at != at:
+                text = f"it has stopped at {at or 'no record'}, not at {order.at}"
+                await self._orders.answer(order, text)
+            else:
+                self.order = order
+        log.warning("%s: %s, as %r asks", self._work.name, self.order.type, self.order.by)
+        self._ended, self.stopped = self.stopped, None
+
+    @property
+    def skipped(self) -> tuple[FetchedRecord, ProtocolError] | None:
+        """The record that the order moves to the dead topic, and why; None: it moves none."""
+        if self._ended is None or not isinstance(self.order, SkipRecord):
+            return None
+        assert self._ended.record is not None
+        who = self.order.by or "nobody named"
+        return self._ended.record, ProtocolError(
+            f"skipped by {who}: {self._ended.reason}", "skipped"
+        )
+
+    async def look(self) -> None:
+        """Answer the order, if there is one and the record is behind the task."""
+        record = self._ended.record if self._ended else None
+        if self.order is None or (
+            record is not None and self._work.positions.get(record.topic, 0) <= record.offset
+        ):
+            return
+        if isinstance(self.order, SkipRecord) and record is not None:
+            log.warning("%s: skipped %s", self._work.name, source_of(record))
+        await self._answer("")
+        await self.close()
+
+    async def _answer(self, refused: str) -> None:
+        order, self.order, self._ended = self.order, None, None
+        if order is not None and self._orders is not None:
+            await self._orders.answer(order, refused)
+
+    async def close(self) -> None:
+        """Read no more orders."""
+        orders, self._orders = self._orders, None
+        if orders is not None:
+            await orders.close()

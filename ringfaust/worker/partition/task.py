@@ -1,0 +1,493 @@
+"""The task of one partition: take the fetched records, decide, commit, apply.
+
+The next batch is decided while the previous one commits, and is submitted once that commit
+succeeds. So at most one batch is in flight, and the many small waits of a transaction cost no time.
+Deciding runs in slices, between which the event loop serves the network.
+
+If a commit fails, nobody knows whether the broker has it. The task then discards everything in
+memory and reopens the partition: starting the producer settles the open transaction, and only then
+does the task read where to resume.
+
+After an error that is not passing, the reopened partition commits each record by itself. If there
+is such an error again, the task stops, and knows at which record (R123). It then holds neither a
+producer nor a store, and waits for an order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
+
+from ringfaust.errors import ProtocolError
+from ringfaust.protocol.records import FetchedRecord
+from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.interfaces import (
+    Batch,
+    Bounds,
+    CancelledByNobody,
+    CommittedOffset,
+    InputChanged,
+    OpenStore,
+    PartitionStore,
+    PendingCommit,
+    StateLost,
+    StopsWorker,
+    TaskProducer,
+    Work,
+)
+from ringfaust.worker.partition.input_buffer import InputBuffer
+from ringfaust.worker.partition.standstill import Standstill
+from ringfaust.worker.partition.stopped import Stopped, is_passing
+from ringfaust.worker.store.changelog import check_end
+
+log = logging.getLogger(__name__)
+
+RETRY_MIN_S = 0.5
+"""The first wait before another attempt to open a partition. Each further wait is twice as long."""
+RETRY_MAX_S = 15.0
+_STOP_TIMEOUT_S = 10.0
+_LAST_COMMIT_TIMEOUT_S = 5.0
+RECOVERING = "recovering"
+FENCED = "given up, because another worker may own it now"
+CLOSED = "closed"
+BACKLOG_RECORDS = 2000
+"""With so many records waiting, a larger batch is better than an earlier commit."""
+MAX_DECIDE_S = 0.25
+"""But a batch that could be committed is not kept back for longer than this and one fetch."""
+
+
+class Task:
+    """Feeds one `Work`: owns its producer, its store and the commit in flight."""
+
+    def __init__(
+        self,
+        work: Work,
+        context: WorkerContext,
+        open_store: OpenStore,
+        open_producer: Callable[[], TaskProducer],
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            work: what to do with the records.
+            context: what the tasks of the worker share.
+            open_store: opens the store and applies the committed changelog to it; returns None if
+                the work keeps no state. Gets the group's offsets by topic.
+            open_producer: creates the transactional producer, not started.
+        """
+        self.work = work
+        self.buffer = InputBuffer(context.task_settings.batch_records, context.reader)
+        self._context = context
+        self._clock = context.clock
+        self._settings = context.task_settings
+        self._open_store = open_store
+        self._open_producer = open_producer
+        self._commits = context.new_commit_slot()
+        self._store: PartitionStore | None = None
+        self._producer: TaskProducer | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._left: list[FetchedRecord] = []
+        """Records that did not fit into the last cycle (R114)."""
+        self._cycle_lock = asyncio.Lock()
+        self._suspicion = ""
+        self._unopened: Exception | None = None
+        """Why `open` could not open it."""
+        self._is_started = False
+        """Whether the work has its start positions."""
+        self.failure: Exception | None = None
+        """The error because of which each record is committed by itself; None: they are not."""
+        self._suspects: dict[str, int] = {}
+        """By topic: up to where records are committed by themselves."""
+        self._alone: FetchedRecord | None = None
+        """The record that is being decided and committed by itself."""
+        self._standstill = Standstill(work, context)
+        self.trouble = RECOVERING
+        """Why it does not run cycles; empty: it does."""
+
+    # --- opening and closing ---------------------------------------------------------------------
+
+    async def open(self, bounds: Mapping[str, Bounds]) -> Mapping[str, int]:
+        """Take the partition over from an earlier owner. Returns the position of each input topic.
+
+        If it cannot be opened, that is none. Once started, the task tries again, or stops.
+
+        `bounds`: by topic, the log that exists now.
+
+        Raises:
+            StopsWorker: the worker must not run.
+        """
+        try:
+            await self._load(bounds)
+        except StopsWorker:
+            raise
+        except Exception as error:
+            self._unopened = error
+            return {}
+        self.trouble = ""
+        return self.work.positions
+
+    async def _load(self, bounds: Mapping[str, Bounds]) -> None:
+        """Load the committed state, and compare it with the log that exists now."""
+        committed = await self._restore()
+        try:
+            if self._is_started:
+                self.work.check_inputs(bounds, committed)
+            else:
+                self.work.start(bounds, committed)
+        except BaseException:
+            await self._release()
+            raise
+        self._is_started = True
+
+    async def _restore(self) -> Mapping[str, CommittedOffset]:
+        """Settle the open transaction, then load the committed state. Returns group offsets."""
+        self._producer = self._open_producer()
+        try:
+            await self._producer.start()
+            # Read before the end of the changelog, so that they are never newer than the state.
+            offsets = await self._context.group_offsets(self.work.tps)
+            committed = {topic: found for (topic, _), found in offsets.items()}
+            self._store = await self._open_store(committed)
+            self.work.restore(self._store, committed, self._producer.new_batches)
+        except BaseException:
+            await self._release()
+            raise
+        self.buffer.arrived.set()  # commits soon what restoring has changed
+        return committed
+
+    def start(self) -> None:
+        """Begin to run cycles."""
+        self._runner = asyncio.ensure_future(self._run())
+        self._runner.add_done_callback(self._on_end)
+
+    def _on_end(self, runner: asyncio.Task[None]) -> None:
+        """Stop the worker on an error that concerns all of it."""
+        if runner.cancelled():
+            if not runner.cancelling():
+                self._context.crash(CancelledByNobody(self.work.name))
+        elif (error := runner.exception()) is not None:
+            self._context.crash(error)
+
+    async def close(self) -> None:
+        """Finish the current cycle and its commit, then close the producer and the store."""
+        try:
+            async with self._cycle_lock:
+                if self._runner is not None:
+                    self._runner.cancel()
+                    await asyncio.wait({self._runner})
+                try:
+                    await self._commits.wait()
+                    await self._commit_last()
+                except Exception as error:
+                    if not is_passing(error):
+                        log.error("%s: the last commit failed (%r)", self.work.name, error)
+        finally:
+            self.trouble = self.trouble or CLOSED  # nobody may read its state any more
+            await self._release()
+            await self._standstill.close()
+
+    async def _commit_last(self) -> None:
+        """Commit what has waited for a later batch. A broker that is away may delay it for long.
+
+        A task that has refused its state commits nothing: the next start must refuse it, too.
+        """
+        if self._producer is None or self.trouble:
+            return
+        if self._runner is not None and not self._runner.cancelled():  # an error has stopped it
+            return
+        if self._submit(self._clock.wall_ms(), is_last=True):
+            async with self._clock.timeout(_LAST_COMMIT_TIMEOUT_S):
+                await self._commits.wait()
+
+    async def _release(self) -> None:
+        """Abandon the commit in flight, and close the producer and the store."""
+        producer, self._producer = self._producer, None
+        await self._commits.cancel()
+        if producer is not None:
+            with suppress(KafkaError, TimeoutError):
+                async with self._clock.timeout(_STOP_TIMEOUT_S):
+                    await producer.stop()
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    # --- cycles ----------------------------------------------------------------------------------
+
+    def offer(self, batch: Batch) -> None:
+        """Add a fetched batch to the next cycle. A task that cannot run cycles seeks later."""
+        if self.trouble:
+            self._context.reader().pause_until_seek(batch.tp)
+        else:
+            self.buffer.offer(batch)
+
+    def check_inputs(self, why: str) -> None:
+        """Compare the positions with the log that exists, before anything else is processed."""
+        self._suspicion = why
+        self.buffer.arrived.set()
+
+    async def _run(self) -> None:
+        if self._unopened is not None:
+            await self._recover(self._unopened)
+        while True:
+            if self.stopped is not None:
+                await self._wait_for_order()
+            else:
+                await self._try(self._wait_for_work)
+                await self.run_cycle()
+
+    async def _wait_for_work(self) -> None:
+        # Not by wait_for: in Python 3.11 it loses a cancellation that comes with the event.
+        with suppress(TimeoutError):
+            async with self._clock.timeout(0 if self._left else self.work.poll_timeout_s()):
+                await self.buffer.arrived.wait()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the last cycle has left something for the next (R114)."""
+        return bool(self._left) or self.work.is_full
+
+    async def run_cycle(self) -> None:
+        """Run one cycle. If it or a commit fails, reopen the partition instead, or stop."""
+        if self.stopped is None:
+            await self._try(self._locked_cycle)
+
+    async def _locked_cycle(self) -> None:
+        async with self._cycle_lock:
+            await (self._cycle() if self.failure is None else self._careful_cycle())
+
+    async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except StopsWorker:
+            raise
+        except Exception as error:
+            await self._recover(error)
+
+    async def _cycle(self) -> None:
+        """Decide the next records, wait for the previous commit, and submit this one."""
+        if self._commits.is_done:
+            await self._commits.wait()
+        if self._suspicion:
+            await self._commits.wait()
+            raise InputChanged(self._suspicion)
+        wall_ms = self._clock.wall_ms()
+        self.work.begin_cycle(wall_ms)
+        if self.work.is_full:
+            await self._let_others_run()
+        else:
+            await self._decide_batch()
+        await self._commits.wait()
+        self._submit(wall_ms)
+        if not self._left:  # a pause or a resume goes back in the log, so no record may be left
+            await self.work.end_cycle()
+
+    async def _decide_batch(self) -> None:
+        """Decide what is there, and what arrives while the previous batch is still in flight.
+
+        So a record waits for the commit of at most one batch before its own, and batches are small
+        while the brokers keep up. A backlog makes them large, up to the bounds of a batch.
+        """
+        started_s = self._clock.monotonic_s()
+        self.buffer.begin_batch()
+        await self._decide()
+        self._begin_next()
+        while not (self._left or self._suspicion or self.work.is_full or self.buffer.is_batch_full):
+            if self._commits.is_running:
+                if self.buffer.records:
+                    await self._decide()
+                    self._begin_next()
+                else:
+                    self.buffer.arrived.clear()
+                    await self._commits.wait_or(self.buffer.arrived)
+            elif (
+                self.buffer.records >= BACKLOG_RECORDS
+                and self._clock.monotonic_s() - started_s < MAX_DECIDE_S
+            ):
+                await self._decide()
+            else:
+                return
+
+    def _begin_next(self) -> None:
+        """Prepare the transaction of this batch while the one before it commits."""
+        if self._commits.is_running and (outputs := self.work.decided_outputs()):
+            assert self._producer is not None
+            self._producer.begin_next(outputs)
+
+    async def _decide(self) -> None:
+        """Decide one fetch; what does not fit into the batch is left for the next (R114)."""
+        wall_ms = self._clock.wall_ms()
+        records = self._left or self.buffer.take()
+        self._left = []
+        size = self._settings.slice_records
+        for start in range(0, len(records), size):
+            some = records[start : start + size]
+            while some and not self.work.is_full:  # a question ends each round but the last (R122)
+                rest = iter(some)
+                self.work.decide(rest, wall_ms)
+                await self._let_others_run()
+                some = [*rest]
+            if self.work.is_full:
+                self._left = [*some, *records[start + size :]]
+                break
+        if not self._left:
+            self.work.skip_to(self.buffer.taken_to)
+
+    async def _let_others_run(self) -> None:
+        for _ in range(self._settings.yields_per_slice):
+            await asyncio.sleep(0)
+
+    # --- the commit ------------------------------------------------------------------------------
+
+    def _submit(self, wall_ms: int, *, is_last: bool = False) -> bool:
+        """Begin the commit of what was decided; False if there is nothing to commit."""
+        # 1. Take what was decided. From here on the next batch can be decided.
+        pending = self.work.take_commit(wall_ms, is_last=is_last)
+        if pending is not None:
+            self._commits.submit(self._commit(pending), self.buffer.arrived.set)
+        return pending is not None
+
+    async def _commit(self, pending: PendingCommit) -> None:
+        """Commit one batch. After an error nobody knows how far it came: see `_reopen`."""
+        assert self._producer is not None
+        outputs, writes, offsets, wall_ms, metadata, _ = pending
+        began_s = self._clock.monotonic_s()
+        # 2. Write changelog, outputs and offsets, in one transaction.
+        end = await self._producer.commit(outputs, writes.changelog, offsets, metadata)
+        # 3. Apply the same rows to the store, with the changelog offset after them.
+        if self._store is not None:
+            check_end(self.work.name, self._store, end - len(writes.changelog))
+            self._store.apply(writes.store, end, wall_ms)
+        seconds = self._clock.monotonic_s() - began_s
+        # 4. Settle: memory drops what the store has now.
+        self.work.settle()
+        # 5. Tell: the log, the metrics and the traces.
+        self.work.tell(pending, seconds)
+
+    # --- after a failure -------------------------------------------------------------------------
+
+    async def _careful_cycle(self) -> None:
+        """Commit what is due by itself, and then one record by itself."""
+        self._alone = None
+        if self._suspicion:
+            raise InputChanged(self._suspicion)
+        self.work.begin_cycle(self._clock.wall_ms())
+        await self._commit_alone()
+        if self.work.is_full:
+            return  # a large command continues before any record
+        if (skipped := self._standstill.skipped) is not None:
+            await self._skip(*skipped)
+        else:
+            await self._decide_one()
+        await self._standstill.look()
+        positions, paused = self.work.positions, self.work.paused_topics
+        if all(topic in paused or positions[topic] >= to for topic, to in self._suspects.items()):
+            self.failure, self._suspects = None, {}
+        if not self._left:
+            await self.work.end_cycle()
+
+    async def _decide_one(self) -> None:
+        records = self._left or self.buffer.take()
+        if not records:
+            return
+        self._alone, *self._left = records
+        self.work.decide(iter([self._alone]), self._clock.wall_ms())
+        if not self._left:
+            self.work.skip_to(self.buffer.taken_to)
+        await self._commit_alone()
+        self._alone = None
+
+    async def _skip(self, record: FetchedRecord, why: ProtocolError) -> None:
+        """Move the record to the dead topic at which the task has stopped."""
+        self._alone = record
+        if self.work.positions[record.topic] <= record.offset:  # else it was committed after all
+            self.work.skip(record, why, self._clock.wall_ms())
+            await self._commit_alone()
+        self._alone = None
+
+    async def _commit_alone(self) -> None:
+        self._submit(self._clock.wall_ms())
+        await self._commits.wait()
+
+    async def _recover(self, error: Exception) -> None:
+        """Find out what the broker has and continue from there, or stop."""
+        name = self.work.name
+        if self._is_final(error):
+            await self._stop(error)
+            return
+        if isinstance(error, InputChanged):
+            log.info("%s: %s; checking what can be read", name, error)
+        else:
+            log.warning("%s: the commit failed (%r); reopening the partition", name, error)
+        is_fenced = isinstance(error, ProducerFenced)
+        self.trouble = FENCED if is_fenced else f"reopening after {error!r}"
+        await self._reopen(is_fenced=is_fenced)
+
+    def _is_final(self, error: Exception) -> bool:
+        """Whether the task stops now. If not, it proceeds with care after a lasting error."""
+        if is_passing(error):
+            return False
+        if self.failure is not None or isinstance(error, StateLost):
+            return True
+        self.failure = error
+        return False
+
+    async def _reopen(self, *, is_fenced: bool = False) -> None:
+        """Open the partition again, as soon as this worker is sure to own it still (R126)."""
+        name, wait_s = self.work.name, RETRY_MIN_S
+        self._alone = None
+        if self.failure is not None and self._is_started:
+            taken = {tp.topic: to for tp, to in self.buffer.taken_to.items()}
+            for topic, to in (*self.work.positions.items(), *taken.items()):
+                self._suspects[topic] = max(to, self._suspects.get(topic, 0))
+        await self._release()
+        while True:
+            await self._clock.sleep(wait_s)
+            # Starting the producer fences whoever has the partition now.
+            await self._context.reader().prove_membership(is_fenced=is_fenced)
+            try:
+                self._suspicion = ""
+                bounds = await self._context.read_bounds(self.work.tps)
+                await self._load({tp.topic: at for tp, at in bounds.items()})
+                break
+            except StopsWorker:
+                raise
+            except Exception as again:
+                if self._is_final(again):
+                    await self._stop(again)
+                    return
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+                log.warning("%s: cannot reopen (%r); retrying in %.1f s", name, again, wait_s)
+        positions = self.work.positions
+        self.trouble = ""
+        self.buffer.clear()
+        self._left = []
+        reader = self._context.reader()
+        with suppress(IllegalStateError):  # reassigned meanwhile: the new assignment seeks
+            for tp in self.work.tps:
+                await reader.seek(tp, positions[tp.topic])
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """Why it serves the partition no more, until an operator says so (R123)."""
+        return self._standstill.stopped
+
+    async def _stop(self, error: Exception) -> None:
+        record, self._alone = self._alone, None
+        self.trouble = f"stopping after {error!r}"
+        await self._release()
+        self.buffer.clear()
+        self._left = []
+        await self._standstill.begin(error, record)
+        self.trouble = str(self.stopped)
+
+    async def _wait_for_order(self) -> None:
+        stopped = self.stopped
+        assert stopped is not None
+        await self._standstill.wait_for_order()
+        self.failure = stopped.error
+        self.trouble = f"trying again after {stopped.error!r}"
+        await self._reopen()

@@ -1,0 +1,423 @@
+"""The work of one partition: processor, ticks and pausing.
+
+Each cycle of its task (docs/architecture.md#decide-commit-apply)
+
+1. takes the fetched records, up to a batch, and processes them in memory (decide);
+2. writes changelog, outputs and offsets in one Kafka transaction (commit);
+3. applies the same changes to RocksDB, with the changelog offset after them (apply).
+
+The next batch is decided during 2 and 3. If 2 fails, the changelog brings the store up to date.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
+
+from faust.types import TP
+
+from ringfaust.core.state import State
+from ringfaust.errors import ProtocolError
+from ringfaust.kafka.names import partition_transactional_id
+from ringfaust.processor.processor import Processor
+from ringfaust.protocol.record_batches import RecordBatches
+from ringfaust.protocol.records import FetchedRecord, Role
+from ringfaust.protocol.stored_rows import (
+    FEEDS_KEY,
+    INPUTS_KEY,
+    POSITIONS_KEY,
+    read_feeds,
+    read_inputs,
+    read_positions,
+)
+from ringfaust.spans import open_spans
+from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.interfaces import (
+    Bounds,
+    CommittedOffset,
+    PartitionStore,
+    PendingCommit,
+    changelog_metadata,
+)
+from ringfaust.worker.partition.command_log import CommandLog
+from ringfaust.worker.partition.hearing import Hearing
+from ringfaust.worker.partition.input_positions import check_changelog, log_gaps, start_positions
+from ringfaust.worker.partition.numbers import PartitionNumbers
+from ringfaust.worker.partition.pausing import InputPauses
+from ringfaust.worker.partition.route_changes import MovedQueue, RouteChanges, refuse_moved
+from ringfaust.worker.partition.spans import WorkerSpans
+from ringfaust.worker.partition.task import Task
+from ringfaust.worker.store.changelog import open_store
+from ringfaust.worker.store.identity import read_identity
+
+log = logging.getLogger(__name__)
+
+_CLOCK_CHECK_S = 1.0
+"""How often a partition looks whether the clock agrees with the brokers' again."""
+_GROUP_OFFSETS_S = 2.0
+"""How far the offsets of the consumer group may lag behind the positions in the state."""
+_NOT_OURS = -1
+_CAUGHT_UP_CHECK_S = 0.2
+"""How often a partition that was just assigned checks, when idle, whether it has read its log."""
+
+
+def partition_task(number: int, input_topics: frozenset[str], context: WorkerContext) -> Task:
+    """The task of one partition; `input_topics`: all topics that are read without repartition."""
+
+    async def open_this_store(_: Mapping[str, CommittedOffset]) -> PartitionStore:
+        path = context.data_dir / f"partition-{number}"
+        changelog = TP(context.topics[Role.CHANGELOG], number)
+        return await open_store(path, changelog, context)
+
+    transactional_id = partition_transactional_id(context.application, number)
+    return Task(
+        PartitionWork(number, input_topics, context),
+        context,
+        open_this_store,
+        lambda: context.open_producer(number, transactional_id),
+    )
+
+
+class PartitionWork:
+    """Processes the records of one partition of the input topics."""
+
+    def __init__(self, number: int, input_topics: frozenset[str], context: WorkerContext) -> None:
+        self._number = number
+        self._topics = input_topics
+        self._context = context
+        self._ends: Mapping[str, int] | None = None
+        """By topic: the end of the log at the assignment; None once it has been read."""
+        self._in_group: dict[str, int] = {}
+        """By topic: the offset that the consumer group has."""
+        self._next_group_s = 0.0
+        """When the group's offsets are next due, if they lag."""
+        self._before: Mapping[str, int] = {}
+        """By topic: the position before the cycle, or in the last commit."""
+        self._next_tick_s = 0.0
+        self._control = TP(context.topics[Role.CONTROL], number)
+        self._hearing = Hearing()
+        self._command_log = CommandLog(number, context.clock.monotonic_s)
+        spans = open_spans()
+        self._spans = WorkerSpans(spans) if spans else None
+        self.numbers = PartitionNumbers()
+        self._changelog_id = ""
+        self._looked_ms = 0
+        """When the end of the control log was asked for that was looked at last."""
+
+    @property
+    def name(self) -> str:
+        """For the log."""
+        return f"partition {self._number}"
+
+    @property
+    def tps(self) -> frozenset[TP]:
+        """The input partitions."""
+        return frozenset(TP(topic, self._number) for topic in self._topics)
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """By input topic: the next offset to read."""
+        return self._processor.positions
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the log that existed at the assignment has been read."""
+        return self._ends is None
+
+    @property
+    def number(self) -> int:
+        """The partition."""
+        return self._number
+
+    @property
+    def unit(self) -> str:
+        """For operators."""
+        return f"{self._number}"
+
+    @property
+    def state(self) -> State:
+        """The state, once it is loaded. Each time the partition is opened there is another."""
+        return self._processor.state
+
+    @property
+    def paused_topics(self) -> Collection[str]:
+        """The input topics that wait for a queue."""
+        return self._processor.paused_topics
+
+    def wall_ms(self) -> int:
+        """The time in ms since 1970."""
+        return self._context.clock.wall_ms()
+
+    @property
+    def remaining_records(self) -> int:
+        """How much of the log that existed at the assignment is left, markers included."""
+        at = self._processor.positions
+        return sum(max(end - at.get(topic, 0), 0) for topic, end in (self._ends or {}).items())
+
+    # --- opening ---------------------------------------------------------------------------------
+
+    def restore(
+        self,
+        store: PartitionStore | None,
+        committed: Mapping[str, CommittedOffset],
+        new_batches: Callable[[], RecordBatches],
+    ) -> None:
+        """Load the state from the store. Positions come with it, not from the group's offsets."""
+        assert store is not None
+        positions = read_positions(store.get(POSITIONS_KEY))
+        self._processor: Processor[RecordBatches] = self._context.new_processor(
+            store, positions, new_batches
+        )
+        self._processor.load_inputs(read_inputs(store.get(INPUTS_KEY)))
+        self._feeds = read_feeds(store.get(FEEDS_KEY))
+        identity = read_identity(store)
+        self._changelog_id = identity.changelog if identity else ""
+        self._pauses = InputPauses(self._number, self._processor, self._context)
+        self._hearing = Hearing()  # what was read and not committed is read again
+        self._processor.is_cut = True
+        self._processor.observe(evictions=self._spans is not None, counts=self._context.is_metered)
+        self._check_time()
+        self._processor.start()
+
+    def _check_time(self) -> None:
+        """Report a state whose time is ahead of the clock: it waits until then (R115)."""
+        state_ms, context = self._processor.now_ms, self._context
+        ahead_ms = state_ms - context.clock.wall_ms()
+        if ahead_ms > context.clock_skew_max_ms and not context.processor_config.log_is_clock:
+            log.error(
+                "partition %d: the time of its state is %.0f s ahead of the clock. A worker whose "
+                "clock was wrong has written it. Until %s consumers do not time out, and delays "
+                "and TTLs of new messages count from that time",
+                self._number, ahead_ms / 1000, f"{datetime.fromtimestamp(state_ms // 1000, UTC)}",
+            )  # fmt: skip
+
+    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
+        """Set the start positions; nothing ticks until the log that exists now has been read.
+
+        Raises:
+            StateLost: state or input is missing.
+            GapFound: records are missing, and the worker stops then.
+            QueuesMoved: queues with messages would move to other partitions.
+        """
+        self._check_routes()
+        self.check_inputs(bounds, committed)
+        self._ends = {topic: bound.end for topic, bound in bounds.items()}
+
+    def _check_routes(self) -> None:
+        """Refuse routes that would move a queue with messages; delete empty ones that moved (R113).
+
+        A client attaches where a queue has had messages, so an empty one must not stay behind.
+        """
+        before, now = self._feeds, self._context.feeds
+        if before == now:
+            return
+        changes, processor = RouteChanges(before, now), self._processor
+        moved = []
+        if changes.has_changed:
+            for name, messages in processor.queues():
+                is_elsewhere, partition = changes.elsewhere(name, self._number)
+                if is_elsewhere:
+                    moved.append(MovedQueue(name, messages, partition))
+        refuse_moved(self._number, [queue for queue in moved if queue.messages])
+        for queue in moved:
+            log.info("partition %d: deletes %r: it is empty and moved", self._number, queue.name)
+            processor.delete_queue(queue.name)
+        processor.fed_by(now)
+
+    def check_inputs(
+        self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]
+    ) -> None:
+        """Compare the positions with the log that exists, and report what is missing (R112).
+
+        Raises:
+            StateLost: state or input is missing.
+            GapFound: records are missing, and the worker stops then.
+        """
+        check_changelog(self._number, self._changelog_id, committed)
+        processor = self._processor
+        known = {topic: each.topic_id for topic, each in processor.inputs.items()}
+        starts = start_positions(self._number, processor.positions, known, bounds, committed)
+        log_gaps(starts.gaps, stop=self._context.stops_at_gaps)
+        ids = {topic: bound.topic_id for topic, bound in bounds.items()}
+        processor.go_to(starts.positions, ids, starts.gaps)
+        if self._ends is not None:  # those of a recreated topic are never reached
+            self._ends = {topic: bound.end for topic, bound in bounds.items()}
+        # An offset of a repartition task would be taken for the position: see `start_positions`.
+        self._in_group = {
+            topic: _NOT_OURS if found.is_repartitioned else found.offset
+            for topic, found in committed.items()
+        }
+        self._next_group_s = 0.0
+
+    def topic_ids(self) -> Mapping[str, str]:
+        """The ids of the input topics and of the changelog, as far as they are known."""
+        inputs = self._processor.inputs
+        known = {name: inputs[name].topic_id for name in self._topics if name in inputs}
+        return {**known, self._context.topics[Role.CHANGELOG]: self._changelog_id}
+
+    # --- cycles ----------------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what the cycle has decided fills its transaction (R114)."""
+        return self._processor.is_full
+
+    def poll_timeout_s(self) -> float | None:
+        """How long to wait for records before the next cycle; None: until some arrive."""
+        if self._processor.is_unfinished:
+            return 0.0
+        if not self._group_lag():
+            return self._until_work_s()
+        until_due_s = max(self._next_group_s - self._context.clock.monotonic_s(), 0.0)
+        until_work_s = self._until_work_s()
+        return until_due_s if until_work_s is None else min(until_due_s, until_work_s)
+
+    def _until_work_s(self) -> float | None:
+        """How long until something is due in the state, or may be; None: nothing is."""
+        if self._ends is not None:
+            return _CAUGHT_UP_CHECK_S
+        if self._context.processor_config.log_is_clock:
+            return None
+        wake_ms = self._processor.next_wake_ms()
+        if wake_ms is None:
+            return None
+        clock = self._context.clock
+        if not clock.is_right:
+            return _CLOCK_CHECK_S
+        due_s = (wake_ms - clock.wall_ms()) / 1000
+        return max(due_s, self._next_tick_s - clock.monotonic_s(), 0.0)
+
+    def begin_cycle(self, wall_ms: int) -> None:
+        """Tick if it is time, but not before the old log has been read.
+
+        A command that did not fit into the last transaction continues before that (R114).
+        docs/architecture.md#time explains the ticks.
+        """
+        self._before = dict(self._processor.positions)
+        if self._processor.is_unfinished:
+            self._processor.go_on()
+            return
+        if self._ends is not None or self._context.processor_config.log_is_clock:
+            return
+        if not self._context.clock.is_right:  # R115
+            return
+        wake_ms = self._processor.next_wake_ms()
+        now_s = self._context.clock.monotonic_s()
+        if wake_ms is not None and wake_ms <= wall_ms and now_s >= self._next_tick_s:
+            self._next_tick_s = now_s + self._context.tick_ms / 1000
+            self._processor.tick(wall_ms, self._hearing.heard)
+
+    def decide(self, records: Iterator[FetchedRecord], wall_ms: int) -> None:
+        """Process records in memory; what does not fit into this cycle stays in the iterator."""
+        watched = self._spans.watch(records) if self._spans else records
+        self._processor.take(watched, wall_ms)
+
+    def skip(self, record: FetchedRecord, why: ProtocolError, wall_ms: int) -> None:
+        """Move a record to the dead topic in place of processing it (R123)."""
+        self._processor.skip(record, why, wall_ms)
+
+    def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
+        """What the next commit is going to write, so far: roles, and partitions if not its own."""
+        found = self._processor.decided_outputs()
+        return [*found, (Role.CHANGELOG, None)] if found else ()
+
+    def skip_to(self, offsets: Mapping[TP, int]) -> None:
+        """Move past transaction markers behind the records of a cycle, which are no gap (R112)."""
+        positions, paused = self._processor.positions, self._processor.paused_topics
+        for (topic, _), offset in offsets.items():
+            if topic not in paused and positions.get(topic, 0) < offset:
+                positions[topic] = offset
+
+    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+        """Remove what the cycle has decided; None if there is nothing to commit."""
+        processor = self._processor
+        offsets = self._take_group_offsets(is_last=is_last)
+        has_read = any(self._before.get(topic) != at for topic, at in processor.positions.items())
+        self._before = dict(processor.positions)
+        activity, outputs = processor.activity(), processor.outputs()
+        if self._spans is not None:
+            self._spans.commit(wall_ms)
+        if not (outputs or has_read or offsets or processor.inputs_changed):
+            return None
+        metadata = changelog_metadata(self._changelog_id)
+        return PendingCommit(outputs, processor.writes(), offsets, wall_ms, metadata, activity)
+
+    def _group_lag(self) -> dict[str, int]:
+        """The positions, by topic, that differ from the group's offsets."""
+        positions, known = self._processor.positions, self._in_group
+        return {
+            topic: positions[topic]
+            for topic in self._topics
+            if topic in positions and positions[topic] != known.get(topic, 0)
+        }
+
+    def _take_group_offsets(self, *, is_last: bool) -> Mapping[str, int]:
+        """The offsets to commit for the group with this batch; empty as long as they are not due.
+
+        Each commit of offsets costs two requests, and the positions in the state decide. But the
+        group is never ahead of the state: that would look as if state had been lost.
+        """
+        lag = self._group_lag()
+        now_s = self._context.clock.monotonic_s()
+        is_ahead = any(self._in_group.get(topic, 0) > at for topic, at in lag.items())
+        if not (is_ahead or is_last or now_s >= self._next_group_s):
+            return {}
+        self._next_group_s = now_s + _GROUP_OFFSETS_S
+        self._in_group.update(lag)
+        return lag
+
+    def settle(self) -> None:
+        """Drop what the store has now, and shrink the decoded state to its bound."""
+        self._processor.committed(self._context.cache_bytes)
+
+    def tell(self, committed: PendingCommit, seconds: float) -> None:
+        """Log, count and trace a commit; `seconds`: how long transaction and store have taken."""
+        activity = committed.activity
+        assert activity is not None
+        if activity.log:
+            self._command_log.tell(activity.log)
+        if self._context.is_metered:
+            self.numbers.commit(committed.outputs, activity, seconds)
+        if self._spans is not None:
+            self._spans.committed(activity.evictions, self._context.clock.wall_ms())
+
+    async def end_cycle(self) -> None:
+        """Pause and resume inputs, and check how far the logs have been read (R110)."""
+        await self._pauses.update()
+        if self._ends is not None:
+            await self._check_caught_up(self._ends)
+        await self._listen()
+
+    async def _check_caught_up(self, ends: Mapping[str, int]) -> None:
+        for topic, end in ends.items():
+            if topic in self._processor.paused_topics:
+                continue  # the rest of it cannot be read now, and ticks must not wait for that
+            if not await self._has_decided(topic, end):
+                return
+        self._ends = None
+
+    async def _listen(self) -> None:
+        """Find out how far consumers have been heard."""
+        newest = self._context.log_end(self._control)
+        target = self._hearing.target(newest)
+        if newest is None or target is None:
+            return
+        is_decided = self._processor.positions.get(self._control.topic, 0) >= target.offset
+        if not is_decided and self._looked_ms != newest.asked_ms:
+            # Markers may follow the last record. To ask the consumer costs a change of threads.
+            self._looked_ms = newest.asked_ms
+            is_decided = await self._has_decided(self._control.topic, target.offset)
+        if is_decided:
+            self._hearing.reach()
+
+    async def _has_decided(self, topic: str, end: int) -> bool:
+        """Whether all committed records of a topic before an offset have been decided."""
+        if self._processor.positions.get(topic, 0) >= end:
+            return True
+        read = await self._context.reader().read_position(TP(topic, self._number))
+        return (
+            read is not None
+            and read.next_offset >= end
+            and self._processor.positions.get(topic, 0) >= read.fetched
+        )

@@ -1,0 +1,1 @@
+"""The state of a partition on disk: RocksDB, its identity, and its changelog."""

@@ -1,0 +1,218 @@
+"""Open a partition's store and apply the committed changelog to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from faust.types import TP
+
+from ringfaust.kafka.reader import read_to_end
+from ringfaust.protocol.stored_rows import INPUTS_KEY, read_inputs
+from ringfaust.transactional.vendor import stop_client
+from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore, StateLost
+from ringfaust.worker.store.identity import (
+    StoreIdentity,
+    read_identity,
+    why_not_adopted,
+    why_unusable,
+    write_identity,
+)
+from ringfaust.worker.store.rocks import StoreDamaged
+
+log = logging.getLogger(__name__)
+
+_MAX_POLL_RECORDS = 20_000
+
+
+def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
+    """A consumer that replays a changelog; `client`: options of any Kafka client."""
+    return AIOKafkaConsumer(
+        **client,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        fetch_max_wait_ms=100,
+        max_partition_fetch_bytes=4 * 1024 * 1024,
+    )
+
+
+async def open_store(path: Path, changelog: TP, context: WorkerContext) -> PartitionStore:
+    """Open the store of a partition, up to date with its changelog.
+
+    A store that is out of date or damaged is rebuilt, and so is state that belongs elsewhere
+    (R111).
+
+    Raises:
+        ForeignState: the directory belongs to another application.
+        StateLost: the changelog lacks its beginning, or records that the store has; or it alone was
+            deleted and created again.
+    """
+    store = await _open_own(path, changelog, context)
+    try:
+        if await _replay_or_close(store, changelog, context):
+            return store
+        log.warning("partition %d: %s is out of date; rebuilding it", changelog.partition, path)
+        store.wipe()
+    except StoreDamaged as error:
+        store.set_aside(f"it is damaged ({error.reason})")
+    store = await _open_own(path, changelog, context)
+    await _replay_or_close(store, changelog, context)
+    return store
+
+
+async def _open_own(path: Path, changelog: TP, context: WorkerContext) -> PartitionStore:
+    """Open the store, if it is this partition's own, or else an empty one."""
+    cluster, ids = await context.topic_ids([changelog.topic])
+    topic_id = ids.get(changelog.topic, "")
+    mine = StoreIdentity(cluster, context.application, changelog.partition, topic_id)
+    store, found = context.open_store(path), None
+    try:
+        found = read_identity(store)
+        if found is not None:
+            why = why_unusable(mine, found, path)
+            if found.changelog != mine.changelog:
+                await _refuse_lost(changelog.topic, store, context)
+        elif store.applied[0]:
+            why = await why_not_adopted(mine, store, changelog, context.open_changelog())
+        else:
+            why = ""
+    except StoreDamaged as error:
+        why = f"it is damaged ({error.reason})"
+    except BaseException:
+        store.close()
+        raise
+    if why:
+        store.set_aside(why)
+        found, store = None, context.open_store(path)
+    if found != mine:
+        write_identity(store, mine)
+    return store
+
+
+async def _refuse_lost(changelog: str, store: PartitionStore, context: WorkerContext) -> None:
+    """Refuse a new changelog if the store has read input topics that are still the same.
+
+    Only the changelog was deleted then. A worker that ran meanwhile may have written to the new
+    one, but it does not have everything, so the store is the only copy of what the rings hold.
+
+    Raises:
+        StateLost: that is so.
+    """
+    read = read_inputs(store.get(INPUTS_KEY))
+    ids = (await context.topic_ids(read.keys())).topics
+    for topic, (topic_id, _) in read.items():
+        if topic_id and ids.get(topic) == topic_id:
+            raise StateLost(
+                f"{changelog} was deleted and created again, but not {topic}, which "
+                f"{store.path} has read: the directory may have the only copy of the rings. "
+                "Nothing was changed. Restore the changelog; or, to continue with what the new "
+                "one has, move the directory away on all workers and delete the group's offsets "
+                "(kafka-consumer-groups.sh --delete --group NAME)"
+            )
+
+
+async def _replay_or_close(store: PartitionStore, changelog: TP, context: WorkerContext) -> bool:
+    """Replay; close the store if that fails."""
+    try:
+        return await replay(
+            store,
+            changelog,
+            context.open_changelog(),
+            now_ms=context.clock.wall_ms(),
+            tombstone_ms=context.tombstone_ms,
+            replaying=context.replaying,
+        )
+    except BaseException:
+        store.close()
+        raise
+
+
+async def replay(
+    store: PartitionStore,
+    changelog: TP,
+    consumer: ChangelogConsumer,
+    *,
+    now_ms: int,
+    tombstone_ms: int,
+    replaying: dict[int, int],
+) -> bool:
+    """Apply what was committed to the changelog after the store's offset.
+
+    Args:
+        store: to be brought up to date.
+        changelog: the partition of the changelog.
+        consumer: reads it; started and stopped here.
+        now_ms: the time now, in ms since 1970.
+        tombstone_ms: how long the changelog keeps tombstones.
+        replaying: by partition, how much is left; for others to see.
+
+    Returns:
+        False if the store is so old that it may have missed a tombstone: it must be rebuilt from
+        nothing.
+
+    Raises:
+        StateLost: the changelog lacks its beginning, or records that the store has.
+    """
+    tp = TopicPartition(*changelog)
+    await consumer.start()
+    try:
+        consumer.assign([tp])
+        begin = (await consumer.beginning_offsets([tp]))[tp]
+        end = (await consumer.end_offsets([tp]))[tp]
+        start, applied_ms = store.applied
+        _check_bounds(changelog, store, start, begin, end)
+        # The marker of the last applied transaction follows it, and is no change.
+        if start and end - start > 1 and now_ms - applied_ms > tombstone_ms:
+            return False
+        replaying[changelog.partition] = end - start
+        consumer.seek(tp, start)
+        async for records in read_to_end(consumer, {tp: end}, max_records=_MAX_POLL_RECORDS):
+            writes = [(cast(bytes, record.key), record.value) for record in records]
+            store.apply(writes, records[-1].offset + 1, applied_ms)
+            replaying[changelog.partition] = max(end - records[-1].offset - 1, 0)
+        store.apply([], end, now_ms)
+        return True
+    finally:
+        replaying.pop(changelog.partition, None)
+        await stop_client(consumer)
+
+
+def check_end(name: str, store: PartitionStore, begin: int) -> None:
+    """Check that the changelog still has what the store has.
+
+    Args:
+        name: of the partition.
+        store: not yet with the rows of the last commit.
+        begin: the changelog offset of the first of them.
+
+    Raises:
+        StateLost: the changelog has lost its end, or was created again.
+    """
+    applied, _ = store.applied
+    if begin < applied:
+        raise StateLost(
+            f"{name}: the changelog had its rows up to offset {applied}, and has "
+            f"just got new ones at {begin}: it has lost its end, or was deleted and created "
+            f"again. {store.path} may have the only copy of the rings, so it is left as it is. "
+            "Restore the changelog"
+        )
+
+
+def _check_bounds(changelog: TP, store: PartitionStore, start: int, begin: int, end: int) -> None:
+    name = f"{changelog.topic}, partition {changelog.partition},"
+    if start > end:
+        raise StateLost(
+            f"{name} ends at offset {end}, but {store.path} has applied it up to {start}: the "
+            "topic has lost its end. To continue with what the topic has, delete the directory"
+        )
+    if start < begin:
+        raise StateLost(
+            f"{name} begins at offset {begin} and no longer at its first record, so the rings "
+            "cannot be rebuilt from it. Use the data directory of the worker that last had the "
+            "partition: it is newer"
+        )

@@ -1,0 +1,78 @@
+"""A worker that its group has lost gives its partitions up, and fences nobody (R126)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ringfaust.testing.broker import EmbeddedBroker
+from tests.broker.clients import all_came_once, application, client_of, some
+from tests.broker.proxy import Proxy
+from tests.chaos.harness import Application, Worker, until
+
+pytestmark = pytest.mark.kafka
+
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
+FOREVER = 1_000_000
+DEADLINE_S = 60
+MESSAGES = 200
+EVERY_S = 0.1
+"""So many messages, one after the other, take three times as long as a session (6 s)."""
+
+
+@pytest.fixture
+def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
+    with application(broker, tmp_path, {"q": {"ring_size": 1_000}}) as app:
+        yield app
+
+
+def worker_behind(app: Application, servers: str) -> Worker:
+    """A worker of the application that reaches the broker only by a proxy."""
+    worker = Worker(app, len(app.workers))
+    app.workers.append(worker)
+    folder = app.folder / "config-behind"
+    folder.mkdir()
+    for name in ("queues.yaml", "worker.yaml"):
+        content = yaml.safe_load((app.config_dir / name).read_text())
+        if name == "worker.yaml":
+            content["bootstrap_servers"] = servers
+        (folder / name).write_text(yaml.safe_dump(content))
+    worker._config = folder
+    worker.start()
+    return worker
+
+
+async def test_a_worker_without_its_coordinator_does_not_fence_its_successor(
+    app: Application,
+) -> None:
+    proxy = Proxy(app.servers)
+    async with proxy.running() as servers, client_of(app) as client:
+        cut_off = worker_behind(app, servers)
+        await until(cut_off.has_started, DEADLINE_S, "it serves the partition")
+        await client.send(app.inputs[0], some("a", 5), "q")
+        await client.until_ready("q", *some("a", 5))
+        for request in (JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP):
+            proxy.lose(request, FOREVER)
+        successor = app.new_worker()
+        await until(
+            lambda: "not ready: the group's coordinator does not answer" in cut_off.log_text(),
+            DEADLINE_S, "it says that it is not ready",
+        )  # fmt: skip
+        await until(
+            lambda: " INFO ready: partition 0" in successor.log_text(), DEADLINE_S,
+            "the partition has a new owner",
+        )  # fmt: skip
+        for number in range(MESSAGES):
+            await client.send(app.inputs[0], [f"b{number}"], "q")
+            await asyncio.sleep(EVERY_S)
+        async with asyncio.timeout(DEADLINE_S):
+            while (await client.counts("q"))["added"] < 5 + MESSAGES:
+                await asyncio.sleep(EVERY_S)
+        assert "ProducerFenced" not in successor.log_text()
+        assert "given up" in cut_off.log_text()
+        cut_off.kill()
+        await all_came_once(app, client, "q")

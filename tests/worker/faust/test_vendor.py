@@ -1,0 +1,421 @@
+"""The private APIs behind `worker/faust/vendor.py` exist, and behave as the worker expects.
+
+A failure here means that an update of Faust, mode or aiokafka has changed something that is not
+part of its API. Do not adapt the test alone: find the use in `worker/faust/vendor.py`, read the new
+code of the library, and run tests/broker/test_transport.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import inspect
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import faust
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.consumer import fetcher
+from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, PartitionRecords
+from aiokafka.consumer.group_coordinator import CoordinatorGroupRebalance, GroupCoordinator
+from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from faust.tables.manager import TableManager
+from faust.tables.recovery import Recovery
+from faust.transport.consumer import Consumer, ThreadDelegateConsumer
+from faust.transport.consumer import Fetcher as FaustFetcher
+from faust.transport.drivers import aiokafka as driver
+from mode.threads import ServiceThread
+
+import ringfaust
+from ringfaust.worker.faust import vendor
+from ringfaust.worker.faust.consumer_thread import BatchThread
+from ringfaust.worker.faust.decompression import BATCH_BYTES
+from ringfaust.worker.faust.transport import BatchApp
+from tests.worker.faust import stubs
+
+TP = TopicPartition("in", 0)
+
+
+def source(of: Any) -> str:
+    return inspect.getsource(inspect.unwrap(of))
+
+
+def takes(function: Callable[..., Any], *parameters: str) -> bool:
+    return list(inspect.signature(inspect.unwrap(function)).parameters) == ["self", *parameters]
+
+
+# --- Faust ---------------------------------------------------------------------------------------
+
+
+def test_the_consumer_creates_its_thread_once_in_the_constructor() -> None:
+    """If not: `FaustConsumer.new_thread` must be called elsewhere."""
+    assert takes(ThreadDelegateConsumer._new_consumer_thread)
+    assert takes(driver.Consumer._new_consumer_thread)
+    text = source(ThreadDelegateConsumer.__init__)
+    assert "self._thread = self._new_consumer_thread()" in text
+    assert "self.add_dependency(self._thread)" in text
+
+
+def test_the_fetcher_of_faust_does_nothing_but_drain_messages() -> None:
+    """If not: `FaustConsumer.fetch_loop` no longer replaces the whole fetch loop."""
+    assert takes(Consumer._drain_messages, "fetcher")
+    assert inspect.iscoroutinefunction(Consumer._drain_messages)
+    assert "await consumer._drain_messages(self)" in source(FaustFetcher._fetcher.fun)
+
+
+def test_active_partitions_are_the_assigned_ones_that_are_not_paused() -> None:
+    """If not: `FaustConsumer.active_partitions` would fetch paused partitions."""
+    text = source(Consumer._set_active_tps)
+    assert "self._active_partitions.update(ensure_TPset(tps))" in text
+    assert "self._active_partitions.difference_update(self._paused_partitions)" in text
+    assert "difference_update(tpset)" in source(Consumer.pause_partitions)
+    assert ".update(tps)" in source(Consumer.resume_partitions)
+    assert "self._active_partitions.difference_update(revoked)" in source(
+        Consumer.on_partitions_revoked
+    )
+
+
+def test_the_consumer_thread_creates_its_kafka_client_at_start() -> None:
+    """If not: `FaustConsumerThread.new_kafka_consumer` is not called, or too late."""
+    thread = driver.AIOKafkaConsumerThread
+    assert takes(thread._create_worker_consumer, "transport")
+    assert takes(thread._ensure_consumer)
+    assert takes(thread.__post_init__)
+    start = source(thread.on_start)
+    assert "self._consumer = self._create_consumer(loop=self.thread_loop)" in start
+    assert "return self._create_worker_consumer(transport)" in source(thread._create_consumer)
+    assert "await self._consumer.stop()" in source(thread.on_thread_stop)
+    assert "self._assignor" in source(thread._create_worker_consumer)
+
+
+def test_faust_passes_the_kafka_client_no_option_that_is_unknown_here() -> None:
+    """If not: check whether `BatchThread.new_kafka_consumer` needs the new option."""
+
+    def options(function: Any) -> set[str]:
+        (call,) = (
+            node
+            for node in ast.walk(ast.parse(inspect.cleandoc("\n" + source(function))))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name | ast.Attribute)
+            and ast.unparse(node.func).endswith("AIOKafkaConsumer")
+        )
+        return {keyword.arg for keyword in call.keywords if keyword.arg}
+
+    theirs = options(driver.AIOKafkaConsumerThread._create_worker_consumer)
+    assert options(BatchThread.new_kafka_consumer) == theirs
+
+
+def test_recovery_without_tables_only_resumes_the_streams() -> None:
+    """If not: `FaustApp.before_streams_resume` may be called too late, or never."""
+    assert takes(Recovery._resume_streams, "generation_id")
+    assert inspect.iscoroutinefunction(Recovery._resume_streams)
+    loop = source(Recovery._restart_recovery.fun)
+    resumed = loop.index("await T(self._resume_streams)(generation_id=generation_id)")
+    assert "if not self.tables" in loop[:resumed]
+    assert loop[resumed:].index("continue") < loop[resumed:].index("_set_recovery_started")
+    text = source(Recovery._resume_streams)
+    steps = ("resume_partitions(", "consumer.perform_seek()", "consumer.resume_flow()")
+    places = [text.index(step) for step in steps]
+    assert places == sorted(places)
+    assert "timeout=self.app.conf.broker_request_timeout" in text
+
+
+def test_the_table_manager_starts_its_channels_and_its_recovery() -> None:
+    """If not: `_NoTables.on_start` must do what Faust's does, without the wait."""
+    assert isinstance(inspect.getattr_static(TableManager, "recovery"), property)
+    assert TableManager._recovery is None
+    assert takes(TableManager._update_channels)
+    lines = [line.strip() for line in source(TableManager.on_start).splitlines()][2:]
+    assert lines == [
+        "await self.sleep(1.0)",
+        "if not self.should_stop:",
+        "await self._update_channels()",
+        "await self.recovery.start()",
+    ]
+    arguments = inspect.signature(Recovery.__init__).parameters
+    assert list(arguments)[:3] == ["self", "app", "tables"]
+
+
+def test_the_app_creates_its_transport_and_stops_its_consumer_by_these_methods() -> None:
+    """If not: `FaustApp.new_transport` or `before_consumer_stop` is not called."""
+    assert takes(faust.App._new_transport)
+    assert takes(faust.App._stop_consumer)
+    assert inspect.iscoroutinefunction(faust.App._stop_consumer)
+    assert "self._transport = self._new_transport()" in source(faust.App.transport.fget)
+    assert "await self._stop_consumer()" in source(faust.App.on_stop)
+    assert "if self._consumer is not None" in source(faust.App._stop_consumer)
+    app = BatchApp("pinned", broker="kafka://localhost:1")
+    assert app._consumer is None
+    assert isinstance(app.tables, vendor._NoTables)
+    assert isinstance(app.tables.recovery, vendor._AppRecovery)
+    assert type(app.transport).__name__ == "BatchTransport"
+
+
+def test_the_kafka_client_is_missing_before_the_thread_starts() -> None:
+    app = BatchApp("pinned", broker="kafka://localhost:1")
+    with pytest.raises(faust.exceptions.ConsumerNotStarted):
+        _ = app.reader._batch_thread.kafka_consumer
+
+
+def test_a_thread_that_has_ended_can_be_stopped() -> None:
+    """If not: the traceback of a closed event loop follows the error that stopped the worker."""
+    assert "call_soon_threadsafe(self._stopped.set)" in source(ServiceThread._stopped_set)
+    thread = BatchApp("pinned", broker="kafka://localhost:1").reader._batch_thread
+    thread.thread_loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        ServiceThread._stopped_set(thread)
+    thread._stopped_set()
+
+
+@pytest.mark.parametrize("module", stubs.modules())
+def test_the_type_stubs_declare_what_faust_and_mode_have(module: str) -> None:
+    assert list(stubs.differences(module)) == []
+
+
+# --- aiokafka ------------------------------------------------------------------------------------
+
+
+def test_a_refusal_of_the_group_is_kept_until_somebody_fetches() -> None:
+    """If not: `group_error` misses it, and a worker that may not join waits silently."""
+    assert "self._coordinator = GroupCoordinator(" in source(AIOKafkaConsumer.start)
+    assert "self._pending_exception = exc" in source(GroupCoordinator._push_error_to_user)
+    assert "Errors.InconsistentGroupProtocolError" in source(
+        CoordinatorGroupRebalance.perform_group_join
+    )
+
+
+def test_a_consumer_that_asks_for_it_joins_the_group_again() -> None:
+    """If not: a topic that is deleted during a rebalance stays assigned until it exists again."""
+    assert "_rejoin_needed_fut.set_result(None)" in source(GroupCoordinator.request_rejoin)
+    assert "_rejoin_needed_fut.done()" in source(GroupCoordinator.need_rejoin)
+
+
+async def test_the_position_of_a_partition_is_known_or_not() -> None:
+    """If not: the lag counts aborted records, or a deleted topic stops all reading."""
+    subscriptions = SubscriptionState()
+    subscriptions.assign_from_user({TP})
+    client = SimpleNamespace(_subscription=subscriptions)
+    thread: Any = SimpleNamespace(kafka_consumer=client)
+    known_position = vendor.FaustConsumerThread.known_position
+    assert known_position(thread, TP) is None
+    assert known_position(thread, TopicPartition("other", 0)) is None
+    subscriptions.seek(TP, 7)
+    assert known_position(thread, TP) == 7
+    subscriptions.subscription.assignment.state_value(TP).await_reset(0)
+    assert known_position(thread, TP) is None
+    assert "self._subscription = SubscriptionState(" in source(AIOKafkaConsumer.__init__)
+
+
+def test_the_fetcher_waits_for_unrequested_records_as_long_as_prefetch_backoff() -> None:
+    """If not: `set_prefetch_backoff` has no effect and idle partitions delay busy ones."""
+    assert "self._fetcher = Fetcher(" in source(AIOKafkaConsumer.start)
+    assert "self._prefetch_backoff = prefetch_backoff" in source(Fetcher.__init__)
+    assert "backoff=self._prefetch_backoff" in source(Fetcher)
+    assert "self._backoff - lifetime" in source(FetchResult.calculate_backoff)
+    assert FetchError is not None
+
+
+class BadName(str):
+    """Encodes to bytes that are not UTF-8."""
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        return b"\xff\xfe"
+
+
+def fetched(tp: TopicPartition, bad: set[int]) -> FetchResult:
+    """Ten records that the client has fetched, those in `bad` with a bad header name."""
+    builder = PurePythonBuilder(2, 0, 0, -1, -1, 0, 1 << 20)
+    for offset in range(10):
+        headers = [(BadName("bad") if offset in bad else "fine", b"x")]
+        builder.append(offset, 1, None, b"%d" % offset, headers)
+    raw = fetcher.MemoryRecords(bytes(builder.build()))
+    records = fetcher.PartitionRecords(tp, raw, [], 0, None, None, False, 0)
+    position = SimpleNamespace(paused=False, position=0, consumed_to=lambda offset: None)
+    assignment = SimpleNamespace(active=True, state_value=lambda tp: position)
+    return fetcher.FetchResult(tp, assignment=assignment, partition_records=records, backoff=0)
+
+
+async def fetch(*results: tuple[TopicPartition, FetchResult]) -> Any:
+    """What `AIOKafkaConsumer.getmany` does with them."""
+    subscriptions = SimpleNamespace(reassignment_in_progress=False, is_assigned=lambda tp: True)
+    client = SimpleNamespace(
+        _subscriptions=subscriptions, _records=dict(results), _notify=lambda future: None,
+        _wait_consume_future=None,
+    )  # fmt: skip
+    return await Fetcher.fetched_records(client, [tp for tp, _ in results])
+
+
+@pytest.mark.parametrize("decoder", ["the client's", "ours"])
+async def test_the_frames_of_a_failed_fetch_show_what_was_read(
+    decoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If not: `failed_fetch` cannot skip an undecodable record, and a partition is stuck."""
+    with monkeypatch.context() as patch:
+        patch.setattr(fetcher, "MemoryRecords", MemoryRecords)
+        patch.setattr(fetcher, "PartitionRecords", PartitionRecords)
+        patch.setattr(fetcher, "FetchResult", FetchResult)
+        if decoder == "ours":
+            vendor.decode_in_c()
+        await check_the_frames_of_a_failed_fetch()
+
+
+async def check_the_frames_of_a_failed_fetch() -> None:
+    other = TopicPartition("other", 0)
+    with pytest.raises(UnicodeDecodeError) as failed:
+        await fetch((other, fetched(other, set())), (TP, fetched(TP, {4, 7})))
+    found = vendor.failed_fetch(failed.value)
+    assert (found.tp, found.first_offset, found.next_offset) == (TP, 4, 10)
+    assert [record.offset for record in found.fetched[other]] == list(range(10))
+    assert [record.offset for record in found.fetched[TP]] == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's own classes, with the limit, until the test is over.
+
+    A test that ran before in this process may have started a consumer with ours.
+    """
+    for original in (MemoryRecords, PartitionRecords, FetchResult):
+        monkeypatch.setattr(fetcher, original.__name__, original)
+    for module in vendor.READERS_OF_BATCHES:
+        for name in vendor.EXPANDERS:
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, getattr(module, name))
+    vendor.limit_decompression()
+
+
+def compressed(kind: int, value: bytes) -> bytes:
+    """A batch of two records. `kind`: 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+    builder = DefaultRecordBatchBuilder(2, kind, 0, -1, -1, 0, 1 << 30)
+    for offset in range(2):
+        builder.append(offset, 1, None, value, [])
+    return bytes(builder.build())
+
+
+@pytest.mark.usefixtures("limited")
+@pytest.mark.parametrize("kind", [1, 2, 3, 4])
+async def test_the_client_expands_batches_with_our_functions(kind: int) -> None:
+    """If not: a batch of 400 kB may take a gigabyte of memory."""
+    small = list(DefaultRecordBatch(compressed(kind, b"x" * 9_000)))
+    assert [len(record.value or b"") for record in small] == [9_000] * 2
+    records = MemoryRecords(compressed(kind, bytes(BATCH_BYTES // 2 + 1)))
+    unpacked = PartitionRecords(TP, records, [], 0, None, None, False, 0)
+    position = SimpleNamespace(paused=False, position=0, consumed_to=lambda offset: None)
+    assignment = SimpleNamespace(active=True, state_value=lambda tp: position)
+    result = FetchResult(TP, assignment=assignment, partition_records=unpacked, backoff=0)
+    with pytest.raises(vendor.FETCH_ERRORS) as failed:
+        await fetch((TP, result))
+    found = vendor.failed_fetch(failed.value)
+    assert (found.tp, found.first_offset, found.next_offset) == (TP, 0, 2)
+    assert found.fetched == {TP: []}
+
+
+def test_other_frames_raise_the_error_itself() -> None:
+    with pytest.raises(UnicodeDecodeError) as failed:
+        b"\xff".decode()
+    with pytest.raises(UnicodeDecodeError) as again:
+        vendor.failed_fetch(failed.value)
+    assert again.value is failed.value
+
+
+# --- ours ----------------------------------------------------------------------------------------
+
+FOREIGN = ("faust", "mode", "aiokafka", "rocksdict")
+PACKAGE = Path(ringfaust.__file__).parent
+
+
+def private_names(path: Path) -> set[str]:
+    """Private attributes in a file of something that is not `self`, `cls` or `super()`."""
+    return {
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and ast.unparse(node.value) not in ("self", "cls")
+    }
+
+
+def overrides(path: Path) -> set[str]:
+    """Private methods that a class of the file overrides, or private names it inherits."""
+    found: set[str] = set()
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    module = __import__(name, fromlist=["*"])
+    for item in vars(module).values():
+        if not inspect.isclass(item) or item.__module__ != name:
+            continue
+        theirs = [base for base in item.__mro__ if base.__module__.partition(".")[0] in FOREIGN]
+        used = {
+            node.attr
+            for node in ast.walk(ast.parse(inspect.cleandoc("\n" + inspect.getsource(item))))
+            if isinstance(node, ast.Attribute)
+        } | set(vars(item))
+        found |= {
+            f"{item.__name__}.{attribute}"
+            for attribute in used
+            if attribute.startswith("_")
+            and not attribute.startswith("__")
+            and any(attribute in vars(base) for base in theirs)
+        }
+    return found - {f"{each}._abc_impl" for each in [c.partition(".")[0] for c in found]}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for folder in ("worker", "kafka")
+        for path in sorted((PACKAGE / folder).glob("*.py"))
+        if path.name != "vendor.py"
+    ],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_private_apis_are_used_in_vendor_modules_only(path: Path) -> None:
+    if path.name == "faust_app.py":  # importing it reads the configuration
+        assert private_names(path) == set()
+        return
+    assert private_names(path) | overrides(path) == set()
+
+
+async def test_a_batch_over_the_limit_leaves_nothing_behind(
+    limited: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R116. The worker seldom collects garbage: what each attempt had expanded stayed for long."""
+    for name in ("MemoryRecords", "PartitionRecords", "FetchResult"):
+        monkeypatch.setattr(fetcher, name, getattr(fetcher, name))
+    vendor.decode_in_c()
+    too_large = compressed(1, bytes(BATCH_BYTES // 2))
+
+    async def getmany(*_: object, **__: object) -> Any:
+        raw = fetcher.MemoryRecords(too_large)
+        records = fetcher.PartitionRecords(TP, raw, [], 0, None, None, False, 0)
+        position = SimpleNamespace(paused=False, position=0, consumed_to=lambda offset: None)
+        assignment = SimpleNamespace(active=True, state_value=lambda tp: position)
+        result = fetcher.FetchResult(
+            TP, assignment=assignment, partition_records=records, backoff=0
+        )
+        return await fetch((TP, result))
+
+    thread: Any = SimpleNamespace(
+        kafka_consumer=SimpleNamespace(getmany=getmany, seek=lambda *_: None),
+        known_position=lambda _: None, _generations={}, _fetched={}, _offered={},
+    )  # fmt: skip
+    thread._skip_undecodable = lambda error: BatchThread._skip_undecodable(thread, error)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            await BatchThread._getmany(thread, frozenset())
+        left_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert left_bytes < BATCH_BYTES // 10

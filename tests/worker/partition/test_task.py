@@ -1,0 +1,584 @@
+"""What a task puts into one batch, and what it does when a commit fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.errors import (
+    KafkaConnectionError,
+    MessageSizeTooLargeError,
+    TopicAuthorizationFailedError,
+)
+from faust.types import TP
+
+from ringfaust.errors import BrokenAccounts, ProtocolError
+from ringfaust.processor.processor import Writes
+from ringfaust.protocol.control import OrderRecord, read_control
+from ringfaust.protocol.records import FetchedRecord, Role
+from ringfaust.worker.clock import SystemClock
+from ringfaust.worker.context import TaskSettings
+from ringfaust.worker.interfaces import Batch, CancelledByNobody, PendingCommit, StateLost
+from ringfaust.worker.partition.commit_slot import BackgroundCommit
+from ringfaust.worker.partition.task import Task
+
+
+class OneCommit:
+    """Work that commits once, after each restore."""
+
+    name = "partition 0"
+    unit, number = "0", 0
+    paused_topics: Collection[str] = ()
+    tps: frozenset[TP] = frozenset()
+    positions: Mapping[str, int] = {}
+    is_full = False
+
+    def __init__(self) -> None:
+        self.has_work = False
+        self.settled = asyncio.Event()
+
+    def restore(self, *_: object) -> None:
+        self.has_work = True
+
+    def start(self, *_: object) -> None: ...
+
+    def check_inputs(self, *_: object) -> None: ...
+
+    def topic_ids(self) -> dict[str, str]:
+        return {}
+
+    def skip_to(self, *_: object) -> None: ...
+
+    def poll_timeout_s(self) -> None: ...
+
+    def begin_cycle(self, wall_ms: int) -> None: ...
+
+    def decide(self, *_: object) -> None: ...
+
+    def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
+        return ()
+
+    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+        if not self.has_work:
+            return None
+        self.has_work = False
+        return PendingCommit({}, Writes([], []), {}, wall_ms)
+
+    def settle(self) -> None:
+        self.settled.set()
+
+    def tell(self, *_: object) -> None: ...
+
+    async def end_cycle(self) -> None: ...
+
+
+class FailingProducer:
+    """Fails its first commits."""
+
+    def __init__(self, errors: list[BaseException]) -> None:
+        self._errors = errors
+        self.stopped = asyncio.Event()
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None:
+        self.stopped.set()
+
+    def new_batches(self) -> Any: ...
+
+    def begin_next(self, outputs: object) -> None: ...
+
+    async def commit(self, *_: object) -> int:
+        if self._errors:
+            raise self._errors.pop()
+        return 0
+
+
+class Orders:
+    """Orders that a test gives, and the answers to them."""
+
+    def __init__(self) -> None:
+        self._given: asyncio.Queue[OrderRecord] = asyncio.Queue()
+        self.answers: asyncio.Queue[str] = asyncio.Queue()
+
+    def give(self, **order: str) -> None:
+        value = json.dumps({"partition": "0", "by": "ann", "reply": "r", **order}).encode()
+        found = read_control(value)
+        assert isinstance(found, OrderRecord)
+        self._given.put_nowait(found)
+
+    async def next(self, unit: str) -> OrderRecord:
+        assert unit == "0"
+        return await self._given.get()
+
+    async def answer(self, order: OrderRecord, refused: str = "") -> None:
+        self.answers.put_nowait(refused)
+
+    async def close(self) -> None: ...
+
+
+def context_of(
+    batch_records: int, crash: Callable[[BaseException], None], orders: Orders | None = None
+) -> Any:
+    async def nothing(*_: object) -> Any:
+        return {}
+
+    async def new_orders(number: int) -> Orders:
+        return orders or Orders()
+
+    return SimpleNamespace(
+        clock=SystemClock(), group_offsets=nothing, read_bounds=nothing, reader=AnyReader,
+        new_commit_slot=BackgroundCommit, crash=crash,
+        task_settings=TaskSettings(batch_records=batch_records), open_orders=new_orders,
+    )  # fmt: skip
+
+
+def new_task(
+    work: OneCommit,
+    errors: list[BaseException],
+    opened: list[Any],
+    crashed: asyncio.Future[object],
+    orders: Orders | None = None,
+) -> Task:
+    async def no_store(*_: object) -> None: ...
+
+    def open_producer() -> FailingProducer:
+        opened.append(FailingProducer(errors))
+        return opened[-1]
+
+    return Task(work, context_of(1, crashed.set_result, orders), no_store, open_producer)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfaust.worker.partition.task.RETRY_MIN_S", 0.01)
+
+
+async def test_an_unknown_outcome_reopens_the_partition_with_a_new_producer() -> None:
+    """R117: the producer whose commit failed is not used again."""
+    work, opened = OneCommit(), []
+    crashed = asyncio.get_running_loop().create_future()
+    task = new_task(work, [KafkaConnectionError("closed")], opened, crashed)
+    await task.open({})
+    task.start()
+    async with asyncio.timeout(10):
+        await work.settled.wait()
+    await task.close()
+    assert len(opened) == 2
+    assert not crashed.done()
+
+
+LASTING: list[BaseException] = [
+    struct.error("int too large to convert"), MessageSizeTooLargeError("the changelog"),
+    TopicAuthorizationFailedError("dead"), BrokenAccounts("q", "added = acked", "2 = 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", LASTING, ids=lambda error: type(error).__name__)
+async def test_a_lasting_error_stops_the_partition_after_one_retry(error: BaseException) -> None:
+    """R123. Reopening would repeat it every second, forever; the others need the worker."""
+    work, opened, orders = OneCommit(), [], Orders()
+    crashed = asyncio.get_running_loop().create_future()
+    task = new_task(work, [error] * 3, opened, crashed, orders)
+    await task.open({})
+    task.start()
+    await until_stopped(task)
+    assert len(opened) == 2
+    assert opened[-1].stopped.is_set()
+    assert task.stopped is not None
+    assert task.stopped.error is error
+    assert task.trouble == f"stopped at no record: {task.stopped.reason}"
+    orders.give(type="retry_partition")
+    assert "it has stopped" in await orders.answers.get()  # the error is still there
+    orders.give(type="skip_record", at="in/0/7")
+    assert await orders.answers.get() == "it has stopped at no record, not at in/0/7"
+    orders.give(type="retry_partition")
+    assert await orders.answers.get() == ""
+    assert task.trouble == ""
+    await task.close()
+    assert not crashed.done()
+
+
+async def until_stopped(task: Task) -> None:
+    async with asyncio.timeout(10):
+        while task.stopped is None:
+            await asyncio.sleep(0)
+
+
+async def test_a_cancellation_that_nobody_asked_for_stops_the_worker() -> None:
+    """If not: the partition would not be served any more, without a word."""
+    work, crashed = OneCommit(), asyncio.get_running_loop().create_future()
+    task = new_task(work, [asyncio.CancelledError()], [], crashed)
+    await task.open({})
+    task.start()
+    async with asyncio.timeout(10):
+        assert isinstance(await crashed, CancelledByNobody)
+    await task.close()
+
+
+async def test_a_task_says_that_it_is_closed_before_its_store_is() -> None:
+    """An assignment that ends while it opens closes tasks that were open already.
+
+    It lists them until the others are closed, too, and the count must not read their stores.
+    """
+    crashed = asyncio.get_running_loop().create_future()
+    work, said = OneCommit(), []
+    task = new_task(work, [], [], crashed)
+    await task.open({})
+    work.has_work = False
+    store: Any = SimpleNamespace(close=lambda: said.append(task.trouble))
+    task._store = store
+    await task.close()
+    assert said == ["closed"]
+
+
+class Behind:
+    """A store whose rows end at offset 10 of the changelog."""
+
+    path, applied = "data/partition-0", (10, 0)
+
+    def apply(self, *_: object) -> None:
+        raise AssertionError
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("end", [1, 12], ids=["created again", "cut"])
+async def test_a_changelog_that_has_lost_rows_stops_the_partition(end: int) -> None:
+    """The store has them. If the worker went on, the rings would lose them with the store."""
+    work, producer, opened = OneCommit(), FailingProducer([]), []
+    crashed = asyncio.get_running_loop().create_future()
+    task = new_task(work, [], opened, crashed)
+
+    async def commit(*_: object) -> int:
+        return end
+
+    def take_commit(wall_ms: int, *, is_last: bool = False) -> PendingCommit:
+        return PendingCommit({}, Writes([], [(b"row", b"")] * min(end, 3)), {}, wall_ms)
+
+    async def open_store(*_: object) -> Any:
+        return Behind()
+
+    for where, name, value in [
+        (producer, "commit", commit), (work, "take_commit", take_commit),
+        (task, "_open_store", open_store), (task, "_open_producer", lambda: producer),
+    ]:  # fmt: skip
+        setattr(where, name, value)
+    await task.open({})
+    task.start()
+    await until_stopped(task)  # without a retry, which might not notice it any more
+    assert task.stopped is not None
+    assert isinstance(task.stopped.error, StateLost)
+    await task.close()  # commits nothing more
+    assert not crashed.done()
+
+
+async def test_a_task_that_refuses_its_state_commits_nothing() -> None:
+    """Offsets that it commits for the group would hide from the next start what is missing."""
+
+    class Refusing(OneCommit):
+        def start(self, *_: object) -> None:
+            raise StateLost("the changelog lost its end")
+
+    work, opened = Refusing(), []
+    task = new_task(work, [], opened, asyncio.get_running_loop().create_future())
+    assert await task.open({}) == {}
+    task.start()
+    await until_stopped(task)
+    await task.close()
+    assert len(opened) == 1
+    assert opened[-1].stopped.is_set()
+    assert not work.settled.is_set()
+    assert work.has_work
+
+
+class CountingWork(OneCommit):
+    """Notes how many records each batch has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[int] = []
+        self.decided = 0
+        self.is_last = False
+        self.began = asyncio.Event()
+
+    def restore(self, *_: object) -> None: ...
+
+    def decide(self, records: Iterator[Any], wall_ms: int) -> None:
+        self.decided += len(list(records))
+        self.began.set()
+
+    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+        self.is_last = is_last
+        if not self.decided and not is_last:
+            return None
+        self.batches.append(self.decided)
+        self.decided = 0
+        return PendingCommit({}, Writes([], []), {}, wall_ms)
+
+
+class AskedWork(CountingWork):
+    """Decides one record at a time, as if each were a question. Notes when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = 0
+        self.turns: list[int] = []
+
+    def decide(self, records: Iterator[Any], wall_ms: int) -> None:
+        self.turns.append(self.turn)
+        super().decide(islice(records, 1), wall_ms)
+
+
+class HeldProducer(FailingProducer):
+    """Its commits wait until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.began = asyncio.Semaphore(0)
+        self.let_go = asyncio.Semaphore(0)
+        self.begun_next: list[object] = []
+
+    def begin_next(self, outputs: object) -> None:
+        self.begun_next.append(outputs)
+
+    async def commit(self, *_: object) -> int:
+        self.began.release()
+        await self.let_go.acquire()
+        return 0
+
+
+class AnyReader:
+    """Every fetch is current."""
+
+    def is_current(self, batch: Batch) -> bool:
+        return True
+
+    def pause(self, tp: TP) -> None: ...
+
+    def resume(self, tp: TP) -> None: ...
+
+    def pause_until_seek(self, tp: TP) -> None: ...
+
+    async def seek(self, tp: TP, offset: int) -> None: ...
+
+    async def prove_membership(self, *, is_fenced: bool) -> None: ...
+
+
+def fetch_of(count: int) -> Batch:
+    records = [FetchedRecord(value=b"0123456789")] * count
+    return Batch(TP("in", 0), records, 1, count)
+
+
+async def counting(work: CountingWork, producer: HeldProducer, most: int = 1000) -> Task:
+    """A running task."""
+
+    async def no_store(*_: object) -> None: ...
+
+    task = Task(work, context_of(most, lambda error: None), no_store, lambda: producer)
+    await task.open({})
+    task.start()
+    return task
+
+
+async def test_others_run_after_each_question() -> None:
+    """R122."""
+    work, producer = AskedWork(), HeldProducer()
+    task = await counting(work, producer)
+    task.buffer.offer(fetch_of(5))
+    while not work.batches:
+        await asyncio.sleep(0)
+        work.turn += 1
+    assert work.batches == [5]
+    assert len({*work.turns}) == 5
+    producer.let_go.release()
+    producer.let_go.release()
+    await task.close()
+
+
+async def offer_each(task: Task, work: CountingWork, *counts: int) -> None:
+    """Offer fetches, each after the one before was decided."""
+    for count in counts:
+        work.began.clear()
+        task.offer(fetch_of(count))
+        await work.began.wait()
+
+
+async def test_a_batch_grows_while_the_one_before_it_is_in_flight() -> None:
+    """A record waits for one other batch at most, however small the fetches are."""
+    work, producer = CountingWork(), HeldProducer()
+    async with asyncio.timeout(10):
+        task = await counting(work, producer)
+        await offer_each(task, work, 1)
+        await producer.began.acquire()
+        await offer_each(task, work, 2, 3, 4)
+        assert work.batches == [1]
+        producer.let_go.release()
+        await producer.began.acquire()
+        assert work.batches == [1, 9]
+        producer.let_go.release()
+        producer.let_go.release()
+        await task.close()
+
+
+async def test_a_transaction_is_begun_early_only_if_a_batch_waits_for_it() -> None:
+    """One that is never used would have to be aborted."""
+    work, producer = CountingWork(), HeldProducer()
+    outputs = [(Role.EVENTS, None)]
+    work.decided_outputs = lambda: outputs if work.decided else ()  # type: ignore[method-assign]
+    async with asyncio.timeout(10):
+        task = await counting(work, producer)
+        await offer_each(task, work, 1)
+        await producer.began.acquire()
+        assert producer.begun_next == []
+        await offer_each(task, work, 2)
+        while not producer.begun_next:
+            await asyncio.sleep(0)
+        assert producer.begun_next == [outputs]
+        for _ in range(3):
+            producer.let_go.release()
+        await task.close()
+
+
+async def test_a_batch_that_is_full_takes_no_more() -> None:
+    work, producer = CountingWork(), HeldProducer()
+    async with asyncio.timeout(10):
+        task = await counting(work, producer, most=5)
+        await offer_each(task, work, 1)
+        await producer.began.acquire()
+        await offer_each(task, work, 3, 3)
+        task.offer(fetch_of(1))
+        producer.let_go.release()
+        await producer.began.acquire()
+        assert work.batches == [1, 6]
+        for _ in range(3):
+            producer.let_go.release()
+        await task.close()
+
+
+async def test_a_suspicion_is_not_forgotten_while_a_batch_grows() -> None:
+    work, producer = CountingWork(), HeldProducer()
+    reopened = asyncio.Event()
+    work.check_inputs = lambda *_: reopened.set()  # type: ignore[method-assign]
+    async with asyncio.timeout(10):
+        task = await counting(work, producer)
+        await offer_each(task, work, 1)
+        await producer.began.acquire()
+        await offer_each(task, work, 1)
+        task.check_inputs("in was created again")
+        for _ in range(3):
+            producer.let_go.release()
+        await reopened.wait()
+        await task.close()
+
+
+async def test_closing_commits_what_may_wait_otherwise() -> None:
+    """The offsets of the group, for example: they are up to date once a worker has stopped."""
+    work, producer = CountingWork(), HeldProducer()
+    async with asyncio.timeout(10):
+        task = await counting(work, producer)
+        producer.let_go.release()
+        await task.close()
+    assert work.is_last
+    assert work.batches == [0]
+
+
+async def test_closing_does_not_commit_after_a_failure() -> None:
+    """Its outcome is unknown, so what the work holds in memory is worthless."""
+    work, opened, crashed = CountingWork(), [], asyncio.get_running_loop().create_future()
+    task = new_task(work, [KafkaConnectionError("closed")], opened, crashed)
+    async with asyncio.timeout(10):
+        await task.open({})
+        task.start()
+        await offer_each(task, work, 1)
+        await opened[0].stopped.wait()
+        await task.close()
+    assert work.batches == [1]
+
+
+class Log(OneCommit):
+    """Work on one topic, of which a record cannot be decided."""
+
+    tps = frozenset({TP("in", 0)})
+
+    def __init__(self, poison: int) -> None:
+        super().__init__()
+        self.poison = poison
+        self.done: list[int] = []
+        """The offsets in committed batches."""
+        self.skipped: list[tuple[int, str]] = []
+        self._batch: list[int] = []
+        self._position = 0
+
+    @property
+    def positions(self) -> Mapping[str, int]:  # type: ignore[override]
+        return {"in": self._position}
+
+    def restore(self, *_: object) -> None:
+        self._batch, self._position = [], len(self.done)
+
+    def decide(self, records: Iterator[Any], wall_ms: int) -> None:
+        for record in records:
+            if record.offset < self._position:
+                continue
+            if record.offset == self.poison:
+                raise ValueError("a bug")
+            self._batch.append(record.offset)
+            self._position = record.offset + 1
+
+    def skip(self, record: Any, why: ProtocolError, wall_ms: int) -> None:
+        self.skipped.append((record.offset, f"{why.reason}: {why}"))
+        self._batch.append(record.offset)
+        self._position = record.offset + 1
+
+    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+        self.done += self._batch
+        batch, self._batch = self._batch, []
+        return PendingCommit({}, Writes([], []), {}, wall_ms) if batch else None
+
+
+async def test_a_record_that_cannot_be_processed_is_named_and_skipped() -> None:
+    """R123: those before it are committed, whatever batch they were in; those behind it wait."""
+    work, orders, sought = Log(poison=2), Orders(), asyncio.Event()
+
+    class Reader(AnyReader):
+        async def seek(self, tp: TP, offset: int) -> None:
+            sought.set()
+
+    async def no_store(*_: object) -> None: ...
+
+    crashed = asyncio.get_running_loop().create_future()
+    context = context_of(1000, crashed.set_result, orders)
+    context.reader = Reader
+    task = Task(work, context, no_store, lambda: FailingProducer([]))
+    await task.open({})
+    task.start()
+    await asyncio.sleep(0)
+    log = [FetchedRecord("in", 0, each, value=b"x") for each in range(5)]
+    fetch = Batch(TP("in", 0), log, 1, 5)
+    async with asyncio.timeout(10):
+        task.offer(fetch)
+        await sought.wait()
+        task.offer(fetch)
+        await until_stopped(task)
+        assert work.done == [0, 1]
+        assert task.trouble == "stopped at in/0/2: ValueError: a bug"
+        task.offer(fetch)  # one that was on its way
+        for at in ("in/0/1", "in/0/2"):
+            orders.give(type="skip_record", at=at)
+        assert await orders.answers.get() == "it has stopped at in/0/2, not at in/0/1"
+        sought.clear()
+        await sought.wait()
+        task.offer(fetch)
+        assert await orders.answers.get() == ""
+        while work.done != [0, 1, 2, 3, 4]:
+            await asyncio.sleep(0)
+        assert work.skipped == [(2, "skipped: skipped by ann: ValueError: a bug")]
+        await task.close()
+    assert not crashed.done()

@@ -1,0 +1,330 @@
+"""A damaged database is set aside, never served, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rocksdict import Cache, ReadOptions
+
+import ringfaust.worker.store.rocks as stores
+from ringfaust.protocol.stored_rows import after_prefix
+from ringfaust.worker.store.rocks import (
+    RocksStore,
+    StoreDamaged,
+    StoreLocked,
+    StoreUnusable,
+    open_rocks_store,
+    set_aside,
+)
+
+BATCHES = 1_500
+"""Enough, with a small memtable, that the first files are compacted and their logs deleted."""
+
+
+WRITER = """\
+import os, sys
+from pathlib import Path
+from rocksdict import Cache
+import ringfaust.worker.store.rocks as stores
+
+stores.MEMTABLE_BYTES = 64 * 1024
+store = stores.RocksStore(Path(sys.argv[1]), Cache(1 << 20))
+for number in range(int(sys.argv[2])):
+    store.apply([(b"row-%06d" % number, os.urandom(200))], number + 1, 0)
+os._exit(0)
+"""
+
+
+def write_until_killed(path: Path) -> None:
+    """Write batches in a process that ends without closing the store.
+
+    Not a fork of this process: RocksDB's threads would be missing in it, and a flush would hang.
+    """
+    subprocess.run([sys.executable, "-c", WRITER, path, str(BATCHES)], check=True)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database as a killed worker leaves it: several table files, a manifest and a log."""
+    path = tmp_path_factory.mktemp("killed") / "partition-0"
+    write_until_killed(path)
+    return path
+
+
+@pytest.fixture
+def folder(killed: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(killed, tmp_path / "partition-0")
+
+
+def reopened(path: Path) -> RocksStore:
+    return open_rocks_store(path, Cache(1 << 20))
+
+
+def is_complete(store: RocksStore) -> bool:
+    """Whether the store has exactly the rows of the batches that it says it has."""
+    rows = [key for key, _ in store.items_from(b"row-")]
+    return rows == [b"row-%06d" % number for number in range(store.applied[0])]
+
+
+def set_aside_folders(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(f"{path.name}.set-aside-*"))
+
+
+def flip(path: Path) -> None:
+    """Change a byte in the middle of a file."""
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    path.write_bytes(bytes(raw))
+
+
+def tables(folder: Path) -> list[Path]:
+    """All of them: some may be left over from a compaction, and nobody reads those.
+
+    One that a compaction has just begun is empty.
+    """
+    found = [path for path in folder.glob("*.sst") if path.stat().st_size]
+    assert found
+    return found
+
+
+def manifest(folder: Path) -> Path:
+    return next(folder.glob("MANIFEST-*"))
+
+
+def test_an_undamaged_database_is_used(folder: Path) -> None:
+    store = reopened(folder)
+    assert store.applied[0] == BATCHES
+    assert is_complete(store)
+    assert not set_aside_folders(folder)
+
+
+def delete_the_tables(folder: Path) -> None:
+    for table in tables(folder):
+        table.unlink()
+
+
+def shorten_the_tables(folder: Path) -> None:
+    for table in tables(folder):
+        os.truncate(table, 100)
+
+
+def delete_the_manifest(folder: Path) -> None:
+    manifest(folder).unlink()
+
+
+def delete_current(folder: Path) -> None:
+    (folder / "CURRENT").unlink()
+
+
+def empty_current(folder: Path) -> None:
+    os.truncate(folder / "CURRENT", 0)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [delete_the_tables, shorten_the_tables, delete_the_manifest, delete_current, empty_current],
+)
+def test_a_database_with_damaged_files_is_set_aside_when_it_is_opened(
+    folder: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(folder)
+    store = reopened(folder)
+    assert store.applied == (0, 0)
+    (kept,) = set_aside_folders(folder)
+    (warning,) = caplog.messages
+    assert str(folder) in warning
+    assert kept.name in warning
+    assert "is rebuilt from the changelog" in warning
+
+
+@pytest.mark.parametrize("percent", range(0, 100, 10))
+def test_a_manifest_without_its_end_never_opens_a_store_with_a_hole(
+    folder: Path, percent: int
+) -> None:
+    """RocksDB accepts some of these and leaves out what is between two versions of its files."""
+    os.truncate(manifest(folder), manifest(folder).stat().st_size * percent // 100)
+    store = reopened(folder)
+    assert is_complete(store)
+    assert store.applied == (0, 0)
+    assert set_aside_folders(folder)
+
+
+def test_a_manifest_that_loses_its_end_after_the_store_was_closed_is_noticed(
+    folder: Path,
+) -> None:
+    reopened(folder).close()
+    newest = max(folder.glob("MANIFEST-*"))
+    os.truncate(newest, newest.stat().st_size // 2)
+    store = reopened(folder)
+    assert is_complete(store)
+    # What is cut off may be no more than the end of a compaction: then nothing is missing. Or what
+    # is left is the store as it was: the changelog has the rest.
+    assert bool(set_aside_folders(folder)) == (store.applied[0] == 0)
+
+
+@pytest.mark.parametrize("how", ["read", "scanned", "written"])
+def test_damage_that_is_found_later_is_an_error_and_the_next_start_sets_the_folder_aside(
+    folder: Path, how: str
+) -> None:
+    for table in tables(folder):
+        flip(table)
+    store = reopened(folder)
+    with pytest.raises(StoreDamaged, match="The folder is set aside"):
+        if how == "scanned":
+            is_complete(store)
+        if how == "read":
+            for number in range(BATCHES):
+                store.get(b"row-%06d" % number)
+        if how == "written":
+            with pytest.MonkeyPatch.context() as patch:  # as after a compaction that failed
+                patch.setattr(store, "_db", _FailedCompaction(store._db))  # noqa: SLF001
+                store.apply([(b"row", b"x")], 1, 1)
+    store.close()
+    assert not set_aside_folders(folder)
+    assert reopened(folder).applied == (0, 0)
+    assert len(set_aside_folders(folder)) == 1
+
+
+def test_a_store_whose_rows_cannot_be_read_is_closed(folder: Path) -> None:
+    """Otherwise it stays locked, and no other can take its place."""
+    store = reopened(folder)
+
+    class Unreadable:
+        def get(self, key: bytes) -> bytes:
+            raise Exception("Corruption: block checksum mismatch")
+
+        def __init__(self, database: Any) -> None:
+            self.close = database.close
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_db", Unreadable(store._db))  # noqa: SLF001
+        store.close()
+    assert reopened(folder).applied[0] == BATCHES
+
+
+class _FailedCompaction:
+    def __init__(self, database: object) -> None:
+        self.get = database.get  # type: ignore[attr-defined]
+
+    def write(self, batch: object) -> None:
+        raise Exception("Corruption: block checksum mismatch: stored = 1, computed = 2")
+
+
+def test_a_store_found_damaged_is_set_aside_and_replaced_in_the_same_process(folder: Path) -> None:
+    for table in tables(folder):
+        flip(table)
+    store = reopened(folder)
+    with pytest.raises(StoreDamaged):
+        is_complete(store)
+    store.set_aside("it is damaged")
+    assert reopened(folder).applied == (0, 0)
+
+
+def test_a_database_that_is_open_elsewhere_is_not_damaged(folder: Path) -> None:
+    first = reopened(folder)
+    with pytest.raises(StoreLocked, match="Give each worker its own data_dir"):
+        reopened(folder)
+    assert is_complete(first)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "IO error: No space left on device: While appending to file: /d/000009.log: No space left",
+        "IO error: While open a file for lock: /d/LOCK: Permission denied",
+        "IO error: Read-only file system: While open a file for appending: /d/000009.log",
+    ],
+)
+def test_a_full_or_read_only_disk_is_not_damage(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    def cannot_open(*_: object) -> None:
+        raise Exception(text)
+
+    monkeypatch.setattr(stores, "Rdict", cannot_open)
+    with pytest.raises(StoreUnusable, match="Make room on the disk, or correct the permissions"):
+        reopened(folder)
+    assert not set_aside_folders(folder)
+
+
+def test_a_store_of_an_earlier_version_is_used(folder: Path) -> None:
+    """It notes only the offset and the time."""
+    store = reopened(folder)
+    store._db.put(stores._APPLIED_KEY, stores.write_json([BATCHES, 7]))  # noqa: SLF001
+    store._db.close()  # noqa: SLF001
+    assert reopened(folder).applied == (BATCHES, 7)
+
+
+def test_only_the_newest_folders_that_were_set_aside_are_kept(tmp_path: Path) -> None:
+    made = []
+    for number in range(4):
+        path = tmp_path / "partition-1"
+        path.mkdir()
+        (path / str(number)).touch()
+        made.append(set_aside(path, "of a test"))
+    (tmp_path / "partition-10.set-aside-1").mkdir()
+    assert set_aside_folders(tmp_path / "partition-1") == made[-stores.SET_ASIDE_KEPT :]
+    assert (tmp_path / "partition-10.set-aside-1").exists()
+
+
+def test_a_read_after_the_close_is_a_bug_and_no_damage(folder: Path) -> None:
+    store = reopened(folder)
+    store.close()
+    with pytest.raises(stores.DbClosedError):
+        store.get(b"row")
+    assert reopened(folder).applied[0] == BATCHES
+
+
+def test_a_scan_does_not_visit_the_deleted_rows_behind_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full ring leaves one for each message: to pass 200,000 of them took 80 ms each second."""
+
+    def impatient() -> ReadOptions:
+        options = ReadOptions()
+        options.set_max_skippable_internal_keys(10)  # more of them are an error
+        return options
+
+    monkeypatch.setattr("ringfaust.worker.store.rocks.ReadOptions", impatient)
+    store = reopened(tmp_path / "partition-0")
+    rows = [(b"table-a", b"1"), (b"table-b", b"2"), *((b"tablf-%04d" % n, b"") for n in range(99))]
+    store.apply(rows, 1, 0)
+    store.apply([(key, None) for key, _ in rows[2:]], 2, 0)
+    end = after_prefix(b"table-")
+    assert [*store.items_from(b"table-", end)] == rows[:2]
+    assert [*store.items_from(b"table-b", end)] == rows[1:2]
+    with pytest.raises(StoreDamaged):
+        [*store.items_from(b"table-")]
+    store.close()
+
+
+def test_compaction_runs_only_when_the_worker_leaves_the_processor_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If not, it takes turns with the thread that decides, where both cores are busy."""
+    monkeypatch.setattr(stores, "MEMTABLE_BYTES", 64 * 1024)
+    store = RocksStore(tmp_path / "p", Cache(1 << 20))
+    for number in range(BATCHES):
+        store.apply([(b"row-%06d" % (number % 100), os.urandom(2_000))], number + 1, 0)
+        if _niceness("rocksdb:low") == {19}:
+            break
+    assert _niceness("rocksdb:low") == {19}
+    assert _niceness("rocksdb:high") == {os.getpriority(os.PRIO_PROCESS, 0)}
+    store.close()
+
+
+def _niceness(thread: str) -> set[int]:
+    """Of this process' threads of that name."""
+    found = set()
+    for stat in Path("/proc/self/task").glob("*/stat"):
+        name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+        if name == thread:
+            found.add(int(rest.split()[16]))
+    return found
