@@ -18,6 +18,7 @@ from ringfaust.cli.operate import (
     with_options,
 )
 from ringfaust.cli.parts import group
+from ringfaust.times import time_text
 
 xid = group("Look at undecided distributed transactions and decide them.")
 
@@ -42,10 +43,13 @@ def list_xids(
         say("no transaction is undecided")
     else:
         rows = [
-            (each.xid, each.prepared, each.operations, ", ".join(map(str, each.partitions)))
+            (
+                each.xid, each.prepared, each.operations, time_text(each.began_ms),
+                ", ".join(map(str, each.partitions)),
+            )
             for each in found
-        ]
-        print_table(("xid", "prepared", "operations", "partitions"), rows)
+        ]  # fmt: skip
+        print_table(("xid", "prepared", "operations", "began", "partitions"), rows)
 
 
 @xid.command("commit")

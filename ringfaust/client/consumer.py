@@ -291,7 +291,7 @@ class RingConsumer(AsyncResource):
         if self.ack_mode == "none":
             return None  # the dispatch itself settled it (R16)
         if self._session is not None:
-            return self.settle(message, "ack", False, xid=None)
+            return self.settle(message, "ack", False)
         self._attachment.check()
         self._settles.check()
         self._end(message, "ack")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
+from ringfaust.client.owner import OWNER
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Headers, InRecord
 from ringfaust.spans import MessageSpan
@@ -164,15 +165,18 @@ class Message(Received):
         self.span: MessageSpan | None = None
         """Its span of OpenTelemetry, if the program traces."""
 
-    async def ack(self, *, confirm: bool = False, xid: str = "") -> None:
+    async def ack(self, *, confirm: bool = False, xid: str = "", owner: str = OWNER) -> None:
         """Ack the message. In mode `client`, also ack all that were received before it (R16).
 
         Args:
             confirm: wait until a worker has executed it.
             xid: the distributed transaction to which the ack belongs (R81); see `TwoPhase`.
+            owner: who began that transaction.
         """
-        if confirm or xid:
-            await self.settler.settle(self, "ack", confirm, xid=xid or None)
+        if xid:
+            await self.settler.settle(self, "ack", confirm, xid=xid, owner=owner)
+        elif confirm:
+            await self.settler.settle(self, "ack", confirm)
         elif (waits := self.settler.ack(self)) is not None:
             await waits
 

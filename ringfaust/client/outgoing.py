@@ -13,6 +13,7 @@ from aiokafka.structs import RecordMetadata
 from ringfaust.client.connection import refuse_unknown
 from ringfaust.client.errors import BadArgument
 from ringfaust.client.message import Scalar
+from ringfaust.client.owner import OWNER
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import FetchedRecord, OutgoingRecord
@@ -64,6 +65,8 @@ class SendOptions(TypedDict, total=False):
     """False makes the message cheaper, but a crash may lose it (R82). Default True."""
     xid: str
     """The distributed transaction to which the send belongs (R81)."""
+    owner: str
+    """Who began that transaction; default this process. See `TwoPhaseOptions.owner`."""
     partition: int
     """The partition of the topic, instead of the one that the key chooses."""
 
@@ -166,6 +169,7 @@ def _headers(options: SendOptions) -> tuple[tuple[str, bytes], ...]:
         h.EXPIRES_AT_MS: options.get("expires_at_ms"),
         h.QUEUE: options.get("queue"),
         h.XID: options.get("xid"),
+        h.XID_OWNER: options.get("owner", OWNER) if options.get("xid") else None,
         h.PROPERTIES: _json(options["properties"]) if "properties" in options else None,
         h.DELIVERY_MODE: None if options.get("persistent", True) else "non_persistent",
     }

@@ -20,6 +20,7 @@ from ringfaust.client.message import Message as AsyncMessage
 from ringfaust.client.message import Received
 from ringfaust.client.options import AttachOptions, ConsumerOptions
 from ringfaust.client.outgoing import SendOptions, Value
+from ringfaust.client.owner import OWNER
 from ringfaust.client.producer import ProducerOptions
 from ringfaust.client.producer import RingProducer as AsyncProducer
 from ringfaust.client.session import Session as AsyncSession
@@ -48,14 +49,15 @@ class Message(Received):
         self.inner = inner
         self.run = run
 
-    def ack(self, *, confirm: bool = False, xid: str = "") -> None:
+    def ack(self, *, confirm: bool = False, xid: str = "", owner: str = OWNER) -> None:
         """Ack the message (R16).
 
         Args:
             confirm: wait until a worker has executed it.
             xid: the distributed transaction to which the ack belongs (R81).
+            owner: who began that transaction.
         """
-        self.run(self.inner.ack(confirm=confirm, xid=xid))
+        self.run(self.inner.ack(confirm=confirm, xid=xid, owner=owner))
 
     def release(self, *, delay_ms: int | None = None, confirm: bool = False) -> None:
         """Return the message to its queue (R23).
@@ -235,6 +237,7 @@ class TwoPhase(SyncResource):
         super().__init__()
         self._inner: AsyncTwoPhase = AsyncTwoPhase(xid, **options)
         self.xid = xid
+        self.owner = self._inner.owner
 
     def begin(self) -> None:
         """Open the transaction."""

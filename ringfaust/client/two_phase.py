@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Unpack
+from typing import Any, Unpack
 
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import Refused
+from ringfaust.client.owner import OWNER
 from ringfaust.client.resource import AsyncResource
 
 
@@ -17,6 +18,11 @@ class TwoPhaseOptions(ConnectOptions, total=False):
     partitions: Collection[int]
     """The partitions of the queues that take part; default all. Use the same for every command of
     an xid."""
+    owner: str
+    """What acks and sends must show to take part, hard to guess; default a random one that this
+    process's acks and sends show. Name one if other processes take part, and give it to them."""
+    timeout_ms: int
+    """Time until it is rolled back unless it is prepared, in milliseconds; default 300,000."""
 
 
 class TwoPhase(AsyncResource):
@@ -30,9 +36,9 @@ class TwoPhase(AsyncResource):
             await transaction.prepare()
             await transaction.commit()
 
-    Acks and sends with its xid wait for the decision. A restart of the worker rolls the transaction
-    back unless it is prepared; a prepared one waits until it is decided. Leaving the block decides
-    nothing.
+    Acks and sends of this process with its xid wait for the decision. Unless it is prepared, a
+    restart of the worker or its timeout rolls the transaction back; a prepared one waits until it
+    is decided. Leaving the block decides nothing.
 
     A send travels through its own topic and may arrive after the prepare. It is then refused alone,
     and a producer with `watch_refusals` is notified. To avoid this, prepare after the event
@@ -50,6 +56,8 @@ class TwoPhase(AsyncResource):
     def __init__(self, xid: str, **options: Unpack[TwoPhaseOptions]) -> None:
         refuse_unknown(options, TwoPhaseOptions)
         self.xid = xid
+        self.owner = options.get("owner", OWNER)
+        self._timeout = {name: options[name] for name in ("timeout_ms",) if name in options}
         self._partitions = options.get("partitions")
         self._connection = Connection(options)
 
@@ -70,10 +78,10 @@ class TwoPhase(AsyncResource):
         """Open the transaction.
 
         Raises:
-            Refused: a transaction of that xid is open. Roll back.
+            Refused: a transaction of that xid is open, or this owner has too many. Roll back.
             NoAnswer: a partition has no worker. Roll back.
         """
-        if refused := await self._request_all("begin"):
+        if refused := await self._request_all("begin", owner=self.owner, **self._timeout):
             raise refused[0]
 
     async def prepare(self) -> None:
@@ -81,7 +89,7 @@ class TwoPhase(AsyncResource):
 
         Raises:
             Refused: it is not open in one of the partitions, for example because the worker
-                restarted and rolled it back there. Roll back.
+                restarted or the time was over, and it was rolled back there. Roll back.
             NoAnswer: a partition has no worker. Prepare again, or roll back.
         """
         if refused := await self._request_all("prepare"):
@@ -111,9 +119,9 @@ class TwoPhase(AsyncResource):
         if len(refused) == len(self._chosen()):
             raise refused[0]
 
-    async def _request_all(self, kind: str) -> list[Refused]:
+    async def _request_all(self, kind: str, **fields: Any) -> list[Refused]:
         requests = [
-            self._connection.request(partition, {"type": kind, "xid": self.xid})
+            self._connection.request(partition, {"type": kind, "xid": self.xid, **fields})
             for partition in self._chosen()
         ]
         answers = await asyncio.gather(*requests, return_exceptions=True)

@@ -32,6 +32,8 @@ class Send(NamedTuple):
     """How often the message was redriven (R43)."""
     redrive_of: str = ""
     """`queue/sequence` of the message that is sent again; empty: it is sent for the first time."""
+    owner: str = ""
+    """Who began the distributed transaction (R81)."""
 
 
 class Attach(NamedTuple):
@@ -93,6 +95,8 @@ class Ack(NamedTuple):
     delivery: int = 0
     xid: str = ""
     """The distributed transaction that decides on it (R81); empty: none."""
+    owner: str = ""
+    """Who began it."""
 
 
 class AckMany(NamedTuple):
@@ -150,6 +154,10 @@ class Begin(NamedTuple):
     """Begin a distributed transaction (R81)."""
 
     xid: str
+    owner: str = ""
+    """What acks and sends show to take part; empty: no record of a producer can."""
+    timeout_ms: int = 300_000
+    """When it is rolled back unless it is prepared."""
 
 
 class Prepare(NamedTuple):

@@ -106,6 +106,7 @@ _STAGES: Final[dict[str, Callable[[Work, Queue, Stage], None]]] = {
     entering.LIMITS: entering.limits_stage,
     entering.DUE: entering.due_stage,
     settling.ACK: settling.ack_stage,
+    of_xids.HOLD_REST: of_xids.hold_rest_stage,
     settling.RETURN: settling.return_stage,
     of_queues.FIT: of_queues.fit_stage,
     of_queues.DELETE: of_queues.delete_stage,

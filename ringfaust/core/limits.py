@@ -92,8 +92,14 @@ COPIED_PARTITIONS = 1_000
 XIDS = 1_000
 """Most distributed transactions open in one partition. Finding one is a linear search."""
 
+XIDS_OF_OWNER = 100
+"""Most of them that one owner has open, so that it leaves room for others."""
+
+XID_TIMEOUT_MS = 24 * 60 * 60 * 1_000
+"""Longest time that a distributed transaction may stay open without being prepared."""
+
 XID_OPERATIONS = 10_000
-"""Most sends and acks in one distributed transaction. Its commit is one step."""
+"""Most sends and acks in one distributed transaction. They are counted before its end."""
 
 SELECTOR_CHARS = 4_096
 """Longest message selector. It is stored with its consumer and evaluated for each message."""

@@ -195,6 +195,16 @@ class XidRow(NamedTuple):
     prepared: bool
     operations: int
     """How many were made in it."""
+    owner: str = ""
+    """What acks and sends must show to take part; empty: no record of a producer can."""
+    began_ms: int = 0
+    timeout_ms: int = 0
+    """How long it may stay open without being prepared; 0 in old rows: for ever."""
+
+    @property
+    def deadline_ms(self) -> int:
+        """When it is rolled back; 0: never."""
+        return 0 if self.prepared or not self.timeout_ms else self.began_ms + self.timeout_ms
 
 
 class Operation(NamedTuple):

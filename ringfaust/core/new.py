@@ -71,7 +71,7 @@ def new_send(
 ) -> Send:
     """Create a `Send` of which nothing else was asked."""
     return _create(  # type: ignore[no-any-return]
-        _SEND, queue, id_, sent_ms, priority, 0, 0, "", size_bytes, payload, True, "", 0, ""
+        _SEND, queue, id_, sent_ms, priority, 0, 0, "", size_bytes, payload, True, "", 0, "", ""
     )
 
 

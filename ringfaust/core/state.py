@@ -41,7 +41,7 @@ class State:
         self.xids = Ordered(self.write_set, Kind.XID, "", fresh=False)
         """Undecided distributed transactions, in order of begin (R81)."""
         self.wakes = Ordered(self.write_set, Kind.WAKE, "", fresh=False, row_bytes=TIMED_ROW_BYTES)
-        """When each queue is swept next."""
+        """When each queue is swept next. No name: when a distributed transaction may time out."""
         self.clock_rows = Rows(self.write_set, Kind.CLOCK, "")
         self.queue_rows = Rows(self.write_set, Kind.QUEUE, "")
         self._unfinished_rows = Rows(self.write_set, Kind.UNFINISHED, "")
@@ -180,6 +180,14 @@ class State:
         if queue.wake_ms:
             self.wakes.delete((queue.wake_ms, queue.name))
             queue.wake_ms = 0
+
+    def wake_for_xids_by(self, at_ms: int) -> None:
+        """Have the distributed transactions looked at then."""
+        self.wakes.put((at_ms, ""), True)
+
+    def clear_wake_for_xids(self, at_ms: int) -> None:
+        """Cancel that."""
+        self.wakes.delete((at_ms, ""))
 
     # --- a batch ---------------------------------------------------------------------------------
 

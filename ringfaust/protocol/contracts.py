@@ -174,6 +174,8 @@ class Xid(TypedDict):
     name: str
     prepared: bool
     operations: _Count
+    began_ms: _Count
+    timeout_ms: _Count
 
 
 class Xids(TypedDict):

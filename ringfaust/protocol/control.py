@@ -58,6 +58,7 @@ _LIMITS: Mapping[str, Any] = {
     "settings": Annotated[dict[str, Any], AfterValidator(stored_names)],
     "shared": Annotated[bool, Field(strict=True)],
     "text": Annotated[str, Field(max_length=2_000)],
+    "timeout_ms": Number,
     "what": Literal["pulling", "dispatch"],
 }
 """By field: its type on the wire, where that says more than the type of the command's field.
@@ -229,7 +230,7 @@ class _RollbackRecord(ControlRecord):
 _AckedEntry: Any = create_model(
     "_AckedEntry",
     __config__=ConfigDict(extra="forbid", frozen=True),
-    **fields_of(c.Ack, without=("xid",)),  # type: ignore[call-overload]
+    **fields_of(c.Ack, without=("xid", "owner")),  # type: ignore[call-overload]
 )
 _BASES: Mapping[type[c.Command], type[ControlRecord]] = {c.Rollback: _RollbackRecord}
 _REPLACED: Mapping[type[c.Command], Mapping[str, Any]] = {

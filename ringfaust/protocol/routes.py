@@ -164,6 +164,7 @@ def read_send(
         xid=_name(ours, h.XID, limits.NAME_CHARS),
         redrives=redrives,
         redrive_of=redrive_of,
+        owner=_name(ours, h.XID_OWNER, limits.NAME_CHARS),
     )
 
 

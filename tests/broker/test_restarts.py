@@ -40,9 +40,10 @@ async def test_a_restart_keeps_a_prepared_transaction_and_rolls_back_an_open_one
         await client.until_ready("q", "A", "B")
         await client.say("attach", "q", consumer="me", credit=2)
         for xid, acked, sent in (("x", "A", "C"), ("y", "B", "D")):
-            assert (await client.say("begin", xid=xid))["ok"]
-            assert (await client.say("ack", "q", consumer="me", message=acked, xid=xid))["ok"]
-            await client.send(into, [sent], "q", ringfaust_xid=xid)
+            assert (await client.say("begin", xid=xid, owner="me"))["ok"]
+            ack = {"consumer": "me", "message": acked, "xid": xid, "owner": "me"}
+            assert (await client.say("ack", "q", **ack))["ok"]
+            await client.send(into, [sent], "q", ringfaust_xid=xid, ringfaust_xid_owner="me")
         await client.send(into, ["E"], "q")
         await client.until_ready("q", "E")
         assert (await client.say("prepare", xid="x"))["ok"]

@@ -156,8 +156,22 @@ async def serve_made_up(queues: int, port: int = 0) -> AsyncIterator[int]:
     fake.browse_page.return_value = MessagePage(messages=messages, after="25")
     fake.message.return_value = messages[1]
     fake.xids.return_value = [
-        XidDetails(xid="transfer-77", prepared=True, operations=4, partitions=(0, 2)),
-        XidDetails(xid="transfer-78", prepared=False, operations=1, partitions=(3,)),
+        XidDetails(
+            xid="transfer-77",
+            prepared=True,
+            operations=4,
+            began_ms=_now_ms() - 40_000,
+            timeout_ms=300_000,
+            partitions=(0, 2),
+        ),
+        XidDetails(
+            xid="transfer-78",
+            prepared=False,
+            operations=1,
+            began_ms=_now_ms() - 4_000,
+            timeout_ms=300_000,
+            partitions=(3,),
+        ),
     ]
     gone = [
         GoneMessage(

@@ -229,11 +229,11 @@ def test_a_copy_of_a_retained_message_can_be_repeated(world: World) -> None:
 
 
 def test_a_distributed_transaction_is_tested_when_it_is_committed(world: World) -> None:
-    world.step(c.Begin("x"), 0)
+    world.step(c.Begin("x", "o"), 0)
     for _ in range(2):
-        assert world.send("m", 0, xid="x").refusal is None
+        assert world.send("m", 0, xid="x", owner="o").refusal is None
     assert world.is_added("first", 0)
-    assert world.send("first", 0, xid="x").refusal is None
+    assert world.send("first", 0, xid="x", owner="o").refusal is None
     world.step(c.Prepare("x"), 0)
     effects = world.step(c.Commit("x"), 0).effects
     refused = [(each.about, each.reason) for each in effects if isinstance(each, e.Refused)]
@@ -242,8 +242,8 @@ def test_a_distributed_transaction_is_tested_when_it_is_committed(world: World) 
 
 
 def test_what_a_transaction_rolled_back_may_be_sent_again(world: World) -> None:
-    world.step(c.Begin("x"), 0)
-    world.send("m", 0, xid="x")
+    world.step(c.Begin("x", "o"), 0)
+    world.send("m", 0, xid="x", owner="o")
     world.step(c.RollbackXid("x"), 0)
     assert world.is_added("m", 10)
 

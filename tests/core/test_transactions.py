@@ -6,13 +6,15 @@ import pytest
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
+from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.model import AckMode, Refusal
+from ringfaust.core.model import AckMode, Refusal, XidRow
 from ringfaust.core.queue import Queue
 from ringfaust.processor.memory import MemoryHost
 from ringfaust.protocol.records import Payload
 
 BODY = Payload(None, b"", (), "in/0/0")
+OWNER = "coordinator"
 
 
 @pytest.fixture
@@ -21,7 +23,9 @@ def it() -> MemoryHost:
 
 
 def send(it: MemoryHost, message_id: str, queue: str = "q", xid: str = "") -> list[e.Effect]:
-    return it.step(c.Send(queue, message_id, 0, payload=BODY, xid=xid), 0).all_effects
+    owner = OWNER if xid else ""
+    send = c.Send(queue, message_id, 0, payload=BODY, xid=xid, owner=owner)
+    return it.step(send, 0).all_effects
 
 
 def refusals(effects: list[e.Effect]) -> list[Refusal]:
@@ -45,13 +49,13 @@ def kinds(effects: list[e.Effect]) -> list[str]:
 def prepared_ack(it: MemoryHost) -> None:
     send(it, "A")
     it.step(c.Attach("q", "k", 1), 0)
-    it.step(c.Begin("x"), 0)
-    it.step(c.Ack("q", "k", "A", xid="x"), 0)
+    it.step(c.Begin("x", OWNER), 0)
+    it.step(c.Ack("q", "k", "A", xid="x", owner=OWNER), 0)
     it.step(c.Prepare("x"), 0)
 
 
 def test_operations_take_effect_at_the_commit_in_order(it: MemoryHost) -> None:
-    it.step(c.Begin("x"), 0)
+    it.step(c.Begin("x", OWNER), 0)
     assert kinds(send(it, "A", xid="x")) == ["Pending"]
     send(it, "B", xid="x")
     send(it, "now")
@@ -63,9 +67,9 @@ def test_operations_take_effect_at_the_commit_in_order(it: MemoryHost) -> None:
 
 
 def test_commands_out_of_order_are_refused(it: MemoryHost) -> None:
-    it.step(c.Begin("x"), 0)
+    it.step(c.Begin("x", OWNER), 0)
     for command in (
-        c.Begin("x"), c.Begin(""), c.Commit("x"), c.Commit("y"), c.Prepare("y"),
+        c.Begin("x", OWNER), c.Begin(""), c.Commit("x"), c.Commit("y"), c.Prepare("y"),
         c.RollbackXid("y"), c.Send("q", "m", 0, xid="y"),
     ):  # fmt: skip
         assert refusals(it.step(command, 0).all_effects) == [Refusal.BAD_COMMAND], command
@@ -127,9 +131,9 @@ def test_rollback_returns_one_set_for_each_queue(it: MemoryHost) -> None:
         send(it, message_id)
     it.step(c.Attach("q", "k1", 1), 0)
     it.step(c.Attach("q", "k2", 1), 0)
-    it.step(c.Begin("x"), 0)
-    it.step(c.Ack("q", "k2", "B", xid="x"), 0)
-    it.step(c.Ack("q", "k1", "A", xid="x"), 0)
+    it.step(c.Begin("x", OWNER), 0)
+    it.step(c.Ack("q", "k2", "B", xid="x", owner=OWNER), 0)
+    it.step(c.Ack("q", "k1", "A", xid="x", owner=OWNER), 0)
     send(it, "C")
     send(it, "never", xid="x")
     for name in ("k1", "k2"):
@@ -141,7 +145,7 @@ def test_rollback_returns_one_set_for_each_queue(it: MemoryHost) -> None:
 
 def test_a_restart_rolls_back_what_was_not_prepared(it: MemoryHost) -> None:
     prepared_ack(it)
-    it.step(c.Begin("y"), 0)
+    it.step(c.Begin("y", OWNER), 0)
     send(it, "never", xid="y")
     it.crash()
     assert kinds(it.step(c.Start(), 0).all_effects) in (
@@ -156,8 +160,8 @@ def test_client_mode_settles_all_before_it(it: MemoryHost) -> None:
     it.step(c.Attach("other", "k", 9, ack_mode=AckMode.CLIENT), 0)
     for message_id in "ABC":
         send(it, message_id, "other")
-    it.step(c.Begin("x"), 0)
-    it.step(c.Ack("other", "k", "B", xid="x"), 0)
+    it.step(c.Begin("x", OWNER), 0)
+    it.step(c.Ack("other", "k", "B", xid="x", owner=OWNER), 0)
     it.step(c.Prepare("x"), 0)
     it.step(c.Detach("other", "k"), 0)
     assert ready(it, "other") == ["C"]
@@ -166,7 +170,7 @@ def test_client_mode_settles_all_before_it(it: MemoryHost) -> None:
 
 
 def test_only_the_refused_send_of_a_transaction_is_refused(it: MemoryHost) -> None:
-    it.step(c.Begin("x"), 0)
+    it.step(c.Begin("x", OWNER), 0)
     send(it, "lost", queue="nowhere", xid="x")
     send(it, "A", xid="x")
     it.step(c.Prepare("x"), 0)
@@ -175,8 +179,8 @@ def test_only_the_refused_send_of_a_transaction_is_refused(it: MemoryHost) -> No
 
 def test_redrives_also_count_in_a_transaction(it: MemoryHost) -> None:
     """R43: a loop is not to be closed by way of an xid."""
-    it.step(c.Begin("x"), 0)
-    it.step(c.Send("q", "A", 0, payload=BODY, xid="x", redrives=6), 0)
+    it.step(c.Begin("x", OWNER), 0)
+    it.step(c.Send("q", "A", 0, payload=BODY, xid="x", owner=OWNER, redrives=6), 0)
     it.step(c.Prepare("x"), 0)
     it.crash()
     assert kinds(it.step(c.Commit("x"), 0).all_effects) == ["Refused", "Decided"]
@@ -187,8 +191,8 @@ def test_a_queue_deleted_during_a_commit_gets_none_of_the_later_sends() -> None:
     it = MemoryHost(Catalog({}, {}, {"p": {}}))
     it.step(c.Subscribe("p", "k", 9), 0)
     send(it, "A", "p")
-    it.step(c.Begin("x"), 0)
-    it.step(c.Ack("p::k", "k", "A", xid="x"), 0)
+    it.step(c.Begin("x", OWNER), 0)
+    it.step(c.Ack("p::k", "k", "A", xid="x", owner=OWNER), 0)
     send(it, "B", "p", "x")
     it.step(c.Detach("p::k", "k"), 0)
     it.step(c.Prepare("x"), 0)
@@ -206,3 +210,49 @@ def test_a_client_ack_that_is_rolled_back_covers_other_queues_too() -> None:
     effects = it.step(c.Rollback("s", (c.Ack("other", "k", "A"),)), 0).all_effects
     returned = [one.message for one in effects if isinstance(one, e.Returned)]
     assert [(message.id, message.attempts) for message in returned] == [("A", 1), ("A", 1)]
+
+
+# --- who takes part, and for how long -------------------------------------------------------------
+
+
+def reasons(it: MemoryHost, command: c.Command, now_ms: int = 0) -> list[tuple[str, str]]:
+    effects = it.step(command, now_ms).all_effects
+    return [(each.reason, each.text) for each in effects if isinstance(each, e.Refused)]
+
+
+def test_a_partition_has_a_thousand_transactions_at_most(it: MemoryHost) -> None:
+    for number in range(limits.XIDS):
+        assert not reasons(it, c.Begin(f"x{number}", f"o{number // limits.XIDS_OF_OWNER}"))
+    assert reasons(it, c.Begin("x", "o"))[0][0] == "limit"
+
+
+def test_a_timeout_counts_from_the_begin_and_ends_with_the_prepare(it: MemoryHost) -> None:
+    send(it, "A")
+    it.step(c.Attach("q", "k", 1), 0)
+    it.step(c.Begin("x", OWNER), 1_000)
+    it.step(c.Begin("prepared", OWNER, 500), 1_000)
+    it.step(c.Ack("q", "k", "A", xid="x", owner=OWNER), 200_000)
+    it.step(c.Prepare("prepared"), 1_499)
+    assert it.state.next_wake_ms() == 301_000
+    assert kinds(it.step(c.Sweep(), 300_999).all_effects) == []
+    assert kinds(it.step(c.Sweep(), 301_000).all_effects) == ["Returned", "Dispatched", "Decided"]
+    assert it.state.next_wake_ms() is None
+    assert not reasons(it, c.Commit("prepared"), 900_000)
+
+
+def test_only_time_that_was_heard_counts(it: MemoryHost) -> None:
+    """R110: the prepare may be in the log, but not read yet."""
+    it.step(c.Begin("x", OWNER, 1_000), 0)
+    assert not it.step(c.Sweep(heard_ms=999), 5_000).all_effects
+    assert it.state.next_wake_ms() == 6_000
+    assert not it.step(c.Sweep(heard_ms=6_000, heard_since_ms=5_001), 6_000).all_effects
+    assert kinds(it.step(c.Sweep(heard_ms=6_000, heard_since_ms=5_000), 7_000).all_effects) == [
+        "Decided"
+    ]
+
+
+def test_a_row_from_before_there_were_timeouts_has_none(it: MemoryHost) -> None:
+    it.state.xids.put_new(1, XidRow("old", False, 0))
+    it.step(c.Begin("x", OWNER), 0)
+    assert kinds(it.step(c.Sweep(), 10**9).all_effects) == ["Decided"]
+    assert [row.name for _, row in it.state.xids] == ["old"]

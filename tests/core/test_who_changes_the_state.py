@@ -25,11 +25,12 @@ HOLDERS = {
 }  # fmt: skip
 """They hold the state: they decode it, store it, and offer methods that change it."""
 CHANGES = {
-    "accept", "advance", "arrive", "begin", "clear_wake", "committed", "configure",
-    "create", "delete", "depart", "end", "erase", "forget", "give_back", "go_on",
+    "accept", "advance", "arrive", "begin", "clear_wake", "clear_wake_for_xids",
+    "committed", "configure", "create", "delete", "depart", "end", "erase", "forget",
+    "give_back", "go_on",
     "group_consumers", "hold", "join", "keep", "leave", "mark_evicted", "put", "put_new",
     "remember", "reset", "retain", "save",
-    "shed", "trim", "use", "use_address", "use_spec", "wake_by", "writes",
+    "shed", "trim", "use", "use_address", "use_spec", "wake_by", "wake_for_xids_by", "writes",
 }  # fmt: skip
 """Methods of the holders that change them. `Work.spend` and `defers` count and wait."""
 COLLECTION_CALLS = {

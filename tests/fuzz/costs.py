@@ -121,6 +121,7 @@ class History:
             headers.append(("ringfaust-group", self._name("g", 200).encode()))
         if rng.random() < 0.1:
             headers.append(("ringfaust-xid", self._an_xid().encode()))
+            headers.append(("ringfaust-xid-owner", b"o"))
         body = bytes(heavy(rng, MOST_BYTES - 60_000))
         count = heavy(rng, 2_000)
         headers += [(f"h{number}", b"v" * heavy(rng, 20)) for number in range(count)]
@@ -176,12 +177,13 @@ class History:
             return
         consumer = rng.choice([*queue.consumers.values()])
         kind = rng.choice(["ack", "ack", "release", "reject"])
+        is_in_xid = kind == "ack" and rng.random() < 0.1
         held = [(number, id_) for id_, numbers in consumer.held.items() for number in numbers]
         records = [
             it.command(
                 kind, queue=queue.name, consumer=consumer.name, message=id_, delivery=number,
                 **({"text": "t" * heavy(rng, 2_000)} if kind == "reject" else {}),
-                **({"xid": self._an_xid()} if kind == "ack" and rng.random() < 0.1 else {}),
+                **({"xid": self._an_xid(), "owner": "o"} if is_in_xid else {}),
             )
             for number, id_ in held[: heavy(rng, 1_000) + 1]
         ]  # fmt: skip
@@ -224,7 +226,8 @@ class History:
 
     def _xid(self) -> None:
         kind = self._rng.choice(["begin", "begin", "prepare", "prepare", "commit", "rollback_xid"])
-        self._say(kind, xid=self._an_xid())
+        more = {"owner": "o", "timeout_ms": 60_000} if kind == "begin" else {}
+        self._say(kind, xid=self._an_xid(), **more)
 
     # --- time ------------------------------------------------------------------------------------
 

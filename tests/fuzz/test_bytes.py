@@ -123,14 +123,65 @@ def test_a_send_to_many_subscriptions() -> None:
 
 def test_a_send_in_a_transaction_to_many_subscriptions() -> None:
     it = with_subscriptions(MANY)
-    it.say("begin", xid="x")
-    it.take([it.message("prices", BODY, (("ringfaust-xid", b"x"),))] * 1)
-    it.take([it.message("prices", b"small", (("ringfaust-xid", b"x"),))])
+    it.say("begin", xid="x", owner="o")
+    in_x = (("ringfaust-xid", b"x"), ("ringfaust-xid-owner", b"o"))
+    it.take([it.message("prices", body, in_x) for body in (BODY, b"small")])
     it.say("prepare", xid="x")
     it.say("commit", xid="x", reply="r")
     assert kinds(it).count("added") == 2 * MANY
     assert kinds(it)[-2:] == ["decided", "done"]
     assert largest(it) < MOST_BYTES
+
+
+@pytest.mark.parametrize("end", ["rollback_xid", "timeout"])
+def test_acks_of_large_messages_in_a_transaction(end: str) -> None:
+    """In mode `client` one ack settles them all; each stays in the row of its delivery."""
+    it = measured()
+    it.say("attach", queue="q", consumer="me", credit=MANY, ack_mode="client")
+    fill(it)
+    it.say("begin", xid="x", timeout_ms=1_000)
+    last = max(it.processor.state.queues["q"].deliveries)[1]
+    it.say("ack", queue="q", consumer="me", message=last.message.id, xid="x", reply="r")
+    assert it.replies[-1]["ok"]
+    assert kinds(it).count("pending") == MANY
+    assert largest(it) < MOST_BYTES
+    it.say("detach", queue="q", consumer="me")
+    it.costs.clear()
+    if end == "timeout":
+        it.now_ms += 1_000
+        it.tick()
+    else:
+        it.say("rollback_xid", xid="x")
+    assert kinds(it).count("returned") == MANY
+    assert largest(it) < MOST_BYTES
+    assert len(it.costs) > 2
+
+
+def test_an_ack_of_more_than_fit_into_a_transaction_is_refused() -> None:
+    it, most = measured(), limits.XID_OPERATIONS
+    it.say("attach", queue="q", consumer="me", credit=most + 1, ack_mode="client")
+    it.take([it.message("q", b"", (("ringfaust-id", b"m%d" % n),)) for n in range(most + 1)])
+    it.say("begin", xid="x")
+    answers = []
+    for number in (most, most - 1, most):
+        it.say("ack", queue="q", consumer="me", message=f"m{number}", xid="x", reply="r")
+        answers.append(it.replies[-1].get("reason"))
+    assert answers == ["limit", None, "limit"]
+    assert kinds(it).count("pending") == most
+
+
+def test_the_transactions_of_one_owner_leave_room_for_others() -> None:
+    it = measured()
+    for number in range(limits.XIDS_OF_OWNER):
+        it.say("begin", xid=f"x{number}", owner="me", reply="r")
+        assert it.replies[-1]["ok"]
+    it.say("begin", xid="one more", owner="me", reply="r")
+    assert it.replies[-1]["reason"] == "limit"
+    it.say("begin", xid="another's", owner="other", reply="r")
+    assert it.replies[-1]["ok"]
+    it.say("rollback_xid", xid="x7")
+    it.say("begin", xid="one more", owner="me", reply="r")
+    assert it.replies[-1]["ok"]
 
 
 def test_a_crash_in_the_middle_of_a_send_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

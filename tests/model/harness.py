@@ -400,13 +400,16 @@ def xids_in_store(store: Store) -> list[Any]:
         rows = [row for _, row in store.scan(Kind.OPERATION, "", number, None, ALL)]
         done = [(op.queue, op.message.id if op.message else op.number) for op in rows]
         assert row.operations == len(done)
-        found.append((row.name, row.prepared, done))
+        found.append((row.name, row.owner, row.deadline_ms, done))
     return found
 
 
 def xids_in_model(model: Model) -> list[Any]:
     """The same of the model."""
-    return [(x.name, x.is_prepared, [_done(each) for each in x.operations]) for x in model.xids]
+    return [
+        (x.name, x.owner, 0 if x.is_prepared else x.until, [_done(each) for each in x.operations])
+        for x in model.xids
+    ]
 
 
 def _done(operation: Send | tuple[Queue, Held]) -> tuple[str, Any]:

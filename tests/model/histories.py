@@ -39,7 +39,7 @@ def _settles(queue: st.SearchStrategy[str], xid: st.SearchStrategy[str]) -> Comm
         "delivery": st.sampled_from([0, 0, 0, 1, 2, 3]),
     }  # fmt: skip
     others = [st.builds(kind, **parts) for kind in (c.Release, c.Reject)]
-    acks = st.builds(c.Ack, **parts, xid=xid)
+    acks = st.builds(c.Ack, **parts, xid=xid, owner=s.OWNER)
     return st.one_of(acks, acks, *others)
 
 
@@ -61,8 +61,9 @@ def _of_operators(
     ]
 
 
+_BEGIN = st.builds(c.Begin, s.XID, s.OWNER, s.XID_TIMEOUT)
 _XIDS = st.one_of(
-    *(st.builds(kind, s.XID) for kind in (c.Begin, c.Begin, c.Prepare, c.Commit, c.RollbackXid))
+    _BEGIN, _BEGIN, *(st.builds(kind, s.XID) for kind in (c.Prepare, c.Commit, c.RollbackXid))
 )
 _CONFIGURE_ADDRESS = st.builds(
     c.ConfigureAddress, s.ADDRESS, s.ADDRESS_SETTINGS | s.BAD_ADDRESS_SETTINGS

@@ -152,7 +152,7 @@ class Consuming(Sending):
     # --- settling (R16, R23, R41, R103) -----------------------------------------------------------
 
     def on_Ack(self, do: c.Ack) -> None:
-        x = self.open_xid(do.xid) if do.xid else None
+        x = self.own_xid(do) if do.xid else None
         q, k, held = self.holding(do)
         acked = [(q, held)]
         if k.mode is AckMode.CLIENT:
@@ -205,7 +205,7 @@ class Consuming(Sending):
             self.accept(q, held)
         self.dispatch(q)
 
-    def open_xid(self, name: str):  # type: ignore[no-untyped-def]
+    def own_xid(self, do: c.Ack):  # type: ignore[no-untyped-def]
         raise NotImplementedError
 
     def on_Release(self, do: c.Release) -> None:

@@ -14,6 +14,7 @@ class Operating(Deciding):
     # --- time (R13, R31, R32) ---------------------------------------------------------------------
 
     def on_Sweep(self, _: c.Sweep) -> None:
+        self.end_overdue()
         for _name, q in sorted(self.queues.items()):
             self.expire(q)
             while q.scheduled and q.by_due_time()[0][0] <= self.now:

@@ -45,6 +45,9 @@ class Xid:
     """An undecided distributed transaction (R81)."""
 
     name: str
+    owner: str
+    until: int
+    """When it is rolled back unless it is prepared."""
     is_prepared: bool = False
     operations: list[c.Send | tuple[Queue, Held]] = field(default_factory=list)
 

@@ -23,17 +23,25 @@ class Deciding(Consuming):
         need(not x.is_prepared)
         return x
 
+    def own_xid(self, do: c.Send | c.Ack) -> Xid:
+        """One in which its owner can do more."""
+        x = self.open_xid(do.xid)
+        need(do.owner == x.owner)
+        return x
+
     def on_Begin(self, do: c.Begin) -> None:
         need(0 < len(do.xid) <= limits.NAME_CHARS)
+        need(0 < do.timeout_ms <= limits.XID_TIMEOUT_MS)
         need(do.xid not in [x.name for x in self.xids])
-        self.xids.append(Xid(do.xid))
+        self.xids.append(Xid(do.xid, do.owner, self.now + do.timeout_ms))
 
     def on_Prepare(self, do: c.Prepare) -> None:
         self.open_xid(do.xid).is_prepared = True
 
     def on_Send(self, do: c.Send) -> None:
         if do.xid:
-            self.open_xid(do.xid).operations.append(do)
+            need(do.owner != "")
+            self.own_xid(do).operations.append(do)
             self.facts.append(("pending", do.queue, do.xid, do.id))
         else:
             self.send(do)
@@ -65,6 +73,12 @@ class Deciding(Consuming):
         """A host has opened the partition."""
         for x in list(self.xids):
             if not x.is_prepared:
+                self.undo(x)
+
+    def end_overdue(self) -> None:
+        """What was not prepared in time is rolled back."""
+        for x in list(self.xids):
+            if not x.is_prepared and x.until <= self.now:
                 self.undo(x)
 
     def undo(self, x: Xid) -> None:

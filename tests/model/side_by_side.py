@@ -168,6 +168,8 @@ class SideBySide(RuleBasedStateMachine):
         for name in s.ADDRESSES:
             assert address_in_store(durable, name) == address_in_model(self.model, name)
         assert xids_in_store(durable) == xids_in_model(self.model)
+        wakes = {key[0] for key, _ in durable.scan(Kind.WAKE, "", 0, None, 99) if not key[1]}
+        assert wakes == {x.until for x in self.model.xids if not x.is_prepared}
 
     def will_wake(self, durable: Any, name: str) -> None:
         """A sweep comes in time, and the partition keeps at most one wake for a queue."""

@@ -26,6 +26,8 @@ ANY_QUEUE = st.sampled_from([*"aaaaaaaaaaaaaaaabbbbccd", *_PARTS])
 DESTINATION = st.sampled_from([*"aaaaaaaaaaaaaaaabbc", *"ppppppr", *_PARTS[7:]])
 ADDRESS = st.sampled_from(["p"] * 8 + ["r", "n"])
 XID = st.sampled_from(XIDS)
+OWNER = st.sampled_from(["o"] * 12 + ["other", ""])
+XID_TIMEOUT = st.sampled_from([300_000, 300_000, 20, 5, 1, 0])
 CONSUMER = st.sampled_from(CONSUMERS)
 SESSION = st.sampled_from(SESSIONS)
 MS = st.sampled_from([0, 1, 2, 4, 9, 30])
@@ -119,6 +121,7 @@ class Draft(NamedTuple):
     """Index of one of `PAYLOADS`."""
     persistent: bool
     redrives: int
+    owner: str
 
     def send(self, queue: str, message_id: str, now: int, xid: str = "") -> c.Send:
         due_ms = now + self.delay_ms if self.delay_ms else 0
@@ -126,7 +129,7 @@ class Draft(NamedTuple):
         return c.Send(
             queue, message_id, now, self.priority, due_ms, expires_ms, self.group,
             self.size_bytes, PAYLOADS[self.payload], self.persistent, xid, self.redrives,
-            f"{queue}/1" if self.redrives else "",
+            f"{queue}/1" if self.redrives else "", self.owner if xid else "",
         )  # fmt: skip
 
 
@@ -140,6 +143,7 @@ MESSAGE = st.builds(
     payload=st.integers(0, len(PAYLOADS) - 1),
     persistent=st.sampled_from([True, True, False]),
     redrives=st.sampled_from([0] * 25 + [1, 2, 6]),
+    owner=OWNER,
 )
 _JOINS: dict[str, st.SearchStrategy[object]] = {
     "consumer": CONSUMER,

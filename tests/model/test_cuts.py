@@ -47,7 +47,18 @@ def history(rng: random.Random) -> Iterator[tuple[c.Command, int]]:
                 priority = rng.choice([4, 4, 7])
                 yield (
                     c.Send(
-                        target, f"m{number}", now, priority, due, ends, group, 9, payload, True, xid
+                        target,
+                        f"m{number}",
+                        now,
+                        priority,
+                        due,
+                        ends,
+                        group,
+                        9,
+                        payload,
+                        True,
+                        xid,
+                        owner="o" if xid else "",
                     ),
                     now,
                 )
@@ -61,10 +72,11 @@ def history(rng: random.Random) -> Iterator[tuple[c.Command, int]]:
             c.Attach(queue, name, credit, 0, mode, session, selector),
             c.Attach(queue, name, credit, 0, mode, session, ""),
             c.Subscribe("p", name, credit, ack_mode=mode, session=session),
-            c.Ack(queue, name, message, 0, xid), c.Ack(queue, name, message),
+            c.Ack(queue, name, message, 0, xid, "o"), c.Ack(queue, name, message),
             c.AckMany(queue, name, several),
             c.Release(queue, name, message), c.Detach(queue, name), c.Detach(f"p::{name}", name),
-            c.Recover(queue, name), c.Rollback("s"), c.Begin("x"), c.Prepare("x"), c.Commit("x"),
+            c.Recover(queue, name), c.Rollback("s"), c.Begin("x", "o", 2_000), c.Prepare("x"),
+            c.Commit("x"),
             c.RollbackXid("x"), c.Configure(queue, rng.choice(SETTINGS)), c.DeleteQueue(queue),
             c.Pause(queue, "dispatch"), c.Resume(queue, "dispatch"), c.Purge(queue),
             c.Remove(queue, message), c.Move(queue, message, rng.choice(["a", "b"])),
@@ -112,7 +124,8 @@ def play(seed: int, cuts: Counter[str]) -> None:
 
 
 LARGE = {
-    "Send", "Attach", "Subscribe", "Ack", "Detach", "Recover", "Rollback", "Commit", "Configure",
+    "Send", "Attach", "Subscribe", "Ack", "Detach", "Recover", "Rollback", "Commit", "RollbackXid",
+    "Configure",
     "DeleteQueue", "Resume", "Purge", "Remove", "Move", "CancelScheduled", "DeliverNow", "Sweep",
     "Credit",
 }  # fmt: skip

@@ -191,13 +191,17 @@ class Rules(SideBySide):
 
     # --- rules: distributed transactions ----------------------------------------------------------
 
-    @rule(kind=st.sampled_from([c.Begin, c.Prepare]), xid=s.XID)
-    def begin_or_prepare(self, kind: type[c.Begin], xid: str) -> None:
-        self.both(kind(xid))
+    @rule(xid=s.XID, owner=s.OWNER, timeout_ms=s.XID_TIMEOUT)
+    def begin_xid(self, xid: str, owner: str, timeout_ms: int) -> None:
+        self.both(c.Begin(xid, owner, timeout_ms))
+
+    @rule(xid=s.XID)
+    def prepare_xid(self, xid: str) -> None:
+        self.both(c.Prepare(xid))
 
     def open(self, xid: str) -> None:
         if xid not in [x.name for x in self.model.xids]:
-            self.both(c.Begin(xid))
+            self.both(c.Begin(xid, "o"))
 
     @precondition(lambda machine: machine.model.xids)
     @rule(
@@ -224,15 +228,16 @@ class Rules(SideBySide):
         indices=st.lists(s.INDEX, min_size=1, max_size=3),
         numbered=st.booleans(),
         xid=s.XID,
+        owner=s.OWNER,
     )
-    def ack_in(self, wait: int, indices: list[int], numbered: bool, xid: str) -> None:
+    def ack_in(self, wait: int, indices: list[int], numbered: bool, xid: str, owner: str) -> None:
         self.now += wait
         self.open(xid)
         for index in indices:
             if picked := self.pick_held(index):
                 q, h = picked
                 number = h.number if numbered else 0
-                self.both(c.Ack(q.name, h.consumer, h.message.id, number, xid))
+                self.both(c.Ack(q.name, h.consumer, h.message.id, number, xid, owner))
 
     # --- rules: the operator ----------------------------------------------------------------------
 

@@ -247,12 +247,13 @@ def test_an_unknown_queue_is_refused(partition: Partition, kind: str) -> None:
 
 
 def test_undecided_transactions_are_listed(partition: Partition) -> None:
-    partition.ask("begin", xid="one")
-    partition.ask("begin", xid="two")
+    partition.ask("begin", xid="one", owner="secret")
+    partition.ask("begin", xid="two", timeout_ms=1_000)
     partition.ask("prepare", xid="two")
+    common = {"operations": 0, "began_ms": NOW_MS}
     assert partition.answer("list_xids")["xids"] == [
-        {"name": "one", "prepared": False, "operations": 0},
-        {"name": "two", "prepared": True, "operations": 0},
+        {"name": "one", "prepared": False, "timeout_ms": 300_000, **common},
+        {"name": "two", "prepared": True, "timeout_ms": 1_000, **common},
     ]
 
 
@@ -266,11 +267,11 @@ def test_pages_have_all_transactions_and_all_consumers(
     """R120: each page is within the bound of a reply; together they have everything."""
     names = [f"{number}".ljust(249, "\U0001f40c") for number in range(400)]  # 12 bytes a character
     asked = {"queue": "orders"} if kind == "list" else {}
-    for each in names:
+    for number, each in enumerate(names):
         if kind == "list":
             partition.ask("attach", queue="orders", consumer=each, credit=1)
         else:
-            partition.ask("begin", xid=each)
+            partition.ask("begin", xid=each, owner=f"{number // 100}")
     found: list[str] = []
     after: str | None = ""
     while after is not None:

@@ -14,6 +14,7 @@ import pytest
 from rocksdict import Cache
 
 from ringfaust.core.catalog import Catalog
+from ringfaust.core.model import XidRow
 from ringfaust.core.queue import QueueRow
 from ringfaust.core.state import State
 from ringfaust.core.table import Kind
@@ -127,6 +128,8 @@ def _as_read_now(row: list[Any]) -> list[Any]:
         return [key, [*value, *map(plain, added)]]
     if _kind(row) == Kind.GROUP:
         return [key, [value, 0, 0]]
+    if _kind(row) == Kind.XID:
+        return [key, list(XidRow(*value))]
     return row
 
 

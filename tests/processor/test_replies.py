@@ -95,9 +95,9 @@ def test_each_queue_of_an_address_answers_for_itself(bench: Bench) -> None:
 
 def test_a_send_that_a_commit_brings_is_refused_alone(bench: Bench) -> None:
     bench.send("strict", "a")
-    bench.say("begin", xid="x")
-    assert bench.send("strict", "b", ringfaust_xid="x") == []
-    bench.send("q", "c", ringfaust_xid="x")
+    bench.say("begin", xid="x", owner="me")
+    for queue, message in (("strict", "b"), ("q", "c")):
+        assert bench.send(queue, message, ringfaust_xid="x", ringfaust_xid_owner="me") == []
     bench.say("prepare", xid="x")
     refused, done = bench.say("commit", xid="x")
     assert (refused["key"], refused["reason"]) == ("b", "queue_full")

@@ -275,6 +275,15 @@ def test_the_row_of_a_command_that_sends_a_message_ends_with_it() -> None:
     assert read_value(Kind.UNFINISHED, raw) == value
 
 
+def test_the_row_of_a_transaction_with_an_owner_or_a_timeout() -> None:
+    for value, raw in (
+        (XidRow("x", False, 7, "me", 5, 300), b'\x82["x",false,7,"me",5,300]'),
+        (XidRow("x", False, 7, "", 5, 300), b'\x82["x",false,7,"",5,300]'),
+    ):
+        assert write_value(Kind.XID, value) == raw
+        assert read_value(Kind.XID, raw) == value
+
+
 @by_row
 def test_golden_bytes_are_read(golden: Golden) -> None:
     assert read_value(golden.row[0], golden.raw) == golden.value
@@ -289,7 +298,7 @@ def test_a_row_without_a_version_is_read(golden: Golden) -> None:
 @by_row
 def test_a_row_of_a_newer_version_is_refused(golden: Golden) -> None:
     kind, first = golden.row[0], golden.raw[0]
-    known = 2 if kind is Kind.UNFINISHED else first & 0x3F
+    known = 2 if kind in (Kind.UNFINISHED, Kind.XID) else first & 0x3F
     for version in (known + 1, 63):
         newer = bytes((first & 0xC0 | version,)) + golden.raw[1:] + b"and more"
         with pytest.raises(UnknownRowVersion) as caught:

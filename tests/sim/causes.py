@@ -161,8 +161,8 @@ class Causes:
         book = self._book
         queue = book.queue(line["queue"])
         if send.xid:
-            known = book.xids.get(send.xid)
-            demand(known is None or known["prepared"], "its transaction is open:", line)
+            can = send.owner and book.takes_part(send.xid, send.owner)
+            demand(not can, "its transaction is open:", line)
         elif queue is None:
             demand(line["reason"] == "unknown_queue", "there is no such queue:", line)
         elif line["reason"] == "duplicate":
@@ -199,7 +199,10 @@ class Causes:
         known = book.xids.get(line["xid"])
         demand(known is not None and not known["prepared"], "the xid is not open:", line)
         assert known is not None
+        owner = self._send.owner if self._send is not None else book.command.get("owner", "")
+        demand(owner == known["owner"], "another owner began it:", line)
         if self._send is not None:
+            demand(owner, "a record shows an owner:", line)
             known["operations"].append(self._send)
             return
         queue = book.queue(line["queue"])
@@ -228,7 +231,8 @@ class Causes:
         assert known is not None
         kind = self._book.command["type"]
         demand(line["committed"] == (kind == "commit"), "no command asked for that:", line)
-        demand(kind != "start" or not known["prepared"], "it was prepared:", line)
+        demand(kind not in ("start", "tick") or not known["prepared"], "it was prepared:", line)
+        demand(kind != "tick" or known["until_ms"] <= line["time_ms"], "it had time:", line)
 
     # --- settles and returns ---------------------------------------------------------------------
 
@@ -285,8 +289,8 @@ class Causes:
             queue.ever.add(WINDOW)  # it attaches when the queue is met
         reason = "unknown_queue" if queue is None else queue.judge(settle)
         if xid := settle.get("xid"):
-            known = self._book.xids.get(xid)
-            reason = "bad_command" if known is None or known["prepared"] else reason
+            can = self._book.takes_part(xid, settle.get("owner", ""))
+            reason = reason if can else "bad_command"
         demand(refused == reason, f"the answer must be {reason or 'ok'!r}:", lines)
         if reason or xid:
             return [], []
@@ -364,6 +368,7 @@ class Causes:
         sets: dict[tuple[str, str], list[Any]] = {}
         for name, held in book.ended if kind != "start" else ():
             consumer = held.consumer if kind in ("tick", "delete_queue") else ""
+            consumer = f"xid {held.xid}" if kind == "tick" and held.xid else consumer
             sets.setdefault((name, consumer), []).append(_position(held))
         for positions in sets.values():
             demand(positions == sorted(positions, reverse=True), "not newest first:", positions)
@@ -379,7 +384,9 @@ class Causes:
             for other, consumer in self._session(command["session"]):
                 other.clients[consumer].seen_ms = now_ms
         if kind == "begin":
-            self._book.xids[command["xid"]] = {"prepared": False, "operations": []}
+            until_ms = now_ms + command.get("timeout_ms", 300_000)
+            begun = {"owner": command["owner"], "until_ms": until_ms}
+            self._book.xids[command["xid"]] = {**begun, "prepared": False, "operations": []}
         if kind == "prepare":
             self._book.xids[command["xid"]]["prepared"] = True
 

@@ -66,6 +66,11 @@ class PartitionBook:
                 self.queues[name] = QueueBook(name, settings)
         return self.queues.get(name)
 
+    def takes_part(self, xid: str, owner: str) -> bool:
+        """Whether more can be done in the transaction by whoever shows this owner (R81)."""
+        known = self.xids.get(xid)
+        return known is not None and not known["prepared"] and known["owner"] == owner
+
     def begin(self, command: dict[str, Any], lines: list[Line]) -> None:
         """A group begins."""
         self.command = command
@@ -181,7 +186,7 @@ class PartitionBook:
     def _returned(self, queue: QueueBook, line: Line) -> None:
         held, now_ms = queue.held_of(line), line["time_ms"]
         message = held.message
-        if self.command.get("type") == "tick" and held.consumer == WINDOW:
+        if self.command.get("type") == "tick" and held.consumer == WINDOW and not held.xid:
             lease_ms = queue.spec["window_lease"]
             demand(0 < lease_ms <= now_ms - held.handed_ms, "its lease goes on:", held, line)
         self._end(queue, held)
@@ -201,7 +206,8 @@ class PartitionBook:
     def _wait_ms(self, queue: QueueBook, held: Held) -> int:
         """The redelivery delay (R40)."""
         kind = self.command.get("type")
-        if (queue.name, held.consumer) in self.clean or kind not in _DELAYED:
+        is_undone = kind == "tick" and held.xid
+        if (queue.name, held.consumer) in self.clean or not (kind in _DELAYED or is_undone):
             return 0
         if self.command.get("delay_ms") is not None:
             return int(self.command["delay_ms"])

@@ -20,6 +20,7 @@ Step = tuple[Any, ...]
 STEPS = 220
 CONSUMERS = ("k1", "k2", "k3")
 TOPICS = ("control", "hop", "keyed", "timed")
+OWNERS = ("o",) * 8 + ("stranger", "")
 WORKERS = 2
 DISKS = ("keep", "keep", "tail", "tail", "lose", "other cluster", "other application")
 """What a worker finds after a crash."""
@@ -43,6 +44,8 @@ class Script:
         self._repeatable: list[tuple[str, str, dict[str, Any]]] = []
         self._together = random.Random(f"{plan!r} together")
         """Draws how many deliveries one record acks; other seeds stay what they were."""
+        self._owners = random.Random(f"{plan!r} owners")
+        """Draws who takes part in transactions, and how long; other seeds stay what they were."""
         self._numbers = 0
         self._units = PARTITIONS + plan.far_partitions
         self._open: list[str] = []
@@ -91,6 +94,8 @@ class Script:
             fields["priority"] = "high"
         if fields.get("redrives") in (1, 2):  # else it is no redrive
             fields["redrive-of"] = f"{target}/{fields['redrives']}"
+        if "xid" in fields and (owner := self._owners.choice(OWNERS)):
+            fields["xid-owner"] = owner
         if "delay-ms" in fields:
             self._delayed.append((message_id, target))
         return rng.choice(("keyed", "keyed", "timed", "far")), target, fields
@@ -170,6 +175,7 @@ class Script:
             command["delay_ms"] = rng.choice([0, 10])
         if how == "ack" and self._has_xids and rng.random() < 0.3:
             command["xid"] = rng.choice(("x1", "x2"))
+            command["owner"] = self._owners.choice(OWNERS)
         if rng.random() < 0.5:
             command["reply"] = f"r{self._next()}"
         is_late, by_name = rng.random() < 0.15, rng.random() < 0.2
@@ -220,6 +226,9 @@ class Script:
             "type": kind if self._has_xids else "tick",
             "xid": self._rng.choice(("x1", "x2")),
         }
+        if kind == "begin":
+            command["owner"] = self._owners.choice(OWNERS)
+            command["timeout_ms"] = self._owners.choice((30, 200, 300_000))
         if not self._has_xids:
             command = {"type": "tick", "now_ms": 5}
         number = self._rng.randrange(PARTITIONS)

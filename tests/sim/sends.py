@@ -27,6 +27,10 @@ class Send(NamedTuple):
         return self.said.get("xid", "")
 
     @property
+    def owner(self) -> str:
+        return self.said.get("xid-owner", "")
+
+    @property
     def redrive_of(self) -> str:
         return "" if self.xid else self.said.get("redrive-of", "")
 

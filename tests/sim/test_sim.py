@@ -56,8 +56,8 @@ def test_a_commit_may_bring_two_messages_with_one_id() -> None:
     def control(**command: str) -> tuple[object, ...]:
         return ("say", partition_for("a"), command, 1)
 
-    send = ("send", "keyed", "a", {"id": "twin", "xid": "x"})
-    begun = [control(type="begin", xid="x"), WORK, send, send, WORK]
+    send = ("send", "keyed", "a", {"id": "twin", "xid": "x", "xid-owner": "o"})
+    begun = [control(type="begin", xid="x", owner="o"), WORK, send, send, WORK]
     world = play(
         PLAN,
         [*begun, control(type="prepare", xid="x"), WORK, control(type="commit", xid="x"), WORK],

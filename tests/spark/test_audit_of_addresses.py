@@ -30,9 +30,9 @@ def busy_history() -> History:
         history.send(key, b"x", id="m")
     send_repeats_in_a_transaction(history)
     for xid, decision in {"yes": "commit", "no": "rollback_xid", "open": ""}.items():
-        history.say("begin", xid=xid)
+        history.say("begin", xid=xid, owner="me")
         for key in ("b", "all", "a"):
-            history.send(key, b"x", xid=xid)
+            history.send(key, b"x", xid=xid, xid_owner="me")
         if decision:
             history.say("prepare", xid=xid)
             history.say(decision, xid=xid)

@@ -114,9 +114,9 @@ def test_a_repeat_in_a_commit_is_refused_alone(history: History) -> None:
 
 
 def send_repeats_in_a_transaction(history: History) -> None:
-    history.say("begin", xid="repeats")
+    history.say("begin", xid="repeats", owner="me")
     for message_id in ("first", "second", "second"):
-        history.send("once", b"x", xid="repeats", id=message_id)
+        history.send("once", b"x", xid="repeats", xid_owner="me", id=message_id)
     history.send("once", b"x", id="first")
     history.say("prepare", xid="repeats")
     history.say("commit", xid="repeats")
@@ -124,9 +124,9 @@ def send_repeats_in_a_transaction(history: History) -> None:
 
 def test_sends_of_an_open_transaction_are_pending(history: History) -> None:
     for xid, decision in {"yes": "commit", "no": "rollback_xid", "open": ""}.items():
-        history.say("begin", xid=xid)
+        history.say("begin", xid=xid, owner="me")
         for key in ("a", "all", "no.queue"):
-            history.send(key, b"x", xid=xid)
+            history.send(key, b"x", xid=xid, xid_owner="me")
         if decision:
             history.say("prepare", xid=xid)
             history.say(decision, xid=xid)
@@ -137,8 +137,8 @@ def test_sends_of_an_open_transaction_are_pending(history: History) -> None:
 
 
 def test_a_send_missing_from_its_commit_is_found(history: History) -> None:
-    history.say("begin", xid="x")
-    history.send("a", b"x", xid="x")
+    history.say("begin", xid="x", owner="me")
+    history.send("a", b"x", xid="x", xid_owner="me")
     history.say("prepare", xid="x")
     history.say("commit", xid="x")
     history.change_line("added", lambda line: line.update(event="forgotten"))

@@ -12,7 +12,7 @@ from ringfaust.core.checks.refusal import CommandRefused, bad, known_queue
 from ringfaust.core.model import Message, Refusal, Stage
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import SCHEDULED, Queue
-from ringfaust.core.transitions.opening import find_address, next_due
+from ringfaust.core.transitions.opening import find_address
 from ringfaust.core.transitions.operating import (
     CONFIGURE,
     CONFIGURE_ADDRESS,
@@ -168,8 +168,9 @@ def _used_queue(work: Work, name: str) -> Queue:
 
 
 def sweep(work: Work, sweep: c.Sweep) -> list[Stage]:
-    """Do what is due (R12, R13, R32, R50, R110)."""
-    if next_due(work) is None:
+    """Do what is due (R12, R13, R32, R50, R81, R110)."""
+    wake_ms = work.state.next_wake_ms()
+    if wake_ms is None or wake_ms > work.now:
         return []
     heard_ms = work.now if sweep.heard_ms is None else min(sweep.heard_ms, work.now)
     return [Stage(SWEEP, "", (limits.SWEEP_AT_ONCE, sweep.heard_since_ms, heard_ms))]

@@ -28,6 +28,11 @@ def bad(about: str, text: str) -> CommandRefused:
     return CommandRefused(Refusal.BAD_COMMAND, about, text)
 
 
+def beyond(about: str, text: str) -> CommandRefused:
+    """Return a refusal because there would be too many of something (R120)."""
+    return CommandRefused(Refusal.LIMIT, about, text)
+
+
 def known_queue(work: Work, name: str) -> Queue:
     """The queue of that name.
 

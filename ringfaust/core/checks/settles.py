@@ -8,10 +8,11 @@ from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.checks.refusal import CommandRefused, bad, known_queue
-from ringfaust.core.checks.xids import find_open
+from ringfaust.core.checks.xids import find_own, too_many_operations
 from ringfaust.core.create import create
 from ringfaust.core.model import AckMode, Consumer, Delivery, Refusal, Stage
 from ringfaust.core.queue import Queue
+from ringfaust.core.transitions.opening import covered
 from ringfaust.core.transitions.settling import ACCEPT, ACCEPT_ALL, REJECT, RELEASE
 from ringfaust.core.transitions.xids import HOLD_ACK
 from ringfaust.core.work import Work
@@ -37,9 +38,14 @@ def ack(work: Work, ack: c.Ack) -> list[Stage]:
 
 def _ack_in_xid(work: Work, ack: c.Ack) -> list[Stage]:
     """Hold an ack until its transaction is decided (R81)."""
-    number, row = find_open(work, ack.xid)
+    number, row = find_own(work, ack.xid, ack.owner)
     queue, consumer, delivery = _find_delivery(work, ack)
-    return [Stage(HOLD_ACK, queue.name, (number, row, consumer, delivery))]
+    if (
+        row.operations + len(covered(work, queue, consumer, delivery.number))
+        > limits.XID_OPERATIONS
+    ):
+        raise too_many_operations(ack.xid)
+    return [Stage(HOLD_ACK, queue.name, (number, consumer, delivery))]
 
 
 def ack_many(work: Work, ack: c.AckMany) -> list[Stage]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ringfaust.core import commands as c
 from ringfaust.core import limits
-from ringfaust.core.checks.refusal import bad
+from ringfaust.core.checks.refusal import CommandRefused, bad, beyond
 from ringfaust.core.model import Stage, XidRow
 from ringfaust.core.transitions.xids import BEGIN, COMMIT, HOLD_SEND, PREPARE, UNDO, UNDO_ALL
 from ringfaust.core.work import Work
@@ -15,12 +15,19 @@ def begin(work: Work, begin: c.Begin) -> list[Stage]:
     name = begin.xid
     if not name or len(name) > limits.NAME_CHARS:
         raise bad(name, f"an xid has from 1 to {limits.NAME_CHARS} characters")
-    names = [row.name for _, row in work.state.xids]
-    if name in names:
+    if len(begin.owner) > limits.NAME_CHARS:
+        raise bad(name, f"owner has at most {limits.NAME_CHARS} characters")
+    if not 0 < begin.timeout_ms <= limits.XID_TIMEOUT_MS:
+        most = limits.XID_TIMEOUT_MS
+        raise bad(name, f"timeout_ms must be from 1 to {most}, not {begin.timeout_ms}")
+    rows = [row for _, row in work.state.xids]
+    if name in [row.name for row in rows]:
         raise bad(name, "a transaction of that xid is open")
-    if len(names) >= limits.XIDS:
-        raise bad(name, f"{limits.XIDS} transactions are open in this partition")
-    return [Stage(BEGIN, "", (name,))]
+    if len(rows) >= limits.XIDS:
+        raise beyond(name, f"{limits.XIDS} transactions are open in this partition")
+    if sum([row.owner == begin.owner for row in rows]) >= limits.XIDS_OF_OWNER:
+        raise beyond(name, f"this owner has {limits.XIDS_OF_OWNER} transactions open here")
+    return [Stage(BEGIN, "", (begin,))]
 
 
 def prepare(work: Work, prepare: c.Prepare) -> list[Stage]:
@@ -50,9 +57,22 @@ def start(work: Work, _: c.Start) -> list[Stage]:
 
 
 def send(work: Work, send: c.Send) -> list[Stage]:
-    """Hold a send until its transaction is decided (R81)."""
-    number, row = find_open(work, send.xid)
+    """Hold a send until its transaction is decided (R81).
+
+    An ack shows by being on the control topic that its sender may act here. A send does not.
+    """
+    number, row = find_own(work, send.xid, send.owner)
+    if not row.owner:
+        raise bad(send.xid, "it was begun without an owner, so no record can take part")
     return [Stage(HOLD_SEND, "", (number, row, send))]
+
+
+def find_own(work: Work, xid: str, owner: str) -> tuple[int, XidRow]:
+    """A transaction that takes more operations of this owner."""
+    number, row = find_open(work, xid)
+    if owner != row.owner:
+        raise bad(xid, "another owner began it; only that one takes part")
+    return number, row
 
 
 def find_open(work: Work, xid: str) -> tuple[int, XidRow]:
@@ -61,8 +81,13 @@ def find_open(work: Work, xid: str) -> tuple[int, XidRow]:
     if row.prepared:
         raise bad(xid, "it is prepared; now it can be committed or rolled back")
     if row.operations >= limits.XID_OPERATIONS:
-        raise bad(xid, f"a transaction has at most {limits.XID_OPERATIONS} operations")
+        raise too_many_operations(xid)
     return number, row
+
+
+def too_many_operations(xid: str) -> CommandRefused:
+    """Return a refusal of what would be one too many."""
+    return beyond(xid, f"a transaction has at most {limits.XID_OPERATIONS} operations")
 
 
 def _find(work: Work, xid: str) -> tuple[int, XidRow]:

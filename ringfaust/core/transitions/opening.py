@@ -7,7 +7,10 @@ changed anything, but this stays (R90, R103).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ringfaust.core.address import Address, address_of, queue_name
+from ringfaust.core.model import AckMode, Consumer
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.attaching import watch_leases
 from ringfaust.core.transitions.queues import check_after_decoding, create_declared
@@ -53,9 +56,34 @@ def find_address(work: Work, name: str) -> Address | None:
     return address
 
 
-def next_due(work: Work) -> Queue | None:
-    """The queue that has to be swept first, or None if none has to be swept now."""
-    key = work.state.wakes.first_key()
-    if key is None or key[0] > work.now:
-        return None
-    return opened(work, key[1])
+# --- what an ack settles -------------------------------------------------------------------------
+
+
+def covered(work: Work, queue: Queue, consumer: Consumer, number: int) -> list[tuple[int, Queue]]:
+    """The deliveries that the ack of one settles, in order, each with its queue.
+
+    In mode `client` these are all that were delivered before in the whole session (R16).
+    """
+    if consumer.ack_mode is not AckMode.CLIENT:
+        return [(number, queue)]
+    found = [
+        (each, other_queue)
+        for other_queue, other in _companions(work, queue, consumer)
+        for each in other.positions
+        if each <= number
+    ]
+    return sorted(found, key=_number)
+
+
+def _companions(work: Work, queue: Queue, consumer: Consumer) -> Iterable[tuple[Queue, Consumer]]:
+    """The consumers of a consumer's session; without a session only itself."""
+    if not consumer.session:
+        yield queue, consumer
+        return
+    for (of, name), _ in list(work.state.session(consumer.session)):
+        other_queue = opened(work, of)
+        yield other_queue, other_queue.consumers[name]
+
+
+def _number(pair: tuple[int, Queue]) -> int:
+    return pair[0]

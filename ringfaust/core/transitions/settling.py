@@ -12,7 +12,7 @@ from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.attaching import join, save_sign_of_life, set_credit
 from ringfaust.core.transitions.delivering import acked, dispatch, rejected
 from ringfaust.core.transitions.leaving import expire
-from ringfaust.core.transitions.opening import opened
+from ringfaust.core.transitions.opening import covered, opened
 from ringfaust.core.transitions.returning import requeue, requeue_held
 from ringfaust.core.work import Work
 
@@ -81,9 +81,10 @@ def accept_all_stage(work: Work, queue: Queue, stage: Stage) -> None:
     consumer, last = stage.args
     save_sign_of_life(work, queue, consumer)
     expire(work, queue)
-    covered = _covered_numbers(work, queue, consumer, last)
-    touched = dict.fromkeys([other_queue for _, other_queue in covered])
+    settled = covered(work, queue, consumer, last)
+    touched = dict.fromkeys([other_queue for _, other_queue in settled])
     for other_queue in touched:
+        work.state.use(other_queue)
         expire(work, other_queue)
     places = {name: place for place, name in enumerate(_queues_of(work, queue, consumer))}
     args = (consumer.name, last, [places[other_queue.name] for other_queue in touched])
@@ -100,7 +101,7 @@ def ack_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """
     name, last, touched = stage.args
     consumer = queue.consumers[name]
-    for number, other_queue in _covered_numbers(work, queue, consumer, last):
+    for number, other_queue in covered(work, queue, consumer, last):
         if not work.has_room:
             work.stages.append(stage)
             return
@@ -122,43 +123,6 @@ def _queues_of(work: Work, queue: Queue, consumer: Consumer) -> list[str]:
         return [queue.name]
     members = work.state.session(consumer.session)
     return list(dict.fromkeys([queue_name for (queue_name, _), _ in members]))
-
-
-def covered(
-    work: Work, queue: Queue, consumer: Consumer, delivery: Delivery
-) -> list[tuple[Queue, Delivery]]:
-    """What an ack settles: in mode `client` all delivered before in the whole session (R16)."""
-    if consumer.ack_mode is not AckMode.CLIENT:
-        return [(queue, delivery)]
-    numbers = _covered_numbers(work, queue, consumer, delivery.number)
-    return [(other, other.deliveries.get(number)) for number, other in numbers]  # type: ignore[misc]
-
-
-def _covered_numbers(
-    work: Work, queue: Queue, consumer: Consumer, last: int
-) -> list[tuple[int, Queue]]:
-    found = [
-        (number, other_queue)
-        for other_queue, other in _companions(work, queue, consumer)
-        for number in other.positions
-        if number <= last
-    ]
-    return sorted(found, key=_number)
-
-
-def _companions(work: Work, queue: Queue, consumer: Consumer) -> Iterable[tuple[Queue, Consumer]]:
-    """The consumers of a consumer's session; without a session only itself."""
-    if not consumer.session:
-        yield queue, consumer
-        return
-    for (queue_name, name), _ in list(work.state.session(consumer.session)):
-        other_queue = opened(work, queue_name)
-        work.state.use(other_queue)
-        yield other_queue, other_queue.consumers[name]
-
-
-def _number(pair: tuple[int, Queue]) -> int:
-    return pair[0]
 
 
 # --- returned or rejected ------------------------------------------------------------------------

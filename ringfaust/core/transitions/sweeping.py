@@ -8,7 +8,8 @@ from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.attaching import deadline, end_silent
 from ringfaust.core.transitions.entering import come_due_until
 from ringfaust.core.transitions.leaving import expire_until
-from ringfaust.core.transitions.opening import next_due, opened
+from ringfaust.core.transitions.opening import opened
+from ringfaust.core.transitions.xids import end_overdue
 from ringfaust.core.work import Work
 
 SWEEP = "sweep"
@@ -16,16 +17,22 @@ SWEEP = "sweep"
 
 
 def sweep_stage(work: Work, stage: Stage) -> None:
-    """Do what is due, queue by queue, the earliest first, until the transaction is full (R114).
+    """Do what is due, until the transaction is full (R114).
 
-    The stage names the queue that it has begun with, and how many transitions may follow.
+    First distributed transactions, then queue by queue, the earliest first. The stage names the
+    queue that it has begun with, and how many transitions may follow.
     """
     name, (budget, *times) = stage.queue, stage.args
     heard = Heard(*times)
+    if not name:
+        end_overdue(work, heard)
+        if work.is_full:
+            work.stages.append(stage)
+            return
     while name or budget > 0:
         if name:
             queue = opened(work, name)
-        elif (due := next_due(work)) is not None:
+        elif (due := _next_due(work)) is not None:
             queue = due
             budget -= 1
         else:
@@ -39,6 +46,15 @@ def sweep_stage(work: Work, stage: Stage) -> None:
             return
         _plan_next_wake(work, queue)
         name = ""
+
+
+def _next_due(work: Work) -> Queue | None:
+    """The queue that has to be swept first, or None if none has to be swept now."""
+    while (key := work.state.wakes.first_key()) is not None and key[0] <= work.now:
+        if key[1]:
+            return opened(work, key[1])
+        work.state.clear_wake_for_xids(key[0])
+    return None
 
 
 def _let_time_act(work: Work, queue: Queue, budget: int) -> int:

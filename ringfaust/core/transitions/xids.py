@@ -8,21 +8,22 @@ are neither evicted nor delivered again.
 from __future__ import annotations
 
 from ringfaust.core import effects as e
-from ringfaust.core.model import Delivery, Message, Operation, Stage, XidRow
+from ringfaust.core import limits
+from ringfaust.core.model import Delivery, Heard, Message, Operation, Stage, XidRow
 from ringfaust.core.new import send_of, unsent
 from ringfaust.core.queue import Queue
 from ringfaust.core.state import State
+from ringfaust.core.table import Ordered
 from ringfaust.core.transitions.attaching import check_auto_delete, save_sign_of_life
 from ringfaust.core.transitions.delivering import acked, dispatch, settle_in_xid
 from ringfaust.core.transitions.leaving import expire
-from ringfaust.core.transitions.opening import opened
+from ringfaust.core.transitions.opening import covered, opened
 from ringfaust.core.transitions.queues import auto_delete
 from ringfaust.core.transitions.returning import requeue
 from ringfaust.core.transitions.sending import send
-from ringfaust.core.transitions.settling import covered
 from ringfaust.core.work import Work
 
-COMMIT, UNDO, UNDO_ALL = "commit", "undo", "undo all"
+HOLD_REST, COMMIT, UNDO, UNDO_ALL = "hold rest", "commit", "undo", "undo all"
 """Stages of commands (R114)."""
 BEGIN, PREPARE, HOLD_SEND, HOLD_ACK = "begin", "prepare", "hold send", "hold ack"
 """Stages that are performed at once."""
@@ -33,15 +34,18 @@ BEGIN, PREPARE, HOLD_SEND, HOLD_ACK = "begin", "prepare", "hold send", "hold ack
 
 def begin_stage(work: Work, stage: Stage) -> None:
     """Open a transaction, last in the order of begin."""
-    xids = work.state.xids
+    xids, begin = work.state.xids, stage.args[0]
     number = max((number for number, _ in xids), default=0) + 1
-    xids.put_new(number, XidRow(stage.args[0], False, 0))
+    row = XidRow(begin.xid, False, 0, begin.owner, work.now, begin.timeout_ms)
+    xids.put_new(number, row)
+    work.state.wake_for_xids_by(row.deadline_ms)
 
 
 def prepare_stage(work: Work, stage: Stage) -> None:
-    """Mark a transaction as prepared: from now on it survives restarts."""
+    """Mark a transaction as prepared: from now on it survives restarts and its timeout."""
     number, row = stage.args
     work.state.xids.put(number, row._replace(prepared=True))
+    _forget_deadline(work.state, row)
 
 
 def hold_send_stage(work: Work, stage: Stage) -> None:
@@ -52,11 +56,25 @@ def hold_send_stage(work: Work, stage: Stage) -> None:
 
 
 def hold_ack_stage(work: Work, queue: Queue, stage: Stage) -> None:
-    """Hold an ack until the commit; the delivery stays as it is until then."""
-    number, row, consumer, delivery = stage.args
+    """Hold an ack until the commit; what it settles stays delivering until then."""
+    number, consumer, delivery = stage.args
     save_sign_of_life(work, queue, consumer)
     expire(work, queue)
-    for other_queue, held in covered(work, queue, consumer, delivery):
+    rest = Stage(HOLD_REST, queue.name, (number, consumer.name, delivery.number))
+    if not work.defers(rest):
+        hold_rest_stage(work, queue, rest)
+
+
+def hold_rest_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Hold as many of the acks as fit into this transaction (R114)."""
+    number, name, last = stage.args
+    row: XidRow = work.state.xids.get(number)  # type: ignore[assignment]
+    for each, other_queue in covered(work, queue, queue.consumers[name], last):
+        if not work.has_room:
+            work.stages.append(stage)
+            return
+        held: Delivery = other_queue.deliveries.get(each)  # type: ignore[assignment]
+        work.spend(held.size_bytes)
         work.state.use(other_queue)
         settle_in_xid(other_queue, held, row.name)
         operation = Operation(other_queue.name, None, held.number)
@@ -138,35 +156,92 @@ def undo_all_stage(work: Work, stage: Stage) -> None:
 def undo_stage(work: Work, stage: Stage) -> None:
     """Forget the sends, and return what was settled, per queue as one set (R81).
 
-    As many queues as fit into this transaction; `limits.XID_OPERATIONS` bounds one (R114).
+    As much as fits into this transaction; `args` name the queue that it has begun with (R114).
     """
-    number, xid = stage.args
-    operations = work.state.operations(number)
-    by_queue: dict[str, dict[int, int]] = {}
-    for key, operation in list(operations):
-        if operation.message is None:
-            by_queue.setdefault(operation.queue, {})[key] = operation.number
-        else:
-            operations.delete(key)
-    for name, numbers in by_queue.items():
-        if work.is_full:
-            work.stages.append(stage)
-            return
-        for key in numbers:
-            operations.delete(key)
-        _return_settled(work, opened(work, name), list(numbers.values()))
+    number, xid, *begun = stage.args
+    rest = _undo(work, number, begun)
+    if rest is not None:
+        work.stages.append(Stage(UNDO, "", (number, xid, *rest)))
+        return
+    row: XidRow = work.state.xids.get(number)  # type: ignore[assignment]
     work.state.xids.delete(number)
+    _forget_deadline(work.state, row)
     work.effects.append(e.Decided("", xid, False))
 
 
-def _return_settled(work: Work, queue: Queue, numbers: list[int]) -> None:
-    """Return deliveries that were settled in a transaction that is rolled back."""
-    work.state.use(queue)
-    expire(work, queue)
-    returning: list[Delivery] = [queue.deliveries.get(each) for each in numbers]  # type: ignore[misc]
-    for delivery in returning:
-        work.spend(delivery.size_bytes)
-    requeue(work, queue, returning, delayed=True, acked=numbers)
+def _undo(work: Work, number: int, begun: list[str]) -> list[str] | None:
+    """Undo what fits into this transaction.
+
+    Returns:
+        None if that is all; otherwise the name of the queue that it has begun with, if any.
+    """
+    operations = work.state.operations(number)
+    settled: dict[str, dict[int, int]] = {name: {} for name in begun}
+    for key, operation in operations.walk():
+        if operation.message is None:
+            settled.setdefault(operation.queue, {})[operation.number] = key
+        elif work.has_room:
+            work.spend(operation.message.size_bytes)
+            operations.delete(key)
+        else:
+            return begun
+    for name, keys in settled.items():
+        if work.is_full:
+            return []
+        queue = opened(work, name)
+        work.state.use(queue)
+        if name not in begun:
+            expire(work, queue)
+        if not _return_settled(work, queue, operations, keys):
+            return [name]
+    return None
+
+
+def _return_settled(work: Work, queue: Queue, operations: Ordered, keys: dict[int, int]) -> bool:
+    """Return what was settled in a transaction that is rolled back. False if some of it is left.
+
+    `keys`: the operations, by the numbers of their deliveries.
+    """
+    held: list[Delivery] = [queue.deliveries.get(each) for each in keys]  # type: ignore[misc]
+    if queue.policy.ends_set_first:  # C2: the whole set ends before the first is placed
+        for key in keys.values():
+            operations.delete(key)
+        requeue(work, queue, held, delayed=True, acked=keys)
+    else:
+        for delivery in queue.policy.ending_order(held):
+            if not work.has_room:
+                return False
+            work.spend(0)
+            operations.delete(keys[delivery.number])
+            requeue(work, queue, [delivery], delayed=True, acked=keys)
     dispatch(work, queue)
     check_auto_delete(work, queue)
     auto_delete(work)
+    return True
+
+
+# --- the timeout ---------------------------------------------------------------------------------
+
+
+def end_overdue(work: Work, heard: Heard) -> None:
+    """Roll back what was not prepared in time, in order of begin (R81).
+
+    As with consumers, only the time counts over which every command in the log was executed (R110).
+    """
+    for number, row in list(work.state.xids):
+        if not 0 < row.deadline_ms <= work.now:
+            continue
+        if work.is_full:
+            return
+        if heard.covers(row.began_ms, row.timeout_ms):
+            undo_stage(work, Stage(UNDO, "", (number, row.name)))
+        else:
+            work.state.clear_wake_for_xids(row.deadline_ms)
+            work.state.wake_for_xids_by(work.now + limits.UNHEARD_RECHECK_MS)
+
+
+def _forget_deadline(state: State, row: XidRow) -> None:
+    """Cancel the wake of a transaction that is not open any more, unless another needs it."""
+    at_ms = row.deadline_ms
+    if at_ms and all(other.deadline_ms != at_ms for _, other in state.xids):
+        state.clear_wake_for_xids(at_ms)

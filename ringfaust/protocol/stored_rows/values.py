@@ -201,6 +201,24 @@ def _write_unfinished(unfinished: Unfinished) -> bytes:
     return bytes((_WITH_MESSAGE,)) + json + _END_OF_JSON + write_message(message)
 
 
+# --- distributed transactions ---------------------------------------------------------------------
+
+_WITH_DEADLINE = bytes((VERSION_BYTE + 1,))
+"""First byte of the row of a transaction that has an owner or a timeout: version 2."""
+
+
+def _write_xid(row: XidRow) -> bytes:
+    if not row.owner and not row.timeout_ms:
+        return write_json(row[:3])
+    return _WITH_DEADLINE + write_json(row)[1:]
+
+
+def _read_xid(raw: bytes) -> XidRow:
+    if raw.startswith(_WITH_DEADLINE):
+        raw = versioned(raw[1:])
+    return XidRow(*read_json(raw, Kind.XID.name, newest=2))
+
+
 # --- other rows ----------------------------------------------------------------------------------
 
 
@@ -261,7 +279,7 @@ _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.DEPARTED: (_write_name, _name_reader(Kind.DEPARTED)),
     Kind.ADDRESS: (write_json, _json_reader(Kind.ADDRESS, _as_address)),
     Kind.RETAINED: (write_message, read_message),
-    Kind.XID: (write_json, _json_reader(Kind.XID, lambda row: XidRow(*row))),
+    Kind.XID: (_write_xid, _read_xid),
     Kind.OPERATION: (_write_operation, _read_operation),
     Kind.IDLE_GROUP: (_write_name, _name_reader(Kind.IDLE_GROUP)),
     Kind.UNFINISHED: (_write_unfinished, _read_unfinished),

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from ringfaust.core import commands as c
 from ringfaust.core import limits
 from ringfaust.core.commands import Command
 from ringfaust.core.model import AckMode, Counts
@@ -27,6 +28,9 @@ from ringfaust.protocol.control import (
     fields_of,
 )
 from ringfaust.protocol.routes import is_scalar
+
+OWNER = "coordinator"
+"""Who takes part in distributed transactions, unless a step names another."""
 
 LONGEST_MS = 1 << 40
 """The longest advance, delay and ttl in milliseconds: 35 years."""
@@ -98,6 +102,7 @@ class SendStep(_Strict):
     bytes: Annotated[int, Field(strict=True, ge=1, le=_SENT_BYTES)] | None = None
     session: Name | None = None
     xid: Name | None = None
+    owner: MaybeName = OWNER
 
     @model_validator(mode="after")
     def _one_target(self) -> SendStep:
@@ -136,6 +141,7 @@ class AckStep(_Strict):
     ids: list[MessageId]
     session: Name | None = None
     xid: Name | None = None
+    owner: MaybeName = OWNER
 
     @model_validator(mode="after")
     def _one_transaction(self) -> AckStep:
@@ -171,7 +177,7 @@ class PrepareStep(_Strict):
 
 
 class TransactionStep(_Strict):
-    """Begins, commits or rolls back a session or a distributed transaction."""
+    """Commits or rolls back a session or a distributed transaction."""
 
     session: Name | None = None
     xid: Name | None = None
@@ -181,6 +187,13 @@ class TransactionStep(_Strict):
         if (self.session is None) == (self.xid is None):
             raise ValueError("a transaction is named by either session or xid")
         return self
+
+
+class BeginStep(TransactionStep):
+    """Begins one."""
+
+    owner: MaybeName = OWNER
+    timeout_ms: Annotated[int, Field(strict=True)] = c.Begin("").timeout_ms
 
 
 class ConfigureStep(BaseModel):
@@ -274,7 +287,7 @@ STEPS: Mapping[str, type[BaseModel]] = {
     "reject": RejectStep,
     "detach": ConsumerStep,
     "recover": ConsumerStep,
-    "begin": TransactionStep,
+    "begin": BeginStep,
     "prepare": PrepareStep,
     "commit": TransactionStep,
     "rollback": TransactionStep,

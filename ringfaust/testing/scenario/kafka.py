@@ -256,6 +256,7 @@ class KafkaScenarioHost:
             h.EXPIRES_AT_MS: self._base_ms + send.expires_at_ms if send.expires_at_ms else None,
             h.DELIVERY_MODE: None if send.persistent else "non_persistent",
             h.XID: self._prefix + send.xid if send.xid else None,
+            h.XID_OWNER: send.owner or None,
         }
         ours = [(name, str(value).encode()) for name, value in given.items() if value is not None]
         payload: Payload = send.payload

@@ -164,6 +164,8 @@ class _Player:
         if kind == "create_queue":
             name = queue_name(what.address, what.queue)
             return [c.CreateQueue(name, stored_names(what.model_extra or {}))]
+        if kind == "begin":
+            return [c.Begin(what.xid, what.owner, what.timeout_ms)]
         if kind in _XID_COMMANDS:
             return [_XID_COMMANDS[kind](what.xid)]
         if kind in OPERATOR_COMMANDS:
@@ -180,7 +182,8 @@ class _Player:
         if kind == "recover":
             return [c.Recover(queue, name)]
         if kind == "ack":
-            return [c.Ack(queue, name, message_id, xid=what.xid or "") for message_id in what.ids]
+            xid = {"xid": what.xid, "owner": what.owner} if what.xid else {}
+            return [c.Ack(queue, name, message_id, **xid) for message_id in what.ids]
         if kind == "release":
             return [c.Release(queue, name, i, delay_ms=what.delay_ms) for i in what.ids]
         return [c.Reject(queue, name, message_id, text=what.text) for message_id in what.ids]
@@ -206,6 +209,7 @@ class _Player:
             payload=payload,
             persistent=what.persistent,
             xid=what.xid or "",
+            owner=what.owner if what.xid else "",
         )
 
     def _check_state(self, step: g.ScenarioStep) -> None:
@@ -237,7 +241,6 @@ def filled(message_id: str, size_bytes: int) -> bytes:
 
 
 _XID_COMMANDS: dict[str, Any] = {
-    "begin": c.Begin,
     "prepare": c.Prepare,
     "commit": c.Commit,
     "rollback": c.RollbackXid,

@@ -1,0 +1,8 @@
+"""Who takes part in distributed transactions (R81, ADR 49)."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+OWNER = uuid4().hex
+"""The owner of what this process begins. Nobody can guess it: who knows it can take part."""
