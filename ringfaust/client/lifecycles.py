@@ -86,7 +86,7 @@ class Search:
     def take(self, event: Event) -> None:
         """Keep an event if it is about a wanted message. Events come in order."""
         kind = event["event"]
-        if self._wanted & {event.get("id"), event.get("source")}:
+        if "id" in event and self._wanted & {event["id"], event.get("source")}:
             self._found.append(event)
             if event["id"] not in self._wanted:  # found by its record: its other events have the id
                 self._wanted.add(event["id"])
@@ -100,7 +100,9 @@ class Search:
         elif kind == "decided":
             if event["xid"] in self._xids:
                 self._found.append(event)
-        elif "id" not in event and self._wanted & {event.get("about"), event["by"]}:
+        elif "id" not in event and self._wanted & {
+            event.get("about"), event.get("source"), event["by"],
+        }:  # fmt: skip
             self._found.append(event)
             if kind == "pending":
                 self._xids.add(event["xid"])
@@ -133,7 +135,7 @@ _Place = tuple[str, int, str]
 def _add(parts: dict[_Place, list[Event]], event: Event) -> None:
     """Add an event to the part that it continues, or begin one."""
     kind, queue = event["event"], event.get("queue", "")
-    id_ = event.get("id") or event.get("about") or event["by"]
+    id_ = event.get("id") or event.get("about") or event.get("source") or event["by"]
     outside = (queue, 0, id_)
     if "id" in event:
         place = (queue, event.get("sequence", 0), id_)

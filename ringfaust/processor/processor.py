@@ -51,7 +51,14 @@ from ringfaust.protocol import outputs as output
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
 from ringfaust.protocol.records import FetchedRecord, Role
-from ringfaust.protocol.routes import Route, RouteTemplate, check_name, copied_to, read_send
+from ringfaust.protocol.routes import (
+    Route,
+    RouteTemplate,
+    check_name,
+    copied_to,
+    read_send,
+    source_of,
+)
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
     INPUTS_KEY,
@@ -432,8 +439,9 @@ class Processor(Generic[Buffer]):
         return None if queue is None else {"consumer_timeout_ms": queue.spec.consumer_timeout}
 
     def _undecodable(self, record: FetchedRecord, error: ProtocolError, now_ms: int) -> None:
-        self._out.put_dead(output.undecodable_record(record, error, now_ms))
-        self._out.lines.append(undecodable_line(record, error, self.state.step, now_ms))
+        source = source_of(record, self._config.repartition_topic)
+        self._out.put_dead(output.undecodable_record(record, source, error, now_ms))
+        self._out.lines.append(undecodable_line(record, source, error, self.state.step, now_ms))
 
     # --- polls -----------------------------------------------------------------------------------
 

@@ -16,7 +16,13 @@ from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.outputs import undecodable_record
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord, OutRecord, Role
-from ringfaust.protocol.routes import LOG_APPEND_TIME, Route, RouteTemplate, repartition_headers
+from ringfaust.protocol.routes import (
+    LOG_APPEND_TIME,
+    Route,
+    RouteTemplate,
+    repartition_headers,
+    source_of,
+)
 from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
 
 
@@ -86,11 +92,12 @@ class Repartitioner(Generic[Buffer]):
     def _undecodable(self, record: FetchedRecord, error: ProtocolError, wall_ms: int) -> None:
         """Send the record to the dead topic, with an event that belongs to no partition's step."""
         where = record.partition % self._partitions
-        dead = undecodable_record(record, error, wall_ms)
+        source = source_of(record, "")
+        dead = undecodable_record(record, source, error, wall_ms)
         if self._cloud_events_of:
             dead = cloud_event(dead, self._cloud_events_of, UNDECODABLE)
         self._put(Role.DEAD, where, dead)
-        line = undecodable_line(record, error, 0, wall_ms)
+        line = undecodable_line(record, source, error, 0, wall_ms)
         self._put(Role.EVENTS, where, (None, line.encode(), []))
 
     def report_gap(self, gap: Gap, gaps: int, wall_ms: int) -> None:

@@ -382,7 +382,10 @@ _TABLE = (
     ),
     Event(
         "unreadable", "an undecodable, oversized or skipped record went to the dead topic",
-        (_REASON._replace(values=Literal["undecodable", "too_large", "skipped"]), _TEXT),
+        (
+            _SOURCE._replace(optional=True, note="if it came through the repartition topic"),
+            _REASON._replace(values=Literal["undecodable", "too_large", "skipped"]), _TEXT,
+        ),
         lambda e: f"could not be read ({e['reason']}): {e['text']}. It is in the dead topic.",
         has_step=False,
     ),

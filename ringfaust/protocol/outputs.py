@@ -109,12 +109,14 @@ def _position(message: Message) -> bytes:
     return b"due/%d/%d" % (due_ms, message.sequence)
 
 
-def undecodable_record(record: FetchedRecord, error: ProtocolError, now_ms: int) -> OutRecord:
+def undecodable_record(
+    record: FetchedRecord, source: str, error: ProtocolError, now_ms: int
+) -> OutRecord:
     """The record of an undecodable record. An oversized one has only a reference to its source."""
     too_large = error.reason == "too_large"
     headers = [
         *(() if too_large else record.headers),
-        (h.SOURCE, f"{record.topic}/{record.partition}/{record.offset}".encode()),
+        (h.SOURCE, source.encode()),
         (h.REASON, error.reason.encode()),
         (h.TEXT, str(error).encode()),
         (h.TIME_MS, b"%d" % now_ms),

@@ -43,10 +43,13 @@ def _too_many_headers(count: str) -> ProtocolError:
     return ProtocolError(f"{count} headers; the worker takes at most {limits.HEADERS}", "too_large")
 
 
-def undecodable_line(record: FetchedRecord, error: ProtocolError, step: int, now_ms: int) -> str:
-    """The record's line on the events topic."""
+def undecodable_line(
+    record: FetchedRecord, source: str, error: ProtocolError, step: int, now_ms: int
+) -> str:
+    """The record's line on the events topic. `source`: the producer's record."""
+    by = f"{record.topic}/{record.partition}/{record.offset}"
     line = {
-        "step": step, "event": "unreadable", "reason": error.reason, "text": str(error),
-        "time_ms": now_ms, "by": f"{record.topic}/{record.partition}/{record.offset}",
+        "step": step, "event": "unreadable", **({"source": source} if source != by else {}),
+        "reason": error.reason, "text": str(error), "time_ms": now_ms, "by": by,
     }  # fmt: skip
     return json.dumps(line, separators=(",", ":"))

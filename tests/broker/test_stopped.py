@@ -15,6 +15,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
 
 from ringfaust.client import Admin, StatusReader, StoppedPartition
 from ringfaust.kafka.names import (
@@ -34,6 +35,8 @@ pytestmark = pytest.mark.kafka
 PARTITIONS = 4
 POISONED = 2
 DEADLINE_S = 60
+TRANSACTIONAL_ID, LITERAL, WRITE, DENY = 5, 3, 4, 2
+"""Kafka's numbers for these: a type of resource, of pattern, of operation and of permission."""
 EVERY_S = 0.05
 """How often each of the other partitions gets a message."""
 
@@ -174,6 +177,17 @@ async def traffic(town: Town) -> AsyncIterator[None]:
         await asyncio.wait(running)
 
 
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    """A broker that knows permissions. Without any for a resource, everything is allowed."""
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    properties = {
+        "authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true",
+    }  # fmt: skip
+    with EmbeddedBroker(properties=properties) as running:
+        yield running
+
+
 @pytest.fixture
 def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
     route = {"topic": f"in-{tmp_path.name}", "queue": "{header:to}", "hop": "never"}
@@ -289,8 +303,33 @@ async def set_offset(town: Town, group: str, tp: TopicPartition, offset: int) ->
     await writer.stop()
 
 
+async def forbidden(town: Town) -> None:
+    """The worker may no longer use the partition's transactional ids."""
+    await change_permission(town, CreateAclsRequest)
+    await town.send(POISONED)
+    stopped = await town.stopped()
+    assert "TransactionalIdAuthorizationFailed" in stopped.reason
+    await change_permission(town, DeleteAclsRequest)
+    await town.say("retry", "2")
+
+
+async def change_permission(
+    town: Town, request: type[CreateAclsRequest] | type[DeleteAclsRequest]
+) -> None:
+    """Create or delete what forbids everybody to write with the partition's transactional ids."""
+    first = partition_transactional_id(town.app.worker_config.application, POISONED)
+    admin = AIOKafkaAdminClient(**town.client)
+    await admin.start()
+    try:
+        for name in (first, second_transactional_id(first)):
+            forbids = request(TRANSACTIONAL_ID, name, LITERAL, "User:ANONYMOUS", "*", WRITE, DENY)
+            await admin._send_request(forbids)
+    finally:
+        await admin.close()
+
+
 POISONS: list[Callable[[Town], Awaitable[None]]] = [
-    too_large, undecodable, corrupt_row, broken_accounts, missing_state,
+    too_large, undecodable, corrupt_row, broken_accounts, missing_state, forbidden,
 ]  # fmt: skip
 
 

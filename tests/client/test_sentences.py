@@ -145,10 +145,12 @@ def test_an_ack_in_a_transaction_waits_for_its_decision() -> None:
     assert "acked by billing" in told(*held, line(e.Acked("orders", HELD)), DECIDED[True])[0]
 
 
-def test_a_record_that_is_not_readable_is_told_by_its_place() -> None:
-    record = FetchedRecord("orders", 0, 1)
-    search = Search(["orders/0/1"])
-    search.look(undecodable_line(record, ProtocolError("no id"), 1, NOW_MS).encode())
+@pytest.mark.parametrize("topic", ["orders", "hop"])
+def test_a_record_that_is_not_readable_is_told_by_its_place(topic: str) -> None:
+    """S1: its producer knows where it was written, not where a worker has copied it."""
+    record, place = FetchedRecord(topic, 0, 1), "orders/0/1"
+    search = Search([place])
+    search.look(undecodable_line(record, place, ProtocolError("no id"), 1, NOW_MS).encode())
     (headline, *_) = story(search.lifecycles())
     says = "could not be read (undecodable): no id. It is in the dead topic."
     assert headline == f"Message orders/0/1: {says}"

@@ -77,7 +77,8 @@ def control_record(command: Any) -> dict[str, Any] | None:
     }  # fmt: skip
     if "acked" in record:
         record["acked"] = [
-            {k: v for k, v in each._asdict().items() if k != "xid"} for each in record["acked"]
+            {k: v for k, v in each._asdict().items() if k not in ("xid", "owner")}
+            for each in record["acked"]
         ]
     return dict(json.loads(json.dumps({"type": kind, "v": 1, "reply": "r", **record})))
 

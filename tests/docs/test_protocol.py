@@ -158,7 +158,9 @@ def outputs() -> dict[str, list[tuple[str, bytes]]]:
         "dispatched": output.dispatched_record(by_kind[e.Dispatched])[2],
         "evicted": output.evicted_record(by_kind[e.Evicted])[2],
         "dead": output.dead_record(by_kind[e.Dead], 7)[2],
-        "unreadable": output.undecodable_record(FetchedRecord("in"), ProtocolError(""), 7)[2],
+        "unreadable": output.undecodable_record(
+            FetchedRecord("in"), "in/0/0", ProtocolError(""), 7
+        )[2],
     }
 
 

@@ -77,6 +77,26 @@ def test_repartitioning_may_add_its_headers() -> None:
     assert Role.DEAD not in done(new_processor(), arrived)
 
 
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        (b"far/2/7", "far/2/7"), (b"far/2/x", "hop/0/0"), (b"\xff/1/1", "\ufffd/1/1"),
+        (b"x" * 600 + b"/1/1", "hop/0/0"), (None, "hop/0/0"),
+    ],
+)  # fmt: skip
+def test_a_record_that_came_through_the_hop_is_named_after_its_producers(
+    source: bytes | None, named: str
+) -> None:
+    """S1: `trace` and `dead` find it by the place that its producer knows."""
+    headers = ((h.PRIORITY, b"high"), (h.QUEUE, b"q"), (h.SOURCE, source))
+    found = done(new_processor(), new_record("hop", 0, b"x", headers))  # type: ignore[arg-type]
+    (dead,), (line,) = found[Role.DEAD], (found[Role.EVENTS][0][1] or b"").splitlines()
+    assert dict(dead[2])[h.SOURCE].decode() == named
+    event = json.loads(line)
+    assert event["by"] == "hop/0/0"
+    assert event.get("source", "hop/0/0") == named
+
+
 def test_a_record_that_was_skipped_is_dead_and_not_processed() -> None:
     """R123: with its content, who asked and why. What comes behind it is processed."""
     processor = new_processor()

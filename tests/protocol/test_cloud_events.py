@@ -61,7 +61,8 @@ def test_so_does_a_dead_one() -> None:
 
 def test_an_undecodable_record_has_no_queue_whatever_its_producer_says() -> None:
     headers = (("ringfaust-sequence", b"1"), ("ringfaust-queue", None), ("ringfaust-id", b"\xff"))
-    plain = undecodable_record(new_record("in", 7, b"", headers), ProtocolError("bad"), AT_MS)
+    record = new_record("in", 7, b"", headers)
+    plain = undecodable_record(record, "in/0/7", ProtocolError("bad"), AT_MS)
     made = attributes(ce.cloud_event(plain, "app", ce.DEAD))
     assert made["ce_type"] == "ringfaust.undecodable"
     assert (made["ce_id"], made["ce_source"], made["ce_subject"]) == (

@@ -30,7 +30,7 @@ def test_an_undecodable_record_is_read_whatever_its_producer_wrote(
     headers: Sequence[Header],
 ) -> None:
     fetched = FetchedRecord("in", 0, 7, 1, value=b"body", headers=headers)  # type: ignore[arg-type]
-    key, value, written = undecodable_record(fetched, ProtocolError("why"), 9_000)
+    key, value, written = undecodable_record(fetched, "in/0/7", ProtocolError("why"), 9_000)
     record = FetchedRecord("dead", 1, 2, 9_000, key=key, value=value, headers=written)
     (dead,) = DeadMessage.read_all([record])
     found = DeadDetails.of(dead)

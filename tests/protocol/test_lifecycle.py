@@ -35,7 +35,10 @@ LINES = [
     done_line(1, "purge", event_tail(7, "control/0/1")),
     gap_line(Gap("in", 0, 3, 5, GapCause.DELETED), 1, 0, 7),
     gap_line(Gap("in", 0, 3, None, GapCause.RECREATED), 1, 0, 7),
-    undecodable_line(FetchedRecord("in"), ProtocolError("text"), 1, 7),
+    *(
+        undecodable_line(FetchedRecord(topic), "in/0/0", ProtocolError("text"), 1, 7)
+        for topic in ("in", "hop")
+    ),
 ]
 
 

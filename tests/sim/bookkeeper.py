@@ -206,7 +206,7 @@ class _Reader:
 
     def _read_unreadable(self, by: str, lines: list[Line]) -> None:
         demand(len(lines) == 1, "reported more than once:", lines)
-        self._book.outputs["dead"].append(("", by, lines[0]["reason"]))
+        self._book.outputs["dead"].append(("", lines[0].get("source", by), lines[0]["reason"]))
         if by.startswith("far/"):
             self.undecodable_before_hop.append(by)
             return

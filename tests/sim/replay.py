@@ -74,11 +74,12 @@ def _lines(records: list[Any]) -> list[bytes]:
 
 
 def _is_of_repartition(topic: str, value: bytes | None, headers: Any) -> bool:
-    """Whether the record was undecodable before the hop."""
+    """Whether the record was undecodable before the hop; a copy has its source twice."""
     said = dict(headers)
+    is_copy = [name for name, _ in headers].count("ringfaust-source") > 1
     source = said.get("ringfaust-source", b"")
     is_unreadable = said.get("ringfaust-reason") == b"undecodable"
-    return topic == "dead" and is_unreadable and source.startswith(b"far/")
+    return topic == "dead" and is_unreadable and not is_copy and source.startswith(b"far/")
 
 
 def _changelog(broker: Broker, number: int) -> dict[bytes, bytes]:

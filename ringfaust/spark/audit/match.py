@@ -92,7 +92,9 @@ def expected(events: DataFrame) -> DataFrame:
         "source": F.coalesce("source", "id"),
     })  # fmt: skip
     undecodable = events.filter("nth = 1 and event = 'unreadable'")
-    undecodable = undecodable.withColumns({"role": F.lit(UNDECODABLE), "source": F.col("by")})
+    undecodable = undecodable.withColumns(
+        {"role": F.lit(UNDECODABLE), "source": F.coalesce("source", "by")}
+    )
     both = of_messages.unionByName(undecodable).withColumns({"key": _key(), "summary": _summary()})
     return both.select(
         "role", "partition", "key",

@@ -24,7 +24,7 @@ _SAME_IN_BOTH: Mapping[str, Mapping[str, str]] = {
         "text": h.TEXT, "time_ms": h.TIME_MS,
     },
     "expired": {**_ABOUT, "consumer": h.CONSUMER, "time_ms": h.TIME_MS},
-    "unreadable": {"reason": h.REASON, "text": h.TEXT, "by": h.SOURCE},
+    "unreadable": {"reason": h.REASON, "text": h.TEXT, "source": h.SOURCE},
 }  # fmt: skip
 """By event: the fields of the event and the headers of the output record that hold the same."""
 
@@ -52,7 +52,8 @@ def check_consistency(output: WorkerOutput) -> None:
 
 
 def _expected(line: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(line[name]) for name in _SAME_IN_BOTH[line["event"]]}
+    named = {"source": line["by"], **line}  # an unreadable record is its own source
+    return {name: str(named[name]) for name in _SAME_IN_BOTH[line["event"]]}
 
 
 def _found(event: str, record: Any) -> dict[str, str]:
