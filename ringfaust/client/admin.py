@@ -221,7 +221,6 @@ class Admin(AsyncResource):
                 prepared=all(each["prepared"] for each in parts.values()),
                 operations=sum(each["operations"] for each in parts.values()),
                 began_ms=min(each["began_ms"] for each in parts.values()),
-                timeout_ms=min(each["timeout_ms"] for each in parts.values()),
                 partitions=tuple(sorted(parts)),
             )
             for name, parts in sorted(found.items())

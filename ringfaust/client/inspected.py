@@ -190,9 +190,8 @@ class XidDetails:
     operations: int
     """Sends and acks in it."""
     began_ms: int
-    """When it was begun, by the workers' time, in ms since 1970; 0: before workers stored it."""
-    timeout_ms: int
-    """How long it may stay open without being prepared, in milliseconds; 0: for ever."""
+    """When it was begun, by the workers' time, in ms since 1970; 0: by a worker that did not store
+    it."""
     partitions: tuple[int, ...]
     """The partitions that have it."""
 

@@ -57,7 +57,9 @@ class TwoPhase(AsyncResource):
         refuse_unknown(options, TwoPhaseOptions)
         self.xid = xid
         self.owner = options.get("owner", OWNER)
-        self._timeout = {name: options[name] for name in ("timeout_ms",) if name in options}
+        self._begin: dict[str, Any] = {"owner": self.owner}
+        if "timeout_ms" in options:
+            self._begin["timeout_ms"] = options["timeout_ms"]
         self._partitions = options.get("partitions")
         self._connection = Connection(options)
 
@@ -81,7 +83,7 @@ class TwoPhase(AsyncResource):
             Refused: a transaction of that xid is open, or this owner has too many. Roll back.
             NoAnswer: a partition has no worker. Roll back.
         """
-        if refused := await self._request_all("begin", owner=self.owner, **self._timeout):
+        if refused := await self._request_all("begin", **self._begin):
             raise refused[0]
 
     async def prepare(self) -> None:

@@ -29,8 +29,7 @@ _FAILURES = 20
 """Wrong tokens a minute from one address, after which none of its is looked at until the minute is
 over."""
 MOST_ADDRESSES = 1_000
-"""Addresses whose wrong tokens are remembered: the one that has been right or silent for longest
-gives way."""
+"""Addresses whose wrong tokens are remembered. The one with the oldest last one gives way."""
 _IPV6_PREFIX = 64
 """Bits of an IPv6 address that tell who it is: the others are free to choose for one machine."""
 

@@ -51,8 +51,8 @@ EXPIRE_BYTES = 4 * 1024 * 1024
 the rest waits for the sweep."""
 
 UNHEARD_RECHECK_MS = 1_000
-"""When a sweep looks again at a consumer that seems silent. It may have sent a heartbeat that has
-not been read yet."""
+"""When a sweep looks again at a consumer that seems silent, or at a transaction that seems overdue:
+a heartbeat or a decision may not have been read yet."""
 
 STEP_TRANSITIONS = 5_000
 """Messages that a command changes or looks at in one transaction (R114). The rest of it follows in
@@ -99,7 +99,8 @@ XID_TIMEOUT_MS = 24 * 60 * 60 * 1_000
 """Longest time that a distributed transaction may stay open without being prepared."""
 
 XID_OPERATIONS = 10_000
-"""Most sends and acks in one distributed transaction. They are counted before its end."""
+"""Most sends and acks in one distributed transaction. An ack in mode `client` counts each delivery
+that it settles."""
 
 SELECTOR_CHARS = 4_096
 """Longest message selector. It is stored with its consumer and evaluated for each message."""

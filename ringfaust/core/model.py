@@ -215,6 +215,8 @@ class Operation(NamedTuple):
     message: Message | None
     number: int
     """Of an ack, the delivery's number; of a send, how often the message was redriven (R43)."""
+    position: int = 0
+    """Of an ack, that of the delivered message; 0: it is an older row, or a send."""
 
 
 @dataclass(slots=True)

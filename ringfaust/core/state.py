@@ -186,7 +186,7 @@ class State:
         self.wakes.put((at_ms, ""), True)
 
     def clear_wake_for_xids(self, at_ms: int) -> None:
-        """Cancel that."""
+        """Cancel the wake of the distributed transactions at that time."""
         self.wakes.delete((at_ms, ""))
 
     # --- a batch ---------------------------------------------------------------------------------

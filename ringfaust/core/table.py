@@ -44,7 +44,8 @@ class Kind(IntEnum):
     EXPIRY = 7
     """When ready and scheduled messages expire, by (time, sequence)."""
     WAKE = 8
-    """When a sweep has work for a queue, by (time, queue); at most one row per queue."""
+    """When a sweep has work for a queue, by (time, queue); at most one row per
+    queue, and one per time without a queue, for distributed transactions."""
     GROUP = 9
     """Message groups that have a message or whose owner is remembered, by group."""
     SESSION = 10

@@ -2,7 +2,7 @@
 
 Headers with the prefix are read from a producer's record and, except those in `KEPT`, not passed
 on. Output records carry the producer's other headers byte for byte, and then ringfaust's. An
-undecodable record keeps all its headers.
+undecodable record keeps all its headers but `XID_OWNER`.
 """
 
 PREFIX = "ringfaust-"

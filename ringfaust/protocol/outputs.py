@@ -112,10 +112,14 @@ def _position(message: Message) -> bytes:
 def undecodable_record(
     record: FetchedRecord, source: str, error: ProtocolError, now_ms: int
 ) -> OutRecord:
-    """The record of an undecodable record. An oversized one has only a reference to its source."""
+    """The record of an undecodable record. An oversized one has only a reference to its source.
+
+    It keeps all headers but the owner of a transaction, which is a secret (ADR 49).
+    """
     too_large = error.reason == "too_large"
+    kept = [pair for pair in record.headers if pair[0] != h.XID_OWNER]
     headers = [
-        *(() if too_large else record.headers),
+        *(() if too_large else kept),
         (h.SOURCE, source.encode()),
         (h.REASON, error.reason.encode()),
         (h.TEXT, str(error).encode()),

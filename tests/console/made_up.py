@@ -161,7 +161,6 @@ async def serve_made_up(queues: int, port: int = 0) -> AsyncIterator[int]:
             prepared=True,
             operations=4,
             began_ms=_now_ms() - 40_000,
-            timeout_ms=300_000,
             partitions=(0, 2),
         ),
         XidDetails(
@@ -169,7 +168,6 @@ async def serve_made_up(queues: int, port: int = 0) -> AsyncIterator[int]:
             prepared=False,
             operations=1,
             began_ms=_now_ms() - 4_000,
-            timeout_ms=300_000,
             partitions=(3,),
         ),
     ]

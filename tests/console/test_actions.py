@@ -153,9 +153,7 @@ async def test_a_message_is_shown_with_its_body(console: Console) -> None:
 
 
 async def test_transactions_are_listed(console: Console) -> None:
-    xid = XidDetails(
-        xid=HOSTILE, prepared=True, operations=3, began_ms=0, timeout_ms=0, partitions=(0, 1)
-    )
+    xid = XidDetails(xid=HOSTILE, prepared=True, operations=3, began_ms=0, partitions=(0, 1))
     console.backend.fake.xids.return_value = [xid]
     text = await console.text("/transactions")
     assert "prepared" in text

@@ -26,11 +26,11 @@ QUEUES: dict[str, dict[str, object]] = {
 ADDRESSES = {"prices": {"retroactive_count": 2, "subscriptions": {"ann": {}}}}
 BEGINNING: list[tuple[str, dict[str, Any]]] = [
     ("attach", {"consumer": "holder", "credit": 3, "session": "s"}),
-    ("begin", {"xid": "open"}),
+    ("begin", {"xid": "open", "owner": "o"}),
     ("begin", {"xid": "prepared"}),
     ("ack", {"consumer": "holder", "message": "A", "xid": "prepared"}),
     ("prepare", {"xid": "prepared"}),
-    ("ack", {"consumer": "holder", "message": "B", "xid": "open"}),
+    ("ack", {"consumer": "holder", "message": "B", "xid": "open", "owner": "o"}),
     ("release", {"consumer": "holder", "message": "C", "delay_ms": 60_000}),
     ("attach", {"consumer": "picky", "credit": 1, "selector": "color = 'red'"}),
 ]
@@ -74,7 +74,9 @@ class Partition:
             if message == "C":
                 for kind, fields in BEGINNING:
                     self.say({"type": kind, "queue": "orders", **fields})
-        self.produce([("to", b"orders"), ("ringfaust-id", b"x"), ("ringfaust-xid", b"open")])
+        in_open = [("ringfaust-xid", b"open"), ("ringfaust-xid-owner", b"o")]
+        said = self.produce([("to", b"orders"), ("ringfaust-id", b"x"), *in_open])
+        assert not said.reasons()
         self.produce([("to", b"strict"), ("ringfaust-id", b"S"), ("ringfaust-delay-ms", b"9000")])
         self.produce([("to", b"prices"), ("ringfaust-id", b"P"), ("ringfaust-ttl-ms", b"9000")])
 

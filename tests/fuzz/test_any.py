@@ -20,6 +20,8 @@ NAMES = {
     "message": ["A", "B", "C", "D", "E", "F", "P", "S", "x", "nothing"],
     "to": ["strict", "orders", "nowhere"],
     "xid": ["", "open", "prepared", "new"],
+    "owner": ["", "o", "o", "other"],
+    "timeout_ms": [1, 300_000],
     "session": ["", "s", "new"],
     "what": ["dispatch", "everything"],
     "reply": ["r"],
@@ -65,7 +67,7 @@ def produced(draw: st.DrawFn) -> list[tuple[str, bytes]]:
     ours = {
         h.ID: texts, h.PRIORITY: numbers, h.GROUP: texts, h.DELAY_MS: numbers, h.TTL_MS: numbers,
         h.DELIVER_AT_MS: numbers, h.XID: texts, h.PROPERTIES: properties, h.REDRIVES: numbers,
-        h.REDRIVE_OF: texts,
+        h.REDRIVE_OF: texts, h.XID_OWNER: st.sampled_from([b"o", b"o", b"other", b""]),
         h.DELIVERY_MODE: modes, "a": texts, h.QUEUE: texts, h.UNDECODABLE_CONTENT: texts,
     }  # fmt: skip
     queue = draw(st.sampled_from(NAMES["queue"]))

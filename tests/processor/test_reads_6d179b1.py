@@ -130,6 +130,8 @@ def _as_read_now(row: list[Any]) -> list[Any]:
         return [key, [value, 0, 0]]
     if _kind(row) == Kind.XID:
         return [key, list(XidRow(*value))]
+    if _kind(row) == Kind.OPERATION:
+        return [key, [*value, 0]]
     return row
 
 

@@ -284,6 +284,16 @@ def test_the_row_of_a_transaction_with_an_owner_or_a_timeout() -> None:
         assert read_value(Kind.XID, raw) == value
 
 
+def test_the_row_of_an_ack_with_its_position() -> None:
+    value = Operation("q", None, 42, plain_position(7))
+    raw = (
+        b"\x82\x00\x00\x00\x00\x00\x00\x00*\x00\x01q"
+        b"\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x07"
+    )
+    assert write_value(Kind.OPERATION, value) == raw
+    assert read_value(Kind.OPERATION, raw) == value
+
+
 @by_row
 def test_golden_bytes_are_read(golden: Golden) -> None:
     assert read_value(golden.row[0], golden.raw) == golden.value
@@ -298,7 +308,7 @@ def test_a_row_without_a_version_is_read(golden: Golden) -> None:
 @by_row
 def test_a_row_of_a_newer_version_is_refused(golden: Golden) -> None:
     kind, first = golden.row[0], golden.raw[0]
-    known = 2 if kind in (Kind.UNFINISHED, Kind.XID) else first & 0x3F
+    known = 2 if kind in (Kind.OPERATION, Kind.UNFINISHED, Kind.XID) else first & 0x3F
     for version in (known + 1, 63):
         newer = bytes((first & 0xC0 | version,)) + golden.raw[1:] + b"and more"
         with pytest.raises(UnknownRowVersion) as caught:

@@ -8,7 +8,7 @@ from ringfaust.core import commands as c
 from ringfaust.core import limits
 from ringfaust.core.address import subscription_queue
 from ringfaust.core.checks.queues import create_queue, known_address
-from ringfaust.core.checks.refusal import CommandRefused, bad, known_queue
+from ringfaust.core.checks.refusal import CommandRefused, bad, beyond, known_queue
 from ringfaust.core.model import WINDOW, AckMode, Consumer, Delivery, Refusal, Stage
 from ringfaust.core.queue import Queue
 from ringfaust.core.selector import compile_selector
@@ -123,7 +123,7 @@ def _check_priorities(queue: Queue, name: str, priority: int) -> None:
     priorities = [each for each, _ in queue.consumers_by_priority]
     if priority not in priorities and len(priorities) >= limits.CONSUMER_PRIORITIES:
         text = f"consumers of {len(priorities)} priorities are attached: use one of these"
-        raise CommandRefused(Refusal.LIMIT, name, text)
+        raise beyond(name, text)
 
 
 # --- while it is attached, and its end -----------------------------------------------------------

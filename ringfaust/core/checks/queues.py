@@ -8,7 +8,7 @@ from ringfaust.core import commands as c
 from ringfaust.core import limits
 from ringfaust.core.address import Address, address_of, queue_name, row_bytes
 from ringfaust.core.admission import beyond_limits
-from ringfaust.core.checks.refusal import CommandRefused, bad, known_queue
+from ringfaust.core.checks.refusal import CommandRefused, bad, beyond, known_queue
 from ringfaust.core.model import Message, Refusal, Stage
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import SCHEDULED, Queue
@@ -106,7 +106,7 @@ def _check_room(address: Address, queue: str) -> None:
     else:
         return
     text = f"address {address.name!r} has {len(address.members):,} queues; it takes at most {most}"
-    raise CommandRefused(Refusal.LIMIT, queue, text)
+    raise beyond(queue, text)
 
 
 def configure(work: Work, configure: c.Configure) -> list[Stage]:

@@ -32,7 +32,7 @@ def begin(work: Work, begin: c.Begin) -> list[Stage]:
 
 def prepare(work: Work, prepare: c.Prepare) -> list[Stage]:
     """Prepare a transaction: from now on it survives restarts (R81)."""
-    number, row = find_open(work, prepare.xid)
+    number, row = _find_open(work, prepare.xid)
     return [Stage(PREPARE, "", (number, row))]
 
 
@@ -69,19 +69,19 @@ def send(work: Work, send: c.Send) -> list[Stage]:
 
 def find_own(work: Work, xid: str, owner: str) -> tuple[int, XidRow]:
     """A transaction that takes more operations of this owner."""
-    number, row = find_open(work, xid)
+    number, row = _find_open(work, xid)
     if owner != row.owner:
         raise bad(xid, "another owner began it; only that one takes part")
+    if row.operations >= limits.XID_OPERATIONS:
+        raise too_many_operations(xid)
     return number, row
 
 
-def find_open(work: Work, xid: str) -> tuple[int, XidRow]:
-    """A transaction that takes more operations."""
+def _find_open(work: Work, xid: str) -> tuple[int, XidRow]:
+    """A transaction that is not prepared."""
     number, row = _find(work, xid)
     if row.prepared:
         raise bad(xid, "it is prepared; now it can be committed or rolled back")
-    if row.operations >= limits.XID_OPERATIONS:
-        raise too_many_operations(xid)
     return number, row
 
 

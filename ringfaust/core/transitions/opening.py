@@ -3,6 +3,8 @@
 A queue that was decoded gets today's configuration; an address gets the queues that are declared
 with it. What is done here is a step of its own: a command that is refused afterwards has not
 changed anything, but this stays (R90, R103).
+
+Also: which deliveries an ack settles, since that opens the queues of a session.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from zlib import crc32
 
 from ringfaust.core import effects as e
@@ -84,17 +84,47 @@ def requeue_held(
         False if some of it is left (R114).
     """
     numbers = queue.returning(consumers, last)
+    if queue.policy.ends_set_first:
+        numbers.sort()
+    return requeue_some(work, queue, numbers, delayed=delayed, clean=clean) == len(numbers)
+
+
+def requeue_some(
+    work: Work,
+    queue: Queue,
+    numbers: Sequence[int],
+    *,
+    delayed: bool,
+    clean: bool = False,
+    acked: Container[int] = (),
+) -> int:
+    """Return as many deliveries of a set as fit into this transaction.
+
+    Args:
+        work: of the step.
+        queue: where they return to.
+        numbers: those that are left of the set, in the order in which they end.
+        delayed: as for `requeue`, and so are `clean` and `acked`.
+        clean: see there.
+        acked: see there.
+
+    Returns:
+        How many have returned (R114).
+    """
     if queue.policy.ends_set_first:  # C2: the whole set ends before the first is placed
-        held = [queue.deliveries.get(number) for number in sorted(numbers)]
-        requeue(work, queue, held, delayed=delayed, clean=clean)  # type: ignore[arg-type]
-        return True
-    for number in numbers:
+        held = []
+        for number in numbers:
+            work.spend(0)
+            held.append(queue.deliveries.get(number))
+        requeue(work, queue, held, delayed=delayed, clean=clean, acked=acked)  # type: ignore[arg-type]
+        return len(numbers)
+    for done, number in enumerate(numbers):
         if not work.has_room:
-            return False
+            return done
         delivery: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
         work.spend(0)
-        requeue(work, queue, [delivery], delayed=delayed, clean=clean)
-    return True
+        requeue(work, queue, [delivery], delayed=delayed, clean=clean, acked=acked)
+    return len(numbers)
 
 
 def _ended(work: Work, queue: Queue, held: Delivery, *, was_tried: bool) -> Delivery | None:

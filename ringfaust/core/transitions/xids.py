@@ -19,7 +19,7 @@ from ringfaust.core.transitions.delivering import acked, dispatch, settle_in_xid
 from ringfaust.core.transitions.leaving import expire
 from ringfaust.core.transitions.opening import covered, opened
 from ringfaust.core.transitions.queues import auto_delete
-from ringfaust.core.transitions.returning import requeue
+from ringfaust.core.transitions.returning import requeue_some
 from ringfaust.core.transitions.sending import send
 from ringfaust.core.work import Work
 
@@ -77,7 +77,7 @@ def hold_rest_stage(work: Work, queue: Queue, stage: Stage) -> None:
         work.spend(held.size_bytes)
         work.state.use(other_queue)
         settle_in_xid(other_queue, held, row.name)
-        operation = Operation(other_queue.name, None, held.number)
+        operation = Operation(other_queue.name, None, held.number, held.message.position)
         row = _add_operation(work.state, number, row, operation)
         work.effects.append(e.Pending(other_queue.name, row.name, held.message.id))
 
@@ -176,48 +176,53 @@ def _undo(work: Work, number: int, begun: list[str]) -> list[str] | None:
         None if that is all; otherwise the name of the queue that it has begun with, if any.
     """
     operations = work.state.operations(number)
-    settled: dict[str, dict[int, int]] = {name: {} for name in begun}
+    settled: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in begun}
     for key, operation in operations.walk():
         if operation.message is None:
-            settled.setdefault(operation.queue, {})[operation.number] = key
+            place = (key, operation.position)
+            settled.setdefault(operation.queue, {})[operation.number] = place
         elif work.has_room:
             work.spend(operation.message.size_bytes)
             operations.delete(key)
         else:
             return begun
-    for name, keys in settled.items():
+    for name, acks in settled.items():
         if work.is_full:
             return []
         queue = opened(work, name)
         work.state.use(queue)
         if name not in begun:
             expire(work, queue)
-        if not _return_settled(work, queue, operations, keys):
+        if not _return_settled(work, queue, operations, acks):
             return [name]
     return None
 
 
-def _return_settled(work: Work, queue: Queue, operations: Ordered, keys: dict[int, int]) -> bool:
+def _return_settled(
+    work: Work, queue: Queue, operations: Ordered, acks: dict[int, tuple[int, int]]
+) -> bool:
     """Return what was settled in a transaction that is rolled back. False if some of it is left.
 
-    `keys`: the operations, by the numbers of their deliveries.
+    `acks`: by the number of its delivery, the key of each and the position of its message.
     """
-    held: list[Delivery] = [queue.deliveries.get(each) for each in keys]  # type: ignore[misc]
-    if queue.policy.ends_set_first:  # C2: the whole set ends before the first is placed
-        for key in keys.values():
-            operations.delete(key)
-        requeue(work, queue, held, delayed=True, acked=keys)
-    else:
-        for delivery in queue.policy.ending_order(held):
-            if not work.has_room:
-                return False
-            work.spend(0)
-            operations.delete(keys[delivery.number])
-            requeue(work, queue, [delivery], delayed=True, acked=keys)
+    numbers = list(acks)
+    if not queue.policy.ends_set_first:  # newest first; bodies are read one by one
+        numbers.sort(key=lambda each: acks[each][1] or _position(queue, each), reverse=True)
+    done = requeue_some(work, queue, numbers, delayed=True, acked=acks)
+    for each in numbers[:done]:
+        operations.delete(acks[each][0])
+    if done < len(numbers):
+        return False
     dispatch(work, queue)
     check_auto_delete(work, queue)
     auto_delete(work)
     return True
+
+
+def _position(queue: Queue, number: int) -> int:
+    """The position of a delivery that was settled before operations had it."""
+    delivery: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
+    return delivery.message.position
 
 
 # --- the timeout ---------------------------------------------------------------------------------
@@ -237,7 +242,8 @@ def end_overdue(work: Work, heard: Heard) -> None:
             undo_stage(work, Stage(UNDO, "", (number, row.name)))
         else:
             work.state.clear_wake_for_xids(row.deadline_ms)
-            work.state.wake_for_xids_by(work.now + limits.UNHEARD_RECHECK_MS)
+            again = work.now // limits.UNHEARD_RECHECK_MS + 1  # one wake for all, in a second
+            work.state.wake_for_xids_by(again * limits.UNHEARD_RECHECK_MS)
 
 
 def _forget_deadline(state: State, row: XidRow) -> None:

@@ -39,19 +39,30 @@ _OPERATION = Struct(">BQH")
 """With the version byte in front."""
 
 
+_WITH_POSITION = VERSION_BYTE + 1
+"""First byte of an ack's row that ends with the position of the message: version 2."""
+_POSITION_BYTES = 16
+
+
 def _write_operation(operation: Operation) -> bytes:
-    queue, message = operation.queue.encode(), operation.message
-    head = _OPERATION.pack(VERSION_BYTE, operation.number, len(queue)) + queue
-    return head if message is None else head + write_message(message)
+    queue, message, position = operation.queue.encode(), operation.message, operation.position
+    version = _WITH_POSITION if position else VERSION_BYTE
+    head = _OPERATION.pack(version, operation.number, len(queue)) + queue
+    if message is not None:
+        return head + write_message(message)
+    return head + position.to_bytes(_POSITION_BYTES, "big") if position else head
 
 
 def _read_operation(raw: bytes) -> Operation:
-    start = body_start(raw, "OPERATION")
+    is_positioned = raw[0] == _WITH_POSITION
+    start = 1 if is_positioned else body_start(raw, "OPERATION", newest=2)
     number, length = _OPERATION_BODY.unpack_from(raw, start)
     start += _OPERATION_BODY.size
     end = start + length
-    message = read_message(raw[end:]) if len(raw) > end else None
-    return Operation(raw[start:end].decode(), message, number)
+    queue, rest = raw[start:end].decode(), raw[end:]
+    if is_positioned:
+        return Operation(queue, None, number, int.from_bytes(rest, "big"))
+    return Operation(queue, read_message(rest) if rest else None, number)
 
 
 # --- small rows, in JSON ------------------------------------------------------------------------

@@ -190,7 +190,7 @@ class TransactionStep(_Strict):
 
 
 class BeginStep(TransactionStep):
-    """Begins one."""
+    """Begins a session's or a distributed transaction."""
 
     owner: MaybeName = OWNER
     timeout_ms: Annotated[int, Field(strict=True)] = c.Begin("").timeout_ms

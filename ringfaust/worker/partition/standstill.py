@@ -38,14 +38,14 @@ class Standstill:
             record: the one that it cannot get past; None: it is not a record's fault.
         """
         stopped = Stopped(error, record, self._context.clock.wall_ms())
-        if self._orders is None:
-            self._orders = await self._context.open_orders(self._work.number)
         is_bug = not isinstance(error, KafkaError | RingfaustError)
         log.error(
             "%s: %s. To go on: %s", self._work.name, stopped, stopped.remedy,
             exc_info=error if is_bug else None,
         )  # fmt: skip
-        self.stopped = stopped
+        if self._orders is None:
+            self._orders = await self._context.open_orders(self._work.number)
+        self.stopped = stopped  # an order that this brings about is not missed
         await self._answer(f"it has {stopped}")
 
     async def wait_for_order(self) -> None:
