@@ -57,8 +57,8 @@ _EXCERPT_CHARS = 40
 class BrokenAccounts(RingfaustError):
     """A queue's counts do not add up (R100): a bug in ringfaust, never a user's mistake.
 
-    The worker stops before it commits any of the batch, so no message is lost. Keep the data folder
-    and the topics as they are, and report the error.
+    The partition stops before it commits any of the batch, so no message is lost (R123). Keep the
+    data folder and the topics as they are, and report the error.
     """
 
     def __init__(self, queue: str, promise: str, figures: str) -> None:

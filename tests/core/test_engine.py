@@ -524,3 +524,26 @@ def test_a_queue_of_a_pattern_exists_from_its_first_use(first: c.Command, commit
 
 def test_a_queue_that_is_declared_by_its_name_exists() -> None:
     assert refusals(partition().step(c.Purge("q"), 1).all_effects) == []
+
+
+# --- the order within a step (R50, R103) ----------------------------------------------------------
+
+
+def test_what_has_expired_leaves_before_an_ack_dispatches() -> None:
+    it = partition()
+    it.step(c.Attach("q", "k", 1), 0)
+    for command in (send("q", "A"), send("q", "B")._replace(expires_at_ms=10), send("q", "C")):
+        it.step(command, 0)
+    expired, acked, dispatched = it.step(c.Ack("q", "k", "A"), 20).all_effects
+    assert (type(expired), type(acked)) == (e.Expired, e.Acked)
+    assert isinstance(dispatched, e.Dispatched)
+    assert dispatched.delivery.message.id == "C"
+
+
+@pytest.mark.parametrize("step_transitions", [1, limits.STEP_TRANSITIONS])
+def test_a_search_in_vain_does_not_move_the_time(step_transitions: int) -> None:
+    it = Partition(DictStore(), {"q": {}}, step_transitions=step_transitions)
+    for message in "ABC":
+        it.step(send("q", message, 5), 5)
+    assert refusals(it.step(c.Remove("q", "nothing"), 100).all_effects) == [Refusal.BAD_COMMAND]
+    assert it.state.now_ms == 5

@@ -23,13 +23,14 @@ from ringfaust.testing.scenario.player import play
 from ringfaust.testing.scenario.reading import load
 
 SEEDS = 120
-EXAMPLES = 20
+EXAMPLES = 60
 UNITS = (
     "client/test_repeats",
     "kafka/test_vendor",
     "transactional/test_vendor",
     "worker/test_assignment",
     "worker/faust/test_group",
+    "worker/faust/test_membership",
     "worker/partition/test_route_changes",
     "worker/store/test_store",
     "worker/store/test_store_identity",
@@ -86,7 +87,14 @@ def costs() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "fuzz/test_bytes", lambda: _run_tests(Path("tests/fuzz/test_bytes.py"))
 
 
-HUNTERS = {hunter.__name__: hunter for hunter in (scenarios, model, simulator, costs, units)}
+def engine() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Tests of what the naive model meets too seldom, or cannot judge."""
+    yield "core/test_engine", lambda: _run_tests(Path("tests/core/test_engine.py"))
+
+
+HUNTERS = {
+    hunter.__name__: hunter for hunter in (engine, scenarios, model, simulator, costs, units)
+}
 
 
 def _hunt(hunter: Callable[[], Iterator[tuple[str, Callable[[], object]]]]) -> str:
