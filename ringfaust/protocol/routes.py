@@ -26,6 +26,8 @@ PROPERTIES_BYTES = 32_768
 """Longest value of the header of typed properties."""
 _DELIVERY_MODES = {b"persistent": True, b"non_persistent": False}
 _REDRIVES = 1_000_000_000
+_DIGITS = 15
+"""Most digits of a number in a header."""
 _REDRIVE_OF_CHARS = limits.NAME_CHARS + len("/") + len(str(1 << limits.SEQUENCE_BITS))
 
 
@@ -156,7 +158,7 @@ def read_send(
         sent_ms,
         priority=_whole(ours, h.PRIORITY, 4, limits.PRIORITIES - 1),
         due_ms=_time(ours, h.DELIVER_AT_MS, h.DELAY_MS, sent_ms),
-        expires_at_ms=_time(ours, h.EXPIRES_AT_MS, h.TTL_MS, sent_ms),
+        expires_at_ms=_time(ours, h.EXPIRES_AT_MS, h.TTL_MS, sent_ms, forever=True),
         group=_name(ours, h.GROUP, limits.NAME_CHARS),
         size_bytes=size,
         payload=Payload(key, value, kept, source),
@@ -169,10 +171,16 @@ def read_send(
 
 
 def _split(headers: Headers) -> tuple[Headers, Mapping[str, bytes]]:
-    ours = {name: value or b"" for name, value in headers if name.startswith(h.PREFIX)}
-    if not ours:
-        return tuple(headers), ours
-    kept = tuple(pair for pair in headers if not pair[0].startswith(h.PREFIX) or pair[0] in h.KEPT)
+    """The headers to pass on, and ringfaust's by name. One of these that is null is absent."""
+    found = {name: value for name, value in headers if name.startswith(h.PREFIX)}
+    if not found:
+        return tuple(headers), {}
+    ours = {name: value for name, value in found.items() if value is not None}
+    kept = tuple(
+        pair
+        for pair in headers
+        if not pair[0].startswith(h.PREFIX) or pair[0] in h.KEPT & ours.keys()
+    )
     return kept, ours
 
 
@@ -225,20 +233,27 @@ def _whole(ours: Mapping[str, bytes], header: str, default: int, most: int) -> i
     raw = ours.get(header)
     if raw is None:
         return default
-    if not raw.isdigit() or len(raw) > 15 or int(raw) > most:
+    if not raw.isdigit() or len(raw) > _DIGITS or int(raw) > most:
         raise ProtocolError(f"{header} must be a whole number from 0 to {most}, not {raw[:40]!r}")
     return int(raw)
 
 
-def _time(ours: Mapping[str, bytes], at: str, after: str, sent_ms: int) -> int:
-    """Read an absolute time, or a delay from the time of the send; 0 for none (R33, R50)."""
-    if at in ours:
-        return _whole(ours, at, 0, limits.TIME_MS)
-    raw = ours.get(after)
+def _time(
+    ours: Mapping[str, bytes], at: str, after: str, sent_ms: int, *, forever: bool = False
+) -> int:
+    """Read an absolute time, or a delay from the time of the send; 0 for none (R33, R50).
+
+    A negative one is none. `forever`: so is one beyond the latest time.
+    """
+    name, from_ms = (at, 0) if at in ours else (after, sent_ms)
+    raw = ours.get(name)
     if raw is None or raw.startswith(b"-") and raw[1:].isdigit():
-        return 0  # a time in the past schedules nothing (R33)
-    wait_ms = _whole(ours, after, 0, limits.TIME_MS - sent_ms)
-    return sent_ms + wait_ms if wait_ms else 0
+        return 0
+    most = limits.TIME_MS - from_ms
+    if forever and raw.isdigit() and (len(raw) > _DIGITS or int(raw) > most):
+        return 0
+    wait_ms = _whole(ours, name, 0, most)
+    return from_ms + wait_ms if wait_ms else 0
 
 
 _OF_REPARTITION = frozenset((h.QUEUE, h.SOURCE, h.SOURCE_TOPIC_ID, h.TIME_MS))

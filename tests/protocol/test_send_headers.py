@@ -57,6 +57,41 @@ def test_a_record_is_no_redrive_because_it_says_so() -> None:
     assert found.size_bytes == len(b"key" + b"value" + b"mine1")
 
 
+OURS = (
+    "id", "priority", "group", "delay-ms", "deliver-at-ms", "ttl-ms", "expires-at-ms", "properties",
+    "delivery-mode", "xid", "xid-owner", "redrives", "redrive-of",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_null_header_is_absent(name: str) -> None:
+    """A4. Many clients cannot leave a header out."""
+    assert send((f"ringfaust-{name}", None)) == send()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [b"0", b"-1", b"-62135596800000"])
+@pytest.mark.parametrize("name", ["delay-ms", "deliver-at-ms", "ttl-ms", "expires-at-ms"])
+def test_no_time_and_a_negative_one_are_none(name: str, value: bytes) -> None:
+    assert send((f"ringfaust-{name}", value)) == send()
+
+
+@pytest.mark.parametrize("value", [b"%d" % (2**47 + 1), b"9223372036854775807", b"9" * 5_000])
+def test_an_expiry_beyond_the_last_time_is_never(value: bytes) -> None:
+    for name in ("ringfaust-ttl-ms", "ringfaust-expires-at-ms"):
+        assert send((name, value)) == send()
+    for name in ("ringfaust-delay-ms", "ringfaust-deliver-at-ms"):
+        with pytest.raises(ProtocolError, match=name):
+            send((name, value))
+
+
+def test_the_last_times_that_count() -> None:
+    at, after = b"%d" % 2**47, b"%d" % (2**47 - 1_000)
+    for headers in ([("ringfaust-expires-at-ms", at)], [("ringfaust-ttl-ms", after)]):
+        assert send(*headers).expires_at_ms == 2**47
+    for headers in ([("ringfaust-deliver-at-ms", at)], [("ringfaust-delay-ms", after)]):
+        assert send(*headers).due_ms == 2**47
+
+
 WRONG = {
     "ringfaust-properties": [
         b"", b"[]", b"7", b"{", b'{"a":[1]}', b'{"a":{}}', b'{"a":NaN}', b'{"a":1e999}',
