@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from ringfaust.core.selector import compile_selector
+from ringfaust.core.selector import check_selector
 from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSelector
 from ringfaust.importers.artemis_settings import BACKUPS, set_ring_size
@@ -218,7 +218,7 @@ def read_filter(owner: str, element: Element, fields: Fields, imported: Imported
         selector = selector.replace(name, ours)
     about = f"{owner}, filter = {text}"
     try:
-        compile_selector(selector)
+        check_selector(selector)
         QueueSpec().with_fields({"selector": selector})
     except BadSelector as error:
         why = f"not a selector here, so the queue gets every message: {error.advice}"

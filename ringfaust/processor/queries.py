@@ -19,7 +19,7 @@ from ringfaust.core.address import address_of
 from ringfaust.core.model import Counts, Delivery, Message, Refusal
 from ringfaust.core.patterns import Pattern
 from ringfaust.core.queue import Queue
-from ringfaust.core.selector import compile_selector
+from ringfaust.core.selector import check_selector
 from ringfaust.core.state import State
 from ringfaust.errors import BadSelector
 from ringfaust.protocol import control
@@ -123,7 +123,7 @@ def _consumers(after: str, queue: Queue, limit: int, now_ms: int) -> Answer:
 
 
 def _browse(asked: control.BrowseRecord, queue: Queue) -> Answer:
-    selector = compile_selector(asked.selector) if asked.selector else None
+    selector = check_selector(asked.selector) if asked.selector else None
     found: list[Answer] = []
     size_bytes = 0
     last = ""

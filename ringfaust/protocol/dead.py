@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ringfaust.core.address import address_of
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Message
-from ringfaust.core.selector import compile_selector
+from ringfaust.core.selector import check_selector
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.cloud_events import is_undecodable
 from ringfaust.protocol.records import InRecord, Payload
@@ -103,7 +103,7 @@ class DeadMatcher:
     def __init__(self, wanted: DeadFilter) -> None:
         self._wanted = wanted
         self._ids = frozenset(wanted.ids)
-        self._selector = compile_selector(wanted.selector) if wanted.selector else None
+        self._selector = check_selector(wanted.selector) if wanted.selector else None
 
     def is_named(self, dead: DeadMessage) -> bool:
         """Whether its id is among the wanted ones, or none are named."""

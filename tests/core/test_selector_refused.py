@@ -10,7 +10,7 @@ import pytest
 from lark import Lark
 
 from ringfaust.core import limits
-from ringfaust.core.selector import compile_selector
+from ringfaust.core.selector import check_selector, compile_selector
 from ringfaust.core.selector.grammar import GRAMMAR
 from ringfaust.errors import BadSelector, RingfaustError
 from tests.core.selecting import result_of
@@ -37,7 +37,9 @@ from tests.core.selecting import result_of
         ("\n\na # 1", 5, "only within quotes"),
         ("1a = 1", 2, "a is not allowed here"),
         ("a\u00a0= 1", 1, "identifier consists of letters"),
-        ('a = "x"', 5, "single quotes"),
+        ('a = "x"', 5, "single quotes, and the name x needs none"),
+        ('a = "x', 5, "no closing quote"),
+        ('"" = 1', 1, "or is empty"),
         ("a = 'x", 5, "no closing quote"),
         ("a % 2 = 0", 3, "+ - * /"),
         ("a = NULL", 5, "IS NULL"),
@@ -79,6 +81,26 @@ def test_errors_say_where_and_what(text: str, position: int, advice: str) -> Non
     assert advice in error.advice
     assert f"character {position}" in str(error)
     assert error.advice in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("content-type = 'json'", 1), ("a = 1 OR 'x' <> b + 1", 10), ("NOT (a * 2 = 'x')", 6),
+        ("(a = 1) = 'x'", 2), ("1 = TRUE", 1), ("a = 1 AND (b OR (c - d = 'e'))", 18),
+    ],
+)  # fmt: skip
+def test_what_is_never_true_is_refused_unless_it_is_stored(text: str, position: int) -> None:
+    """A3. An earlier version has accepted it, and its rows stay readable."""
+    with pytest.raises(BadSelector, match="never true") as caught:
+        check_selector(text)
+    assert caught.value.position == position
+    assert compile_selector(text).fault is not None
+
+
+def test_what_may_be_true_is_not_refused() -> None:
+    for text in ("a = 'x'", "'x' = 'y'", "1 = 2", "(a = 1) = (b = 2)", "a = b", "a - b = 2"):
+        assert check_selector(text) is compile_selector(text)
 
 
 HOSTILE = {

@@ -11,7 +11,7 @@ from ringfaust.core.checks.queues import create_queue, known_address
 from ringfaust.core.checks.refusal import CommandRefused, bad, beyond, known_queue
 from ringfaust.core.model import WINDOW, AckMode, Consumer, Delivery, Refusal, Stage
 from ringfaust.core.queue import Queue
-from ringfaust.core.selector import compile_selector
+from ringfaust.core.selector import check_selector
 from ringfaust.core.transitions.attaching import LEAVE
 from ringfaust.core.transitions.settling import (
     ALIVE,
@@ -100,7 +100,7 @@ def _check_values(attach: c.Attach | c.Subscribe) -> None:
         raise bad(attach.consumer, f"credit_bytes must be from 0 to {limits.CREDIT_BYTES}")
     try:
         if attach.selector:
-            compile_selector(attach.selector)
+            check_selector(attach.selector)
     except BadSelector as error:
         raise CommandRefused(Refusal.BAD_SELECTOR, attach.consumer, str(error)) from None
 

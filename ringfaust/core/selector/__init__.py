@@ -1,7 +1,8 @@
 """Message selectors: which messages a consumer accepts (R15).
 
 The language is that of JMS 2.0, section 3.8: a subset of SQL-92 conditional expressions. An
-identifier that starts with `JMS` names a field of the message; any other names a property.
+identifier such as `JMSPriority` names a field of the message; any other names a property. A name
+that is no identifier stands in double quotes, as in SQL-92: `"content-type" = 'json'`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from ringfaust.errors import BadSelector
 
 if TYPE_CHECKING:
     from ringfaust.core.model import Message
+    from ringfaust.core.selector.grammar import Fault
 
-__all__ = ["Selector", "Untyped", "compile_selector"]
+__all__ = ["Selector", "Untyped", "check_selector", "compile_selector"]
 
 _KEPT = 1_000
 """Compiled selectors in the cache. Compiling as many again takes a fraction of a second."""
@@ -33,6 +35,7 @@ class Selector:
     evaluate: Callable[[Message, Mapping[str, Any]], bool | None] = field(compare=False, repr=False)
     """Returns true, false or unknown (None) for a message and its properties."""
     needs_properties: bool = field(compare=False, repr=False)
+    fault: Fault | None = field(compare=False, repr=False)
 
     def matches(self, message: Message) -> bool:
         """Return whether the selector is true for this message; unknown is false. Never raises."""
@@ -60,4 +63,16 @@ def compile_selector(text: str) -> Selector:
     from ringfaust.core.selector.grammar import parse  # noqa: PLC0415
 
     condition = parse(text)
-    return Selector(text, condition.run, condition.needs_properties)
+    return Selector(text, condition.run, condition.needs_properties, condition.fault)
+
+
+def check_selector(text: str) -> Selector:
+    """Compile a selector that somebody gives. One that was stored before may have a fault.
+
+    Raises:
+        BadSelector: as `compile_selector`, or a part of it can never be true.
+    """
+    selector = compile_selector(text)
+    if selector.fault is not None:
+        raise BadSelector(text, *selector.fault)
+    return selector

@@ -47,11 +47,13 @@ GRAMMAR = r"""
     | TRUE -> truth
     | FALSE -> truth
     | NAME -> identifier
+    | QUOTED -> quoted
 
 COMPARISON: "=" | "<>" | "<=" | ">=" | "<" | ">"
 SIGN: "+" | "-"
 SCALE: "*" | "/"
 STRING: /'(?:[^']|'')*'/
+QUOTED: /"(?:[^"]|"")+"/
 APPROXIMATE.2: /(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?/
     | /[0-9]+[eE][+-]?[0-9]+[fFdD]?/ | /[0-9]+[fFdD]/
 EXACT: /0[xX][0-9a-fA-F]+[lL]?|[0-9]+[lL]?/
@@ -75,6 +77,14 @@ class ValueKind(StrEnum):
     TRUTH = "a condition"
 
 
+class Fault(NamedTuple):
+    """A part that is allowed, but never true."""
+
+    position: int
+    """Of its first character, counted from 1."""
+    advice: str
+
+
 class Node(NamedTuple):
     """A part of a selector."""
 
@@ -85,6 +95,8 @@ class Node(NamedTuple):
     depth: int = 1
     needs_properties: bool = False
     is_name: bool = False
+    fault: Fault | None = None
+    """Why it is hardly what its author means."""
 
 
 class _Invalid(Exception):
@@ -107,7 +119,8 @@ def _above(start: int, parts: Sequence[Node]) -> int:
 
 def _node(run: Run, kind: ValueKind, start: int, *parts: Node) -> Node:
     needs_properties = any(part.needs_properties for part in parts)
-    return Node(run, kind, start, _above(start, parts), needs_properties)
+    fault = next((part.fault for part in parts if part.fault), None)
+    return Node(run, kind, start, _above(start, parts), needs_properties, fault=fault)
 
 
 def _start(token: Token) -> int:
@@ -142,6 +155,16 @@ def _operand(node: Node, use: str) -> Run:
     if node.kind not in (ValueKind.ANY, ValueKind.NUMBER):
         raise _Invalid(node.start, f"{use} needs numbers, but this is {node.kind}")
     return node.run
+
+
+def _never_true(left: Node, sign: str, right: Node) -> Fault | None:
+    """What is wrong with a comparison of different types (JMS 2.0, 3.8.1.1)."""
+    if ValueKind.ANY in (left.kind, right.kind) or left.kind is right.kind:
+        return None
+    advice = f"{sign} is never true of {left.kind} and {right.kind}"
+    if ValueKind.NUMBER in (left.kind, right.kind):
+        advice += '; a property whose name has a minus or a dot is named in double quotes, "a-b"'
+    return Fault(left.start + 1, advice)
 
 
 def _identifier(node: Node, use: str) -> Run:
@@ -196,6 +219,11 @@ _HEADERS: dict[str, Callable[[Message], object]] = {
 }
 
 
+def _property(name: str, start: int) -> Node:
+    node = _name(lambda message, properties: properties.get(name), start)
+    return node._replace(needs_properties=True)
+
+
 class _Builder(Transformer[Token, Node]):
     """Makes a node of each part. Its methods are named after the rules of the grammar."""
 
@@ -222,7 +250,8 @@ class _Builder(Transformer[Token, Node]):
         def run(message: Message, properties: Mapping[str, Any]) -> bool | None:
             return compare(first(message, properties), second(message, properties))
 
-        return _node(run, ValueKind.TRUTH, left.start, left, right)
+        node = _node(run, ValueKind.TRUTH, left.start, left, right)
+        return node._replace(fault=node.fault or _never_true(left, sign, right))
 
     def between(self, parts: tuple[Node, Token | None, Node, Node]) -> Node:
         part, negated, low, high = parts
@@ -338,10 +367,15 @@ class _Builder(Transformer[Token, Node]):
         header = _HEADERS.get(name)
         if header is not None:
             return _name(lambda message, properties: header(message), start)
-        if name.startswith("JMS"):  # a JMS field that ringfaust does not have is null
-            return _name(lambda message, properties: None, start)
-        node = _name(lambda message, properties: properties.get(name), start)
-        return node._replace(needs_properties=True)
+        return _property(name, start)
+
+    def quoted(self, tokens: list[Token]) -> Node:
+        """A property with any name, as in SQL-92. Without need it is a mistake: text has others."""
+        name, start = tokens[0][1:-1].replace('""', '"'), _start(tokens[0])
+        is_plain = name.replace("$", "_").isidentifier() and name.upper() not in _RESERVED
+        if is_plain and name not in _HEADERS:
+            raise _Invalid(start, f"text needs single quotes, and the name {name} needs none")
+        return _property(name, start)
 
 
 def parse(text: str) -> Node:
@@ -378,13 +412,14 @@ def _reserved(name: Token) -> Token:
 
 _CHARACTERS = {
     "'": "the text has no closing quote; write a quote within text twice",
-    '"': "text needs single quotes",
+    '"': "the name has no closing quote, or is empty; text needs single quotes",
     "!": "write <> for not equal",
     "%": "the arithmetic operators are + - * /",
 }
 
 _WORDS = {
-    "NAME": "an identifier", "STRING": "text", "EXACT": "a number", "APPROXIMATE": "a number",
+    "NAME": "an identifier", "QUOTED": "a quoted identifier", "STRING": "text",
+    "EXACT": "a number", "APPROXIMATE": "a number",
     "LPAR": "(", "RPAR": ")", "COMMA": ",", "COMPARISON": "a comparison", "SIGN": "+ or -",
     "SCALE": "* or /", "$END": "the end",
 }  # fmt: skip
