@@ -22,8 +22,14 @@ def import_artemis(path: Path) -> Imported:
     Raises:
         CannotImport: it is not XML, too large, or not Artemis' configuration; it names the line.
     """
-    core = _core(path, read_xml(path))
     imported = Imported(path)
+    root = read_xml(path)
+    jms = list(root.all("jms")) if root.tag == "configuration" else []
+    core = Element("core", {}, root.line) if jms and root.first("core") is None else None
+    core = core or _core(path, root)
+    if jms:
+        _strip_prefixes(core)
+    _note_others(root, imported)
     reader = Reader(path)
     wildcards = wildcards_of(core, imported)
     read_core(core, reader, imported)
@@ -37,6 +43,8 @@ def import_artemis(path: Path) -> Imported:
         read_addresses(section, reader, imported)
     for section in core.all("queues"):
         read_old_queues(section, reader, imported)
+    for section in jms:
+        _read_jms(section, imported)
     _note_dead_letters(core, imported)
     _keep_retroactive(found, imported)
     _declare_patterns(found, imported)
@@ -62,6 +70,46 @@ def _core(path: Path, root: Element) -> Element:
     raise CannotImport(
         path, root.line, f"<{root.tag[:60]}> is not broker.xml, whose root is <configuration>"
     )
+
+
+_JMS = ("jms.queue.", "jms.topic.")
+"""How the names of JMS queues and topics begin in the core of Artemis 1."""
+
+
+def _strip_prefixes(element: Element) -> None:
+    """Take these off the names and matches of the core, since queues and topics have none here."""
+    for name in ("name", "match", "address"):
+        for prefix in _JMS:
+            if element.attributes.get(name, "").startswith(prefix):
+                element.attributes[name] = element.attributes[name].removeprefix(prefix)
+    for child in element.children:
+        _strip_prefixes(child)
+
+
+def _read_jms(section: Element, imported: Imported) -> None:
+    """Read `jms` of Artemis 1: its queues, and its topics, which become addresses."""
+    for each in section.children:
+        name, about = each.attributes.get("name", ""), f"jms, {each.tag}"
+        if each.tag not in ("queue", "topic"):
+            why = "not read: Kafka clients connect to the brokers"
+            imported.note(Verdict.NONE, each.line, about, why)
+        elif imported.is_name(name, each.line, f"{about} {name}"):
+            is_queue = each.tag == "queue"
+            (imported.queues if is_queue else imported.addresses).setdefault(name, {})
+            what = "queue" if is_queue else "address"
+            imported.note(Verdict.TAKEN, each.line, f"{about} {name}", f"{what} {name}")
+            for child in each.children:  # entries of JNDI, a selector, durable
+                why = "not read: set it by hand if the queue needs it"
+                said = f"{about} {name}, {child.tag} = {child.text}"
+                imported.note(Verdict.NONE, child.line, said, why)
+
+
+def _note_others(root: Element, imported: Imported) -> None:
+    """Say which elements beside `core` were not read."""
+    for each in root.children if root.tag == "configuration" else []:
+        if each.tag not in ("core", "jms"):
+            why = "not read: only what is in core is the broker's configuration"
+            imported.note(Verdict.NONE, each.line, each.tag, why)
 
 
 def _note_dead_letters(core: Element, imported: Imported) -> None:

@@ -7,16 +7,11 @@ from typing import cast
 from ringfaust.core.selector import check_selector
 from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSelector
+from ringfaust.importers.artemis_filters import UnknownField, translated
 from ringfaust.importers.artemis_settings import BACKUPS, set_ring_size
 from ringfaust.importers.artemis_values import Reader, UnknownValue
 from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict, first_value
 from ringfaust.importers.xml_file import Element
-
-_FILTERS = {
-    "AMQPriority": "JMSPriority", "AMQTimestamp": "JMSTimestamp", "AMQExpiration": "JMSExpiration",
-    "AMQDurable": "JMSDeliveryMode", "AMQUserID": "JMSMessageID", "AMQGroupID": "JMSXGroupID",
-}  # fmt: skip
-"""Fields of a message in filters of Artemis, and their names in a selector."""
 
 _NO_EQUIVALENT = {
     "user": "Kafka's ACLs say who may do what",
@@ -213,10 +208,13 @@ def read_filter(owner: str, element: Element, fields: Fields, imported: Imported
     text = element.attributes.get("string", "") or element.text
     if not text:
         return
-    selector = text
-    for name, ours in _FILTERS.items():
-        selector = selector.replace(name, ours)
     about = f"{owner}, filter = {text}"
+    try:
+        selector = translated(text)
+    except UnknownField as unknown:
+        why = f"{unknown} has no equivalent, so the queue gets every message"
+        imported.note(Verdict.NONE, element.line, about, why)
+        return
     try:
         check_selector(selector)
         QueueSpec().with_fields({"selector": selector})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ringfaust.core import limits
+from ringfaust.core.patterns import Pattern
 from ringfaust.importers.artemis_values import Reader, UnknownValue, Wildcards
 from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict
 from ringfaust.importers.xml_file import Element
@@ -333,7 +334,35 @@ def read_address_settings(
         for child in element.children:
             setting.read(child)
         _cap_delay(target, imported)
+    for target in found.values():
+        _set_policy(target, list(found.values()), imported)
     return list(found.values())
+
+
+def _set_policy(
+    target: AddressSetting, every: Sequence[AddressSetting], imported: Imported
+) -> None:
+    """What happens at a limit: Artemis pages, unless this or a wider match says otherwise."""
+    fields = target.fields
+    limited = [name for name in ("max_messages", "max_bytes") if fields.get(name, -1) != -1]
+    if not limited or "when_full" in fields:
+        return
+    if any("when_full" in each.fields and _covers(each, target) for each in every):
+        return
+    fields["when_full"] = "block"
+    about = f"address-setting {target.pattern}, no address-full-policy"
+    why = "when_full: block, as Artemis pages by default: what does not fit stays in its topic"
+    imported.note(Verdict.CHANGED, target.line, about, why)
+
+
+def _covers(wider: AddressSetting, other: AddressSetting) -> bool:
+    """Whether a match applies to all that another one applies to."""
+    pattern = Pattern(wider.pattern)
+    words = other.pattern.split(".")
+    return all(
+        pattern.matches([part for word in words for part in (some if word == "#" else [word])])
+        for some in ([], ["-"], ["-", "-"])
+    )
 
 
 def _cap_delay(target: AddressSetting, imported: Imported) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from ringfaust.importers.artemis_security import allow, allow_control
 from ringfaust.importers.imported import FILE_BYTES, CannotImport, Fields, Imported, Verdict
 from ringfaust.importers.rabbitmq_bindings import selector_of
-from ringfaust.importers.rabbitmq_queues import Policies, queue_fields
+from ringfaust.importers.rabbitmq_queues import Policies, queue_fields, set_attempts
 from ringfaust.kafka.names import topic_name
 from ringfaust.protocol.records import Role
 
@@ -23,6 +23,8 @@ _ABOUT_BROKER = frozenset({"rabbit_version", "rabbitmq_version", "product_name",
                            "original_cluster_name", "explanation", "metadata", "description",
                            "default_queue_type", "policies_for_exchanges"})  # fmt: skip
 _SHOWN = 80
+_NEWEST = 4
+"""The newest version of RabbitMQ whose defaults are known here."""
 
 
 def import_rabbitmq(path: Path) -> Imported:
@@ -114,6 +116,7 @@ def _queues(
 ) -> dict[str, Fields]:
     """Return the fields of each queue by name."""
     found: dict[str, Fields] = {}
+    version = _version(data)
     for each in _entries(data, "queues", path):
         vhost, name = _vhost(each), str(each.get("name", ""))
         about = f"queue {name[:_SHOWN]}"
@@ -125,7 +128,15 @@ def _queues(
             imported.note(Verdict.TAKEN, 0, about, f"queue {ours}")
             names.origins[ours] = vhost, name
             found[ours] = queue_fields(each, ours, policies.of(vhost, name, each), imported)
+            set_attempts(each, found[ours], version, imported)
     return found
+
+
+def _version(data: Mapping[str, Any]) -> int:
+    """The first number of RabbitMQ's version; 4 if the file does not say it."""
+    text = str(data.get("rabbit_version") or data.get("rabbitmq_version") or "")
+    first = text.partition(".")[0]
+    return int(first) if first.isdecimal() and len(first) < 4 else _NEWEST
 
 
 def _exchanges(

@@ -11,6 +11,8 @@ from ringfaust.importers.imported import CannotImport, Fields, Imported, ImportF
 
 BACKUPS = 100
 """Backup consumers of a queue with one active consumer: RabbitMQ admits any number."""
+_LIMITED_SINCE, _QUORUM_ATTEMPTS = 4, 21
+"""RabbitMQ 4 redelivers a message of a quorum queue 20 times; earlier versions have no limit."""
 _PATTERN_CHARS = 250
 _PREFIX = re.compile(r"\^?([\w-]+(?:\\?\.[\w-]+)*)\\?\.(?:\.\*)?")
 _DEAD = "evicted messages go to the topic ringfaust.evicted, dead ones to ringfaust.dead"
@@ -96,6 +98,27 @@ def _our_pattern(pattern: str) -> str | None:
         return "#"
     found = _PREFIX.fullmatch(pattern)
     return found[1].replace("\\", "") + ".#" if found else None
+
+
+def set_attempts(
+    queue: Mapping[str, Any], fields: Fields, version: int, imported: Imported
+) -> None:
+    """What RabbitMQ does without a delivery limit: try for ever, or 21 times in a quorum queue.
+
+    `version`: of RabbitMQ, 4 or less. Each type of queue gets a line once.
+    """
+    kind = str((queue.get("arguments") or {}).get("x-queue-type", "classic"))
+    if "max_attempts" in fields or kind not in ("classic", "quorum"):
+        return
+    is_limited = kind == "quorum" and version >= _LIMITED_SINCE
+    fields["max_attempts"] = _QUORUM_ATTEMPTS if is_limited else -1
+    about = f"{kind} queues without delivery-limit"
+    if any(each.setting == about for each in imported.findings):
+        return
+    why = (
+        f"max_attempts: {fields['max_attempts']}, as in RabbitMQ {version}; the default here is 10"
+    )
+    imported.note(Verdict.TAKEN, 0, about, why)
 
 
 def queue_fields(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
 
 import pytest
 from typer.testing import CliRunner
@@ -160,7 +162,7 @@ def test_every_attribute_of_a_queue_is_known(attribute: str, tmp_path: Path) -> 
     ("", 1, "no element found"),
     ("<addresses>", 1, "no element found"),
     ("<jms/>", 1, "<jms> is not broker.xml"),
-    ("<configuration>\n<jms/></configuration>", 1, "has no <core>"),
+    ("<configuration>\n<web/></configuration>", 1, "has no <core>"),
     ("<!DOCTYPE a [<!ENTITY b 'c'>]>\n<core/>", 1, "a DTD or an entity is not accepted"),
     ("<a>" * 60, 1, "nest deeper than 50 levels"),
     ("<core><address-settings>\n<address-setting match='a'>\n<max-delivery-attempts>many"
@@ -225,3 +227,110 @@ def test_the_configuration_means_what_the_file_said(tmp_path: Path) -> None:
     audit = catalog.spec("prices.eu::audit", {})
     assert (audit.ring_size, audit.max_messages, audit.max_attempts) == (50, 500, 3)
     assert catalog.spec("orders::orders", {}).redelivery_delay == 5000
+
+
+# --- what the file leaves out, and what Artemis 1 had ---------------------------------------------
+
+
+def of_core(tmp_path: Path, text: str) -> Imported:
+    path = tmp_path / "broker.xml"
+    path.write_text(f"<configuration><core>{text}</core></configuration>")
+    return import_artemis(path)
+
+
+def settings_of(tmp_path: Path, **children: dict[str, object]) -> Imported:
+    """By match, where `_` is written for `.#`."""
+    settings = "".join(
+        f"<address-setting match='{match.replace('_', '.#')}'>"
+        + "".join(f"<{tag}>{text}</{tag}>" for tag, text in each.items())
+        + "</address-setting>"
+        for match, each in children.items()
+    )
+    return of_core(tmp_path, f"<address-settings>{settings}</address-settings>")
+
+
+LIMIT: dict[str, object] = {"max-size-messages": 3}
+DROPS: dict[str, object] = {"address-full-policy": "DROP"}
+
+
+@pytest.mark.parametrize(
+    ("children", "when_full"),
+    [
+        ({"a": LIMIT}, "block"),
+        ({"a_": LIMIT}, "block"),
+        ({"a": {"max-size-bytes": "10K"}}, "block"),
+        ({"a": {"max-size-messages": -1}}, None),
+        ({"a": {**LIMIT, **DROPS}}, "drop_newest"),
+        ({"a.b": LIMIT, "a_": DROPS}, None),
+        ({"a_": LIMIT, "a.b_": DROPS}, "block"),
+        ({"a_": LIMIT, "a.b": DROPS}, "block"),
+        ({"x": LIMIT, "a_": DROPS}, "block"),
+        ({"a": {"max-delivery-attempts": 3}}, None),
+    ],
+)
+def test_artemis_pages_what_exceeds_a_size_unless_it_is_told_otherwise(
+    children: dict[str, dict[str, object]], when_full: str | None, tmp_path: Path
+) -> None:
+    """B1: without a policy the queue would evict what Artemis keeps."""
+    found = settings_of(tmp_path, **children)
+    first = next(iter(children)).replace("_", ".#")
+    assert found.settings[first].get("when_full") == when_full
+    said = [each for each in found.findings if "no address-full-policy" in each.setting]
+    assert len(said) == (when_full == "block")
+
+
+@pytest.mark.parametrize(
+    ("text", "selector"),
+    [
+        ("AMQDurable = 'DURABLE'", "JMSDeliveryMode = 'PERSISTENT'"),
+        ("AMQDurable <> 'NON_DURABLE'", "JMSDeliveryMode <> 'NON_PERSISTENT'"),
+        ("'DURABLE' = AMQDurable", "'PERSISTENT' = JMSDeliveryMode"),
+        ("AMQDurable IN ('DURABLE', 'x')", "JMSDeliveryMode IN ('PERSISTENT', 'x')"),
+        (
+            "AMQDurable = 'DURABLE' AND note = 'DURABLE'",
+            "JMSDeliveryMode = 'PERSISTENT' AND note = 'DURABLE'",
+        ),
+        ("note = 'DURABLE'", "note = 'DURABLE'"),
+        ("AMQPriority > 6", "JMSPriority > 6"),
+        ("note = 'AMQPriority is a word'", "note = 'AMQPriority is a word'"),
+        ("note = 'it''s AMQSize'", "note = 'it''s AMQSize'"),
+        ("myAMQPriority = 1", "myAMQPriority = 1"),
+        ("AMQSize > 100", None),
+        ("note = 'a' OR AMQAddress = 'beacon'", None),
+        ("AMQPriorityClass = 'gold'", None),
+    ],
+)
+def test_filters_are_translated_name_by_name(
+    text: str, selector: str | None, tmp_path: Path
+) -> None:
+    """B4: what no selector has is said, and is not null for ever."""
+    queue = f"<queue name='q'><filter string={quoteattr(text)}/></queue>"
+    address = f"<address name='a'><multicast>{queue}</multicast></address>"
+    found = of_core(tmp_path, f"<addresses>{address}</addresses>")
+    subscriptions: Any = found.addresses["a"]["subscriptions"]
+    assert subscriptions["q"].get("selector") == selector
+    assert (finding(found, "queue q, filter").verdict is Verdict.NONE) == (selector is None)
+
+
+@pytest.mark.parametrize("has_core", [True, False])
+def test_jms_of_artemis_1_is_read(has_core: bool, tmp_path: Path) -> None:
+    """B2."""
+    jms = (
+        "<jms><queue name='lantern.repairs'><durable>true</durable></queue>"
+        "<topic name='tide.tables'/><connection-factory name='f'/></jms><extra/>"
+    )
+    core = (
+        "<address-settings><address-setting match='jms.queue.lantern.repairs'>"
+        "<max-delivery-attempts>3</max-delivery-attempts></address-setting></address-settings>"
+    )
+    path = tmp_path / "broker.xml"
+    path.write_text(
+        f"<configuration>{jms}{f'<core>{core}</core>' if has_core else ''}</configuration>"
+    )
+    found = import_artemis(path)
+    assert found.queues["lantern.repairs"] == {}
+    assert found.addresses["tide.tables"] == {}
+    assert set(found.routes.values()) >= {"lantern.repairs", "tide.tables"}
+    assert found.settings == ({"lantern.repairs": {"max_attempts": 3}} if has_core else {})
+    for setting in ("jms, connection-factory", "extra", "jms, queue lantern.repairs, durable"):
+        assert finding(found, setting).verdict is Verdict.NONE

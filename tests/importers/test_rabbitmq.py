@@ -24,8 +24,8 @@ FILE = Path(__file__).with_name("fixtures") / "definitions.json"
 
 def test_queues_take_arguments_and_policies() -> None:
     found = import_rabbitmq(FILE)
-    assert found.queues["latest"] == {"ring_size": 3}
-    assert found.queues["orders"] == {"ring_size": 100}
+    assert found.queues["latest"] == {"ring_size": 3, "max_attempts": -1}
+    assert found.queues["orders"] == {"ring_size": 100, "max_attempts": -1}
     assert found.settings == {"sensors.#": {"ring_size": 10}}
 
 
@@ -105,6 +105,29 @@ def test_virtual_hosts_become_prefixes(tmp_path: Path) -> None:
     path = tmp_path / "definitions.json"
     path.write_text(json.dumps({"queues": queues}))
     assert set(import_rabbitmq(path).queues) == {"q", "test.q"}
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "attempts"),
+    [
+        ("3.13.7", "classic", -1), ("3.13.7", "quorum", -1), ("4.0.2", "classic", -1),
+        ("4.1.0", "quorum", 21), (None, "quorum", 21), ("next", "classic", -1),
+        ("4.0.0", "stream", None),
+    ],
+)  # fmt: skip
+def test_a_queue_without_a_delivery_limit_keeps_what_it_had(
+    version: str | None, kind: str, attempts: int | None, tmp_path: Path
+) -> None:
+    """A12: RabbitMQ has no limit, and since version 4 one of 20 redeliveries in quorum queues."""
+    arguments = {"x-queue-type": kind}
+    named = [{"name": name, "vhost": "/", "arguments": arguments} for name in ("a", "b")]
+    own = {"name": "c", "vhost": "/", "arguments": {**arguments, "x-delivery-limit": 4}}
+    path = tmp_path / "definitions.json"
+    path.write_text(json.dumps({"rabbit_version": version, "queues": [*named, own]}))
+    found = import_rabbitmq(path)
+    assert [found.queues[name].get("max_attempts") for name in "abc"] == [attempts, attempts, 5]
+    lines = [each for each in found.findings if "without delivery-limit" in each.setting]
+    assert len(lines) == (attempts is not None), "one for each type"
 
 
 def written(tmp_path: Path, **definitions: Any) -> Path:
