@@ -179,7 +179,7 @@ def _split(headers: Headers) -> tuple[Headers, Mapping[str, bytes]]:
     kept = tuple(
         pair
         for pair in headers
-        if not pair[0].startswith(h.PREFIX) or pair[0] in h.KEPT & ours.keys()
+        if not pair[0].startswith(h.PREFIX) or (pair[0] in h.KEPT and pair[0] in ours)
     )
     return kept, ours
 
