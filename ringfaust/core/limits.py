@@ -61,6 +61,10 @@ the next one."""
 STEP_BYTES = 16 * 1024 * 1024
 """Bytes of these messages. A step exceeds it by one message at most."""
 
+HEADER_COST_BYTES = 128
+"""What each header of a message of over 1,000 bytes counts among these bytes: a tiny one takes as
+much time as that."""
+
 REFILL = 1_000
 """Rows read at a time when the decoded window is empty and the store holds more."""
 

@@ -123,10 +123,22 @@ class Message(NamedTuple):
     size_bytes: int
     payload: Any
     """The host's. Selectors call its method `properties()` (R15), a dedup window its method
-    `is_named(id)` (R119)."""
+    `is_named(id)` (R119). The number of its `headers` counts as time (R121)."""
     persistent: bool = True
     is_bodyless: bool = False
     """A crash has taken its body; it was not persistent (R82)."""
+
+
+_MANY_HEADERS_BYTES = 1_000
+"""A smaller message cannot have headers that matter."""
+
+
+def cost_bytes(message: Message) -> int:
+    """What a message counts when it is changed or looked at (R121): its bytes, and its headers."""
+    size_bytes = message.size_bytes
+    if size_bytes <= _MANY_HEADERS_BYTES:
+        return size_bytes
+    return size_bytes + limits.HEADER_COST_BYTES * len(message.payload.headers)
 
 
 class Delivery(NamedTuple):

@@ -12,6 +12,8 @@ from ringfaust.core.selector import compile_selector
 class Payload:
     """Stands for the host's: has properties, and counts how often it was asked."""
 
+    headers = ()
+
     def __init__(self, **properties: Any) -> None:
         self.values = properties
         self.asked = 0

@@ -88,6 +88,19 @@ def test_small_messages_that_evict_large_ones() -> None:
     assert largest(it) < MOST_BYTES
 
 
+def test_messages_with_thousands_of_headers_that_no_selector_matches() -> None:
+    """Each header is decoded and compared, however small it is (found by `make fuzz`)."""
+    it = measured()
+    headers = tuple((f"h{number}", b"") for number in range(5_000))
+    for _ in range(100):
+        it.take([it.message("q", b"x", headers)])
+    it.costs.clear()
+    it.say("attach", queue="q", consumer="picky", credit=1, selector="a = 1")
+    most_headers = limits.STEP_BYTES // limits.HEADER_COST_BYTES
+    assert len(it.costs) > 100 * 5_000 // (most_headers + 5_000)
+    assert "dispatched" not in kinds(it)
+
+
 def test_large_messages_that_are_rejected_one_by_one() -> None:
     it = measured()
     it.say("attach", queue="q", consumer="me", credit=1_000)

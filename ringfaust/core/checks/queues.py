@@ -9,7 +9,7 @@ from ringfaust.core import limits
 from ringfaust.core.address import Address, address_of, queue_name, row_bytes
 from ringfaust.core.admission import beyond_limits
 from ringfaust.core.checks.refusal import CommandRefused, bad, beyond, known_queue
-from ringfaust.core.model import Message, Refusal, Stage
+from ringfaust.core.model import Message, Refusal, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import SCHEDULED, Queue
 from ringfaust.core.transitions.opening import find_address
@@ -220,7 +220,7 @@ def search(work: Work, stage: Stage) -> list[Stage]:
         for key, message in queue.table_of(level).walk(after):
             if not work.has_room:
                 return [stage._replace(args=(message_id, level, after, to))]
-            work.spend(message.size_bytes)
+            work.spend(cost_bytes(message))
             after = key
             if message.id == message_id:
                 return [_found(work, stage.kind, queue, message, to)]

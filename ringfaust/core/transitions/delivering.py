@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ringfaust.core import new
-from ringfaust.core.model import WINDOW, AckMode, Consumer, DeadReason, Delivery, Message, Stage
+from ringfaust.core.model import (
+    WINDOW,
+    AckMode,
+    Consumer,
+    DeadReason,
+    Delivery,
+    Message,
+    Stage,
+    cost_bytes,
+)
 from ringfaust.core.queue import Place, Queue
 from ringfaust.core.transitions.leaving import leave_dead, leave_expired
 from ringfaust.core.transitions.placing import set_group_owner, unplace, unweigh
@@ -85,7 +94,7 @@ def _deliver_in_order(work: Work, queue: Queue, after: Any) -> Place | None:
     for place, message in queue.in_order_after(after):
         if not work.has_room:
             return after  # type: ignore[no-any-return]
-        work.spend(message.size_bytes)
+        work.spend(cost_bytes(message))
         after = place
         if 0 < message.expires_at_ms <= work.now:  # more than one sweep expires (R50), or C1
             _met(work, queue, message)

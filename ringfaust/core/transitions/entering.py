@@ -12,6 +12,7 @@ from ringfaust.core.model import (
     Message,
     Refusal,
     Stage,
+    cost_bytes,
     plain_position,
 )
 from ringfaust.core.queue import Queue
@@ -184,7 +185,7 @@ def _come_due_together(work: Work, queue: Queue, due: list[int]) -> None:
             work.stages.append(Stage(DUE, queue.name))
             return
         message: Message = queue.scheduled.get(key)  # type: ignore[assignment]
-        work.spend(message.size_bytes)
+        work.spend(cost_bytes(message))
         unschedule(queue, message)
         ready = _make_ready(work, queue, message)
         if ready and not tests_batch:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ringfaust.core import effects as e
 from ringfaust.core import limits, new
-from ringfaust.core.model import DeadReason, Delivery, EvictReason, Message
+from ringfaust.core.model import DeadReason, Delivery, EvictReason, Message, cost_bytes
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.placing import take_out, unplace, unschedule, unweigh
 from ringfaust.core.work import Work
@@ -34,7 +34,7 @@ def leave_evicted(
 ) -> None:
     """Record the eviction of a message that is in no table any more (R6)."""
     unweigh(queue, message)
-    work.left_bytes -= message.size_bytes
+    work.left_bytes -= cost_bytes(message)
     queue.counts.evicted += 1
     if message.holders:
         queue.history.mark_evicted(message.holders, message.id)
@@ -95,7 +95,7 @@ def _expire_next(work: Work, queue: Queue) -> bool:
 def leave_expired(work: Work, queue: Queue, message: Message, delivery: int = 0) -> None:
     """Record that a message expired (R50); `delivery`: the one that ended with it, or 0."""
     unweigh(queue, message)
-    work.left_bytes -= message.size_bytes
+    work.left_bytes -= cost_bytes(message)
     queue.counts.expired += 1
     last_holder = message.holders[-1] if message.holders else ""
     work.effects.append(e.Expired(queue.name, message, last_holder, delivery))
@@ -104,7 +104,7 @@ def leave_expired(work: Work, queue: Queue, message: Message, delivery: int = 0)
 def leave_dead(work: Work, queue: Queue, delivery: Delivery, reason: DeadReason, text: str) -> None:
     """Send a message to the dead topic (R42)."""
     unweigh(queue, delivery.message)
-    work.left_bytes -= delivery.message.size_bytes
+    work.left_bytes -= cost_bytes(delivery.message)
     queue.counts.dead += 1
     work.effects.append(e.Dead(queue.name, delivery.message, reason, delivery.consumer, text))
 

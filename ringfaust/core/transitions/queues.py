@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ringfaust.core import effects as e
 from ringfaust.core.address import Address, address_of
-from ringfaust.core.model import EvictReason, Stage
+from ringfaust.core.model import EvictReason, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import Queue
 from ringfaust.core.settings import QueueSpec
@@ -137,7 +137,7 @@ def _empty(work: Work, queue: Queue) -> bool:
     while (row := queue.scheduled.first()) is not None:
         if not work.has_room:
             return False
-        work.spend(row[1].size_bytes)
+        work.spend(cost_bytes(row[1]))
         remove(work, queue, row[1])
     return forget_sent(work, queue)
 
@@ -193,7 +193,7 @@ def _copy(work: Work, address: Address, queue: Queue, stage: Stage | None) -> No
         if stage is not None and work.is_full and not queue.policy.sorts_copies:
             work.stages.append(stage._replace(args=(after,)))
             return
-        work.spend(message.size_bytes)
+        work.spend(cost_bytes(message))
         after = key
         is_expired = 0 < message.expires_at_ms <= now
         if not is_expired and (queue.selector is None or queue.selector.matches(message)):

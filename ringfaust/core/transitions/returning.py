@@ -7,7 +7,7 @@ from zlib import crc32
 
 from ringfaust.core import effects as e
 from ringfaust.core import limits, new
-from ringfaust.core.model import Consumer, DeadReason, Delivery, EvictReason, Message
+from ringfaust.core.model import Consumer, DeadReason, Delivery, EvictReason, Message, cost_bytes
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.delivering import end
 from ringfaust.core.transitions.leaving import (
@@ -131,7 +131,7 @@ def _ended(work: Work, queue: Queue, held: Delivery, *, was_tried: bool) -> Deli
     """End a delivery; None if its message leaves the queue with it (R40, R82)."""
     end(queue, held)
     message = held.message
-    work.left_bytes -= message.size_bytes
+    work.left_bytes -= cost_bytes(message)
     if not was_tried:
         message = message._replace(attempts=message.attempts - 1)
     delivery = held._replace(message=message)

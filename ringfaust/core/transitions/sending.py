@@ -6,7 +6,7 @@ from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core.address import Address
 from ringfaust.core.admission import turned_away
-from ringfaust.core.model import Refusal, Stage
+from ringfaust.core.model import Refusal, Stage, cost_bytes
 from ringfaust.core.new import send_of, unsent
 from ringfaust.core.transitions.entering import enter
 from ringfaust.core.transitions.opening import find, find_address, opened
@@ -65,7 +65,7 @@ def _publish(work: Work, address: Address, send: c.Send, offered: int, *, is_rou
             work.stages.append(Stage(PUBLISH, address.name, left))
             return
         offered += 1
-        work.spend(message.size_bytes)
+        work.spend(cost_bytes(message))
         queue = opened(work, name)
         if queue.selector is not None and not queue.selector.matches(message):
             continue

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringfaust.core.model import AckMode, Consumer, Delivery, Stage
+from ringfaust.core.model import AckMode, Consumer, Delivery, Stage, cost_bytes
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.attaching import join, save_sign_of_life, set_credit
 from ringfaust.core.transitions.delivering import acked, dispatch, rejected
@@ -106,7 +106,7 @@ def ack_stage(work: Work, queue: Queue, stage: Stage) -> None:
             work.stages.append(stage)
             return
         delivery: Delivery = other_queue.deliveries.get(number)  # type: ignore[assignment]
-        work.spend(delivery.size_bytes)
+        work.spend(cost_bytes(delivery.message))
         work.state.use(other_queue)
         acked(work, other_queue, delivery)
     names = _queues_of(work, queue, consumer)

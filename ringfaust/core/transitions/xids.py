@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ringfaust.core import effects as e
 from ringfaust.core import limits
-from ringfaust.core.model import Delivery, Heard, Message, Operation, Stage, XidRow
+from ringfaust.core.model import Delivery, Heard, Message, Operation, Stage, XidRow, cost_bytes
 from ringfaust.core.new import send_of, unsent
 from ringfaust.core.queue import Queue
 from ringfaust.core.state import State
@@ -74,7 +74,7 @@ def hold_rest_stage(work: Work, queue: Queue, stage: Stage) -> None:
             work.stages.append(stage)
             return
         held: Delivery = other_queue.deliveries.get(each)  # type: ignore[assignment]
-        work.spend(held.size_bytes)
+        work.spend(cost_bytes(held.message))
         work.state.use(other_queue)
         settle_in_xid(other_queue, held, row.name)
         operation = Operation(other_queue.name, None, held.number, held.message.position)
@@ -98,7 +98,7 @@ def commit_stage(work: Work, stage: Stage) -> None:
     number, name = stage.args
     while (operation := _take_operation(work.state, number)) is not None:
         if operation.message is not None:
-            work.spend(operation.message.size_bytes)
+            work.spend(cost_bytes(operation.message))
             _apply_send(work, operation.queue, operation.message, operation.number)
         else:
             work.spend(0)
@@ -182,7 +182,7 @@ def _undo(work: Work, number: int, begun: list[str]) -> list[str] | None:
             place = (key, operation.position)
             settled.setdefault(operation.queue, {})[operation.number] = place
         elif work.has_room:
-            work.spend(operation.message.size_bytes)
+            work.spend(cost_bytes(operation.message))
             operations.delete(key)
         else:
             return begun
