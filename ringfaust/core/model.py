@@ -122,8 +122,8 @@ class Message(NamedTuple):
     """Consumers that have held it, each once, the latest last (R42, R103)."""
     size_bytes: int
     payload: Any
-    """The host's. Selectors call its method `properties()` (R15), a dedup window its method
-    `is_named(id)` (R119). The number of its `headers` counts as time (R121)."""
+    """The host's, or None where nobody reads it. Selectors call its method `properties()` (R15), a
+    dedup window its method `is_named(id)` (R119). The number of its `headers` counts (R121)."""
     persistent: bool = True
     is_bodyless: bool = False
     """A crash has taken its body; it was not persistent (R82)."""
@@ -135,10 +135,10 @@ _MANY_HEADERS_BYTES = 1_000
 
 def cost_bytes(message: Message) -> int:
     """What a message counts when it is changed or looked at (R121): its bytes, and its headers."""
-    size_bytes = message.size_bytes
-    if size_bytes <= _MANY_HEADERS_BYTES:
+    size_bytes, payload = message.size_bytes, message.payload
+    if size_bytes <= _MANY_HEADERS_BYTES or payload is None:
         return size_bytes
-    return size_bytes + limits.HEADER_COST_BYTES * len(message.payload.headers)
+    return size_bytes + limits.HEADER_COST_BYTES * len(payload.headers)
 
 
 class Delivery(NamedTuple):

@@ -193,7 +193,7 @@ async def test_undecodable_and_oversized_records_stop_nothing(app: Application) 
             await client.send(b"", to=b"\xff\xfe"): ("undecodable", "is not UTF-8"),
             await client.send(b"", (h.ID, b"a\0b")): ("undecodable", "none of them NUL"),
             await client.send(b"", (h.ID, b"x" * 100_000)): ("undecodable", "at most 512"),
-            await client.send(b"", (h.TTL_MS, b"9" * 400)): ("undecodable", "whole number"),
+            await client.send(b"", (h.DELAY_MS, b"9" * 400)): ("undecodable", "whole number"),
             await client.send(b"", to=b""): ("undecodable", "from 1 to 249"),
             await client.control(b"\x00\xff\xfe\x80garbage"): ("undecodable", "Invalid JSON"),
             await client.control(b"x" * 1_900_000): ("too_large", "at most 900000"),

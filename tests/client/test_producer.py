@@ -174,7 +174,7 @@ def test_a_ttl_of_zero_never_expires() -> None:
         ({"id": "x" * 513}, "ringfaust-id"),
         ({"group": "x" * 250}, "ringfaust-group"),
         ({"delay_ms": 10**16}, "ringfaust-delay-ms"),
-        ({"deliver_at_ms": -1}, "ringfaust-deliver-at-ms"),
+        ({"deliver_at_ms": 10**16}, "ringfaust-deliver-at-ms"),
         ({"expires_at_ms": 1.5}, "ringfaust-expires-at-ms"),
         ({"properties": {"size": [1]}}, "properties"),
         ({"properties": {"size": float("nan")}}, "properties"),
