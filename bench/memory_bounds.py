@@ -167,8 +167,8 @@ def write_config(folder: Path, servers: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.memory_bounds", description=__doc__)
-    parser.add_argument("cases", nargs="*", choices=CASES, help="default: all of them")
-    for name in parser.parse_args().cases or CASES:
+    parser.add_argument("cases", nargs="*", default=[*CASES], help=f"of {', '.join(CASES)}; all")
+    for name in parser.parse_args().cases:
         folder = Path(tempfile.mkdtemp(prefix="ringfaust-bench-"))
         with EmbeddedBroker() as broker:
             write_config(folder, broker.bootstrap_servers)

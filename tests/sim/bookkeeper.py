@@ -125,9 +125,9 @@ class _Reader:
     def check_silence(self) -> None:
         """Long after everybody has fallen silent, nobody is attached who times out (R13, R110)."""
         for queue in self._book.queues.values():
-            queue.check_silence(self._broker.now_ms - 2 * UNHEARD_RECHECK_MS)
+            queue.check_silence(self._broker.now_ms - 3 * UNHEARD_RECHECK_MS)
         for known in self._book.xids.values():
-            is_open = known["until_ms"] > self._broker.now_ms - 2 * UNHEARD_RECHECK_MS
+            is_open = known["until_ms"] > self._broker.now_ms - 3 * UNHEARD_RECHECK_MS
             demand(is_open or known["prepared"], "open for too long:", known)
 
     def read(self, *, is_kept: bool) -> None:

@@ -299,7 +299,9 @@ class World:
         bookkeeper = Bookkeeper(self.broker, self.plan)
         for when in ("now", "later"):
             self._finish_all_work()
-            if when == "later":  # a consumer that was not heard at its deadline is looked at again
+            # What was not heard at its deadline is looked at again, and what an idle partition has
+            # heard is known one look later.
+            for _ in range(2 if when == "later" else 0):
                 self._do_advance(UNHEARD_RECHECK_MS)
                 self._finish_all_work()
             for queue in (*self.plan.queues, CREATED, *(MEMBERS if self.plan.addresses else ())):
