@@ -114,7 +114,9 @@ def ack_stage(work: Work, queue: Queue, stage: Stage) -> None:
         if work.is_full:
             work.stages.append(stage._replace(args=(name, last, touched[done:])))
             return
-        dispatch(work, opened(work, place if isinstance(place, str) else names[place]))
+        other_queue = opened(work, place if isinstance(place, str) else names[place])
+        work.state.use(other_queue)  # all of its acks may have been in the transaction before
+        dispatch(work, other_queue)
 
 
 def _queues_of(work: Work, queue: Queue, consumer: Consumer) -> list[str]:
