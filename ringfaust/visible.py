@@ -1,6 +1,6 @@
 """Text of others on a terminal: what would steer it is written as an escape, so that it is seen.
 
-Bodies, ids, names, reasons and headers come from whoever can write to a topic. Control characters
+Anyone who can write to a topic chooses bodies, ids, names, reasons and headers. Control characters
 in them could move the cursor, change what was printed before, or hide in a name (C0, C1, escape
 sequences, bidirectional overrides, characters without width).
 """

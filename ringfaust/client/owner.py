@@ -5,4 +5,4 @@ from __future__ import annotations
 from uuid import uuid4
 
 OWNER = uuid4().hex
-"""The owner of what this process begins. Nobody can guess it: whoever knows it can take part."""
+"""The owner of the transactions that this process begins. It is a secret: it lets others join."""

@@ -13,8 +13,8 @@ def is_pattern(name: str) -> bool:
 class Pattern:
     """A pattern, matched in one step for each word of a name (R122).
 
-    All ways to match are followed at once. Bit i of a state stands for those in which the words
-    so far match what the pattern has before its word i, where `#` does not count as a word.
+    It follows all ways to match at once. Bit i of a state is set if the words so far match the part
+    of the pattern before its word i. `#` does not count as a word.
     """
 
     def __init__(self, text: str) -> None:

@@ -388,7 +388,7 @@ class Processor(Generic[Buffer]):
             raise
         by = f"{record.topic}/{record.partition}/{record.offset}"
         if isinstance(asked, control.OrderRecord):
-            return now_ms  # whoever could carry it out has done so when it was written
+            return now_ms  # a stopped partition carried it out when it was written
         if isinstance(asked, control.QueryRecord):
             reply = answer_query(asked, self.state, now_ms, self.accepts_sends)
             self._out.reply(reply)

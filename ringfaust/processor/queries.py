@@ -228,7 +228,7 @@ def _list_xids(asked: control.ListXidsRecord, state: State) -> Answer:
     last = asked.after or "0"
     for number, xid in state.xids.walk(int(last)):
         entry = xid._asdict()
-        del entry["owner"]  # a secret: whoever knows it can take part
+        del entry["owner"]  # a secret: it lets others join
         size_bytes += len(json.dumps(entry)) + 1
         if len(found) >= asked.limit or size_bytes > REPLY_BYTES - 1_000:
             return {"xids": found, "next": last}

@@ -239,7 +239,7 @@ class OrderReader(Protocol):
         """The next order for the unit."""
 
     async def answer(self, order: OrderRecord, refused: str = "") -> None:
-        """Tell whoever gave the order what has become of it; `refused`: why nothing."""
+        """Answer the operator who gave the order. `refused`: why it was not carried out."""
 
     async def close(self) -> None:
         """Disconnect."""
@@ -346,7 +346,7 @@ class PendingCommit(NamedTuple):
     metadata: str = ""
     """Committed with the offsets, for the next owner."""
     activity: Activity | None = None
-    """What is told of it once it is committed; None: nothing."""
+    """What to report once it is committed; None: nothing."""
 
 
 class Work(Protocol):

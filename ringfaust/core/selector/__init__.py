@@ -1,8 +1,8 @@
 """Message selectors: which messages a consumer accepts (R15).
 
 The language is that of JMS 2.0, section 3.8: a subset of SQL-92 conditional expressions. An
-identifier such as `JMSPriority` names a field of the message; any other names a property. A name
-that is no identifier stands in double quotes, as in SQL-92: `"content-type" = 'json'`.
+identifier such as `JMSPriority` names a field of the message; any other names a property. Put a
+name that is not an identifier in double quotes, as in SQL-92: `"content-type" = 'json'`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ BITS = 64
 SEQUENCE_AT, ORDERS_AT, WAKE_AT, EXPIRING_AT, ATTACHED_AT, DEPARTURES_AT = 0, 1, 2, 3, 4, 5
 SIZE_AT, NON_PERSISTENT_AT, GROUPS_AT, CURSORS_AT, SENT_BOUNDS_AT = 7, 8, 9, 12, 13
 LEVELS_AT, COUNTS_AT = 20, 30
-"""Which bit stands for each number, or for the first of several, counted from the highest."""
+"""The bit of each number, or of the first of several, counted from the highest."""
 _COUNTS = len(Counts().stored())
 _CURSOR = Struct(">iQQ")
 _Items = tuple[tuple[str, object], ...]

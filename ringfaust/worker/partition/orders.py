@@ -108,7 +108,7 @@ class KafkaOrders:
         return [record for records in found.values() for record in records]
 
     async def answer(self, order: OrderRecord, refused: str = "") -> None:
-        """Tell whoever gave the order what came of it; `refused`: why nothing."""
+        """Answer the operator who gave the order. `refused`: why it was not carried out."""
         if not order.reply:
             return
         no = e.Refused("", Refusal.BAD_COMMAND, order.partition, refused) if refused else None
