@@ -168,7 +168,10 @@ def write_config(folder: Path, servers: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.memory_bounds", description=__doc__)
     parser.add_argument("cases", nargs="*", default=[*CASES], help=f"of {', '.join(CASES)}; all")
-    for name in parser.parse_args().cases:
+    names = parser.parse_args().cases
+    if unknown := [name for name in names if name not in CASES]:
+        parser.error(f"no case {unknown[0]}; there are {', '.join(CASES)}")
+    for name in names:
         folder = Path(tempfile.mkdtemp(prefix="ringfaust-bench-"))
         with EmbeddedBroker() as broker:
             write_config(folder, broker.bootstrap_servers)

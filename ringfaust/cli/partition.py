@@ -68,14 +68,14 @@ class ListedPartition:
 
 def listed(workers: Sequence[WorkerStatus], partitions: int, now_ms: int) -> list[ListedPartition]:
     """What the workers report about each partition."""
-    found = {str(number): _unknown(str(number)) for number in range(partitions)}
+    found = {str(number): _not_stopped(str(number)) for number in range(partitions)}
     for each in workers:
         if each.is_stale(now_ms):
             continue
         for number in each.partitions:
             state = "recovering" if number in each.recovering else "serving"
             lag = each.lag.get(number, 0)
-            found[str(number)] = _unknown(str(number), state, each.worker, lag)
+            found[str(number)] = _not_stopped(str(number), state, each.worker, lag)
         for it in each.stopped:
             found[it.partition] = ListedPartition(
                 partition=it.partition, state="stopped", worker=each.worker, lag=0, at=it.at,
@@ -84,7 +84,7 @@ def listed(workers: Sequence[WorkerStatus], partitions: int, now_ms: int) -> lis
     return [*found.values()]
 
 
-def _unknown(
+def _not_stopped(
     name: str, state: str = "unassigned", worker: str = "", lag: int = 0
 ) -> ListedPartition:
     return ListedPartition(

@@ -20,6 +20,7 @@ from aiohttp import web
 from ringfaust.errors import RingfaustError
 
 COOKIE = "ringfaust-console"
+FOREIGN = "The request does not come from a page of this console."
 TOKEN_VARIABLE = "RINGFAUST_CONSOLE_TOKEN"  # noqa: S105 - its name, not the token
 SHORTEST_TOKEN = 16
 """Fewest characters of a token that an operator chooses."""
@@ -180,7 +181,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 def refusal_of_change(request: web.Request, session: BrowserSession | None, form_token: str) -> str:
     """Why a request may not change anything; empty: it may."""
     if not is_same_origin(request):
-        return "The request does not come from a page of this console."
+        return FOREIGN
     if session is None:
         return "This needs permission: log in with the console's token first."
     if not secrets.compare_digest(form_token.encode(), session.form_token.encode()):

@@ -110,7 +110,7 @@ async def _check_change(request: web.Request, path: str) -> None:
         raise web.HTTPRequestEntityTooLarge(_MOST_BYTES, request.content_length or 0)
     if path == "/login":
         if not access.is_same_origin(request):
-            raise web.HTTPForbidden(text="The request does not come from a page of this console.")
+            raise web.HTTPForbidden(text=access.FOREIGN)
         return
     form = await request.post()
     given = str(form.get(FORM_TOKEN, ""))

@@ -15,6 +15,7 @@ MOST_VALUES = 100_000
 MOST_DEPTH = 200
 """How deep they may nest."""
 _NUMBER_BYTES = 10
+"""Of the longest number, seven bits in each."""
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
@@ -33,6 +34,23 @@ def read_avro(schema: Any, named: Mapping[str, Any], body: bytes) -> Any:
 
     _Walk(named, body).value(schema, 0)
     return schemaless_reader(io.BytesIO(body), schema, None)
+
+
+def zigzag(body: bytes, at: int) -> tuple[int, int]:
+    """Read a whole number as Avro and Protobuf write signed ones.
+
+    Returns:
+        The number, and where it ends.
+
+    Raises:
+        ValueError: there is none.
+    """
+    value = 0
+    for shift, byte in enumerate(body[at : at + _NUMBER_BYTES]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at + shift + 1
+    raise ValueError("the value ends within a number")
 
 
 class _Walk:
@@ -93,13 +111,8 @@ class _Walk:
         return number
 
     def _number(self) -> int:
-        value = 0
-        for shift, byte in enumerate(self._body[self._at : self._at + _NUMBER_BYTES]):
-            value |= (byte & 0x7F) << 7 * shift
-            if byte < 0x80:
-                self._at += shift + 1
-                return (value >> 1) ^ -(value & 1)
-        raise ValueError("the value ends within a number")
+        number, self._at = zigzag(self._body, self._at)
+        return number
 
     def _skip(self, size: int) -> None:
         self._at += size

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import json
 import logging
 import time
@@ -21,7 +20,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from ringfaust.client.inspected import Excerpt, MessageDetails
-from ringfaust.console.avro import read_avro
+from ringfaust.console.avro import read_avro, zigzag
 from ringfaust.console.redriving import GoneMessage
 from ringfaust.errors import RingfaustError
 
@@ -31,8 +30,6 @@ _PREFIX_BYTES = 5
 _WAIT_S = 3.0
 _AGAIN_S = 30.0
 """How long a schema that could not be read is not asked for again."""
-_NUMBER_BITS = 70
-"""Of the longest number of Protobuf, seven in a byte."""
 _MOST = 1_000
 """Schemas that are remembered."""
 
@@ -195,30 +192,18 @@ def _add_well_known(pool: Any, imported: Iterable[str]) -> None:
 def _read_protobuf(file: Any, body: bytes) -> Any:
     from google.protobuf import json_format, message_factory  # noqa: PLC0415 - an extra
 
-    stream = io.BytesIO(body)
-    count = _zigzag(stream)
-    kind, *nested = [_zigzag(stream) for _ in range(count)] or [0]
+    count, at = zigzag(body, 0)
+    path = []
+    for _ in range(count):
+        index, at = zigzag(body, at)
+        path.append(index)
+    kind, *nested = path or [0]
     described = list(file.message_types_by_name.values())[kind]
     for each in nested:
         described = described.nested_types[each]
     message = message_factory.GetMessageClass(described)()
-    message.ParseFromString(stream.read())
+    message.ParseFromString(body[at:])
     return json_format.MessageToDict(message, preserving_proto_field_name=True)
-
-
-def _zigzag(stream: io.BytesIO) -> int:
-    """Read a whole number as Protobuf writes signed ones.
-
-    Raises:
-        ValueError: there is none.
-    """
-    value, shift = 0, 0
-    while (byte := stream.read(1)) and shift < _NUMBER_BITS:
-        value |= (byte[0] & 0x7F) << shift
-        shift += 7
-        if byte[0] < 0x80:
-            return (value >> 1) ^ -(value & 1)
-    raise ValueError("the value ends within a number")
 
 
 def _text(value: object) -> str:

@@ -25,8 +25,8 @@ def import_artemis(path: Path) -> Imported:
     imported = Imported(path)
     root = read_xml(path)
     jms = list(root.all("jms")) if root.tag == "configuration" else []
-    core = Element("core", {}, root.line) if jms and root.first("core") is None else None
-    core = core or _core(path, root)
+    has_core = not jms or root.first("core") is not None
+    core = _core(path, root) if has_core else Element("core", {}, root.line)
     if jms:
         _strip_prefixes(core)
     _note_others(root, imported)

@@ -116,7 +116,7 @@ def _queues(
 ) -> dict[str, Fields]:
     """Return the fields of each queue by name."""
     found: dict[str, Fields] = {}
-    version = _version(data)
+    version, noted = _version(data), set[str]()
     for each in _entries(data, "queues", path):
         vhost, name = _vhost(each), str(each.get("name", ""))
         about = f"queue {name[:_SHOWN]}"
@@ -128,7 +128,7 @@ def _queues(
             imported.note(Verdict.TAKEN, 0, about, f"queue {ours}")
             names.origins[ours] = vhost, name
             found[ours] = queue_fields(each, ours, policies.of(vhost, name, each), imported)
-            set_attempts(each, found[ours], version, imported)
+            set_attempts(each, found[ours], version, noted, imported)
     return found
 
 

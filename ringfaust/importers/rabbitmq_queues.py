@@ -101,20 +101,21 @@ def _our_pattern(pattern: str) -> str | None:
 
 
 def set_attempts(
-    queue: Mapping[str, Any], fields: Fields, version: int, imported: Imported
+    queue: Mapping[str, Any], fields: Fields, version: int, noted: set[str], imported: Imported
 ) -> None:
     """What RabbitMQ does without a delivery limit: try for ever, or 21 times in a quorum queue.
 
-    `version`: of RabbitMQ, 4 or less. Each type of queue gets a line once.
+    `version`: of RabbitMQ. `noted`: the types of queue that have their line.
     """
     kind = str((queue.get("arguments") or {}).get("x-queue-type", "classic"))
     if "max_attempts" in fields or kind not in ("classic", "quorum"):
         return
     is_limited = kind == "quorum" and version >= _LIMITED_SINCE
     fields["max_attempts"] = _QUORUM_ATTEMPTS if is_limited else -1
-    about = f"{kind} queues without delivery-limit"
-    if any(each.setting == about for each in imported.findings):
+    if kind in noted:
         return
+    noted.add(kind)
+    about = f"{kind} queues without delivery-limit"
     why = (
         f"max_attempts: {fields['max_attempts']}, as in RabbitMQ {version}; the default here is 10"
     )
