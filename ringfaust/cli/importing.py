@@ -63,9 +63,9 @@ def openmq(
 def _write(imported: Imported, to: Path) -> None:
     from ringfaust.importers.write import write
 
-    files = write(imported, to)
     for finding in imported.findings:
         say(str(finding))
+    files = write(imported, to)
     counts = Counter(str(finding.verdict) for finding in imported.findings)
     said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in sorted(counts))
     say(f"{said or 'no settings'}; wrote " + ", ".join(map(str, files)))

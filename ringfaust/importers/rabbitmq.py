@@ -10,13 +10,19 @@ from typing import Any, cast
 
 from ringfaust.importers.artemis_security import allow, allow_control
 from ringfaust.importers.imported import FILE_BYTES, CannotImport, Fields, Imported, Verdict
-from ringfaust.importers.rabbitmq_bindings import selector_of
-from ringfaust.importers.rabbitmq_queues import Policies, queue_fields, set_attempts
+from ringfaust.importers.rabbitmq_bindings import PREDECLARED, Conditions
+from ringfaust.importers.rabbitmq_policies import Policies, compiled
+from ringfaust.importers.rabbitmq_queues import (
+    queue_fields,
+    queue_type,
+    read_settings,
+    set_attempts,
+)
 from ringfaust.kafka.names import topic_name
 from ringfaust.protocol.records import Role
 
 _SECTIONS = frozenset(
-    {"queues", "exchanges", "bindings", "policies", "permissions", "users", "vhosts"}
+    {"queues", "exchanges", "bindings", "policies", "parameters", "permissions", "users", "vhosts"}
 )
 _ABOUT_BROKER = frozenset({"rabbit_version", "rabbitmq_version", "product_name", "product_version",
                            "rabbitmq_definition_format", "original_vhost_name",
@@ -35,17 +41,24 @@ def import_rabbitmq(path: Path) -> Imported:
     """
     data = _read(path)
     imported = Imported(path)
-    policies = Policies(_entries(data, "policies", path), path)
+    parameters = _entries(data, "parameters", path)
+    policies = Policies(_entries(data, "policies", path), parameters, path)
     names = _Names(data, path)
+    why = "a setting of the broker or a plugin"
     for section in sorted(data.keys() - _SECTIONS - _ABOUT_BROKER):
         if data[section]:
-            why = "a setting of the broker or a plugin"
             imported.note(Verdict.NONE, 0, section[:_SHOWN], why)
+    for each in parameters:
+        if each.get("component") != "operator_policy":
+            about = f"parameter {each.get('component')} {each.get('name')}"
+            imported.note(Verdict.NONE, 0, about[:_SHOWN], why)
     fields = _queues(data, path, policies, imported, names)
     _exchanges(data, path, fields, imported, names)
     for name, own in fields.items():
         imported.queues[name] = own
-    policies.leftovers(imported)
+    hosts = {_vhost(each) for each in _entries(data, "queues", path)} or {"/"}
+    for pattern, given in policies.for_later_queues(hosts, names.origins, imported).items():
+        imported.settings[pattern] = read_settings(given, imported)
     imported.add_routes()
     _permissions(data, path, imported, names)
     return imported
@@ -108,6 +121,11 @@ def _entries(data: Mapping[str, Any], section: str, path: Path) -> list[dict[str
     entries = data.get(section, [])
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise CannotImport(path, 0, f"{section} is not a list of objects")
+    for each in entries:
+        for part in ("arguments", "definition"):
+            if each.get(part) and not isinstance(each[part], dict):
+                name = str(each.get("name"))[:_SHOWN]
+                raise CannotImport(path, 0, f"{section}, {name!r}: {part} is not an object")
     return entries
 
 
@@ -127,7 +145,8 @@ def _queues(
         if imported.is_name(ours, 0, about):
             imported.note(Verdict.TAKEN, 0, about, f"queue {ours}")
             names.origins[ours] = vhost, name
-            found[ours] = queue_fields(each, ours, policies.of(vhost, name, each), imported)
+            policy = policies.of(vhost, name, ours, queue_type(each), imported)
+            found[ours] = queue_fields(each, ours, policy, imported)
             set_attempts(each, found[ours], version, noted, imported)
     return found
 
@@ -162,65 +181,66 @@ def _exchanges(
         if name and ours != name:
             why = f"called {ours}: an exchange here has a name that no queue and no other one has"
             imported.note(Verdict.CHANGED, 0, f"exchange {name[:_SHOWN]}", why)
+    conditions: dict[str, Conditions] = {}
     for each in _entries(data, "bindings", path):
-        vhost = _vhost(each)
-        source = str(each.get("source", "")) and names.exchange(vhost, str(each["source"]))
+        vhost, exchange = _vhost(each), str(each.get("source", ""))
+        source = exchange and names.exchange(vhost, exchange)
         target = names.queue(vhost, str(each.get("destination", "")))
         key = str(each.get("routing_key", ""))
         about = f"binding {source} -> {target}, routing_key = {key}"
+        known = kinds.get(source) or PREDECLARED.get(exchange)
         if not source:  # the default exchange leads to every queue by its name
             continue
         if each.get("destination_type", "queue") != "queue":
             why = "an address does not feed another one: bind the queues themselves"
             imported.note(Verdict.NONE, 0, about, why)
+        elif known is None:
+            why = f"the file does not declare the exchange {exchange[:_SHOWN]}, so its type is open"
+            imported.note(Verdict.NONE, 0, about, why)
         elif imported.is_name(source, 0, about):
-            named = {**each, "source": source, "destination": target}
-            _bind(named, kinds.get(source, "direct"), queues, about, imported)
+            names.origins.setdefault(source, (vhost, exchange))
+            if members := _members(source, target, queues, about, imported):
+                fields, found = members[target], conditions.setdefault(target, Conditions())
+                ours = f"queue {source}::{target}"
+                _bind(fields, found, known, each, ours=ours, about=about, imported=imported)
 
 
-def _bind(
-    binding: Mapping[str, Any],
-    kind: str,
-    queues: dict[str, Fields],
-    about: str,
-    imported: Imported,
-) -> None:
-    source, target = str(binding["source"]), str(binding.get("destination", ""))
+def _members(
+    source: str, target: str, queues: dict[str, Fields], about: str, imported: Imported
+) -> dict[str, Fields] | None:
+    """Return the subscriptions of an address, with this one; None if it cannot have it."""
+    for name, address in imported.addresses.items():
+        if name != source and target in cast("dict[str, Fields]", address.get("subscriptions", {})):
+            why = f"queue {target} belongs to address {name}, and a queue has one address"
+            imported.note(Verdict.NONE, 0, about, why)
+            return None
     declared = imported.addresses.setdefault(source, {})
     members = cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
-    elsewhere = [
-        name for name, address in imported.addresses.items()
-        if name != source and target in cast("dict[str, Fields]", address.get("subscriptions", {}))
-    ]  # fmt: skip
-    if elsewhere:
-        why = f"queue {target} belongs to address {elsewhere[0]}, and a queue has one address"
-        imported.note(Verdict.NONE, 0, about, why)
-        return
     if target not in members:
         if target not in queues:
             imported.note(Verdict.NONE, 0, about, "there is no such queue in the file")
-            return
+            return None
         members[target] = {**queues.pop(target), "shared": True}
-        members[target].setdefault("selector", None)
-    condition = selector_of(kind, binding)
-    if condition is None:
-        why = "this combination of words cannot be a selector, so the queue gets every message"
-        imported.note(Verdict.NONE, 0, about, why)
-        condition = ""
-    _add_selector(members[target], condition)
-    why = f"queue {source}::{target}" + (f", selector: {condition}" if condition else "")
-    if condition:
-        why += "; the producer sets the header routing_key"
-    imported.note(Verdict.CHANGED, 0, about, why)
+    return members
 
 
-def _add_selector(fields: Fields, condition: str) -> None:
-    """A queue with several bindings gets what any of them lets through."""
-    have = fields["selector"]
-    if have is None:
-        fields["selector"] = condition
-    else:
-        fields["selector"] = f"({have}) OR ({condition})" if have and condition else ""
+def _bind(
+    fields: Fields, conditions: Conditions, kind: str, binding: Mapping[str, Any], *, ours: str,
+    about: str, imported: Imported,
+) -> None:  # fmt: skip
+    condition = conditions.add(kind, binding)
+    selector = conditions.selector()
+    fields["selector"] = selector or ""
+    if condition is None or selector is None:
+        why = (
+            "this combination of words cannot be a selector"
+            if condition is None
+            else "the selector of all its bindings is too long"
+        )
+        imported.note(Verdict.NONE, 0, about, f"{why}, so the queue gets every message")
+        return
+    said = f"{ours}, selector: {condition}; the producer sets the header routing_key"
+    imported.note(Verdict.CHANGED, 0, about, said if condition else ours)
 
 
 def _permissions(data: Mapping[str, Any], path: Path, imported: Imported, names: _Names) -> None:
@@ -235,23 +255,30 @@ def _permissions(data: Mapping[str, Any], path: Path, imported: Imported, names:
             why = "a user's name in these commands has letters, digits and . _ @ + -"
             imported.note(Verdict.NONE, 0, f"permissions of {user[:_SHOWN]!r}", why)
             continue
-        for topic, queue in imported.routes.items():
-            if _may_write(each, names.origins.get(queue), names):
-                allow(imported, user, topic, "Write")
+        about, vhost = f"permissions of {user}", _vhost(each)
+        written = str(each.get("write") or "")
+        pattern = compiled(written, about, path)
+        topics = [
+            topic
+            for topic, queue in imported.routes.items()
+            if written and _may_write(pattern, vhost, names.origins.get(queue), names)
+        ]
+        for topic in topics:
+            allow(imported, user, topic, "Write")
         if each.get("read") or each.get("configure"):
             allow_control(imported, user)
         if each.get("read"):
             allow(imported, user, topic_name("ringfaust", Role.DISPATCHED), "Read")
         why = "in acls.sh; reading and configuring are permissions for all queues"
-        imported.note(Verdict.CHANGED, 0, f"permissions of {user}", why)
+        if written and not topics:
+            why += f"; write = {written[:_SHOWN]} covers no queue or exchange of the file"
+        imported.note(Verdict.CHANGED, 0, f"{about} in vhost {vhost[:_SHOWN]}", why)
 
 
 def _may_write(
-    permission: Mapping[str, Any], origin: tuple[str, str] | None, names: _Names
+    write: re.Pattern[str], vhost: str, origin: tuple[str, str] | None, names: _Names
 ) -> bool:
     """Whether it covers a queue or exchange; no origin: a topic for those of all hosts."""
-    wanted = str(permission.get("write") or "")
     if origin is None:
-        return wanted == ".*" and not names.is_prefixed
-    vhost, name = origin
-    return vhost == _vhost(permission) and (wanted == ".*" or wanted.strip("^$") == name)
+        return write.pattern in (".*", "^.*$") and not names.is_prefixed
+    return vhost == origin[0] and write.search(origin[1]) is not None

@@ -5,7 +5,55 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ringfaust.core.selector import check_selector
+from ringfaust.errors import BadSelector
+
 KEY = "routing_key"
+PREDECLARED = {
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+}
+"""Types of the exchanges of every virtual host, which `export_definitions` leaves out."""
+
+
+class Conditions:
+    """What a queue with several bindings gets: what any of them lets through."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, None] = {}
+        self._others: dict[str, None] = {}
+        self._every_message = False
+
+    def add(self, kind: str, binding: Mapping[str, Any]) -> str | None:
+        """Add a binding and return its selector; empty: every message; None: there is none."""
+        found = selector_of(kind, binding)
+        key = str(binding.get("routing_key", ""))
+        if not found:
+            self._every_message = True
+        elif found == f"{KEY} = {_quoted(key)}":
+            self._keys[_quoted(key)] = None
+        else:
+            self._others[found] = None
+        return found
+
+    def selector(self) -> str | None:
+        """Return the selector of all bindings; None if it would be too long."""
+        if self._every_message:
+            return ""
+        keys = [*self._keys]
+        parts = [f"{KEY} = {keys[0]}"] if len(keys) == 1 else []
+        if len(keys) > 1:
+            parts = [f"{KEY} IN ({', '.join(keys)})"]
+        parts += [f"({each})" if keys or len(self._others) > 1 else each for each in self._others]
+        text = " OR ".join(parts)
+        try:
+            check_selector(text)
+        except BadSelector:
+            return None
+        return text
 
 
 def selector_of(kind: str, binding: Mapping[str, Any]) -> str | None:

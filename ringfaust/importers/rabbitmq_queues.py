@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from ringfaust.importers.imported import CannotImport, Fields, Imported, ImportFinding, Verdict
+from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict
+from ringfaust.importers.rabbitmq_policies import Given, Settings, merged
 
 BACKUPS = 100
 """Backup consumers of a queue with one active consumer: RabbitMQ admits any number."""
 _LIMITED_SINCE, _QUORUM_ATTEMPTS = 4, 21
 """RabbitMQ 4 redelivers a message of a quorum queue 20 times; earlier versions have no limit."""
-_PATTERN_CHARS = 250
-_PREFIX = re.compile(r"\^?([\w-]+(?:\\?\.[\w-]+)*)\\?\.(?:\.\*)?")
 _DEAD = "evicted messages go to the topic ringfaust.evicted, dead ones to ringfaust.dead"
+_STREAM = "a stream is read again and again, and keeps for a time: use a Kafka topic"
 _STORAGE = "Kafka stores and replicates all messages"
 
 _NO_EQUIVALENT = {
@@ -30,74 +28,7 @@ _NO_EQUIVALENT = {
     "ha-params": _STORAGE,
     "ha-sync-mode": _STORAGE,
     "quorum-initial-group-size": "`replication_factor` in worker.yaml",
-    "max-age": "the retention of a stream is that of its Kafka topic",
-    "stream-max-segment-size-bytes": "the segments of a stream are those of its Kafka topic",
 }
-
-
-class Policies:
-    """The policies of the file. At most one applies to a queue: that of highest priority."""
-
-    def __init__(self, entries: Sequence[Mapping[str, Any]], path: Path) -> None:
-        """Compile the patterns.
-
-        Raises:
-            CannotImport: one is not a regular expression.
-        """
-        self._entries: list[tuple[re.Pattern[str], Mapping[str, Any]]] = []
-        self._used: set[int] = set()
-        for each in entries:
-            pattern = str(each.get("pattern", ""))
-            try:
-                if len(pattern) > _PATTERN_CHARS:
-                    raise re.error("too long")
-                self._entries.append((re.compile(pattern), each))
-            except re.error as error:
-                text = f"policy {str(each.get('name'))[:80]!r}: pattern {pattern[:80]!r}: {error}"
-                raise CannotImport(path, 0, text) from None
-
-    def of(self, vhost: str, name: str, queue: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the policy of a queue; empty if it has none."""
-        kind = str((queue.get("arguments") or {}).get("x-queue-type", "classic"))
-        fitting = [
-            (index, each)
-            for index, (pattern, each) in enumerate(self._entries)
-            if str(each.get("vhost", "/")) == vhost
-            and str(each.get("apply-to", "all")) in ("all", "queues", f"{kind}_queues")
-            and pattern.search(name)
-        ]
-        if not fitting:
-            return {}
-        index, best = max(fitting, key=lambda entry: _priority(entry[1]))
-        self._used.add(index)
-        return best
-
-    def leftovers(self, imported: Imported) -> None:
-        """Turn the policies that no queue has into settings by pattern."""
-        for index, (_, each) in enumerate(self._entries):
-            if index in self._used:
-                continue
-            about = f"policy {str(each.get('name'))[:80]}, pattern = {each.get('pattern')}"
-            ours = _our_pattern(str(each.get("pattern", "")))
-            if ours is None or str(each.get("apply-to", "all")) == "exchanges":
-                why = "no queue in the file matches, and the pattern has no form here"
-                imported.note(Verdict.NONE, 0, about, why)
-                continue
-            imported.note(Verdict.CHANGED, 0, about, f"settings of the pattern {ours}")
-            fields = imported.settings.setdefault(ours, {})
-            _read(each.get("definition") or {}, about, fields, imported)
-
-
-def _priority(policy: Mapping[str, Any]) -> int:
-    priority = policy.get("priority", 0)
-    return priority if isinstance(priority, int) else 0
-
-
-def _our_pattern(pattern: str) -> str | None:
-    if pattern in ("", ".*", "^.*", "^.*$", "^"):
-        return "#"
-    found = _PREFIX.fullmatch(pattern)
-    return found[1].replace("\\", "") + ".#" if found else None
 
 
 def set_attempts(
@@ -107,7 +38,7 @@ def set_attempts(
 
     `version`: of RabbitMQ. `noted`: the types of queue that have their line.
     """
-    kind = str((queue.get("arguments") or {}).get("x-queue-type", "classic"))
+    kind = queue_type(queue)
     if "max_attempts" in fields or kind not in ("classic", "quorum"):
         return
     is_limited = kind == "quorum" and version >= _LIMITED_SINCE
@@ -122,20 +53,38 @@ def set_attempts(
     imported.note(Verdict.TAKEN, 0, about, why)
 
 
+def queue_type(queue: Mapping[str, Any]) -> str:
+    """Return `classic`, `quorum` or `stream`."""
+    return str((queue.get("arguments") or {}).get("x-queue-type", "classic"))
+
+
 def queue_fields(
-    queue: Mapping[str, Any], name: str, policy: Mapping[str, Any], imported: Imported
+    queue: Mapping[str, Any], name: str, policy: Settings, imported: Imported
 ) -> Fields:
-    """Return a queue's fields: of its arguments, else of its policy."""
+    """Return a queue's fields: of its arguments and of its policies."""
+    kind = queue_type(queue)
     arguments = {
-        str(key).removeprefix("x-"): value for key, value in (queue.get("arguments") or {}).items()
+        str(key).removeprefix("x-"): Given(f"queue {name}", value)
+        for key, value in (queue.get("arguments") or {}).items()
     }
-    definition = dict(policy.get("definition") or {})
-    fields: Fields = {}
-    if definition:
-        own = {key: value for key, value in definition.items() if key not in arguments}
-        about = f"queue {name}, policy {str(policy.get('name'))[:80]}"
-        _read({**own, **_overflow_of(arguments)}, about, fields, imported)
-    _read({**_overflow_of(definition), **arguments}, f"queue {name}", fields, imported)
+    # rabbit_quorum_queue, gather_policy_config: only the overflow of the policy comes first.
+    given = merged(policy, arguments, imported, {"overflow"} if kind == "quorum" else ())
+    overflow = given.get("overflow")
+    if kind == "quorum" and overflow and overflow.value == "reject-publish-dlx":
+        why = "evict: oldest, the default; a quorum queue does not have it and drops the oldest"
+        about = f"{overflow.owner}, overflow = reject-publish-dlx"
+        imported.note(Verdict.CHANGED, 0, about, why)
+        del given["overflow"]
+    if kind == "stream":
+        for key, each in given.items():
+            about = f"{each.owner}, {key} = {str(each.value)[:80]}"
+            imported.note(Verdict.NONE, 0, about, _STREAM)
+        given = {}
+    fields = read_settings(given, imported)
+    if "max-priority" in arguments and "ring_size" in fields and kind == "classic":
+        fields["evict"] = "head"
+        why = "evict: head; the first message that RabbitMQ drops is of the highest priority"
+        imported.note(Verdict.TAKEN, 0, f"queue {name}, max-length with max-priority", why)
     if queue.get("auto_delete"):
         imported.note(
             Verdict.NONE, 0, f"queue {name}, auto_delete",
@@ -147,15 +96,14 @@ def queue_fields(
     return fields
 
 
-def _overflow_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The overflow decides what a length means, wherever the length was set."""
-    return {"overflow": given["overflow"]} if "overflow" in given else {}
-
-
-def _read(given: Mapping[str, Any], owner: str, fields: Fields, imported: Imported) -> None:
-    rejects = str(given.get("overflow", "drop-head")).startswith("reject-publish")
-    for key, value in given.items():
-        about = f"{owner}, {key} = {str(value)[:80]}"
+def read_settings(given: Settings, imported: Imported) -> Fields:
+    """Return the fields that settings become; each gets its line."""
+    fields: Fields = {}
+    overflow = given.get("overflow")
+    rejects = overflow is not None and str(overflow.value).startswith("reject-publish")
+    for key, each in given.items():
+        value = each.value
+        about = f"{each.owner}, {key} = {str(value)[:80]}"
         if key in ("max-length", "max-length-bytes", "delivery-limit", "max-priority") and (
             type(value) is not int
         ):
@@ -171,6 +119,7 @@ def _read(given: Mapping[str, Any], owner: str, fields: Fields, imported: Import
             _read_other(key, value, about, fields, imported)
     if rejects:
         fields["when_full"] = "reject_newest"
+    return fields
 
 
 def _read_other(key: str, value: Any, about: str, fields: Fields, imported: Imported) -> None:
@@ -196,9 +145,6 @@ def _read_other(key: str, value: Any, about: str, fields: Fields, imported: Impo
         fields |= {"max_active_consumers": 1, "max_backup_consumers": BACKUPS}
         why = f"max_active_consumers: 1, max_backup_consumers: {BACKUPS}"
         imported.note(Verdict.TAKEN, 0, about, why)
-    elif key == "queue-type" and value == "stream":
-        why = "a stream is read again and again: use a Kafka topic"
-        imported.note(Verdict.NONE, 0, about, why)
     else:
         why = _NO_EQUIVALENT.get(key, "not a setting that is known here")
         imported.note(Verdict.NONE, 0, about, why)

@@ -1,0 +1,198 @@
+"""Which setting of a RabbitMQ queue wins: its argument, its policy or its operator policy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ringfaust.importers.imported import CannotImport, Imported, Verdict, overlap
+
+_PATTERN_CHARS = 250
+_PREFIX = re.compile(r"\^?([\w-]+(?:\\?\.[\w-]+)*)\\?\.(?:\.\*)?")
+_APPLIES_TO = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
+_LIMITS = frozenset({"max-length", "max-length-bytes", "message-ttl", "expires", "delivery-limit"})
+"""Of these the smallest value applies, whoever sets it (rabbit_amqqueue_process, res_min)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A setting of a queue, and who sets it."""
+
+    owner: str
+    """Such as `queue orders, policy short`."""
+    value: Any
+
+
+Settings = dict[str, Given]
+"""Settings by name, without the `x-` of arguments."""
+
+
+def merged(
+    weak: Settings, strong: Settings, imported: Imported, weak_wins: Collection[str] = ()
+) -> Settings:
+    """Return what applies of two sources; each setting that does not apply gets its line.
+
+    `weak_wins`: settings for which the weak source decides.
+    """
+    found = {**weak, **strong}
+    for name in sorted(weak.keys() & strong.keys()):
+        wins, loses = strong[name], weak[name]
+        if name in weak_wins or (name in _LIMITS and _is_smaller(name, loses.value, wins.value)):
+            wins, loses = loses, wins
+        found[name] = wins
+        why = f"{name} = {str(wins.value)[:80]} of {wins.owner} applies, as in RabbitMQ"
+        about = f"{loses.owner}, {name} = {str(loses.value)[:80]}"
+        imported.note(Verdict.CHANGED, 0, about, why)
+    return found
+
+
+def _is_smaller(name: str, one: Any, other: Any) -> bool:
+    if type(one) is not int or type(other) is not int:
+        return False
+    if name == "delivery-limit" and min(one, other) < 0:  # below 0: none
+        return one > other
+    return one < other
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """A policy of the file."""
+
+    kind: str
+    """`policy` or `operator policy`."""
+    name: str
+    vhost: str
+    pattern: str
+    matches: re.Pattern[str]
+    applies_to: str
+    priority: int
+    definition: Mapping[str, Any]
+
+    @property
+    def about(self) -> str:
+        return f"{self.kind} {self.name[:80]}, pattern = {self.pattern[:80]}"
+
+
+class Policies:
+    """At most one policy and one operator policy apply to a queue: those of highest priority."""
+
+    def __init__(
+        self, policies: Sequence[Mapping[str, Any]], operators: Sequence[Mapping[str, Any]],
+        path: Path,
+    ) -> None:  # fmt: skip
+        """Compile the patterns.
+
+        `operators`: entries of `parameters`, of which those with the component `operator_policy`
+        count.
+
+        Raises:
+            CannotImport: one is not a regular expression.
+        """
+        self._policies = [_policy("policy", each, each, path) for each in policies]
+        self._policies += [
+            _policy("operator policy", each, each.get("value") or {}, path)
+            for each in operators
+            if each.get("component") == "operator_policy"
+        ]
+        self._used: set[int] = set()
+
+    def of(self, vhost: str, name: str, ours: str, kind: str, imported: Imported) -> Settings:
+        """Return what policies set for a queue. `ours`: its name here. `kind`: its type."""
+        found: Settings = {}
+        for source in ("policy", "operator policy"):
+            fitting = [
+                each
+                for each in self._policies
+                if each.kind == source
+                and each.vhost == vhost
+                and each.applies_to in ("all", "queues", _APPLIES_TO.get(kind))
+                and each.matches.search(name)
+            ]
+            if fitting:
+                best = max(fitting, key=lambda each: each.priority)
+                if not best.definition and id(best) not in self._used:
+                    imported.note(Verdict.NONE, 0, best.about, "it sets nothing")
+                self._used.add(id(best))
+                owner = f"queue {ours}, {source} {best.name[:80]}"
+                given = {key: Given(owner, value) for key, value in best.definition.items()}
+                found = merged(found, given, imported)
+        return found
+
+    def for_later_queues(
+        self, hosts: Collection[str], declared: Collection[str], imported: Imported
+    ) -> dict[str, Settings]:
+        """Return the settings by pattern of policies that no queue of the file has.
+
+        `hosts`: virtual hosts of the file's queues. `declared`: names here of its queues and
+        exchanges, which these settings must not touch.
+        """
+        found: dict[str, Settings] = {}
+        for each in sorted(self._policies, key=lambda policy: -policy.priority):
+            if id(each) in self._used:
+                continue
+            ours, why = _our_pattern(each, hosts), ""
+            if ours is None:
+                why = "no queue in the file has it, and its pattern has no form here"
+            elif each.vhost not in hosts:
+                why = f"the file has no queue in its virtual host {each.vhost[:80]}"
+            elif touched := next((name for name in declared if overlap(ours, name)), None):
+                why = f"its pattern covers {touched[:80]}, to which RabbitMQ does not apply it"
+            elif any(overlap(ours, other) for other in found):
+                why = "a policy of higher priority covers some of its queues; settings add up here"
+            if ours is None or why:
+                imported.note(Verdict.NONE, 0, each.about, why)
+                continue
+            imported.note(Verdict.CHANGED, 0, each.about, f"settings of the pattern {ours}")
+            found[ours] = {
+                name: Given(each.about, value) for name, value in each.definition.items()
+            }
+        return found
+
+
+def _policy(kind: str, entry: Mapping[str, Any], content: Any, path: Path) -> _Policy:
+    name = str(entry.get("name"))
+    definition = content.get("definition") or {} if isinstance(content, dict) else None
+    if not isinstance(definition, dict):
+        raise CannotImport(path, 0, f"{kind} {name[:80]!r}: definition is not an object")
+    pattern, priority = str(content.get("pattern", "")), content.get("priority", 0)
+    return _Policy(
+        kind, name, str(entry.get("vhost", "/")), pattern,
+        compiled(pattern, f"{kind} {name[:80]!r}", path), str(content.get("apply-to", "all")),
+        priority if isinstance(priority, int) else 0, definition,
+    )  # fmt: skip
+
+
+def compiled(pattern: str, owner: str, path: Path) -> re.Pattern[str]:
+    """Return a pattern of the file.
+
+    Raises:
+        CannotImport: it is not a regular expression, or too long.
+    """
+    try:
+        if len(pattern) > _PATTERN_CHARS:
+            raise re.error("too long")
+        return re.compile(pattern)
+    except re.error as error:
+        text = f"{owner}: pattern {pattern[:80]!r}: {error}"
+        raise CannotImport(path, 0, text) from None
+
+
+def _our_pattern(policy: _Policy, hosts: Collection[str]) -> str | None:
+    """The pattern of the same queues here; None if there is none."""
+    if policy.applies_to in ("exchanges", "streams"):
+        return None
+    if policy.pattern in ("", ".*", "^.*", "^.*$", "^"):
+        found = "#"
+    elif prefix := _PREFIX.fullmatch(policy.pattern):
+        found = prefix[1].replace("\\", "") + ".#"
+    else:
+        return None
+    if len(hosts) == 1:
+        return found
+    if policy.vhost != "/":
+        return f"{policy.vhost}.{found}"
+    others = (f"{host}.#" for host in hosts if host != "/")
+    return None if any(overlap(found, other) for other in others) else found

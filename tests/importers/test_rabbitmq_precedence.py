@@ -1,0 +1,261 @@
+"""`ringfaust import rabbitmq`: the setting that wins in RabbitMQ wins here, and nothing widens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringfaust.config import load_queues
+from ringfaust.core.model import Message
+from ringfaust.core.selector import compile_selector
+from ringfaust.importers.imported import CannotImport, Imported, Verdict
+from ringfaust.importers.rabbitmq import import_rabbitmq
+from ringfaust.importers.write import write
+from ringfaust.protocol.records import Payload
+
+
+def imported(tmp_path: Path, **definitions: Any) -> Imported:
+    source = tmp_path / "definitions.json"
+    source.write_text(json.dumps(definitions))
+    return import_rabbitmq(source)
+
+
+def queue(name: str, vhost: str = "/", **arguments: Any) -> dict[str, Any]:
+    named = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
+    return {"name": name, "vhost": vhost, "durable": True, "arguments": named}
+
+
+def policy(name: str, pattern: str, *, vhost: str = "/", priority: int = 0, to: str = "queues",
+           **definition: Any) -> dict[str, Any]:  # fmt: skip
+    named = {key.replace("_", "-"): value for key, value in definition.items()}
+    return {"name": name, "vhost": vhost, "pattern": pattern, "apply-to": to,
+            "priority": priority, "definition": named}  # fmt: skip
+
+
+def operator(**definition: Any) -> dict[str, Any]:
+    value = policy("op", "^q$", **definition)
+    return {"component": "operator_policy", "name": "op", "vhost": "/", "value": value}
+
+
+def binding(source: str, to: str, key: str = "", vhost: str = "/") -> dict[str, Any]:
+    return {"source": source, "vhost": vhost, "destination": to, "destination_type": "queue",
+            "routing_key": key, "arguments": {}}  # fmt: skip
+
+
+QUORUM = {"queue_type": "quorum"}
+
+
+@pytest.mark.parametrize(("arguments", "of_policy", "of_operator", "fields"), [
+    # A6: of a limit the smallest value applies, whoever sets it.
+    ({"max_length": 100_000}, {"max_length": 10}, {}, {"ring_size": 10}),
+    ({"max_length": 10}, {"max_length": 100_000}, {}, {"ring_size": 10}),
+    ({"max_length": 9}, {"max_length": 8}, {"max_length": 7}, {"ring_size": 7}),
+    ({"max_length": 7}, {"max_length": 8}, {"max_length": 9}, {"ring_size": 7}),
+    ({}, {"max_length": 8}, {"max_length": 9}, {"ring_size": 8}),
+    ({}, {}, {"max_length": 7}, {"ring_size": 7}),
+    (QUORUM | {"delivery_limit": 50}, {"delivery_limit": 3}, {}, {"max_attempts": 4}),
+    (QUORUM | {"delivery_limit": -1}, {"delivery_limit": 3}, {}, {"max_attempts": 4}),
+    (QUORUM | {"delivery_limit": 3}, {"delivery_limit": -1}, {}, {"max_attempts": 4}),
+    # The overflow of a classic queue is its argument's; that of a quorum queue its policy's.
+    ({"overflow": "reject-publish"}, {"overflow": "drop-head", "max_length": 5}, {},
+     {"max_messages": 5, "when_full": "reject_newest"}),
+    (QUORUM | {"overflow": "reject-publish"}, {"overflow": "drop-head", "max_length": 5}, {},
+     {"ring_size": 5}),
+    (QUORUM | {"overflow": "drop-head"}, {"overflow": "reject-publish", "max_length": 5}, {},
+     {"max_messages": 5, "when_full": "reject_newest"}),
+    (QUORUM | {"max_length": 4, "overflow": "reject-publish-dlx"}, {}, {}, {"ring_size": 4}),
+    ({"max_length": 4, "overflow": "reject-publish-dlx"}, {}, {},
+     {"max_messages": 4, "when_full": "reject_newest"}),
+    # A8: the head of a priority queue is of the highest priority.
+    ({"max_length": 2, "max_priority": 10}, {}, {}, {"ring_size": 2, "evict": "head"}),
+    ({"max_priority": 10}, {"max_length": 2}, {}, {"ring_size": 2, "evict": "head"}),
+    ({"max_length": 2, "max_priority": 10, "overflow": "reject-publish"}, {}, {},
+     {"max_messages": 2, "when_full": "reject_newest"}),
+    # A stream is no queue that could be a ring.
+    ({"queue_type": "stream"}, {"max_length": 3}, {}, {}),
+])  # fmt: skip
+def test_what_applies_is_what_rabbitmq_applies(
+    arguments: dict[str, Any], of_policy: dict[str, Any], of_operator: dict[str, Any],
+    fields: dict[str, Any], tmp_path: Path,
+) -> None:  # fmt: skip
+    found = imported(
+        tmp_path, queues=[queue("q", **arguments)], policies=[policy("p", "^q$", **of_policy)],
+        parameters=[operator(**of_operator)],
+    )  # fmt: skip
+    got = dict(found.queues["q"])
+    if "max_attempts" not in fields:
+        got.pop("max_attempts", None)
+    assert got == fields
+    said = [each.setting for each in found.findings]
+    for owner, given_ in (("queue q", arguments), ("queue q, policy p", of_policy),
+                         ("queue q, operator policy op", of_operator)):  # fmt: skip
+        for key, value in given_.items():
+            line = f"{owner}, {key.replace('_', '-')} = {value}"
+            assert said.count(line) == 1, line
+
+
+@pytest.mark.parametrize(("queues", "policies", "fields"), [
+    # A7: a policy that lost, or belongs elsewhere, touches no queue of the file.
+    ([queue("a.b")], [policy("won", ".*", priority=1, ha_mode="all"),
+                      policy("lost", ".*", max_length=3)], {}),
+    ([queue("a.b")], [policy("lab", ".*", vhost="lab", max_length=3)], {}),
+    ([queue("a.b")], [policy("s", ".*", to="streams", max_length=3)], {}),
+    ([queue("a.b")], [policy("s", "^a\\.", to="quorum_queues", max_length=3)], {}),
+    ([queue("a.b"), queue("c", "lab")], [policy("root", "^lab\\.", max_length=3)], {}),
+    ([queue("a.b"), queue("c", "lab")], [policy("all", ".*", max_length=3)], {}),
+    ([queue("x")], [policy("e", "^a\\.", to="exchanges", max_length=3)], {}),
+    # For queues that come later a policy is a setting, of the highest priority alone.
+    ([queue("x")], [policy("later", "^a\\.", max_length=3)], {"a.#": {"ring_size": 3}}),
+    ([queue("x"), queue("y", "lab")], [policy("later", "^a\\.", vhost="lab", max_length=3)],
+     {"lab.a.#": {"ring_size": 3}}),
+    ([queue("x")], [policy("wide", "^a\\.", max_length=3, message_ttl=5),
+                    policy("narrow", "^a\\.b\\.", priority=2, max_length=4)],
+     {"a.b.#": {"ring_size": 4}}),
+])  # fmt: skip
+def test_a_policy_never_holds_for_more_queues(
+    queues: list[dict[str, Any]], policies: list[dict[str, Any]], fields: dict[str, Any],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    found = imported(tmp_path, queues=queues, policies=policies)
+    assert found.settings == fields
+    for each in policies:
+        about = [line for line in found.findings if each["name"] in line.setting]
+        assert about, f"policy {each['name']} has no line"
+
+
+@pytest.mark.parametrize(("exchange", "key", "gets", "not_"), [
+    ("amq.topic", "pressure.#", ["pressure", "pressure.low"], ["wind"]),
+    ("amq.fanout", "", ["", "any"], []),
+    ("amq.direct", "k", ["k"], ["k.k"]),
+])  # fmt: skip
+def test_the_exchanges_of_every_host_are_known(
+    exchange: str, key: str, gets: list[str], not_: list[str], tmp_path: Path
+) -> None:
+    """B5: `export_definitions` leaves them out."""
+    found = imported(tmp_path, queues=[queue("q")], bindings=[binding(exchange, "q", key)])
+    members: Any = found.addresses[exchange]["subscriptions"]
+    selector = compile_selector(members["q"]["selector"]) if members["q"]["selector"] else None
+
+    def matches(routing_key: str) -> bool:
+        payload = Payload(None, b"", (("routing_key", routing_key.encode()),), "t/0/0")
+        message = Message("m", 1, 0, 4, 0, 0, 0, "", 0, 0, (), 0, payload)
+        return selector is None or selector.matches(message)
+
+    assert [each for each in (*gets, *not_) if matches(each)] == gets
+
+
+def test_an_exchange_that_nobody_declares_is_not_guessed(tmp_path: Path) -> None:
+    found = imported(tmp_path, queues=[queue("q")], bindings=[binding("gone", "q", "k")])
+    assert found.addresses == {} and "q" in found.queues
+    (line,) = [each for each in found.findings if each.setting.startswith("binding")]
+    assert line.verdict is Verdict.NONE and "does not declare the exchange gone" in line.text
+
+
+@pytest.mark.parametrize(("bindings", "is_read"), [(1, True), (120, True), (1500, False)])
+def test_a_queue_may_have_many_bindings(bindings: int, is_read: bool, tmp_path: Path) -> None:
+    """B6: one flat condition, or a line that it is too long."""
+    found = imported(
+        tmp_path, queues=[queue("watch")], exchanges=[{"name": "berths", "type": "direct"}],
+        bindings=[binding("berths", "watch", f"berth-{number}") for number in range(bindings)],
+    )  # fmt: skip
+    write(found, tmp_path / "to")
+    members: Any = load_queues(tmp_path / "to" / "queues.yaml").addresses["berths"].subscriptions
+    selector = members["watch"]["selector"]
+    assert bool(selector) is is_read
+    too_long = [each for each in found.findings if "is too long" in each.text]
+    assert bool(too_long) is not is_read
+    if is_read:
+        compiled = compile_selector(selector)
+        payload = Payload(None, b"", (("routing_key", f"berth-{bindings - 1}".encode()),), "t/0/0")
+        assert compiled.matches(Message("m", 1, 0, 4, 0, 0, 0, "", 0, 0, (), 0, payload))
+
+
+@pytest.mark.parametrize(("write_", "topics"), [
+    (".*", {"south.till", "south.bill.out"}), ("^bill\\..*$", {"south.bill.out"}),
+    ("^(till|none)$", {"south.till"}), ("ill", {"south.till", "south.bill.out"}),
+    ("^none$", set()), ("", set()),
+])  # fmt: skip
+def test_a_permission_is_a_pattern_of_its_virtual_host(
+    write_: str, topics: set[str], tmp_path: Path
+) -> None:
+    """B7: the pattern is searched for, as RabbitMQ does, among names of the same host."""
+    permission = {"user": "u", "vhost": "south", "configure": "", "write": write_, "read": ""}
+    found = imported(
+        tmp_path, permissions=[permission],
+        queues=[queue("receipts"), queue("receipts", "south"), queue("only", "south")],
+        exchanges=[{"name": "till", "vhost": "/", "type": "fanout"},
+                   {"name": "till", "vhost": "south", "type": "topic"},
+                   {"name": "bill.out", "vhost": "south", "type": "fanout"}],
+        bindings=[binding("till", "receipts"), binding("till", "receipts", "c.#", "south"),
+                  binding("bill.out", "only", vhost="south")],
+    )  # fmt: skip
+    assert {acl.split("--topic ")[1] for acl in found.acls if "User:u" in acl} == topics
+    (line,) = [each for each in found.findings if each.setting.startswith("permissions")]
+    assert ("covers no queue" in line.text) is (bool(write_) and not topics)
+
+
+NAMES = st.sampled_from(["a", "a.b", "b.c", "", "x y", "*.a", "amq.topic", "é"])
+VALUES: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 1 << 40), st.text(max_size=5), st.just([]),
+    st.sampled_from(["drop-head", "reject-publish", "reject-publish-dlx", "quorum", "stream"]),
+)  # fmt: skip
+KEYS = st.sampled_from([
+    "max-length", "max-length-bytes", "overflow", "delivery-limit", "max-priority", "message-ttl",
+    "queue-type", "single-active-consumer", "dead-letter-exchange", "odd",
+])  # fmt: skip
+HOSTS = st.sampled_from(["/", "lab"])
+PATTERNS = st.sampled_from([".*", "^a", "^a\\.", "^a\\.b$", "b", ""])
+DEFINITION = st.dictionaries(KEYS, VALUES, max_size=4)
+POLICY = st.fixed_dictionaries(
+    {"name": st.sampled_from(["p", "r"]), "vhost": HOSTS, "pattern": PATTERNS,
+     "priority": st.integers(0, 2), "definition": DEFINITION,
+     "apply-to": st.sampled_from(["all", "queues", "streams", "quorum_queues", "exchanges"])}
+)  # fmt: skip
+ARGUMENTS = st.dictionaries(KEYS.map("x-{}".format), VALUES, max_size=4)
+FILES = st.fixed_dictionaries({
+    "queues": st.lists(st.fixed_dictionaries(
+        {"name": NAMES, "vhost": HOSTS, "arguments": ARGUMENTS}), max_size=4),
+    "exchanges": st.lists(st.fixed_dictionaries(
+        {"name": NAMES, "vhost": HOSTS,
+         "type": st.sampled_from(["direct", "topic", "fanout", "headers", "x-odd"])}), max_size=3),
+    "bindings": st.lists(st.fixed_dictionaries(
+        {"source": NAMES, "destination": NAMES, "vhost": HOSTS, "arguments": ARGUMENTS,
+         "routing_key": st.sampled_from(["", "k", "a.*", "#", "a.#.b", "it's"])}), max_size=5),
+    "policies": st.lists(POLICY, max_size=3),
+    "parameters": st.lists(POLICY.map(
+        lambda value: {"component": "operator_policy", "name": "o", "vhost": value["vhost"],
+                       "value": value}), max_size=2),
+    "permissions": st.lists(st.fixed_dictionaries(
+        {"user": st.sampled_from(["u", "a b"]), "vhost": HOSTS, "write": PATTERNS,
+         "read": PATTERNS}), max_size=2),
+})  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(FILES)
+def test_any_definitions_give_a_line_for_each_element_or_one_sentence(
+    tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any]
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    source = folder / "definitions.json"
+    source.write_text(json.dumps(data))
+    try:
+        found = import_rabbitmq(source)
+        write(found, folder / "to")
+    except CannotImport as error:
+        assert "\n" not in str(error)
+        assert not [*(folder / "to").glob("*")]
+        return
+    said = "\n".join(each.setting for each in found.findings)
+    for each in data["queues"]:
+        assert f"queue {each['name']}" in said
+    for each in data["policies"]:
+        assert f"policy {each['name']}" in said
+    lines = sum(each.setting.startswith("binding ") for each in found.findings)
+    assert lines == sum(bool(each["source"]) for each in data["bindings"])
+    load_queues(folder / "to" / "queues.yaml")
