@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from ringfaust.importers.imported import (
     FILE_BYTES,
@@ -15,6 +14,7 @@ from ringfaust.importers.imported import (
     ImportFinding,
     Verdict,
 )
+from ringfaust.importers.openmq_files import IMQCMD, ScriptError, commands, is_script, properties
 
 _BEHAVIOURS = {
     "REMOVE_OLDEST": "drop_oldest",
@@ -29,6 +29,14 @@ _LIMITS = {
     "maxNumActiveConsumers": "max_active_consumers",
     "maxNumBackupConsumers": "max_backup_consumers",
 }
+_FILLS = ("max_messages", "max_bytes")
+_DEFAULT_BEHAVIOUR = "REJECT_NEWEST"
+"""Destination.java, `limit = DestLimitBehavior.REJECT_NEWEST`."""
+_VERBS = frozenset({
+    "create", "update", "destroy", "purge", "compact", "list", "query", "metrics", "pause",
+    "resume", "restart", "shutdown", "quiesce", "unquiesce", "takeover", "reset", "reload",
+    "commit", "rollback", "changemaster", "checkpoint", "migratestore",
+})  # fmt: skip
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20}
 _NO_EQUIVALENT = {
     "maxNumProducers": "any client may write to a Kafka topic that its ACLs admit",
@@ -41,8 +49,8 @@ _NO_EQUIVALENT = {
     "XMLSchemaURIList": "messages are not inspected",
     "reloadXMLSchemaOnFailure": "messages are not inspected",
 }
-_IMQCMD = re.compile(r"(?:\S*/)?imqcmd(?:\.exe)?")
-_BETWEEN_COMMANDS = frozenset(";&|()")
+_DEAD_MESSAGES = "mq.sys.dmq"
+_DEAD = "dead messages of all queues go to the topic ringfaust.dead, whole"
 _AUTO = re.compile(r"imq\.autocreate\.(queue|topic|destination)(?:\.(\w+))?")
 
 
@@ -59,51 +67,18 @@ def import_openmq(path: Path) -> Imported:
         raise CannotImport(path, 1 + text[: text.index("\0")].count("\n"), "is not text")
     imported = Imported(path)
     source = _OpenMq(imported)
-    for line, content in _logical_lines(text):
-        if _IMQCMD.fullmatch(content.split()[0]):
-            source.command(line, content)
+    try:
+        if is_script(text):
+            for line, words in commands(text):
+                source.command(line, words)
         else:
-            source.property(line, content)
+            for line, name, value in properties(text):
+                source.property(line, name, value)
+    except ScriptError as error:
+        raise CannotImport(path, error.line, f"imqcmd: {error}") from None
     source.finish()
     imported.add_routes()
     return imported
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers; a backslash at the end joins the next one."""
-    joined, first = "", 0
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.strip()
-        if not joined and (not line or line[0] in "#!"):
-            continue
-        first = first if joined else number
-        if line.endswith("\\"):
-            joined += line[:-1] + " "
-            continue
-        yield first, joined + line
-        joined = ""
-    if joined:
-        yield first, joined
-
-
-def _commands(line: str) -> Iterator[list[str]]:
-    """Yield the words of each command of a line of a script.
-
-    Raises:
-        ValueError: a quote is not closed.
-    """
-    words = shlex.shlex(line, posix=True, punctuation_chars=True)
-    words.whitespace_split = True
-    command: list[str] = []
-    for word in words:
-        if _BETWEEN_COMMANDS.issuperset(word):
-            if command:
-                yield command
-            command = []
-        else:
-            command.append(word)
-    if command:
-        yield command
 
 
 class _OpenMq:
@@ -114,18 +89,12 @@ class _OpenMq:
         self._creates = {"queue": True, "topic": True}
         self._auto: Fields = {}
 
-    def property(self, line: int, content: str) -> None:
-        """Read `name=value`."""
-        name, separator, value = (
-            (part.strip() for part in re.split(r"([=:])", content, maxsplit=1))
-            if re.search(r"[=:]", content)
-            else (content, "", "")
-        )
+    def property(self, line: int, name: str, value: str) -> None:
+        """Read a property."""
         about = f"{name[:100]} = {value[:100]}" if "password" not in name.lower() else name[:100]
-        if not separator:
-            raise CannotImport(
-                self._imported.source, line, f"{content[:60]!r} is neither NAME=VALUE nor imqcmd"
-            )
+        if not value and not name.startswith("imq."):
+            text = f"{name[:60]!r} is neither NAME=VALUE nor imqcmd"
+            raise CannotImport(self._imported.source, line, text)
         found = _AUTO.fullmatch(name)
         if found and found[2] is None and found[1] != "destination":
             self._creates[found[1]] = value.lower() == "true"
@@ -138,8 +107,7 @@ class _OpenMq:
         elif name == "imq.message.max_size":
             self._setting(line, about, "maxBytesPerMsg", value, self._auto)
         elif name.startswith("imq.destination.DMQ") or name == "imq.destination.logDeadMsgs":
-            why = "dead messages of all queues go to the topic ringfaust.dead, whole"
-            self._imported.note(Verdict.CHANGED, line, about, why)
+            self._imported.note(Verdict.CHANGED, line, about, _DEAD)
         elif name == "imq.message.expiration.interval":
             why = "tick_ms in worker.yaml; a message expires at the next tick"
             self._imported.note(Verdict.CHANGED, line, about, why)
@@ -147,30 +115,34 @@ class _OpenMq:
             why = "a setting of the broker itself; Kafka stores, authenticates and replicates"
             self._imported.note(Verdict.NONE, line, about, why)
 
-    def command(self, line: int, content: str) -> None:
-        """Read a line of `imqcmd create dst` or `update dst`, which may have several of them."""
-        try:
-            for words in _commands(content):
-                self._command(line, words)
-        except ValueError as error:
-            raise CannotImport(self._imported.source, line, f"imqcmd: {error}") from None
-
-    def _command(self, line: int, words: list[str]) -> None:
-        if not _IMQCMD.fullmatch(words[0]):
+    def command(self, line: int, words: list[str]) -> None:
+        """Read a command; `imqcmd create dst` and `update dst` have a meaning here."""
+        if not IMQCMD.fullmatch(words[0]):
             why = "a command of the shell, which is not run"
-            self._imported.note(Verdict.NONE, line, " ".join(words[:3]), why)
+            self._imported.note(Verdict.NONE, line, words[0].partition("=")[0][:60], why)
             return
-        if any("$" in word or "`" in word for word in words):
-            why = "the shell would replace a part of it: write it out"
-            self._imported.note(Verdict.NONE, line, " ".join(words[:3]), why)
-            return
-        if words[1:3] not in (["create", "dst"], ["update", "dst"]):
+        verb = _verb(words)
+        about = " ".join(["imqcmd", *verb])
+        if verb not in (["create", "dst"], ["update", "dst"]):
             why = "`ringfaust queue`, `message` and `consumer` operate queues"
-            self._imported.note(Verdict.NONE, line, " ".join(words[:3]), why)
-            return
-        options = dict(zip(words[3::1], words[4::1], strict=False))
+            self._imported.note(Verdict.NONE, line, about, why)
+        elif any("$" in word or "`" in word for word in words[1:]):
+            why = "the shell would replace a part of it: write it out"
+            self._imported.note(Verdict.NONE, line, about, why)
+        else:
+            self._destination(line, words)
+
+    def _destination(self, line: int, words: list[str]) -> None:
+        options = dict(zip(words[1::1], words[2::1], strict=False))
         name, kind = options.get("-n", ""), options.get("-t", "q")
         about = f"destination {name}"
+        if name == _DEAD_MESSAGES:
+            self._imported.note(Verdict.CHANGED, line, about, _DEAD)
+            for option, value in zip(words, words[1:], strict=False):
+                if option == "-o":
+                    why = "the retention of the topic ringfaust.dead limits it"
+                    self._imported.note(Verdict.NONE, line, f"{about}, {value[:100]}", why)
+            return
         if not self._imported.is_name(name, line, about):
             return
         is_topic = kind == "t"
@@ -217,8 +189,28 @@ class _OpenMq:
         return int(found[1]) * _UNITS[found[2]]
 
     def finish(self) -> None:
-        """Declare what is created automatically, with its settings."""
+        """Declare what is created automatically, and say what holds without a limitBehavior."""
+        imported = self._imported
+        named = [*imported.queues.items(), *imported.settings.items(), ("#", self._auto)]
+        limited = [
+            (name, fields)
+            for name, fields in named
+            if "when_full" not in fields
+            and any(cast("int", fields.get(limit, -1)) >= 0 for limit in _FILLS)
+        ]
+        for name, fields in limited:
+            fields["when_full"] = _BEHAVIOURS[_DEFAULT_BEHAVIOUR]
+            why = f"when_full: reject_newest; Open MQ's default is {_DEFAULT_BEHAVIOUR}"
+            imported.note(Verdict.TAKEN, 0, f"destination {name} without limitBehavior", why)
         if self._auto:
-            self._imported.settings["#"] = self._auto
+            imported.settings["#"] = self._auto
         if self._auto and self._creates["queue"]:
-            self._imported.queues.setdefault("#", {})
+            imported.queues.setdefault("#", {})
+
+
+def _verb(words: list[str]) -> list[str]:
+    """The command of imqcmd and its object; options may precede and follow them."""
+    for index, word in enumerate(words[1:], 1):
+        if word in _VERBS:
+            return words[index : index + 2]
+    return []

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
-from ringfaust.importers.imported import Imported, Verdict
+from ringfaust.importers.imported import CannotImport, Imported, Verdict
 from ringfaust.importers.openmq import import_openmq
 
 FIXTURES = Path(__file__).with_name("fixtures")
@@ -79,10 +81,11 @@ def test_each_command_of_a_line_is_read(tmp_path: Path) -> None:
         tmp_path,
     )
     assert found.queues == {
-        "tanks": {"max_messages": 4}, "pumps": {}, "valves": {}, "pipes": {}, "a;b": {},
+        "tanks": {"max_messages": 4, "when_full": "reject_newest"},
+        "pumps": {}, "valves": {}, "pipes": {}, "a;b": {},
     }  # fmt: skip
     (other,) = [each for each in found.findings if "shell" in each.text]
-    assert (other.verdict, other.setting) == (Verdict.NONE, "echo failed")
+    assert (other.verdict, other.setting) == (Verdict.NONE, "echo")
 
 
 @pytest.mark.parametrize("name", ["$NAME", "${NAME}", "a-`date`", "$(date)"])
@@ -92,3 +95,77 @@ def test_a_name_with_a_variable_is_no_name(name: str, tmp_path: Path) -> None:
     (finding,) = found.findings
     assert finding.verdict == Verdict.NONE
     assert "the shell would replace" in finding.text
+
+
+OLDEST = "-o maxNumMsgs=3 -o limitBehavior=REMOVE_OLDEST"
+TAKEN = {"max_messages": 3, "when_full": "drop_oldest"}
+
+
+@pytest.mark.parametrize(("text", "queues"), [
+    # B8: options before the command, and what scripts have around it.
+    (f"imqcmd -f create dst -t q -n g {OLDEST}", {"g": TAKEN}),
+    (f"sleep 4\nimqcmd -f -u admin create dst -t q -n g {OLDEST}", {"g": TAKEN}),
+    ("imqcmd -b host:7676 -passfile /run/p create dst -n g", {"g": {}}),
+    ("sh /opt/mq/bin/imqcmd create dst -t q -n g", {"g": {}}),
+    ("${MQ_HOME}/bin/imqcmd create dst -t q -n g", {"g": {}}),
+    ("$MQ/imqcmd create dst -t q -n g\nsudo -E imqcmd create dst -n h", {"g": {}, "h": {}}),
+    ("cd /opt\nif [ -x bin/imqcmd ]; then\n  sleep 4\n  sh bin/imqcmd create dst -t q -n g\nfi",
+     {"g": {}}),
+    ("FROM mq:5\nRUN bin/imqbrokerd & sleep 9 && bin/imqcmd -f create dst -n g", {"g": {}}),
+    ('FROM mq:5\nRUN ["bin/imqcmd", "create", "dst", "-n", "g"]', {"g": {}}),
+    ("IMQ_HOME=/opt imqcmd create dst \\\n    -n g", {"g": {}}),
+    ("until imqcmd list dst; do sleep 1; done\nimqcmd create dst -n g", {"g": {}}),
+    ("PASSWORD='open\nsesame'\nimqcmd create dst -n g", {"g": {}}),
+    ("echo imqcmd create dst -n g", {}),
+    ("imqcmd update dst -t q -n mq.sys.dmq -o maxNumMsgs=5", {}),
+    # Without limitBehavior Open MQ refuses the newest; a limit on bytes counts, too.
+    ("imqcmd create dst -t q -n g -o maxNumMsgs=3",
+     {"g": {"max_messages": 3, "when_full": "reject_newest"}}),
+    ("imqcmd create dst -n g -o maxTotalMsgBytes=1k",
+     {"g": {"max_bytes": 1024, "when_full": "reject_newest"}}),
+    ("imqcmd create dst -n g -o maxNumMsgs=-1", {"g": {"max_messages": -1}}),
+    (f"imqcmd create dst -n g\nimqcmd update dst -n g {OLDEST}", {"g": TAKEN}),
+])  # fmt: skip
+def test_scripts_as_people_write_them(text: str, queues: dict[str, object], tmp_path: Path) -> None:
+    found = of_script(text, tmp_path)
+    assert found.queues == queues
+    said = "\n".join(map(str, found.findings))
+    assert "sesame" not in said and "/run/p" not in said
+
+
+@pytest.mark.parametrize(("text", "most"), [
+    ("imq.autocreate.queue.maxNumMsgs 5", 5), ("imq.autocreate.queue.maxNumMsgs\t5", 5),
+    ("imq.autocreate.queue.maxNumMsgs : 5", 5), ("imq.autocreate.queue.maxNumMsgs=5 ", 5),
+    ("imq.autocreate.destination.\\\n   maxNumMsgs = \\\n   5", 5),
+    ("imq.autocreate.queue.max\\u004eumMsgs=5", 5),
+    ("! c\r\n\fimq.autocreate.queue.maxNumMsgs=5", 5),
+    ("imq.autocreate.destination.maxNumMsgs=5\n#x\\\nimq.log.a", 5),
+    ("imq.broker.name=imqcmd-host\nimq.autocreate.destination.maxNumMsgs=6", 6),
+    ("imq.instanceconfig.version=\nimq.autocreate.destination.maxNumMsgs=6", 6),
+])  # fmt: skip
+def test_properties_are_read_as_java_reads_them(text: str, most: int, tmp_path: Path) -> None:
+    found = of_script(text, tmp_path)
+    assert found.settings == {"#": {"max_messages": most, "when_full": "reject_newest"}}
+
+
+def test_the_options_of_the_dead_message_queue_get_their_lines(tmp_path: Path) -> None:
+    found = of_script("imqcmd update dst -t q -n mq.sys.dmq -o maxNumMsgs=5", tmp_path)
+    assert [each.verdict for each in found.findings] == [Verdict.CHANGED, Verdict.NONE]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from([
+    "imqcmd", "create", "dst", "-n", "g", "-o", "maxNumMsgs=3", "'", '"', ";", "&&", "\\\n", "\n",
+    "sudo", "=", ":", "imq.autocreate.queue", "$x", "RUN", "[", "#", "!", "limitBehavior=X", "\\",
+]), max_size=14))  # fmt: skip
+def test_any_file_gives_lines_or_one_sentence(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str]
+) -> None:
+    file = tmp_path_factory.mktemp("any") / "file"
+    file.write_text(" ".join(words))
+    try:
+        found = import_openmq(file)
+    except CannotImport as error:
+        assert "\n" not in str(error)
+        return
+    assert all(each.setting and each.text for each in found.findings)
