@@ -11,7 +11,7 @@ from ringfaust.importers.artemis_diverts import read_diverts
 from ringfaust.importers.artemis_queues import read_addresses, read_old_queues
 from ringfaust.importers.artemis_security import read_security
 from ringfaust.importers.artemis_settings import AddressSetting, read_address_settings
-from ringfaust.importers.artemis_values import Reader, wildcards_of
+from ringfaust.importers.artemis_values import Reader, resolve, wildcards_of
 from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict
 from ringfaust.importers.xml_file import Element, read_xml
 
@@ -24,6 +24,7 @@ def import_artemis(path: Path) -> Imported:
     """
     imported = Imported(path)
     root = read_xml(path)
+    resolve(root, imported)
     jms = list(root.all("jms")) if root.tag == "configuration" else []
     has_core = not jms or root.first("core") is not None
     core = _core(path, root) if has_core else Element("core", {}, root.line)

@@ -45,7 +45,6 @@ _PREFIXES = {
     "id-cache-size": "dedup_window_ms of a queue refuses repeated ids for a time",
     "max-redelivery-records": "every attempt is stored",
     "mqtt-": "there is no MQTT; a bridge writes to Kafka", "resource-limit": "Kafka has quotas",
-    "xi:include": "another file was not read: put its content in the place of this line",
 }  # fmt: skip
 _CHILDREN = frozenset(
     {
@@ -78,8 +77,6 @@ def _read(element: Element, each: Element, reader: Reader, imported: Imported) -
     shown = each.text.partition("?")[0]  # what follows may be a password of a key store
     if shown and not each.children and not any(word in about for word in _SECRET):
         about += f" = {shown[:100]}"
-    if each.attributes.get("href"):
-        about += f" {each.attributes['href'][:100]}"
     if each.tag == "message-expiry-scan-period":
         why = "tick_ms in worker.yaml; a message expires at the next tick"
         imported.note(Verdict.CHANGED, each.line, about, why)

@@ -27,16 +27,14 @@ class Reader:
     source: Path
 
     def value(self, element: Element, text: str | None = None) -> str:
-        """Return an element's text with the defaults of its placeholders.
+        """Return an element's text.
 
         Raises:
-            UnknownValue: a placeholder has no default.
+            UnknownValue: it has a placeholder without a default.
         """
         raw = element.text if text is None else text
-        for name, default in _PLACEHOLDER.findall(raw):
-            if f"${{{name}:" not in raw:
-                raise UnknownValue(name)
-            raw = raw.replace(f"${{{name}:{default}}}", default)
+        if unknown := _PLACEHOLDER.search(raw):
+            raise UnknownValue(unknown[1])
         return raw
 
     def whole(self, element: Element, name: str, text: str) -> int:
@@ -87,6 +85,42 @@ class Reader:
                 self.source, element.line, f"{name} = {text[:60]!r} is neither true nor false"
             )
         return text.lower() == "true"
+
+
+_NAMING = ("name", "match", "address", "forwarding-address")
+"""Attributes, and elements of a queue or divert, without which it cannot be placed."""
+
+
+def resolve(element: Element, imported: Imported) -> None:
+    """Fill in the defaults of all placeholders, as Artemis does before it reads the file.
+
+    An element whose name has a placeholder without a default, and an include of another file, get
+    a line and are taken out.
+    """
+    kept = []
+    for child in element.children:
+        child.text = _filled(child.text)
+        child.attributes = {name: _filled(value) for name, value in child.attributes.items()}
+        resolve(child, imported)
+        names = [child.attributes.get(name, "") for name in _NAMING]
+        names += [each.text for each in child.all("address", "forwarding-address")]
+        unknown = [found for name in names if (found := _PLACEHOLDER.search(name))]
+        about = f"{element.tag}, {child.tag}"
+        if child.tag == "xi:include":
+            about += f" {child.attributes.get('href', '')[:100]}"
+            why = "another file was not read: put its content in the place of this line"
+            imported.note(Verdict.NONE, child.line, about, why)
+        elif unknown:
+            about += f" {' '.join(filter(None, names))[:100]}"
+            why = f"the property {unknown[0][1]} is not known here: write its value in its place"
+            imported.note(Verdict.NONE, child.line, about, why)
+        else:
+            kept.append(child)
+    element.children = kept
+
+
+def _filled(text: str) -> str:
+    return _PLACEHOLDER.sub(lambda found: found[0] if found[2] is None else found[2], text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from ringfaust.cli.main import main
 from ringfaust.config import load
 from ringfaust.importers.artemis import import_artemis
 from ringfaust.importers.imported import CannotImport, Imported, ImportFinding, Verdict
+from ringfaust.importers.write import write
 from tests.importers.settings_of_artemis import ADDRESS_SETTINGS, VALUES
 
 FIXTURES = Path(__file__).with_name("fixtures")
@@ -234,7 +235,8 @@ def test_the_configuration_means_what_the_file_said(tmp_path: Path) -> None:
 
 def of_core(tmp_path: Path, text: str) -> Imported:
     path = tmp_path / "broker.xml"
-    path.write_text(f"<configuration><core>{text}</core></configuration>")
+    head = '<configuration xmlns:xi="http://www.w3.org/2001/XInclude"><core>'
+    path.write_text(f"{head}{text}</core></configuration>")
     return import_artemis(path)
 
 
@@ -334,3 +336,55 @@ def test_jms_of_artemis_1_is_read(has_core: bool, tmp_path: Path) -> None:
     assert found.settings == ({"lantern.repairs": {"max_attempts": 3}} if has_core else {})
     for setting in ("jms, connection-factory", "extra", "jms, queue lantern.repairs, durable"):
         assert finding(found, setting).verdict is Verdict.NONE
+
+
+def test_placeholders_in_names_matches_and_filters_have_their_defaults(tmp_path: Path) -> None:
+    """B3: Artemis fills them in before it reads the file."""
+    found = of_core(
+        tmp_path,
+        """<address-settings><address-setting match="${site.prefix:dock.#}">
+        <max-delivery-attempts>${tries:4}</max-delivery-attempts></address-setting>
+        </address-settings><addresses>
+        <address name="${site.queue:dock.cranes}"><anycast><queue name="${site.queue:dock.cranes}"/>
+        </anycast></address><address name="dock.alerts"><multicast><queue name="night">
+        <filter string="${site.filter:shift = 'night'}"/></queue></multicast></address></addresses>
+        <diverts><divert name="copy"><address>${site.alerts:dock.alerts}</address>
+        <forwarding-address>dock.${archive:archive}</forwarding-address></divert></diverts>""",
+    )
+    write(found, tmp_path / "to")
+    assert found.settings["dock.#"] == {"max_attempts": 4}
+    assert "dock.cranes" in found.queues
+    night: Any = found.addresses["dock.alerts"]["subscriptions"]
+    assert night["night"]["selector"] == "shift = 'night'"
+    assert not any("${" in str(each) for each in found.findings)
+
+
+@pytest.mark.parametrize("inner", [
+    '<addresses><address name="${a}"><anycast><queue name="q"/></anycast></address></addresses>',
+    '<addresses><address name="x.${a}.${b:c}"><anycast/></address></addresses>',
+    "<queues><queue name='q'><address>${a}</address></queue></queues>",
+    '<address-settings><address-setting match="${a}.#"><max-delivery-attempts>4'
+    "</max-delivery-attempts></address-setting></address-settings>",
+    "<diverts><divert name='d'><address>${a}</address><forwarding-address>b"
+    "</forwarding-address></divert></diverts>",
+])  # fmt: skip
+def test_a_name_that_only_the_machine_knows_gets_a_line(inner: str, tmp_path: Path) -> None:
+    found = of_core(tmp_path, inner)
+    write(found, tmp_path / "to")
+    assert not found.queues and not found.addresses and not found.settings
+    (line,) = [each for each in found.findings if "property a is not known" in each.text]
+    assert line.verdict is Verdict.NONE
+
+
+def test_each_include_gets_a_line(tmp_path: Path) -> None:
+    found = of_core(
+        tmp_path,
+        """<xi:include href="0.xml"/><address-settings><xi:include href="1.xml"/></address-settings>
+        <diverts><xi:include href="2.xml"/></diverts><queues><xi:include href="3.xml"/></queues>
+        <security-settings><xi:include href="4.xml"/></security-settings>
+        <addresses><xi:include href="5.xml"/><address name="q"><anycast><queue name="q"/>
+        <xi:include href="6.xml"/></anycast><xi:include href="7.xml"/></address></addresses>""",
+    )
+    named = [each.setting for each in found.findings if "xi:include" in each.setting]
+    assert sorted(each[-5:] for each in named) == [f"{number}.xml" for number in range(8)]
+    assert list(found.queues) == ["q"]
