@@ -14,7 +14,7 @@ _PATTERN_CHARS = 250
 _PREFIX = re.compile(r"\^?([\w-]+(?:\\?\.[\w-]+)*)\\?\.(?:\.\*)?")
 _APPLIES_TO = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
 _LIMITS = frozenset({"max-length", "max-length-bytes", "message-ttl", "expires", "delivery-limit"})
-"""Of these the smallest value applies, whoever sets it (rabbit_amqqueue_process, res_min)."""
+"""The smallest value applies, wherever it is set (rabbit_amqqueue_process, res_min)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class Given:
     owner: str
     """Such as `queue orders, policy short`."""
     value: Any
+
+    def about(self, name: str) -> str:
+        """Return owner, name and value, for the setting's line."""
+        return f"{self.owner}, {name} = {str(self.value)[:80]}"
 
 
 Settings = dict[str, Given]
@@ -44,8 +48,7 @@ def merged(
             wins, loses = loses, wins
         found[name] = wins
         why = f"{name} = {str(wins.value)[:80]} of {wins.owner} applies, as in RabbitMQ"
-        about = f"{loses.owner}, {name} = {str(loses.value)[:80]}"
-        imported.note(Verdict.CHANGED, 0, about, why)
+        imported.note(Verdict.CHANGED, 0, loses.about(name), why)
     return found
 
 

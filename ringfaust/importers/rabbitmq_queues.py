@@ -72,13 +72,11 @@ def queue_fields(
     overflow = given.get("overflow")
     if kind == "quorum" and overflow and overflow.value == "reject-publish-dlx":
         why = "evict: oldest, the default; a quorum queue does not have it and drops the oldest"
-        about = f"{overflow.owner}, overflow = reject-publish-dlx"
-        imported.note(Verdict.CHANGED, 0, about, why)
+        imported.note(Verdict.CHANGED, 0, overflow.about("overflow"), why)
         del given["overflow"]
     if kind == "stream":
         for key, each in given.items():
-            about = f"{each.owner}, {key} = {str(each.value)[:80]}"
-            imported.note(Verdict.NONE, 0, about, _STREAM)
+            imported.note(Verdict.NONE, 0, each.about(key), _STREAM)
         given = {}
     fields = read_settings(given, imported)
     if "max-priority" in arguments and "ring_size" in fields and kind == "classic":
@@ -102,8 +100,7 @@ def read_settings(given: Settings, imported: Imported) -> Fields:
     overflow = given.get("overflow")
     rejects = overflow is not None and str(overflow.value).startswith("reject-publish")
     for key, each in given.items():
-        value = each.value
-        about = f"{each.owner}, {key} = {str(value)[:80]}"
+        value, about = each.value, each.about(key)
         if key in ("max-length", "max-length-bytes", "delivery-limit", "max-priority") and (
             type(value) is not int
         ):

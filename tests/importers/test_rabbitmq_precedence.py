@@ -51,7 +51,7 @@ QUORUM = {"queue_type": "quorum"}
 
 
 @pytest.mark.parametrize(("arguments", "of_policy", "of_operator", "fields"), [
-    # A6: of a limit the smallest value applies, whoever sets it.
+    # A6: the smallest limit applies, wherever it is set.
     ({"max_length": 100_000}, {"max_length": 10}, {}, {"ring_size": 10}),
     ({"max_length": 10}, {"max_length": 100_000}, {}, {"ring_size": 10}),
     ({"max_length": 9}, {"max_length": 8}, {"max_length": 7}, {"ring_size": 7}),
