@@ -36,7 +36,8 @@ def list_consumers(
 
     Example: ringfaust consumer ls orders
     """
-    found = with_admin(target, lambda admin: admin.queue(queue)).consumers
+    homes = with_admin(target, lambda admin: admin.homes(queue))
+    found = [consumer for each in homes for consumer in each.consumers]
     if as_json:
         print_json(found)
     elif not found:

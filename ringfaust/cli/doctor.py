@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,6 +16,7 @@ from aiokafka.errors import KafkaError
 from ringfaust.cli.finding import Finding, Level
 from ringfaust.cli.operate import Target, print_json, say
 from ringfaust.cli.permissions import permissions
+from ringfaust.cli.queue import SPLIT_REMEDY
 from ringfaust.client import ClientError, StatusReader, WorkerStatus
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
@@ -37,6 +38,8 @@ _WARN_FREE = 0.10
 _WARN_FREE_BYTES = 2 << 30
 _FAIL_FREE_BYTES = 200 << 20
 _READ_TIMEOUT_MS = 5_000
+_SHOWN = 5
+"""Queues that one finding names."""
 
 
 def run(target: Target, *, as_json: bool) -> int:
@@ -265,10 +268,23 @@ async def _workers(worker: WorkerConfig, _: QueuesConfig) -> list[Finding]:
             application=worker.application,
             client_options=worker.security.client_options(),
         ) as status:
-            found = status.workers()
+            found, split = status.workers(), status.split_queues()
     except ClientError as error:
         return [Finding("workers", "warn", str(error).partition(":")[0], "ringfaust topics create")]
-    return judge_workers(found, worker, _now_ms())
+    return judge_workers(found, worker, _now_ms()) + judge_queues(split)
+
+
+def judge_queues(split: Mapping[str, Sequence[int]]) -> list[Finding]:
+    """What is wrong with queues that are in several partitions; `split`: by name, which (R113)."""
+    if not split:
+        return [Finding("queues", "ok", "each is in one partition")]
+    shown = [
+        f"{name!r} (partitions {', '.join(map(str, homes))})"
+        for name, homes in sorted(split.items())[:_SHOWN]
+    ]
+    more = f" and {len(split) - _SHOWN:,} more" if len(split) > _SHOWN else ""
+    text = f"queues of one name are in several partitions: {', '.join(shown)}{more}"
+    return [Finding("queues", "warn", text, SPLIT_REMEDY)]
 
 
 def judge_workers(

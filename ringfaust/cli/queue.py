@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,6 +36,12 @@ if TYPE_CHECKING:
     from ringfaust.client.inspected import QueueDetails, QueueSummary
 
 queue = group("Look at queues and change them.")
+
+
+SPLIT_REMEDY = (
+    "producers spread records with one key. Let all use Kafka's default partitioner, or set "
+    "hop: always on the route"
+)
 
 
 class Pausable(StrEnum):
@@ -72,16 +80,36 @@ def list_queues(
         say(f"no queue matches {pattern}")
         return
     print_table(
-        ("queue", "ring size", *HELD_STATES, "added", "evicted", "dead", "consumers", "paused"),
+        (
+            "queue",
+            "partition",
+            "ring size",
+            *HELD_STATES,
+            "added",
+            "evicted",
+            "dead",
+            "consumers",
+            "paused",
+        ),
         [_row(summary) for summary in found],
     )
+    warn_of_homes([(each.queue, each.partition) for each in found])
+
+
+def warn_of_homes(found: Sequence[tuple[str, int]]) -> None:
+    """Tell of queues that several partitions have (R113). `found`: queues with partitions."""
+    for name, homes in groupby(found, key=itemgetter(0)):
+        numbers = [str(partition) for _, partition in sorted(homes)]
+        if len(numbers) > 1:
+            say(f"{name} is in partitions {', '.join(numbers)}: {SPLIT_REMEDY}")
 
 
 def _row(summary: QueueSummary) -> list[object]:
     counts = summary.counts
     size = "no limit" if summary.ring_size == -1 else summary.ring_size
     return [
-        summary.queue, size, *(counts[name] for name in (*HELD_STATES, "added", "evicted", "dead")),
+        summary.queue, summary.partition, size,
+        *(counts[name] for name in (*HELD_STATES, "added", "evicted", "dead")),
         summary.consumers, ", ".join(summary.paused),
     ]  # fmt: skip
 
@@ -98,11 +126,14 @@ def show(
 
     Example: ringfaust queue show orders
     """
-    found = with_admin(target, lambda admin: admin.queue(name))
+    homes = with_admin(target, lambda admin: admin.homes(name))
     if as_json:
-        print_json(found)
-    else:
+        print_json(homes[0])
+        return
+    for found in homes:
         _print_queue(found)
+        say("")
+    warn_of_homes([(each.queue, each.partition) for each in homes])
 
 
 def _print_queue(found: QueueDetails) -> None:
@@ -249,7 +280,7 @@ def purge(
     """
 
     async def act(admin: Admin) -> None:
-        ready = (await admin.queue(name)).counts["ready"]
+        ready = sum(each.counts["ready"] for each in await admin.homes(name))
         confirm(f"This evicts the {ready:,} ready messages of {name}.", yes=yes)
         await admin.purge(name)
 
@@ -324,7 +355,7 @@ def delete(
     """
 
     async def act(admin: Admin) -> None:
-        held = (await admin.queue(name)).counts["messages"]
+        held = sum(each.counts["messages"] for each in await admin.homes(name))
         confirm(f"This deletes {name} and evicts or removes {held:,} messages.", yes=yes)
         await admin.delete_queue(name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
@@ -54,7 +54,7 @@ class Admin(AsyncResource):
     def __init__(self, **options: Unpack[ConnectOptions]) -> None:
         refuse_unknown(options, ConnectOptions)
         self._connection = Connection(options)
-        self._located: dict[str, int] = {}
+        self._located: dict[str, tuple[int, ...]] = {}
         """The partitions of queues that were found. A queue never moves (R113)."""
 
     async def start(self) -> None:
@@ -79,17 +79,28 @@ class Admin(AsyncResource):
             pattern: words separated by `.`; `*` matches one word, `#` any number of words.
         """
         pages = await asyncio.gather(*(self._queues_in(p, pattern) for p in self._partitions))
-        found: dict[str, QueueSummary] = {}
+        found: dict[str, list[QueueSummary]] = {}
         for summary in (each for page in pages for each in page):
-            known = found.get(summary.queue)
-            if known is None or self._rank(summary) > self._rank(known):
-                found[summary.queue] = summary
-        return [found[name] for name in sorted(found)]
+            found.setdefault(summary.queue, []).append(summary)
+        return [each for name in sorted(found) for each in self._homes_of(name, found[name])]
 
-    def _rank(self, summary: QueueSummary) -> tuple[int, bool]:
-        """A queue that is only declared exists in every partition until its first message."""
-        by_name = partition_of(summary.queue, len(self._partitions))
-        return summary.counts["added"], summary.partition == by_name
+    def _homes_of(self, queue: str, found: Sequence[QueueSummary]) -> Sequence[QueueSummary]:
+        homes = self._homes(queue, {each.partition: each.counts["added"] for each in found})
+        return [each for each in found if each.partition in homes]
+
+    def _homes(self, queue: str, added: Mapping[int, int]) -> tuple[int, ...]:
+        """The partitions that have a queue, of those that know it; the fullest first.
+
+        A queue that is only declared is known to every partition until its first message. Then it
+        has one home, unless producers spread records with one key (R113).
+
+        Args:
+            queue: its name.
+            added: by partition that knows the queue, how many messages it has received.
+        """
+        by_name = partition_of(queue, len(self._partitions))
+        ranked = sorted(added, key=lambda each: (-added[each], each != by_name, each))
+        return tuple(each for each in ranked if added[each]) or tuple(ranked[:1])
 
     async def _queues_in(self, partition: int, pattern: str) -> list[QueueSummary]:
         found: list[QueueSummary] = []
@@ -102,27 +113,42 @@ class Admin(AsyncResource):
         return found
 
     async def queue(self, queue: str) -> QueueDetails:
-        """Return what a queue holds, its settings and its consumers."""
-        asked = {"queue": queue, "limit": _CONSUMERS}
+        """Return what a queue holds, its settings and its consumers.
+
+        If several partitions have it, where it has received most messages: see `homes`.
+        """
+        return await self._details(queue, (await self._find(queue))[0])
+
+    async def homes(self, queue: str) -> list[QueueDetails]:
+        """Return what a queue holds in each partition that has it.
+
+        It is one, unless producers spread records with one key over partitions (R113).
+        """
+        return [await self._details(queue, each) for each in await self._find(queue)]
+
+    async def _find(self, queue: str) -> tuple[int, ...]:
+        """The partitions that have a queue; see `_homes`."""
         if queue in self._located:
-            answer = await self._ask(self._located[queue], "list", **asked)
-            return await self._details(queue, self._located[queue], answer)
-        answers = await self._ask_known("list", **asked)
-        used = {partition: answer for partition, answer in answers.items() if answer["exists"]}
+            return self._located[queue]
+        answers = await self._ask_known("list", queue=queue, limit=0)
+        used = {
+            each: answer["counts"]["added"] for each, answer in answers.items() if answer["exists"]
+        }
         if not used:
             text = "no message has arrived for it yet" if answers else "no partition has this queue"
             raise Refused(UNKNOWN_QUEUE, queue, text)
-        by_name = partition_of(queue, len(self._partitions))
-        partition = max(used, key=lambda each: (used[each]["counts"]["added"], each == by_name))
-        if used[partition]["counts"]["added"]:
-            self._located[queue] = partition
-        return await self._details(queue, partition, used[partition])
+        homes = self._homes(queue, used)
+        if used[homes[0]]:
+            self._located[queue] = homes
+        return homes
 
-    async def _details(self, queue: str, partition: int, answer: Mapping[str, Any]) -> QueueDetails:
-        """What a queue holds, with all its consumers."""
+    async def _details(self, queue: str, partition: int) -> QueueDetails:
+        """What a queue holds in a partition, with all its consumers."""
         asked = {"queue": queue, "limit": _CONSUMERS}
+        answer = await self._ask(partition, "list", **asked)
         consumers = await self._all(partition, "list", "consumers", answer, **asked)
-        return QueueDetails.read(queue, partition, {**answer, "consumers": consumers})
+        others = tuple(each for each in await self._find(queue) if each != partition)
+        return QueueDetails.read(queue, partition, others, {**answer, "consumers": consumers})
 
     async def _all(
         self, partition: int, kind: str, field: str, answer: Mapping[str, Any], **asked: Any
@@ -154,15 +180,16 @@ class Admin(AsyncResource):
             selector: only those that match (R15).
             body_bytes: how much of each body to fetch, up to 100,000.
         """
-        after: str | None = ""
-        while after is not None:
-            page = await self.browse_page(
-                queue, state=state, message=message, selector=selector, after=after,
-                body_bytes=body_bytes,
-            )  # fmt: skip
-            for each in page.messages:
-                yield each
-            after = page.after
+        for partition in await self._find(queue):
+            after: str | None = ""
+            while after is not None:
+                page = await self.browse_page(
+                    queue, state=state, message=message, selector=selector, after=after,
+                    body_bytes=body_bytes, partition=partition,
+                )  # fmt: skip
+                for each in page.messages:
+                    yield each
+                after = page.after
 
     async def browse_page(
         self,
@@ -174,6 +201,7 @@ class Admin(AsyncResource):
         after: str = "",
         limit: int = _MESSAGES_PER_PAGE,
         body_bytes: int = _BODY_BYTES,
+        partition: int | None = None,
     ) -> MessagePage:
         """Return one page of what `browse` yields.
 
@@ -185,10 +213,12 @@ class Admin(AsyncResource):
             after: `after` of the page before; empty: the first page.
             limit: the most messages of the page, up to 1,000.
             body_bytes: how much of each body to fetch, up to 100,000.
+            partition: one of its `homes`; by default where it has received most messages.
         """
+        chosen = (await self._find(queue))[0] if partition is None else partition
         answer = await self._ask(
-            (await self.queue(queue)).partition, "browse", queue=queue, state=state,
-            message=message, selector=selector, after=after, limit=limit, body_bytes=body_bytes,
+            chosen, "browse", queue=queue, state=state, message=message, selector=selector,
+            after=after, limit=limit, body_bytes=body_bytes,
         )  # fmt: skip
         return MessagePage(
             messages=tuple(
@@ -398,8 +428,16 @@ class Admin(AsyncResource):
         return {partition: answer for partition, answer in found if answer is not None}
 
     async def _do_in(self, queue: str, kind: str, **fields: Any) -> None:
-        """Do something in the partition of a queue that is in use."""
-        await self._do((await self.queue(queue)).partition, kind, queue=queue, **fields)
+        """Do something in each partition of a queue that is in use; one of them must accept it."""
+        refusals = []
+        homes = await self._find(queue)
+        for partition in homes:
+            try:
+                await self._do(partition, kind, queue=queue, **fields)
+            except Refused as refused:
+                refusals.append(refused)
+        if len(refusals) == len(homes):
+            raise refusals[0]
 
     async def _do_everywhere(self, kind: str, queue: str, **fields: Any) -> None:
         """Do something that also prepares a queue, which may get its first message anywhere."""
@@ -408,7 +446,7 @@ class Admin(AsyncResource):
 
     async def _possible_partitions(self, queue: str) -> Iterable[int]:
         if queue in self._located:
-            return (self._located[queue],)
+            return self._located[queue]
         answers = await self._ask_known("list", queue=queue, limit=0)
         if not answers:
             raise Refused(UNKNOWN_QUEUE, queue, "no partition has this queue")

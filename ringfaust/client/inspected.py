@@ -71,6 +71,8 @@ class QueueDetails:
 
     queue: str
     partition: int
+    also_in: tuple[int, ...]
+    """Other partitions with a queue of this name: its records came to several (R113)."""
     counts: Mapping[str, int]
     """By the names in `COUNTS`."""
     settings: Mapping[str, Any]
@@ -86,11 +88,14 @@ class QueueDetails:
     """The first 1,000."""
 
     @classmethod
-    def read(cls, queue: str, partition: int, answer: Mapping[str, Any]) -> Self:
+    def read(
+        cls, queue: str, partition: int, also_in: tuple[int, ...], answer: Mapping[str, Any]
+    ) -> Self:
         """Build it from the answer to `list`."""
         return cls(
             queue=queue,
             partition=partition,
+            also_in=also_in,
             counts=_counts(answer["counts"]),
             settings=answer["settings"],
             paused=tuple(answer["paused"]),

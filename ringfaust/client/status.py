@@ -164,6 +164,10 @@ class StatusReader(AsyncResource):
         """All queues, in no particular order. Takes some 50 ms for 100,000, in any thread."""
         return [*self._rows.queues()]
 
+    def split_queues(self) -> dict[str, list[int]]:
+        """Queues that have had messages in several partitions, with these (R113)."""
+        return self._rows.split_queues()
+
     def queues_since(self, revision: int) -> list[QueueStatus]:
         """The queues that have changed after that revision, the latest first.
 
@@ -245,6 +249,15 @@ class StatusRows:
             if known is None or _rank(row) > _rank(known):
                 best[row.queue] = row
         yield from best.values()
+
+    def split_queues(self) -> dict[str, list[int]]:
+        """Queues that have had messages in several partitions, with these (R113)."""
+        homes: dict[str, list[int]] = {}
+        if len(self._partitions) > 1:
+            for partition, name in sorted(self._queues):
+                if self._queues[partition, name][1].counts.added:
+                    homes.setdefault(name, []).append(partition)
+        return {name: found for name, found in homes.items() if len(found) > 1}
 
     def queues_since(self, revision: int) -> Iterator[QueueStatus]:
         """The queues that have changed after a revision, the latest first."""

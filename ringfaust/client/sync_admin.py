@@ -59,6 +59,7 @@ class Admin(SyncResource):
 
     queues = _blocking(AsyncAdmin.queues)
     queue = _blocking(AsyncAdmin.queue)
+    homes = _blocking(AsyncAdmin.homes)
     browse = _iterating(AsyncAdmin.browse)
     browse_page = _blocking(AsyncAdmin.browse_page)
     message = _blocking(AsyncAdmin.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Unpack
@@ -13,7 +14,6 @@ from ringfaust.client.errors import ClientError
 from ringfaust.client.lifecycles import Lifecycle, Search, Trace, place_of
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.names import topic_name
-from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
 
 _FETCH_BYTES = 8_000_000
@@ -22,7 +22,10 @@ _POLL_MS = 5_000
 _MOST_RECORDS = 20
 """How many producers' records a trace looks at."""
 _MOST_KEYED = 20
-"""With a key: how many of its latest records are traced."""
+"""With a key: how many of its latest records in a partition are traced."""
+_KEYED_AMONG = 100_000
+"""With a key: how many of the latest records of a partition are searched at least. Their own times
+do not bound this: a producer's clock may be wrong."""
 
 
 async def trace(
@@ -37,7 +40,8 @@ async def trace(
 
     Args:
         target: its id, or its record as topic/partition/offset.
-        key: instead of `target`, the key of its record: the latest records with that key.
+        key: instead of `target`, the key of its record: the latest 20 records with that key in
+            each partition. It looks at those since `since_ms`, at the latest 100,000 at least.
         topics: where to look for the key: the producers' topics.
         since_ms: search no earlier events, in ms since 1970.
         options: see `ConnectOptions`.
@@ -71,9 +75,9 @@ async def trace(
         if key:
             for topic in topics:
                 if topic in known:
-                    count = len(await connection.producer.partitions_for(topic))
-                    place = TopicPartition(topic, partition_of(key, count))
-                    wanted += await _records_with_key(reader, place, key, since_ms)
+                    for number in sorted(await connection.producer.partitions_for(topic)):
+                        place = TopicPartition(topic, number)
+                        wanted += await _records_with_key(reader, place, key, since_ms)
         search = Search(wanted)
         if wanted:
             numbers = await connection.producer.partitions_for(events)
@@ -131,19 +135,25 @@ async def _records_with_key(
     reader: AIOKafkaConsumer, place: TopicPartition, key: str, since_ms: int
 ) -> list[str]:
     """The latest records of a partition with that key, as topic/partition/offset."""
-    ends = await _seek(reader, [place], since_ms)
-    found: list[str] = []
+    await _seek(reader, [place], since_ms)
+    ends = await reader.end_offsets([place])
+    begin = (await reader.beginning_offsets([place]))[place]
+    first = min(await reader.position(place), ends[place] - _KEYED_AMONG)
+    reader.resume(place)
+    reader.seek(place, max(first, begin))
+    await _drop_finished(reader, ends)
+    found: deque[str] = deque(maxlen=_MOST_KEYED)
     raw = key.encode()
     while ends:
         batches = await reader.getmany(timeout_ms=_POLL_MS)
         for records in batches.values():
-            found += [
+            found.extend(
                 f"{place.topic}/{place.partition}/{record.offset}"
                 for record in records
                 if record.key == raw
-            ]
+            )
         await _drop_finished(reader, ends)
-    return found[-_MOST_KEYED:]
+    return [*found]
 
 
 async def _with_redrives(

@@ -259,6 +259,13 @@ def _problem(topic: WantedTopic, what: What, text: str) -> TopicProblem:
     return TopicProblem(topic.name, what, "warning" if is_warning else "error", text)
 
 
+GROWN_REMEDY = (
+    "Remove its route from queues.yaml and start the workers; consume or purge the messages of its "
+    "queues; then stop the workers and add the route again with hop: always"
+)
+"""What to do about a topic that is read directly and has got more partitions (R113)."""
+
+
 def _missing(topic: WantedTopic) -> str:
     if topic.declaration.role is Role.PRODUCER:
         return (
@@ -273,8 +280,7 @@ def _wrong_partitions(topic: WantedTopic, there: int) -> str:
         return (
             f"Topic {topic.name} has {_count(there)}, but a topic that is read without the hop "
             f"needs exactly {topic.partitions} (`partitions` in worker.yaml), because each record "
-            "must be in the partition of its queue. Set hop: always on its route. This moves "
-            "queues to other partitions, so empty them first."
+            f"must be in the partition of its queue. {GROWN_REMEDY}."
         )
     return (
         f"Topic {topic.name} has {_count(there)}, but `partitions` in worker.yaml is "
@@ -290,7 +296,10 @@ def _wrong_cleanup(topic: WantedTopic, there: str) -> str:
     elif topic.declaration.cleanup == "compact":
         follows = "Kafka would delete old state, and rings with it"
     else:
-        follows = "Kafka may delete a record before it is read, if its key is written again"
+        follows = (
+            "Kafka may delete a record before it is read, if its key is written again, and such a "
+            "gap is not reported"
+        )
     remedy = _remedy(topic, "cleanup.policy")
     return f"Topic {topic.name} has cleanup.policy={there}: {follows}. {remedy}"
 

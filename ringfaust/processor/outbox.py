@@ -75,10 +75,11 @@ class EvictionCounts:
 
 
 class LogEntry(NamedTuple):
-    """Something for the host to log: an operator's command, a refused one, or a timeout."""
+    """Something for the host to log: an operator's command, a refused one, or an incident."""
 
     asked: str
-    """The type of the command, or `TIMEOUT`: `text` is the consumer that was silent too long."""
+    """The type of the command; or `TIMEOUT`: `text` is the consumer that was silent too long; or
+    `MISPLACED`: `text` says it all."""
     queue: str
     reason: str = ""
     """Why it was refused; empty: it was not."""
@@ -87,6 +88,8 @@ class LogEntry(NamedTuple):
 
 TIMEOUT = "timeout"
 """What a log entry has in place of a command's type if a consumer timed out (R13)."""
+MISPLACED = "misplaced"
+"""The same if a queue is not in the partition of its key (R113)."""
 
 _MOST_LOG_ENTRIES = 100
 """Of one batch. The events have all of them."""

@@ -44,12 +44,14 @@ from ringfaust.core.engine import Engine, Step
 from ringfaust.core.model import Counts, Heard, Refusal
 from ringfaust.core.state import State
 from ringfaust.errors import ProtocolError
-from ringfaust.processor.outbox import Activity, Buffer, LogEntry, Outbox, Outputs
+from ringfaust.processor.outbox import MISPLACED, Activity, Buffer, LogEntry, Outbox, Outputs
 from ringfaust.processor.queries import answer_query
 from ringfaust.protocol import control, events
 from ringfaust.protocol import outputs as output
 from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
+from ringfaust.protocol.misplaced import Misplaced, misplaced_line
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.protocol.routes import (
     Route,
@@ -112,6 +114,9 @@ class ProcessorConfig(NamedTuple):
     cloud_events_of: str = ""
     """The application in whose name evicted and dead records are CloudEvents; empty: they are
     none."""
+    partitions: int = 0
+    """Of each topic that is read without repartitioning; 0: not known, so keys are not compared
+    with their partitions."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # the simulator has one
@@ -154,6 +159,14 @@ class Processor(Generic[Buffer]):
             route.topic: RouteTemplate(route.queue).queue_of
             for route in (*shared.routes, repartition)
         }
+        self._keyed = {
+            route.topic
+            for route in shared.routes
+            if shared.partitions > 1
+            and route.topic not in shared.spread
+            and "key" in RouteTemplate(route.queue).parts
+        }
+        """Topics whose records are expected in the partitions of their keys (R113)."""
         self.is_cut = False
         """Whether the host commits between the parts of a large command (R114): then it calls
         `go_on` while the processor `is_unfinished`. If not, each command is finished at once."""
@@ -357,7 +370,19 @@ class Processor(Generic[Buffer]):
         self._out.emit(step, source, send.id)
         if self.state.unfinished is not None and not self.is_cut:
             self._finish()
+        if known is None and topic in self._keyed:
+            self._compare_key(record, queue, source, now_ms)
         return True
+
+    def _compare_key(self, record: FetchedRecord, queue: str, by: str, now_ms: int) -> None:
+        """Report a new queue that began in another partition than that of its key (R113)."""
+        home = partition_of(record.key or b"", self._config.partitions)
+        found = self.state.queues.get(queue)
+        if home == record.partition or found is None or found.counts.added != 1:
+            return
+        misplaced = Misplaced(queue, record.topic, record.partition, home)
+        self._out.lines.append(misplaced_line(misplaced, by, self.state.step, now_ms))
+        self._out.log(LogEntry(MISPLACED, queue, text=str(misplaced)))
 
     def _note_copied(self, record: FetchedRecord) -> None:
         """Keep up to where the partition was copied that the record comes from.

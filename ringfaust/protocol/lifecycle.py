@@ -99,6 +99,7 @@ _EXPIRES = Field("expires_at_ms", Kind.LONG, "when its time to live ends, in ms 
 _REASON = Field("reason", Kind.TEXT, "why: see the tables of reasons")
 _CAUSE = Field("cause", Kind.TEXT, "id of the message that took the place; may be empty")
 _ABOUT = Field("about", Kind.TEXT, "the message id or consumer that it is about")
+_PARTITION = Field("partition", Kind.LONG, "of the input topic")
 _TEXT = Field("text", Kind.TEXT, "a sentence for people; may be empty")
 _XID = Field("xid", Kind.TEXT, "name of the distributed transaction (R81)")
 _SETTINGS = Field("settings", Kind.SETTINGS, "the settings that changed, by name")
@@ -393,7 +394,7 @@ _TABLE = (
         "gap", "records of an input topic can no longer be read, and were not processed (R112)",
         (
             Field("topic", Kind.TEXT, "the input topic"),
-            Field("partition", Kind.LONG, "its partition"),
+            _PARTITION,
             Field("first", Kind.LONG, "offset of the first record that is missing"),
             Field(
                 "last", Kind.LONG, "offset of the last one", nullable=True,
@@ -408,6 +409,18 @@ _TABLE = (
             _TEXT,
         ),
         lambda e: f"no worker has read it. {e['text']}.",
+        has_step=False,
+    ),
+    Event(
+        "misplaced",
+        "the first message of a queue that is named after a key came from another partition than "
+        "the key's (R113)",
+        (
+            _QUEUE, _PARTITION,
+            Field("home", Kind.LONG, "where Kafka's default partitioner puts records with the key"),
+            _TEXT,
+        ),
+        lambda e: f"{e['text']}.",
         has_step=False,
     ),
     Event(

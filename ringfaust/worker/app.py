@@ -111,6 +111,7 @@ def create_app(
         max_record_bytes=worker.max_record_bytes,
         log_is_clock=worker.clock == "log",
         cloud_events_of=worker.application if worker.cloud_events else "",
+        partitions=worker.partitions,
     )
     clock = _clock(worker, is_checked=is_clock_checked)
     log_ends = LogEnds(topics[Role.CONTROL], worker.client_options(), clock)
@@ -345,9 +346,9 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
         BrokerUnreachable: no broker answers.
     """
     with locked_data_dir(worker.data_dir):
-        problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
-        if problems:
-            raise WrongTopics(problems)
+        problems = asyncio.run(check_topics(worker, queues))
+        if errors := [each for each in problems if each.severity == "error"]:
+            raise WrongTopics(errors)
         asyncio.run(check_group(worker, fingerprint(worker, queues)))
         is_clock_checked = worker.clock == "wall" and _check_clock(worker)
         # Not before: a worker that refuses to start prints its reason, and no log of the client's.
@@ -357,6 +358,9 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
             __version__, compiled.KIND, worker.bootstrap_servers, worker.application,
             worker.data_dir, worker.partitions,
         )  # fmt: skip
+        for problem in problems:
+            if problem.what == "cleanup":  # the only trace of gaps that compaction leaves (R112)
+                log.warning("%s", problem)
         _run_faust(worker, queues, attach, is_clock_checked=is_clock_checked)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from faust.types import TP
 
+from ringfaust.config.topics import GROWN_REMEDY
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import Route
@@ -162,6 +163,12 @@ class Assignment:
             tps: what is assigned.
             absent: topics of which nothing is assigned.
         """
+        grown = {tp.topic for tp in tps if tp.partition >= self._context.partitions}
+        for topic in sorted(grown & self._copartitioned):
+            raise NotCopartitioned(
+                f"topic {topic} has got more than the {self._context.partitions} partitions of "
+                f"this application, and is read without the hop. {GROWN_REMEDY}"
+            )
         topics_of: dict[int, set[str]] = {}
         tasks: list[Task] = []
         for tp in sorted(tps):

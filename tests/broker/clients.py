@@ -38,13 +38,15 @@ class Client:
             sent.append(await self._producer.send(topic, b"x", headers=headers, partition=0))
         await asyncio.gather(*sent)
 
-    async def say(self, kind: str, queue: str = "", **fields: Any) -> dict[str, Any]:
+    async def say(
+        self, kind: str, queue: str = "", partition: int = 0, **fields: Any
+    ) -> dict[str, Any]:
         """Send a command. Returns its reply."""
         self._asked += 1
         reply = f"reply-{self._asked}"
         about = {"queue": queue} if queue else {}
         value = json.dumps({"type": kind, "reply": reply, **about, **fields}).encode()
-        await self._producer.send_and_wait(self._app.topic("control"), value, partition=0)
+        await self._producer.send_and_wait(self._app.topic("control"), value, partition=partition)
         return await self.reply_to(reply)
 
     async def reply_to(self, key: str) -> dict[str, Any]:
@@ -58,8 +60,8 @@ class Client:
     async def counts(self, queue: str) -> dict[str, int]:
         return dict((await self.say("list", queue))["answer"]["counts"])
 
-    async def ready(self, queue: str) -> list[str]:
-        return list((await self.say("list", queue, limit=10_000))["answer"]["ready"])
+    async def ready(self, queue: str, partition: int = 0) -> list[str]:
+        return list((await self.say("list", queue, partition, limit=10_000))["answer"]["ready"])
 
     async def until_ready(self, queue: str, *ids: str) -> None:
         """Wait until exactly these messages are ready in the queue."""

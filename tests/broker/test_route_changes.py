@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
-from ringfaust.client import RingConsumer
+from ringfaust.client import Admin, RingConsumer
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.harness import Application, Worker
@@ -43,9 +44,9 @@ def use_hop(app: Application, hop: str) -> None:
     app.write("queues.yaml", queues(app.inputs[0], hop))
 
 
-async def send(app: Application, *values: str) -> None:
+async def send(app: Application, *values: str, partition: int | None = None) -> None:
     async with AIOKafkaProducer(bootstrap_servers=app.servers) as producer:
-        where = partition_of(KEY, 4)
+        where = partition_of(KEY, 4) if partition is None else partition
         for value in values:
             await producer.send_and_wait(
                 app.inputs[0], value.encode(), KEY.encode(), partition=where
@@ -105,3 +106,46 @@ async def test_a_change_of_hop_is_refused_until_the_queue_is_empty_and_reads_not
     await send(app, "d")
     assert await consume(app, 1) == ["d"]
     assert "StateLost" not in worker.log_text()
+
+
+@pytest.mark.parametrize("is_purged", [False, True], ids=["consumed", "purged"])
+async def test_the_way_out_of_a_topic_that_has_got_more_partitions(
+    app: Application, *, is_purged: bool
+) -> None:
+    """Case C2 of issue 38: the text named other topics, and its advice led in a circle."""
+    worker, topic = app.new_worker(), app.inputs[0]
+    await send(app, "a", "b")
+    assert await consume(app, 1) == ["a"]
+    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
+    await admin.start()
+    await admin.create_partitions({topic: NewPartitions(5)})
+    await admin.close()
+    assert worker.wait(60) != 0
+    assert f"topic {topic} has got more than the 4 partitions" in worker.log_text()
+    assert "Remove its route" in worker.log_text()
+    await send(app, "c", partition=4)
+    log = refused(worker)
+    assert f"Topic {topic} has 5 partitions" in log
+    assert "Remove its route" in log
+
+    routes, rings = (
+        [{"topic": f"other-{topic}", "queue": "key.other"}],
+        {"key.*": {"ring_size": -1}},
+    )
+    app.write("queues.yaml", {"routes": routes, "queues": rings})
+    created = app.run("topics", "create", "--config", app.config_dir)
+    assert created.returncode == 0, created.stderr
+    worker.start()
+    if is_purged:
+        application = app.worker_config.application
+        async with Admin(bootstrap_servers=app.servers, application=application) as operator:
+            await operator.purge(QUEUE)
+    else:
+        assert await consume(app, 1) == ["b"]
+    worker.stop()
+    again = queues(topic, "always")
+    app.write("queues.yaml", {**again, "routes": [*routes, *again["routes"]]})
+    worker.start()
+    await send(app, "d", partition=4)
+    assert await consume(app, 2) == ["c", "d"]
+    assert "Traceback" not in worker.log_text()

@@ -132,7 +132,7 @@ def test_faults_are_found_with_their_remedies(
     by_check = {each["check"]: each for each in doctor(good, 0)}
     assert by_check.keys() == {
         "disk", "memory", "brokers", "acls", "topics", "group", "clock", "lag", "transactions",
-        "workers",
+        "workers", "queues",
     }  # fmt: skip
     assert {name for name, each in by_check.items() if each["level"] == "warn"} - {"disk"} == {
         "group", "workers",  # none runs

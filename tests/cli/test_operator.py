@@ -177,8 +177,8 @@ def test_queues_are_listed_shown_and_set(operator: Operator) -> None:
     assert {"orders", "parked", "by.ls"} <= listed.keys()
     assert listed["by.ls"]["counts"]["evicted"] == 1
     table = operator.run("queue", "ls", "by.ls").splitlines()
-    assert table[0].split() == ["queue", "ring", "size", "ready", "added", "evicted"]
-    assert table[1].split() == ["by.ls", "2", "2", "3", "1"]
+    assert table[0].split() == ["queue", "partition", "ring", "size", "ready", "added", "evicted"]
+    assert table[1].split() == ["by.ls", "1", "2", "2", "3", "1"]
     assert operator.run("queue", "set", "by.ls", "ring_size=5") == "by.ls: set ring_size = 5\n"
     shown = operator.json("queue", "show", "by.ls")
     assert shown["settings"]["ring_size"] == 5

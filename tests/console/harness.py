@@ -57,7 +57,7 @@ def message_row(name: str, body: bytes, state: str = "ready") -> MessageDetails:
 def queue_details(name: str, **counts: int) -> QueueDetails:
     """What a worker answers about a queue."""
     return QueueDetails(
-        queue=name, partition=0, counts=dict.fromkeys(COUNTS, 0) | counts,
+        queue=name, partition=0, also_in=(), counts=dict.fromkeys(COUNTS, 0) | counts,
         settings={"ring_size": 10, "durable": True, "redelivery_multiplier": 1.0, "evict": "head"},
         paused=(), pulled=True, size_bytes=0, oldest_ms=0, consumers=(),
     )  # fmt: skip

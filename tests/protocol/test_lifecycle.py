@@ -15,6 +15,7 @@ from ringfaust.protocol.encoder import event_line
 from ringfaust.protocol.events import WRITERS, done_line, event_tail
 from ringfaust.protocol.gaps import Gap, GapCause, gap_line
 from ringfaust.protocol.lifecycle import ENDED, EVENTS, NEW
+from ringfaust.protocol.misplaced import Misplaced, misplaced_line
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.undecodable import undecodable_line
 from tests.docs.test_protocol import DELIVERY, EFFECTS, MESSAGE
@@ -35,6 +36,7 @@ LINES = [
     done_line(1, "purge", event_tail(7, "control/0/1")),
     gap_line(Gap("in", 0, 3, 5, GapCause.DELETED), 1, 0, 7),
     gap_line(Gap("in", 0, 3, None, GapCause.RECREATED), 1, 0, 7),
+    misplaced_line(Misplaced("keyed.k", "in", 2, 0), "in/2/0", 1, 7),
     *(
         undecodable_line(FetchedRecord(topic), "in/0/0", ProtocolError("text"), 1, 7)
         for topic in ("in", "hop")

@@ -54,6 +54,7 @@ def batch_rules(worker: WorkerConfig, queues: QueuesConfig) -> BatchRules:
         max_record_bytes=worker.max_record_bytes,
         log_is_clock=worker.clock == "log",
         cloud_events_of=worker.application if worker.cloud_events else "",
+        partitions=worker.partitions,
         spread=frozenset(route.topic for route in repartitioned),
     )
     return BatchRules(processor_config=processor_config, catalog=queues.catalog())

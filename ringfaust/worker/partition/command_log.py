@@ -1,4 +1,4 @@
-"""The log's lines about operators' commands, refused commands and consumers that timed out."""
+"""The log's lines about commands, consumers that timed out, and queues that are misplaced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ringfaust.processor.outbox import TIMEOUT, LogEntry
+from ringfaust.processor.outbox import MISPLACED, TIMEOUT, LogEntry
 from ringfaust.visible import visible
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,9 @@ class CommandLog:
                 "consumer_timeout_ms; what it held is released%s",
                 self._partition, entry.text, entry.queue, more,
             )  # fmt: skip
+            return
+        if entry.asked == MISPLACED:
+            log.warning("%s%s", visible(entry.text), more)
             return
         about = f"{entry.asked} of {entry.queue!r}" if entry.queue else entry.asked
         if entry.reason:

@@ -1,0 +1,106 @@
+"""Producers' topics as they are found elsewhere: odd partitioners, odd clocks, compaction."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from ringfaust.protocol.partitioner import partition_of
+from ringfaust.testing.broker import EmbeddedBroker
+from tests.broker.clients import client_of
+from tests.chaos.harness import Application, until
+
+pytestmark = pytest.mark.kafka
+
+KEY = "moss"
+HOME = partition_of(KEY, 4)
+OTHER = (HOME + 2) % 4
+
+
+@pytest.fixture
+def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
+    route = {"topic": f"keyed-{tmp_path.name}", "queue": "keyed.{key}"}
+    queues = {"routes": [route], "queues": {"keyed.*": {"ring_size": -1}}}
+    app = Application(tmp_path / "app", broker.bootstrap_servers, queues, partitions=4)
+    yield app
+    app.end()
+
+
+def told(app: Application, *arguments: str) -> str:
+    done = app.run(*arguments, "--config", app.config_dir)
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+async def until_ready(app: Application, partition: int, count: int) -> None:
+    """Wait until so many messages of the key are ready in a partition."""
+    async with client_of(app) as client, asyncio.timeout(60):
+        while len(await client.ready(f"keyed.{KEY}", partition)) != count:
+            await asyncio.sleep(0.05)
+
+
+async def test_both_queues_of_a_key_in_two_partitions_are_shown(app: Application) -> None:
+    """Case C1 of issue 38: one was shown, and the other was ready for ever."""
+    app.create_topics()
+    worker, topic = app.new_worker(), app.inputs[0]
+    async with AIOKafkaProducer(bootstrap_servers=app.servers) as producer:
+        for partition in [HOME, HOME, HOME, OTHER, OTHER]:
+            await producer.send_and_wait(topic, b"x", KEY.encode(), partition=partition)
+    await until(lambda: "began in partition" in worker.log_text(), 60, "it is logged")
+    assert f"queue 'keyed.{KEY}' began in partition {OTHER} of {topic}" in worker.log_text()
+    await until_ready(app, HOME, 3)
+    await until_ready(app, OTHER, 2)
+    listed = told(app, "queue", "ls", "keyed.#")
+    rows = [line.split() for line in listed.splitlines() if line.startswith(f"keyed.{KEY} ")]
+    assert sorted((row[1], row[-1]) for row in rows[:2]) == sorted(
+        [(str(HOME), "3"), (str(OTHER), "2")]
+    )
+    for text in (listed, told(app, "queue", "show", f"keyed.{KEY}"), told(app, "doctor")):
+        assert f"partitions {min(HOME, OTHER)}, {max(HOME, OTHER)}" in text
+        assert "hop: always" in text
+    traced = told(app, "trace", "--key", KEY)
+    assert f"from {topic}/{OTHER}/1 " in traced
+    assert f"from {topic}/{HOME}/2 " in traced
+    assert "purged" in told(app, "queue", "purge", f"keyed.{KEY}", "--yes")
+    rows = json.loads(told(app, "queue", "ls", "keyed.#", "--json"))
+    assert [row["counts"]["ready"] for row in rows] == [0, 0]
+
+
+async def test_a_key_is_traced_although_its_producer_has_a_wrong_clock(app: Application) -> None:
+    """Case C3 of issue 38: the time of the record was in seconds in place of milliseconds."""
+    app.create_topics()
+    app.new_worker()
+    topic = app.inputs[0]
+    async with AIOKafkaProducer(bootstrap_servers=app.servers) as producer:
+        for timestamp_ms in (1_700_000, 4_000_000_000_000):
+            await producer.send_and_wait(
+                topic, b"x", KEY.encode(), partition=HOME, timestamp_ms=timestamp_ms
+            )
+    await until_ready(app, HOME, 2)
+    traced = told(app, "trace", "--key", KEY)
+    for offset in (0, 1):
+        assert f"from {topic}/{HOME}/{offset} " in traced
+
+
+async def test_a_worker_says_that_gaps_in_a_compacted_topic_are_not_reported(
+    app: Application,
+) -> None:
+    """Case C4 of issue 38."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
+    await admin.start()
+    compacted = {"cleanup.policy": "compact"}
+    await admin.create_topics([NewTopic(app.inputs[0], 4, 1, topic_configs=compacted)])
+    await admin.close()
+    app.create_topics()
+    worker = app.new_worker()
+    about = f"Topic {app.inputs[0]} has cleanup.policy=compact"
+    await until(lambda: "assigned:" in worker.log_text(), 60, "it runs")
+    for text in (worker.log_text(), told(app, "doctor")):
+        assert about in text
+        assert "such a gap is not reported" in text
