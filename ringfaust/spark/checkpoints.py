@@ -27,6 +27,13 @@ def planned_offsets(spark: SparkSession, checkpoint: str, batch: int) -> dict[st
     return {topic: at for source in sources for topic, at in source.items()}
 
 
+def initial_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str, int]]:
+    """By topic and partition, where the query began; empty if it has not."""
+    text = HadoopFolder(spark, checkpoint).read_text("sources/0/0") or "{}"
+    found: dict[str, dict[str, int]] = json.loads(text[text.index("{") :])  # after the version
+    return found
+
+
 def committed_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str, int]]:
     """By topic and partition, how far the query has come; empty if there is no such query."""
     batch = max(HadoopFolder(spark, checkpoint).numbers("commits"), default=None)

@@ -30,5 +30,7 @@ def brief_errors() -> Iterator[None]:
         yield
     except PySparkException as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
-        text = "\n".join(line for line in lines if not line.lstrip().startswith("at "))
+        # Of lost data Spark says to go on without it, by an option that no job here has.
+        noise = ("at ", "If you don't want your streaming query to fail")
+        text = "\n".join(line for line in lines if not line.lstrip().startswith(noise))
         raise JobFailed(f"Spark ended the job: {text[:_MAX_CHARS]}") from error

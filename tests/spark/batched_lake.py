@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from copy import copy
-from datetime import UTC, datetime
+from dataclasses import fields
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from typer.testing import Result
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
+from ringfaust.spark.audit.balance import Balance, ClosedDays, Frames, TopicPositions
 from ringfaust.spark.lake import transitions
 from ringfaust.spark.lake.store import append
 from ringfaust.spark.lake.stream import lake_session
@@ -65,3 +67,10 @@ class BatchedLake:
 
     def stored_files(self, table: str) -> set[str]:
         return {str(file) for file in Path(path(self.root, table)).glob("*=*/**/*.parquet")}
+
+
+def close_day(lake: BatchedLake, day: date, read_to: TopicPositions) -> None:
+    """Close a day at which nothing is open."""
+    nothing = lake.spark.createDataFrame([], "nothing int")
+    frames = Frames(**{each.name: nothing for each in fields(Frames)})
+    ClosedDays(lake.spark, lake.root).save(day, Balance(frames, read_to), None)

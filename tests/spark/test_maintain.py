@@ -23,7 +23,7 @@ from ringfaust.spark.maintain import retention
 from ringfaust.spark.maintain.clustering import cluster
 from ringfaust.spark.rewind import contents
 from ringfaust.spark.rewind.moment import AtTime
-from tests.spark.batched_lake import WORKER, BatchedLake
+from tests.spark.batched_lake import TOPIC, WORKER, BatchedLake, close_day
 from tests.spark.lake_history import LakeHistory
 from tests.spark.shared_session import run_command
 
@@ -151,6 +151,7 @@ def test_maintenance_changes_no_view_and_frees_storage(lake: BatchedLake) -> Non
 
 @pytest.mark.slow
 def test_retention_deletes_whole_days_but_nothing_that_is_open(lake: BatchedLake) -> None:
+    close_day(lake, date(2025, 10, 10), {TOPIC: {0: lake.batch * 1_000_000}})
     open_before = read(lake.spark, lake.root, "messages_now").where("fate IS NULL").count()
     done = lake.maintain(
         "--retention", "bronze=21d", "--retention", "messages=1d", "--retention", "transitions=20d"

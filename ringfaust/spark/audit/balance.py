@@ -114,6 +114,15 @@ class ClosedDays:
         self._folder.write_text(_number(day), json.dumps(about, indent=1))
         return replace(balance, frames=frames, day=day)
 
+    def read_to(self) -> TopicPositions:
+        """Up to which offsets the closed days have read the topics; empty if no day is closed.
+
+        Raises:
+            CannotAudit: the file of the last closed day was changed.
+        """
+        days = self.days()
+        return _positions(self._read(days[-1])) if days else {}
+
     def load(self, day: date) -> Balance:
         """The balance at the end of a closed day.
 
@@ -133,11 +142,7 @@ class ClosedDays:
         if before and self._digest(date.fromisoformat(before["day"])) != before["digest"]:
             text = f"does not continue the balance of {before['day']}, which was closed again"
             raise self._unusable(day, text)
-        positions = {
-            topic: {int(partition): offset for partition, offset in of.items()}
-            for topic, of in about["next"].items()
-        }
-        return Balance(frames, positions, about["since_ms"], day, about["faults"])
+        return Balance(frames, _positions(about), about["since_ms"], day, about["faults"])
 
     def _read(self, day: date) -> dict[str, Any]:
         """The file of a closed day.
@@ -176,6 +181,13 @@ class ClosedDays:
 _FRAMES = [each.name for each in fields(Frames)]
 _FILES = 8
 """Most files of a part of a balance."""
+
+
+def _positions(about: dict[str, Any]) -> TopicPositions:
+    return {
+        topic: {int(partition): offset for partition, offset in of.items()}
+        for topic, of in about["next"].items()
+    }
 
 
 def _number(day: date) -> str:

@@ -168,7 +168,7 @@ class PeriodReader:
                 dropped.setdefault(topic, {})[partition] = (start, end)
         if self._bronze is None or not dropped:
             return rows
-        kept = self._lake_rows(dropped).filter(_in_ranges(dropped))
+        kept = self._lake_rows(dropped).filter(in_ranges(dropped))
         columns = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
         return rows.select(columns).unionByName(kept.select(columns))
 
@@ -247,7 +247,7 @@ def _before(until_ms: int) -> Column:
     return F.col("timestamp") < F.timestamp_millis(F.lit(until_ms))
 
 
-def _in_ranges(ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> Column:
+def in_ranges(ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> Column:
     """Rows of these offsets, by topic and partition, each before the second one.
 
     As SQL, whose parser turns a long chain of conditions into a balanced tree.

@@ -8,7 +8,8 @@ record a single message: a bound that suits one does not suit the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,7 +20,8 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.checkpoints import committed_offsets
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.kafka import stream_topics
-from ringfaust.spark.lake import gold, records, transitions
+from ringfaust.spark.lake import gold, inputs, records, transitions
+from ringfaust.spark.lake.inputs import checkpoint
 from ringfaust.spark.lake.store import LakeError, LakeProgress, append, compact, create_tables
 from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT, TABLES, read
 
@@ -49,9 +51,6 @@ _FETCH_BYTES = 16_000_000
 _BATCHES_PER_COMPACTION = 50
 """Each batch adds a few files to a day's folder."""
 OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
-INPUTS = "inputs"
-"""The stream that copies what workers read to bronze, for the audit."""
-STREAMS = (transitions.STREAM, records.STREAM, INPUTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class LakeStream:
 def streams(
     root: str,
     worker: WorkerConfig,
-    inputs: Collection[str] = (),
+    read_by_workers: Collection[str] = (),
     *,
     with_gold: bool = True,
 ) -> list[LakeStream]:
@@ -80,7 +79,7 @@ def streams(
     Args:
         root: the lake's folder or URI.
         worker: names the topics.
-        inputs: the topics that workers read.
+        read_by_workers: the topics of the inputs.
         with_gold: if False, a later run writes the gold tables.
     """
     events = worker.topic(Role.EVENTS)
@@ -94,15 +93,13 @@ def streams(
     def refine_outputs(spark: SparkSession, batch: int) -> None:
         records.write(spark, root, outputs, batch)
 
-    def keep_inputs(spark: SparkSession, batch: int) -> None:
-        LakeProgress(spark, root, INPUTS).complete(batch)  # they are in bronze, and only there
-
     found = [
         LakeStream(transitions.STREAM, (events,), 2_500, refine_events, ("bronze", "transitions")),
         LakeStream(records.STREAM, tuple(outputs.values()), 200_000, refine_outputs, ("records",)),
     ]
-    if inputs:
-        found.append(LakeStream(INPUTS, tuple(inputs), 200_000, keep_inputs, ()))
+    if read_by_workers:
+        complete = partial(inputs.complete, root, inputs.STREAM)
+        found.append(LakeStream(inputs.STREAM, tuple(read_by_workers), 200_000, complete, ()))
     return found
 
 
@@ -110,6 +107,8 @@ def start(
     spark: SparkSession, root: str, worker: WorkerConfig, stream: LakeStream, *, once: bool
 ) -> StreamingQuery:
     """Start a stream where it stopped, or at the beginning of its topics.
+
+    The inputs may have other topics than before.
 
     Args:
         spark: from `lake_session`.
@@ -120,7 +119,14 @@ def start(
 
     Returns:
         The running query.
+
+    Raises:
+        LakeError: a topic was deleted and created again.
     """
+    starting: dict[str, str] = {}
+    if stream.name == inputs.STREAM:
+        name, starting = inputs.continued(spark, root, worker, stream.topics)
+        stream = replace(stream, name=name, refine=partial(inputs.complete, root, name))
     done = LakeProgress(spark, root, stream.name).batch
     if done >= 0:
         stream.refine(spark, done)  # gold that was skipped or removed, without waiting for records
@@ -128,6 +134,7 @@ def start(
         "maxOffsetsPerTrigger": str(stream.max_records),
         "failOnDataLoss": "true",
         "kafka.max.partition.fetch.bytes": str(_FETCH_BYTES),
+        **starting,
     }
 
     def write_batch(rows: DataFrame, batch: int) -> None:
@@ -159,15 +166,14 @@ def _compact(spark: SparkSession, root: str, stream: LakeStream, batch: int) -> 
         compact(spark, root, TABLES[table], since=last)
 
 
-def checkpoint(root: str, stream: str) -> str:
-    """Folder of a stream's checkpoint, in the lake: neither is of use without the other."""
-    return f"{root.rstrip('/')}/state/checkpoints/{stream}"
+def _names(spark: SparkSession, root: str) -> list[str]:
+    return [transitions.STREAM, records.STREAM, *inputs.names(spark, root)]
 
 
 def read_to(spark: SparkSession, root: str) -> dict[str, dict[str, int]]:
     """By topic and partition, the offset up to which bronze is complete."""
     found: dict[str, dict[str, int]] = {}
-    for name in STREAMS:
+    for name in _names(spark, root):
         found |= committed_offsets(spark, checkpoint(root, name))
     return found
 
@@ -182,7 +188,7 @@ def lake_session(spark: SparkSession, root: str, worker: WorkerConfig) -> SparkS
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
     create_tables(session, root, worker.application)
-    for name in STREAMS:
+    for name in _names(session, root):
         has_rows = LakeProgress(session, root, name).batch >= 0
         if has_rows and not HadoopFolder(session, checkpoint(root, name)).exists():
             raise LakeError(

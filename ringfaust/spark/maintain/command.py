@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from ringfaust.config import WorkerConfig
+from ringfaust.spark.audit.balance import ClosedDays, TopicPositions
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake.store import LakeError, application_of, compact
-from ringfaust.spark.lake.tables import TABLES, LakeTable, path
+from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, path
 from ringfaust.spark.maintain import retention
 from ringfaust.spark.maintain.clustering import FILE_BYTES, cluster
 from ringfaust.spark.maintain.show import MaintainedTable, TableSize, print_summary
@@ -40,7 +43,8 @@ def run(options: MaintainOptions) -> None:
     Raises:
         LakeError: there is no such lake.
         BadSetting: an option cannot be parsed, or a retention would delete what the lake still
-            needs. Nothing was changed.
+            needs, or the audit has not closed. Nothing was changed.
+        CannotAudit: the last closed day was changed.
         JobFailed: Spark ended the job with an error.
     """
     days = retention.read_days(options.retention or ())
@@ -52,15 +56,32 @@ def run(options: MaintainOptions) -> None:
             session.conf.set(name, value)
         used = _used_days(session, options.lake)
         retention.check(used, days)
+        closed = _closed(session, options.lake, days)
         maintained = []
         for table in TABLES.values():
             status.update(f"maintaining {table.name}")
+            delta = DeltaTable.forPath(session, path(options.lake, table.name))
             before = _size(session, options.lake, table)
-            _maintain(session, options.lake, table, used.get(table.name), days.get(table.name))
-            DeltaTable.forPath(session, path(options.lake, table.name)).vacuum(kept_hours)
+            if kept_days := days.get(table.name):
+                old = retention.old_rows(table, kept_days, used[table.name], closed)
+                delta.delete(old)
+            _maintain(session, options.lake, table, used.get(table.name))
+            delta.vacuum(kept_hours)
             after = _size(session, options.lake, table)
             maintained.append(MaintainedTable(table.name, before, after))
-    print_summary(Terminal(), maintained)
+        unclosed = 0
+        if of_bronze := days.get(BRONZE.name):
+            unclosed = retention.count_unclosed(session, options.lake, of_bronze, closed)
+    print_summary(Terminal(), maintained, unclosed)
+
+
+def _closed(spark: SparkSession, lake: str, days: Mapping[str, int]) -> TopicPositions:
+    """Up to which offsets the audit has closed the topics, if bronze has a retention."""
+    if BRONZE.name not in days:
+        return {}
+    closed = ClosedDays(spark, lake).read_to()
+    retention.check_closed(spark, lake, days[BRONZE.name], closed)
+    return closed
 
 
 def _used_days(spark: SparkSession, lake: str) -> dict[str, retention.UsedDays]:
@@ -75,19 +96,15 @@ def _maintain(
     lake: str,
     table: LakeTable,
     used: retention.UsedDays | None,
-    days: int | None,
 ) -> None:
-    """Maintain a table.
+    """Cluster or compact a table.
 
     Args:
         spark: the session.
         lake: its folder or URI.
         table: one of the lake.
         used: None if the table has no days.
-        days: how many it keeps, besides today; None: all.
     """
-    if used and days is not None:
-        retention.delete_days(spark, lake, table, days, used)
     if table.cluster_by and used:
         cluster(spark, lake, table, used.first())
     elif table.name not in _NEVER_REWRITTEN:

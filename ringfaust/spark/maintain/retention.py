@@ -1,5 +1,8 @@
 """Deleting the days that a table no longer has to keep, but none that the lake still needs.
 
+Bronze also keeps each record until a closed day of the audit contains it. The record's own time
+does not tell: a producer's clock may be wrong, and old records may be sent again.
+
 Within a partition days never go back, and a batch reads every partition that lags behind. So no
 later batch touches a day before those of the last batch, also while the streams run.
 """
@@ -11,17 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import BadSetting
 from ringfaust.protocol.records import Role
+from ringfaust.spark.audit.balance import TopicPositions
+from ringfaust.spark.audit.period import in_ranges
 from ringfaust.spark.lake import records, transitions
 from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.stream import OUTPUTS
-from ringfaust.spark.lake.tables import TABLES, LakeTable, last_closing, path, read
+from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, last_closing, read
 from ringfaust.spark.lake.views import ENDED_ON
 
 
@@ -142,20 +146,54 @@ def check(used: Mapping[str, UsedDays], retention: Mapping[str, int]) -> None:
             )
 
 
-def delete_days(
-    spark: SparkSession, root: str, table: LakeTable, days: int, used: UsedDays
-) -> None:
-    """Delete days, except those that are used. Only the table's log changes.
+def check_closed(spark: SparkSession, root: str, days: int, closed: TopicPositions) -> None:
+    """Refuse a retention of bronze if it would delete records and no day is closed.
 
     Args:
         spark: the session.
         root: the lake's folder or URI.
+        days: how many bronze keeps.
+        closed: up to which offsets the closed days have read.
+
+    Raises:
+        BadSetting: the text has the shortest retention that is valid.
+    """
+    first = read(spark, root, BRONZE.name).agg(F.min(str(BRONZE.day))).collect()[0][0]
+    if not closed and first is not None and first < _oldest(days):
+        raise BadSetting(
+            f"retention of {BRONZE.name}",
+            f"{days}d",
+            f"the audit has closed no day, and the table has records since {first}: use at least "
+            f"{(today() - first).days}d, or close days with `ringfaust spark audit --lake` first",
+        )
+
+
+def old_rows(table: LakeTable, days: int, used: UsedDays, closed: TopicPositions) -> Column:
+    """The rows to delete: old days, except those that are used, of bronze only what is closed.
+
+    Args:
         table: a table that is partitioned by day.
         days: the number of days to keep, besides today.
         used: its used days.
+        closed: up to which offsets the closed days have read.
     """
-    oldest = min(_oldest(days), used.first())
-    DeltaTable.forPath(spark, path(root, table.name)).delete(f"{table.day} < DATE '{oldest}'")
+    old = _before(table, min(_oldest(days), used.first()))
+    return old & _is_closed(closed) if table is BRONZE else old
+
+
+def count_unclosed(spark: SparkSession, root: str, days: int, closed: TopicPositions) -> int:
+    """The records of bronze that stay, though they are older, as no closed day contains them."""
+    old = _before(BRONZE, _oldest(days)) & ~_is_closed(closed)
+    return read(spark, root, BRONZE.name).where(old).count()
+
+
+def _before(table: LakeTable, day: date) -> Column:
+    return F.col(str(table.day)) < F.lit(day)
+
+
+def _is_closed(closed: TopicPositions) -> Column:
+    ranges = {topic: {n: (0, end) for n, end in of.items()} for topic, of in closed.items()}
+    return in_ranges(ranges) if closed else F.lit(False)
 
 
 def _oldest(days: int) -> date:

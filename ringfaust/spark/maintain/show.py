@@ -31,8 +31,14 @@ class MaintainedTable:
     after: TableSize
 
 
-def print_summary(console: Console, tables: Sequence[MaintainedTable]) -> None:
-    """Print files, size and stored bytes of each table, before and after."""
+def print_summary(console: Console, tables: Sequence[MaintainedTable], unclosed: int) -> None:
+    """Print files, size and stored bytes of each table, before and after.
+
+    Args:
+        console: where to.
+        tables: those of the lake.
+        unclosed: how many records of bronze stay until the audit has closed them.
+    """
     shown = Table("table", box=None, pad_edge=False)
     for name in ("files", "after", "size", "after", "stored", "after"):
         shown.add_column(name, justify="right", no_wrap=True)
@@ -52,5 +58,11 @@ def print_summary(console: Console, tables: Sequence[MaintainedTable]) -> None:
         console.print(
             f"{decimal(-freed)} more stored: vacuum deletes the files that were replaced once "
             "--deleted-file-retention has passed.",
+            highlight=False,
+        )
+    if unclosed:
+        console.print(
+            f"bronze keeps older records that no closed day of the audit contains: {unclosed:,}. "
+            "Close days with `ringfaust spark audit --lake`.",
             highlight=False,
         )

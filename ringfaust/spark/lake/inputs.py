@@ -1,0 +1,118 @@
+"""The stream that copies what workers read to bronze, while routes come and go.
+
+A checkpoint of Spark belongs to its topics. With other topics the stream goes on under another name
+with a new checkpoint, at the offsets up to which the earlier ones have read. Those stay, so that a
+topic whose route comes back is read from where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from ringfaust.config import WorkerConfig
+from ringfaust.kafka.admin import open_admin
+from ringfaust.spark.checkpoints import (
+    committed_offsets,
+    initial_offsets,
+    last_planned,
+    planned_offsets,
+)
+from ringfaust.spark.files import HadoopFolder
+from ringfaust.spark.lake.store import LakeError, LakeProgress
+from ringfaust.spark.lake.tables import read
+
+STREAM = "inputs"
+"""Its first name. The others have a number."""
+_EARLIEST = -2
+
+
+def checkpoint(root: str, stream: str) -> str:
+    """Folder of a stream's checkpoint, in the lake: neither is of use without the other."""
+    return f"{root.rstrip('/')}/state/checkpoints/{stream}"
+
+
+def names(spark: SparkSession, root: str) -> list[str]:
+    """The names that the stream has had; it has the last one now."""
+    found = [STREAM]
+    while _has_begun(spark, root, following := _following(found)):
+        found.append(following)
+    return found
+
+
+def _following(found: list[str]) -> str:
+    return f"{STREAM}-{len(found) + 1}"
+
+
+def _has_begun(spark: SparkSession, root: str, name: str) -> bool:
+    is_there = HadoopFolder(spark, checkpoint(root, name)).exists()
+    return is_there or LakeProgress(spark, root, name).batch >= 0
+
+
+def complete(root: str, name: str, spark: SparkSession, batch: int) -> None:
+    """Complete a batch: the records are in bronze, and only there."""
+    LakeProgress(spark, root, name).complete(batch)
+
+
+def continued(
+    spark: SparkSession, root: str, worker: WorkerConfig, topics: Collection[str]
+) -> tuple[str, dict[str, str]]:
+    """The name under which the stream goes on, and options of its source.
+
+    Args:
+        spark: the session.
+        root: the lake's folder or URI.
+        worker: brokers.
+        topics: those to read now. They exist.
+
+    Raises:
+        LakeError: a topic has fewer partitions than the lake has read.
+        BrokerUnreachable: no broker answers.
+    """
+    found = names(spark, root)
+    last = checkpoint(root, found[-1])
+    planned = last_planned(spark, last)
+    begun = initial_offsets(spark, last)
+    if planned is not None:
+        begun = planned_offsets(spark, last, planned)
+    if begun.keys() == set(topics):
+        return found[-1], {}
+    done: dict[str, dict[str, int]] = {}
+    for name in found:
+        done |= _in_bronze(spark, root, name)
+    starting: dict[str, dict[str, int]] = {}
+    for topic, partitions in asyncio.run(_partitions(worker, topics)).items():
+        known = done.get(topic, {})
+        if len(known) > partitions:
+            raise LakeError(
+                root,
+                f"has {len(known)} partitions of topic {topic}, which has only {partitions}: it "
+                "was deleted and created again, so create a new lake in an empty folder",
+            )
+        starting[topic] = {str(n): known.get(str(n), _EARLIEST) for n in range(partitions)}
+    name = _following(found) if begun else found[-1]
+    return name, {"startingOffsets": json.dumps(starting)}
+
+
+def _in_bronze(spark: SparkSession, root: str, name: str) -> dict[str, dict[str, int]]:
+    """By topic and partition, up to which offset bronze has what the stream has read."""
+    folder = checkpoint(root, name)
+    found = initial_offsets(spark, folder) | committed_offsets(spark, folder)
+    # The last batch may be in bronze without Spark's commit.
+    rows = read(spark, root, "bronze").where(
+        F.col("topic").isin(*found) & (F.col("batch") == last_planned(spark, folder))
+    )
+    ends = rows.groupBy("topic", "partition").agg(F.max("offset") + 1)
+    for topic, partition, end in ends.collect():
+        found[topic][str(partition)] = max(end, found[topic].get(str(partition), 0))
+    return found
+
+
+async def _partitions(worker: WorkerConfig, topics: Collection[str]) -> dict[str, int]:
+    async with open_admin(worker.brokers()) as admin:
+        existing = await admin.existing(topics)
+    return {topic: about.partitions for topic, about in existing.items()}

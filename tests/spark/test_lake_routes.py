@@ -1,0 +1,247 @@
+"""The lake while routes come and go: each record of the topics that they name is there once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
+from aiokafka.structs import TopicPartition
+from pyspark.sql import SparkSession
+from typer.testing import Result
+
+from ringfaust.config import WorkerConfig
+from ringfaust.spark.lake import inputs
+from ringfaust.spark.lake import stream as lake_stream
+from ringfaust.spark.lake.tables import read
+from ringfaust.testing.broker import EmbeddedBroker
+from tests.spark.lake_history import make_topics
+from tests.spark.shared_session import run_command
+from tests.spark.topics import make_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
+
+
+class RoutedLake:
+    """A lake of an application whose routes change. Each topic begins with three records."""
+
+    def __init__(self, spark: SparkSession, broker: EmbeddedBroker, folder: Path) -> None:
+        self.spark, self.root, self.folder = spark, str(folder / "lake"), folder
+        self.name = f"routes{uuid.uuid4().hex[:6]}"
+        self.worker = WorkerConfig(
+            application=self.name, bootstrap_servers=broker.bootstrap_servers, partitions=1
+        )
+        (folder / "worker.yaml").write_text(self.worker.model_dump_json(exclude_defaults=True))
+        asyncio.run(make_topics(self.worker))
+        for topic in ("a", "b"):
+            self.make(topic)
+            self.send(topic, 3)
+
+    def topic(self, name: str) -> str:
+        return f"{self.name}.{name}"
+
+    def make(self, topic: str) -> None:
+        make_topic(self.worker, self.topic(topic), 1)
+
+    def send(self, topic: str, records: int, partition: int = 0) -> None:
+        async def send() -> None:
+            producer = AIOKafkaProducer(bootstrap_servers=self.worker.bootstrap_servers)
+            await producer.start()
+            for _ in range(records):
+                await producer.send(self.topic(topic), b"message", b"k", partition)
+            await producer.stop()
+
+        asyncio.run(send())
+
+    def drop(self, topic: str, before: int) -> None:
+        """What retention does."""
+        first = RecordsToDelete(before_offset=before)
+        self._admin("delete_records", {TopicPartition(self.topic(topic), 0): first})
+
+    def delete(self, topic: str) -> None:
+        self._admin("delete_topics", [self.topic(topic)])
+
+    def grow(self, topic: str) -> None:
+        self._admin("create_partitions", {self.topic(topic): NewPartitions(2)})
+
+    def _admin(self, request: str, argument: object) -> None:
+        async def ask() -> None:
+            admin = AIOKafkaAdminClient(bootstrap_servers=self.worker.bootstrap_servers)
+            await admin.start()
+            await getattr(admin, request)(argument)
+            await admin.close()
+
+        asyncio.run(ask())
+
+    def try_to_read(self, *routes: str) -> Result:
+        """Run the command with routes of these topics."""
+        config = {
+            "routes": [{"topic": self.topic(topic), "queue": "q"} for topic in routes],
+            "queues": {"q": {"ring_size": 3}},
+        }
+        (self.folder / "queues.yaml").write_text(json.dumps(config))
+        arguments = ("--to", self.root, "--config", str(self.folder))
+        return run_command(self.spark, "spark", "lake", "--once", *arguments)
+
+    def read(self, *routes: str) -> None:
+        """Run the command; it must succeed."""
+        done = self.try_to_read(*routes)
+        assert done.exit_code == 0, done.output
+
+    def inputs(self) -> list[str]:
+        """The records of the producers' topics, as topic/partition/offset."""
+        rows = read(self.spark, self.root, "bronze").where(f"topic like '{self.name}.%'")
+        found = rows.selectExpr("topic", "partition", "offset").collect()
+        names = {self.topic(name): name for name in ("a", "b", "c")}
+        return sorted(f"{names[t]}/{p}/{o}" for t, p, o in found if t in names)
+
+
+@pytest.fixture
+def lake(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> Iterator[RoutedLake]:
+    yield RoutedLake(spark, broker, tmp_path)
+
+
+def places(**offsets: range) -> list[str]:
+    return sorted(f"{topic}/0/{offset}" for topic, of in offsets.items() for offset in of)
+
+
+BOTH = places(a=range(3), b=range(3))
+
+
+def test_without_a_route_it_goes_on_with_the_others(lake: RoutedLake) -> None:
+    lake.read("a", "b")
+    assert lake.inputs() == BOTH
+    lake.send("a", 2)
+    lake.send("b", 2)
+    lake.read("a")
+    assert lake.inputs() == places(a=range(5), b=range(3))
+    lake.send("a", 1)
+    lake.read("a")
+    assert lake.inputs() == places(a=range(6), b=range(3)), "also in the next run"
+
+
+def test_a_route_that_comes_back_continues_where_it_stopped(lake: RoutedLake) -> None:
+    lake.read("a", "b")
+    lake.send("b", 2)
+    lake.read("a")
+    lake.send("a", 1)
+    lake.read("a", "b")
+    assert lake.inputs() == places(a=range(4), b=range(5))
+    lake.read()
+    lake.send("a", 1)
+    lake.send("b", 1)
+    lake.read("b")
+    assert lake.inputs() == places(a=range(4), b=range(6))
+
+
+def test_a_route_may_come_back_after_its_records_were_dropped(lake: RoutedLake) -> None:
+    """What the lake has read is gone from the topic, and nothing else."""
+    lake.read("a", "b")
+    lake.read("a")
+    lake.send("b", 2)
+    lake.drop("b", before=3)
+    lake.read("a", "b")
+    assert lake.inputs() == places(a=range(3), b=range(5))
+
+
+def test_records_that_were_dropped_unread_are_an_error(lake: RoutedLake) -> None:
+    lake.read("a", "b")
+    lake.read("a")
+    lake.send("b", 3)
+    lake.drop("b", before=5)
+    failed = lake.try_to_read("a", "b")
+    assert failed.exit_code == 2
+    assert "data may have been lost" in failed.output
+    assert "failOnDataLoss" not in failed.output, "no option of this command"
+    lake.read("a")
+    assert lake.inputs() == BOTH, "without the route it goes on"
+
+
+def test_a_new_route_begins_where_its_topic_does(lake: RoutedLake) -> None:
+    lake.drop("b", before=2)
+    lake.read("a")
+    lake.read("a", "b")
+    assert lake.inputs() == places(a=range(3), b=range(2, 3))
+
+
+def test_routes_may_change_before_the_first_record(lake: RoutedLake) -> None:
+    for topic in ("a", "b"):
+        lake.drop(topic, before=3)
+    lake.make("c")
+    lake.read("b", "c")
+    lake.send("a", 1)
+    lake.send("b", 1)
+    lake.read("a", "b")
+    assert lake.inputs() == places(a=range(3, 4), b=range(3, 4))
+
+
+def test_the_topic_of_a_removed_route_may_be_deleted(lake: RoutedLake) -> None:
+    lake.read("a", "b")
+    lake.delete("b")
+    lake.send("a", 1)
+    lake.read("a")
+    lake.read("a")
+    assert lake.inputs() == places(a=range(4), b=range(3))
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_topic_that_was_created_again_is_refused(lake: RoutedLake, partitions: int) -> None:
+    if partitions == 2:
+        lake.grow("b")
+    lake.read("a", "b")
+    lake.read("a")
+    lake.delete("b")
+    lake.make("b")
+    lake.send("b", 1)
+    refused = lake.try_to_read("a", "b")
+    assert refused.exit_code == 2
+    said = "data may have been lost" if partitions == 1 else "deleted and created again"
+    assert said in " ".join(refused.output.split())
+    assert lake.inputs() == BOTH
+
+
+def test_partitions_may_be_added_at_the_same_time(lake: RoutedLake) -> None:
+    lake.read("a", "b")
+    for topic in ("a", "b"):
+        lake.grow(topic)
+        lake.send(topic, 1, partition=1)
+    lake.read("a")
+    assert lake.inputs() == sorted([*BOTH, "a/1/0"])
+    lake.read("a", "b")
+    assert lake.inputs() == sorted([*BOTH, "a/1/0", "b/1/0"])
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+def test_a_batch_that_was_not_finished_is_there_once(lake: RoutedLake, fails: str) -> None:
+    """A power cut before or after the commit of bronze, then other routes."""
+    lake.read("a", "b")
+    lake.send("a", 2)
+    lake.send("b", 2)
+    power_cut = RuntimeError("power cut")
+    if fails == "before":
+        cut = patch.object(lake_stream, "append", side_effect=power_cut)
+    else:  # the start completes the batch before once more
+        cut = patch.object(inputs, "complete", side_effect=[None, power_cut])
+    with cut:
+        failed = lake.try_to_read("a", "b")
+    assert "power cut" in failed.output
+    lake.delete("b")
+    lake.read("a")
+    assert lake.inputs() == places(a=range(5), b=range(3 if fails == "before" else 5))
+
+
+def test_a_lost_checkpoint_is_noticed(lake: RoutedLake) -> None:
+    lake.read("a", "b")
+    lake.send("a", 1)
+    lake.read("a")
+    shutil.rmtree(Path(lake.root, "state/checkpoints/inputs-2"))
+    refused = lake.try_to_read("a")
+    assert refused.exit_code == 2
+    assert "checkpoint of its stream inputs-2 is missing" in " ".join(refused.output.split())
