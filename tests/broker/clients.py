@@ -65,10 +65,15 @@ class Client:
 
     async def until_ready(self, queue: str, *ids: str) -> None:
         """Wait until exactly these messages are ready in the queue."""
-        async with asyncio.timeout(DEADLINE_S):
-            while (found := await self.ready(queue)) != list(ids):
-                assert len(found) <= len(ids), found
-                await asyncio.sleep(0.05)
+        found: list[str] = []
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while (found := await self.ready(queue)) != list(ids):
+                    assert len(found) <= len(ids), found
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            logs = "\n".join(worker.log_text() for worker in self._app.workers)
+            raise AssertionError(f"ready in {queue} at the end: {found}\n{logs}") from None
 
 
 @asynccontextmanager
