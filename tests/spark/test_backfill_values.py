@@ -117,12 +117,36 @@ def test_parquet_files_of_a_folder_keep_all_their_columns(
     assert sorted(values) == ['{"x":1,"y":null,"day":"00a"}', '{"x":2,"y":3,"day":"00b"}']
 
 
-def test_parquet_files_with_other_units_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    for unit in ("ns", "us"):
-        table = pa.table({"at": pa.array([1], pa.timestamp(unit))})
-        pq.write_table(table, tmp_path / f"{unit}.parquet")
-    with pytest.raises(CannotBackfill, match="column at is INT64 .* in another: backfill them one"):
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pa.timestamp("ns"), pa.timestamp("us")),
+        (pa.timestamp("ns"), pa.int64()),
+        (pa.int64(), pa.string()),
+    ],
+    ids=str,
+)
+def test_parquet_files_with_other_types_are_refused(
+    spark: SparkSession, tmp_path: Path, one: pa.DataType, other: pa.DataType
+) -> None:
+    for number, kind in enumerate((one, other)):
+        pq.write_table(pa.table({"at": pa.nulls(1, kind)}), tmp_path / f"{number}.parquet")
+    with pytest.raises(
+        CannotBackfill, match="column at is .* in another: backfill them one by one"
+    ):
         mapped(spark, tmp_path, Format.PARQUET)
+
+
+@pytest.mark.parametrize(("kind", "content"), [(Format.JSON, b""), (Format.CSV, b"a,b\r\n")])
+def test_a_file_without_rows_sends_nothing(
+    spark: SparkSession, tmp_path: Path, kind: Format, content: bytes
+) -> None:
+    (tmp_path / "empty").write_bytes(content)
+    assert mapped(spark, tmp_path / "empty", kind) == ([], [])
+
+
+def test_a_folder_without_files_sends_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    assert mapped(spark, tmp_path, Format.JSON) == ([], [])
 
 
 LINES = {

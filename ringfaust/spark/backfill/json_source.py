@@ -32,8 +32,9 @@ def read_json(spark: SparkSession, path: str) -> DataFrame:
     folders = lines.columns[1:]
     lines = lines.select(F.col(LINE).cast("binary"), *map(quoted, folders))
     found = lines.mapInArrow(_kinds, "kind string").collect()
-    kinds: list[T.DataType] = [T.StructType.fromJson(json.loads(row[0])) for row in found]
-    columns = _known(reduce(_wider, kinds))
+    kinds = (T.StructType.fromJson(json.loads(row[0])) for row in found)
+    nothing: T.DataType = T.StructType()
+    columns = _known(reduce(_wider, kinds, nothing))
     own = [
         T.StructField(LINE, T.BinaryType()),
         T.StructField(FAULT, T.StringType()),

@@ -13,8 +13,7 @@ from pyspark.sql import types as T
 from ringfaust.errors import suggestion
 from ringfaust.protocol import headers as h
 from ringfaust.spark.backfill.columns import FAULT, LINE, NESTED, OWN, SHOWN_CHARS, quoted
-from ringfaust.spark.backfill.errors import CannotBackfill
-from ringfaust.spark.backfill.source import first_line
+from ringfaust.spark.backfill.errors import CannotBackfill, first_line
 from ringfaust.spark.vendor import is_deterministic
 
 PRODUCER_HEADERS = (

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ringfaust.spark.backfill.columns import LINE, quoted
-from ringfaust.spark.backfill.errors import CannotBackfill
+from ringfaust.spark.backfill.errors import SPARK_ERRORS, CannotBackfill
 from ringfaust.spark.vendor import hadoop_configuration, jvm
 
 Path = tuple[str, ...]
@@ -50,20 +50,27 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
         schemas = set(pool.map(lambda file: _read_schema(spark, file), files))
     kinds: dict[Path, str] = {}
+    mixed: dict[Path, str] = {}
     for schema in schemas:
         for where, kind in schema.kinds:
             for sign, remedy in _REMEDIES.items():
                 # Spark itself writes INT96, with microseconds.
                 if sign in kind and not (sign == "INT96" and schema.is_by_spark):
                     raise CannotBackfill("SOURCE", f"column {'.'.join(where)} has {remedy}")
-            if kinds.setdefault(where, kind) != kind and _NANOS in f"{kind} {kinds[where]}":
-                raise CannotBackfill(
-                    "SOURCE",
+            if kinds.setdefault(where, kind) != kind:
+                mixed[where] = (
                     f"column {'.'.join(where)} is {kinds[where]} in one file and {kind} in "
-                    "another: backfill them one by one",
+                    "another: backfill them one by one"
                 )
+                if _NANOS in f"{kind} {kinds[where]}":
+                    raise CannotBackfill("SOURCE", mixed[where])
     nanos = {where: kind.endswith("true))") for where, kind in kinds.items() if _NANOS in kind}
-    rows = spark.read.option("mergeSchema", "true").parquet(path)
+    try:
+        rows = spark.read.option("mergeSchema", "true").parquet(path)
+    except SPARK_ERRORS:
+        if not mixed:
+            raise
+        raise CannotBackfill("SOURCE", "; ".join(mixed.values())) from None
     return rows.select(
         *(
             _with_digits(F.col(quoted(each.name)), each.dataType, _below(nanos, each.name))

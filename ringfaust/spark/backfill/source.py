@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.spark.backfill.csv_source import read_csv
-from ringfaust.spark.backfill.errors import CannotBackfill
+from ringfaust.spark.backfill.errors import SPARK_ERRORS, CannotBackfill, first_line
 from ringfaust.spark.backfill.json_source import read_json
 from ringfaust.spark.backfill.parquet_source import read_parquet
-
-SPARK_ERRORS = (PySparkException, Py4JJavaError)
-"""Errors of a wrong source or expression; the second covers those without a class in PySpark."""
 
 
 class Format(StrEnum):
@@ -48,9 +43,3 @@ def read_source(spark: SparkSession, path: str, kind: Format) -> DataFrame:
                 return spark.read.format("delta").load(path)
     except SPARK_ERRORS as error:
         raise CannotBackfill("SOURCE", f"{path!r} cannot be read: {first_line(error)}") from None
-
-
-def first_line(error: Exception) -> str:
-    """Spark's message, without its stack trace and hints."""
-    text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
-    return str(text).strip().partition("\n")[0]
