@@ -19,14 +19,14 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import suggestion
 from ringfaust.kafka.names import backfill_group
 from ringfaust.spark.backfill.check import check_rows
-from ringfaust.spark.backfill.errors import BadRows, CannotBackfill
+from ringfaust.spark.backfill.errors import SPARK_ERRORS, BadRows, CannotBackfill, first_line
 from ringfaust.spark.backfill.estimate import estimate
 from ringfaust.spark.backfill.mapping import RowMapping, map_rows
 from ringfaust.spark.backfill.profile import JobProfile, profile_rows
 from ringfaust.spark.backfill.progress import Job, job_name, read_progress
 from ringfaust.spark.backfill.run import WriteResult, write_job
 from ringfaust.spark.backfill.show import BackfillPlan, print_plan, print_result
-from ringfaust.spark.backfill.source import SPARK_ERRORS, Format, first_line, read_source
+from ringfaust.spark.backfill.source import Format, read_source
 from ringfaust.spark.backfill.target import Target, read_targets
 from ringfaust.spark.backfill.write import WriteTask, spread_slices
 from ringfaust.spark.options import BackfillOptions

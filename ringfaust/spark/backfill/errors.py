@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
 from ringfaust.errors import RingfaustError
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""Errors of a wrong source or expression; the second covers those without a class in PySpark."""
 
 
 class CannotBackfill(RingfaustError):
@@ -58,3 +64,9 @@ class SourceChanged(RingfaustError):
             "a source that does not change (such as a version of a Delta table: PATH@v7) and run "
             "the job again"
         )
+
+
+def first_line(error: Exception) -> str:
+    """Spark's message, without its stack trace and hints."""
+    text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+    return str(text).strip().partition("\n")[0]

@@ -12,8 +12,8 @@ from pyspark.sql import types as T
 
 from ringfaust.errors import suggestion
 from ringfaust.protocol import headers as h
-from ringfaust.spark.backfill.errors import CannotBackfill
-from ringfaust.spark.backfill.source import CORRUPT, first_line
+from ringfaust.spark.backfill.columns import FAULT, LINE, NESTED, OWN, SHOWN_CHARS, quoted
+from ringfaust.spark.backfill.errors import CannotBackfill, first_line
 from ringfaust.spark.vendor import is_deterministic
 
 PRODUCER_HEADERS = (
@@ -36,7 +36,12 @@ HEADERS = T.ArrayType(
     ),
     False,
 )
-_TEXT_CHARS = 200
+_AS_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Spark's own formats would cut times to milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +51,7 @@ class RowMapping:
     key: str | None = None
     """None: the records have no key."""
     value: str | None = None
-    """None: the whole row as a JSON object, nulls included."""
+    """None: the line of JSON, or else the whole row as a JSON object, nulls included."""
     timestamp: str | None = None
     """A timestamp, a date, ISO text, or ms since 1970; None: the time of writing."""
     headers: Sequence[tuple[str, str]] = ()
@@ -77,7 +82,7 @@ def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
     ]
     headers = F.filter(F.array(*pairs), lambda pair: pair["value"].isNotNull())
     timestamp_ms, no_time = _time(rows, mapping.timestamp)
-    no_row = _corrupt(rows)
+    no_row = _unreadable(rows)
     what = F.when(no_row.isNotNull(), "row").when(no_time.isNotNull(), "timestamp")
     mapped = rows.select(
         key.alias("key"),
@@ -103,21 +108,17 @@ def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
 def _column(rows: DataFrame, option: str, text: str) -> tuple[Column, T.DataType]:
     """The column or expression, and its type."""
     try:
-        column = F.col(_quoted(text)) if text in rows.columns else F.expr(text)
+        column = F.col(quoted(text)) if text in rows.columns else F.expr(text)
         kind = rows.select(column.alias("it")).schema["it"].dataType
     except PySparkException as error:
-        known = ", ".join(name for name in rows.columns if name != CORRUPT)
+        known = ", ".join(name for name in rows.columns if name not in OWN)
         raise CannotBackfill(
             option, f"{text!r} is not a column or SQL expression: {first_line(error)} "
             f"Columns: {known}",
         ) from None  # fmt: skip
 
     # Not evaluated for unreadable lines, where it might fail.
-    return (F.when(F.col(CORRUPT).isNull(), column) if CORRUPT in rows.columns else column), kind
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return (F.when(F.col(FAULT).isNull(), column) if FAULT in rows.columns else column), kind
 
 
 def _bytes(rows: DataFrame, option: str, text: str) -> Column:
@@ -126,13 +127,24 @@ def _bytes(rows: DataFrame, option: str, text: str) -> Column:
     if isinstance(kind, T.BinaryType):
         return column
     if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
-        column = F.to_json(column, {"ignoreNullFields": "false"})
+        if LINE not in rows.columns:
+            column = F.to_json(column, _AS_JSON)
+        elif text in rows.columns:
+            column = F.col(NESTED)[text]
+        else:
+            raise CannotBackfill(
+                option,
+                f"{text!r} is a part of a line with more than one value, and the numbers in it "
+                "might change: use a whole column, a single value, or to_json(…) if they may",
+            )
     return column.cast("string").cast("binary")
 
 
 def _whole_row(rows: DataFrame) -> Column:
-    names = [_quoted(name) for name in rows.columns if name != CORRUPT]
-    return F.to_json(F.struct(*names), {"ignoreNullFields": "false"}).cast("binary")
+    if LINE in rows.columns:
+        return F.col(LINE)
+    names = [quoted(name) for name in rows.columns if name not in OWN]
+    return F.to_json(F.struct(*names), _AS_JSON).cast("binary")
 
 
 def _time(rows: DataFrame, text: str | None) -> tuple[Column, Column]:
@@ -150,14 +162,12 @@ def _time(rows: DataFrame, text: str | None) -> tuple[Column, Column]:
             f"{text!r} is {kind.simpleString()}: use a timestamp, a date, text such as "
             "2013-01-01T05:15:00Z, or whole milliseconds since 1970",
         )
-    shown = F.substring(F.coalesce(column.cast("string"), F.lit("null")), 1, _TEXT_CHARS)
+    shown = F.substring(F.coalesce(column.cast("string"), F.lit("null")), 1, SHOWN_CHARS)
     fault = F.concat(F.lit(f"{text} = "), shown, F.lit(": not a time such as 2013-01-01T05:15:00Z"))
     return time_ms, F.when(time_ms.isNull(), fault)
 
 
-def _corrupt(rows: DataFrame) -> Column:
-    if CORRUPT not in rows.columns:
+def _unreadable(rows: DataFrame) -> Column:
+    if FAULT not in rows.columns:
         return F.lit(None).cast("string")
-    text = F.substring(F.col(CORRUPT), 1, _TEXT_CHARS)
-    fault = F.concat(F.lit("an unreadable line: "), text)
-    return F.when(F.col(CORRUPT).isNotNull(), fault)
+    return F.concat(F.lit("an unreadable line: "), F.col(FAULT))

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
+from ringfaust.spark.backfill.errors import SPARK_ERRORS
 from ringfaust.spark.backfill.progress import Job, read_progress
-from ringfaust.spark.backfill.source import SPARK_ERRORS
 from ringfaust.spark.backfill.write import SliceResult, WriteTask, write_rows
 from ringfaust.terminal import Terminal
 

@@ -1,21 +1,15 @@
-"""Read the source of a backfill, and keep the lines that cannot be parsed."""
+"""Read the source of a backfill so that no value changes, and say which rows cannot be kept."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
 
-from ringfaust.spark.backfill.errors import CannotBackfill
-
-CORRUPT = "_corrupt_record"
-"""The column with the text of a line that is not valid JSON, or not CSV that fits the header."""
-
-SPARK_ERRORS = (PySparkException, Py4JJavaError)
-"""Errors of a wrong source or expression; the second covers those without a class in PySpark."""
+from ringfaust.spark.backfill.csv_source import read_csv
+from ringfaust.spark.backfill.errors import SPARK_ERRORS, CannotBackfill, first_line
+from ringfaust.spark.backfill.json_source import read_json
+from ringfaust.spark.backfill.parquet_source import read_parquet
 
 
 class Format(StrEnum):
@@ -30,25 +24,22 @@ class Format(StrEnum):
 def read_source(spark: SparkSession, path: str, kind: Format) -> DataFrame:
     """The rows of a file, folder, pattern or Delta table (also `PATH@v7`).
 
-    CSV has a header, and all columns are text: types are not inferred, so `007` stays `007`. JSON
-    is one object per line. Lines that cannot be parsed have `CORRUPT` set.
+    A row that cannot be kept has the column `FAULT`; a row of JSON has its `LINE` as well.
 
     Raises:
         CannotBackfill: the source does not exist or cannot be read.
     """
-    reader = spark.read.format(kind.value).option("columnNameOfCorruptRecord", CORRUPT)
+    # Else `day=007` in the name of a folder would become 7.
+    spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
     try:
-        if kind is not Format.CSV:
-            return reader.load(path)
-        # Without pruning, so that all columns decide whether a line is valid.
-        reader = reader.options(header="true", columnPruning="false")
-        fields = [*reader.load(path).schema.fields, StructField(CORRUPT, StringType())]
-        return reader.schema(StructType(fields)).load(path)
+        match kind:
+            case Format.PARQUET:
+                return read_parquet(spark, path)
+            case Format.JSON:
+                return read_json(spark, path)
+            case Format.CSV:
+                return read_csv(spark, path)
+            case Format.DELTA:
+                return spark.read.format("delta").load(path)
     except SPARK_ERRORS as error:
         raise CannotBackfill("SOURCE", f"{path!r} cannot be read: {first_line(error)}") from None
-
-
-def first_line(error: Exception) -> str:
-    """Spark's message, without its stack trace and hints."""
-    text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
-    return str(text).strip().partition("\n")[0]

@@ -16,10 +16,9 @@ from rich.table import Table
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.redrive.send import send
-from ringfaust.spark.backfill.errors import BadRows
+from ringfaust.spark.backfill.errors import SPARK_ERRORS, BadRows, first_line
 from ringfaust.spark.backfill.run import WriteFailed, WriteResult
 from ringfaust.spark.backfill.show import print_result, print_text
-from ringfaust.spark.backfill.source import SPARK_ERRORS, first_line
 from ringfaust.spark.redrive.candidates import LakeCandidates
 from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
 from ringfaust.spark.session import open_session
