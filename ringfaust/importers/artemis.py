@@ -11,7 +11,7 @@ from ringfaust.importers.artemis_diverts import read_diverts
 from ringfaust.importers.artemis_queues import read_addresses, read_old_queues
 from ringfaust.importers.artemis_security import read_security
 from ringfaust.importers.artemis_settings import AddressSetting, read_address_settings
-from ringfaust.importers.artemis_values import Reader, resolve, wildcards_of
+from ringfaust.importers.artemis_values import Reader, note_unknown, resolve, wildcards_of
 from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict
 from ringfaust.importers.xml_file import Element, read_xml
 
@@ -31,6 +31,9 @@ def import_artemis(path: Path) -> Imported:
     if jms:
         _strip_prefixes(core)
     _note_others(root, imported)
+    for element in {id(each): each for each in (root, core) if each.tag in _OUTER}.values():
+        tags = {child.tag for child in element.children}
+        note_unknown(element, element.tag, imported, children=tags)
     reader = Reader(path)
     wildcards = wildcards_of(core, imported)
     read_core(core, reader, imported)
@@ -73,6 +76,7 @@ def _core(path: Path, root: Element) -> Element:
     )
 
 
+_OUTER = ("configuration", "core")
 _JMS = ("jms.queue.", "jms.topic.")
 """How the names of JMS queues and topics begin in the core of Artemis 1."""
 
@@ -95,6 +99,10 @@ def _read_jms(section: Element, imported: Imported) -> None:
             why = "not read: Kafka clients connect to the brokers"
             imported.note(Verdict.NONE, each.line, about, why)
         elif imported.is_name(name, each.line, f"{about} {name}"):
+            note_unknown(
+                each, f"{about} {name}", imported, attributes=("name",),
+                children={child.tag for child in each.children},
+            )  # fmt: skip
             is_queue = each.tag == "queue"
             (imported.queues if is_queue else imported.addresses).setdefault(name, {})
             what = "queue" if is_queue else "address"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from shlex import quote
 
-from ringfaust.importers.artemis_values import Wildcards
+from ringfaust.importers.artemis_values import Wildcards, note_unknown
 from ringfaust.importers.imported import Imported, Verdict
 from ringfaust.importers.xml_file import Element
 from ringfaust.kafka.names import topic_name
@@ -23,6 +23,9 @@ _PRINCIPAL = re.compile(r"[\w.@+-]+")
 
 def read_security(section: Element, wildcards: Wildcards, imported: Imported) -> None:
     """Read `security-settings`."""
+    note_unknown(
+        section, "security-settings", imported, children={each.tag for each in section.children}
+    )
     for element in section.children:
         if element.tag != "security-setting":
             name = element.attributes.get("from") or element.attributes.get("class-name") or ""
@@ -31,12 +34,21 @@ def read_security(section: Element, wildcards: Wildcards, imported: Imported) ->
             imported.note(Verdict.NONE, element.line, about, why)
             continue
         match = element.attributes.get("match", "")
-        pattern = wildcards.translate(match)
+        pattern, about = wildcards.translate(match), f"security-setting {match}"
+        note_unknown(element, about, imported, children=("permission",), attributes=("match",))
+        if element.first("permission") is None:
+            why = "nobody may do anything, as with Kafka's ACLs"
+            imported.note(Verdict.TAKEN, element.line, about, why)
         for permission in element.all("permission"):
-            roles = permission.attributes.get("roles", "")
-            for role in filter(None, (role.strip() for role in roles.split(","))):
-                kind = permission.attributes.get("type", "")
+            kind = permission.attributes.get("type", "")
+            note_unknown(permission, f"{about}, {kind}", imported, attributes=("type", "roles"))
+            given = permission.attributes.get("roles", "").split(",")
+            roles = [role.strip() for role in given if role.strip()]
+            for role in roles:
                 _permit(permission, match, pattern, kind=kind, role=role, imported=imported)
+            if not roles:
+                why = "nobody may, as with Kafka's ACLs"
+                imported.note(Verdict.TAKEN, permission.line, f"{about}, {kind} for no role", why)
 
 
 def _permit(
@@ -52,6 +64,9 @@ def _permit(
     line = permission.line
     if not _PRINCIPAL.fullmatch(role):
         why = "a user's name in these commands has letters, digits and . _ @ + -"
+        imported.note(Verdict.NONE, line, about, why)
+    elif kind == "send" and pattern is None:
+        why = "patterns here are words between dots, where * and # stand for whole words"
         imported.note(Verdict.NONE, line, about, why)
     elif kind == "send" and pattern is not None:
         topics = list(imported.topics_for(pattern))

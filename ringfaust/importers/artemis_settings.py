@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ringfaust.core import limits
 from ringfaust.core.patterns import Pattern
-from ringfaust.importers.artemis_values import Reader, UnknownValue, Wildcards
+from ringfaust.importers.artemis_values import Reader, UnknownValue, Wildcards, note_unknown
 from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict
 from ringfaust.importers.xml_file import Element
 
@@ -138,6 +138,7 @@ class _Setting:
             why = f"the broker's property {unknown} is not known here: set it by hand"
             self._imported.note(Verdict.NONE, child.line, about, why)
             return
+        note_unknown(child, f"address-setting {self._target.pattern}, {child.tag}", self._imported)
         if special := _SPECIAL.get(child.tag):
             special(self, child, about, text)
         elif child.tag in _OFF and text.lower() == _OFF[child.tag].lower():
@@ -312,6 +313,7 @@ def read_address_settings(
 ) -> list[AddressSetting]:
     """Read `address-settings`; of two with one match the first counts, as in Artemis."""
     found: dict[str, AddressSetting] = {}
+    note_unknown(section, "address-settings", imported, children=("address-setting",))
     for element in section.all("address-setting"):
         match = element.attributes.get("match", "")
         pattern = wildcards.translate(match)
@@ -328,7 +330,16 @@ def read_address_settings(
             for child in element.children:
                 about = f"address-setting {match}, {child.tag} = {child.text}"
                 imported.note(Verdict.NONE, child.line, about, why)
+            if not element.children:
+                imported.note(Verdict.NONE, element.line, f"address-setting {match}", why)
             continue
+        note_unknown(
+            element, f"address-setting {match}", imported,
+            children={child.tag for child in element.children}, attributes=("match",),
+        )  # fmt: skip
+        if not element.children:
+            why = f"it sets nothing; new names become queues, by the pattern {pattern}"
+            imported.note(Verdict.TAKEN, element.line, f"address-setting {match}", why)
         target = found[pattern] = AddressSetting(pattern, element.line)
         setting = _Setting(reader, imported, target)
         for child in element.children:
