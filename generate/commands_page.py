@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from generate.schemas import OUTPUTS, output_file
+from generate.schemas import OUTPUTS, json_option, output_file
 from ringfaust.cli.main import main
 
 _INTRODUCTION = """\
@@ -96,7 +96,8 @@ def _section(command: Command, common: list[tuple[str, str]]) -> str:
         parts.append("And the common options." if own else "It takes the common options.")
     if command.name in OUTPUTS:
         schema = output_file(command.name).removeprefix("docs/schemas/")
-        parts.append(f"`--json` prints [{schema}](schemas/{schema}).")
+        option = json_option(command.name)
+        parts.append(f"`{option}` prints [{schema}](schemas/{schema}).")
     return "\n\n".join(part.rstrip("\n") if part[0] != "\n" else part for part in parts)
 
 

@@ -30,6 +30,7 @@ from ringfaust.client.lifecycles import Trace
 from ringfaust.client.status_rows import WorkerStatus
 from ringfaust.config.documents import ConfigModel
 from ringfaust.config.topics import TopicProblem
+from ringfaust.importers.imported import ImportFinding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +62,12 @@ OUTPUTS: dict[str, Any] = {
     "config check": CheckedConfig,
     "config show": list[ShownSetting],
     "doctor": list[Finding],
+    "import artemis": list[ImportFinding],
+    "import rabbitmq": list[ImportFinding],
+    "import openmq": list[ImportFinding],
     "trace": Trace,
 }
-"""The type of what each command prints with `--json`."""
+"""The type of what each command prints as JSON."""
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -83,13 +87,18 @@ def output_file(command: str) -> str:
     return f"docs/schemas/{command.replace(' ', '-')}.schema.json"
 
 
+def json_option(command: str) -> str:
+    """Return the option with which a command prints JSON."""
+    return "--report json" if command.startswith("import ") else "--json"
+
+
 def of_output(command: str) -> str:
     """Return the JSON Schema of what a command prints."""
     adapter: TypeAdapter[Any] = TypeAdapter(OUTPUTS[command])
     schema = {
         "$schema": _DIALECT,
         **_published(adapter.json_schema(mode="serialization")),
-        "title": f"Output of ringfaust {command} --json",
+        "title": f"Output of ringfaust {command} {json_option(command)}",
     }
     return json_text(schema)
 

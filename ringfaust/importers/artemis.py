@@ -23,7 +23,12 @@ def import_artemis(path: Path) -> Imported:
         CannotImport: it is not XML, too large, or not Artemis' configuration; it names the line.
     """
     imported = Imported(path)
-    root = read_xml(path)
+    with imported.kept_when_refused():
+        _read(path, read_xml(path), imported)
+    return imported
+
+
+def _read(path: Path, root: Element, imported: Imported) -> None:
     resolve(root, imported)
     jms = list(root.all("jms")) if root.tag == "configuration" else []
     has_core = not jms or root.first("core") is not None
@@ -57,7 +62,6 @@ def import_artemis(path: Path) -> Imported:
     imported.add_routes()
     for section in core.all("security-settings"):
         read_security(section, wildcards, imported)
-    return imported
 
 
 def _core(path: Path, root: Element) -> Element:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -30,6 +31,8 @@ class CannotImport(RingfaustError):
         where = f"{source}, line {line}" if line else str(source)
         super().__init__(f"{where}: {text}")
         self.line = line
+        self.findings: list[ImportFinding] = []
+        """What was found until then."""
 
 
 class Verdict(StrEnum):
@@ -70,6 +73,15 @@ class Imported:
     acls: list[str] = field(default_factory=list)
     """Arguments of kafka-acls.sh, without the brokers; each once."""
     findings: list[ImportFinding] = field(default_factory=list)
+
+    @contextmanager
+    def kept_when_refused(self) -> Iterator[None]:
+        """Give an error that ends the import what was found until then."""
+        try:
+            yield
+        except CannotImport as error:
+            error.findings = self.findings
+            raise
 
     def note(self, verdict: Verdict, line: int, setting: str, text: str) -> None:
         """Record what became of a setting."""

@@ -67,17 +67,18 @@ def import_openmq(path: Path) -> Imported:
         raise CannotImport(path, 1 + text[: text.index("\0")].count("\n"), "is not text")
     imported = Imported(path)
     source = _OpenMq(imported)
-    try:
-        if is_script(text):
-            for line, words in commands(text):
-                source.command(line, words)
-        else:
-            for line, name, value in properties(text):
-                source.property(line, name, value)
-    except ScriptError as error:
-        raise CannotImport(path, error.line, f"imqcmd: {error}") from None
-    source.finish()
-    imported.add_routes()
+    with imported.kept_when_refused():
+        try:
+            if is_script(text):
+                for line, words in commands(text):
+                    source.command(line, words)
+            else:
+                for line, name, value in properties(text):
+                    source.property(line, name, value)
+        except ScriptError as error:
+            raise CannotImport(path, error.line, f"imqcmd: {error}") from None
+        source.finish()
+        imported.add_routes()
     return imported
 
 

@@ -49,8 +49,13 @@ def import_rabbitmq(path: Path) -> Imported:
     Raises:
         CannotImport: the file is too large, not JSON, or not RabbitMQ's definitions.
     """
-    data = _read(path)
     imported = Imported(path)
+    with imported.kept_when_refused():
+        _import(path, _read(path), imported)
+    return imported
+
+
+def _import(path: Path, data: Mapping[str, Any], imported: Imported) -> None:
     parameters = entries(data, "parameters", path)
     policies = Policies(entries(data, "policies", path), parameters, path)
     names = Names(data, path)
@@ -65,7 +70,6 @@ def import_rabbitmq(path: Path) -> Imported:
     _note_vhosts(data, path, imported, names)
     imported.add_routes()
     read_permissions(data, path, imported, names)
-    return imported
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
+from ringfaust.config import load_queues
 from ringfaust.importers.imported import CannotImport, Imported, Verdict
 from ringfaust.importers.openmq import import_openmq
+from ringfaust.importers.write import write
 
 FIXTURES = Path(__file__).with_name("fixtures")
 
@@ -161,11 +163,70 @@ def test_the_options_of_the_dead_message_queue_get_their_lines(tmp_path: Path) -
 def test_any_file_gives_lines_or_one_sentence(
     tmp_path_factory: pytest.TempPathFactory, words: list[str]
 ) -> None:
-    file = tmp_path_factory.mktemp("any") / "file"
-    file.write_text(" ".join(words))
+    found = written(tmp_path_factory.mktemp("any"), " ".join(words))
+    assert found is None or all(each.setting and each.text for each in found.findings)
+
+
+def written(folder: Path, text: str) -> Imported | None:
+    """What was imported and written; None, and no file, if it was refused."""
     try:
-        found = import_openmq(file)
+        found = of_script(text, folder)
+        write(found, folder / "to")
     except CannotImport as error:
         assert "\n" not in str(error)
+        assert not [*(folder / "to").glob("*")]
+        return None
+    load_queues(folder / "to" / "queues.yaml")
+    return found
+
+
+VALUES = st.sampled_from([
+    "1", "-1", "10m", "true", "false", "REMOVE_OLDEST", "FLOW_CONTROL", "x", "99999999999", "",
+])  # fmt: skip
+LIMITS = ["limitBehavior", "maxNumMsgs", "maxTotalMsgBytes", "maxBytesPerMsg", "useDMQ", "odd",
+          "maxNumActiveConsumers", "maxNumBackupConsumers", "isLocalOnly"]  # fmt: skip
+PROPERTIES = st.lists(st.tuples(
+    st.sampled_from(["imq.autocreate.queue", "imq.autocreate.topic", "imq.message.max_size",
+                     "imq.destination.DMQ.truncateBody", "imq.instancename", "imq.\\u00e9",
+                     "imq.message.expiration.interval", "imq.\\ud800",
+                     *(f"imq.autocreate.destination.{limit}" for limit in LIMITS)]),
+    st.sampled_from(["=", " = ", ":", " ", "=\\\n  "]), VALUES,
+), max_size=6)  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(PROPERTIES)
+def test_each_property_has_one_line(
+    tmp_path_factory: pytest.TempPathFactory, properties: list[tuple[str, str, str]]
+) -> None:
+    text = "# comment\n" + "\n".join("".join(each) for each in properties)
+    found = written(tmp_path_factory.mktemp("any"), text)
+    if found is not None:
+        assert sum(bool(each.line) for each in found.findings) == len(properties)
+
+
+OPTIONS = st.lists(st.tuples(st.sampled_from(LIMITS), VALUES).map("=".join), max_size=3)
+COMMANDS = st.lists(st.tuples(
+    st.sampled_from(["imqcmd create dst", "imqcmd -f -u admin update dst", "imqcmd list dst",
+                     "sudo mq/bin/imqcmd destroy dst", "echo"]),
+    st.sampled_from(["a", "b.c", "*", "a::b", "'x y'", "$N", "mq.sys.dmq", "é"]),
+    st.sampled_from(["q", "t"]), OPTIONS,
+), max_size=4)  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(COMMANDS)
+def test_each_command_and_each_option_has_one_line(
+    tmp_path_factory: pytest.TempPathFactory, commands: list[tuple[str, str, str, list[str]]]
+) -> None:
+    text = "#!/bin/sh\n" + "".join(
+        f"{command} -t {kind} -n {name} {' '.join(f'-o {each}' for each in options)}\n"
+        for command, name, kind, options in commands
+    )
+    found = written(tmp_path_factory.mktemp("any"), text)
+    if found is None:
         return
-    assert all(each.setting and each.text for each in found.findings)
+    for number, (_, _, _, options) in enumerate(commands, 2):
+        lines = [each for each in found.findings if each.line == number]
+        is_left_out = lines[0].verdict is Verdict.NONE
+        assert len(lines) == 1 + (0 if is_left_out else len(options))
