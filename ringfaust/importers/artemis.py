@@ -60,8 +60,7 @@ def _read(path: Path, root: Element, imported: Imported) -> None:
     for section in core.all("diverts"):
         read_diverts(section, reader, imported)
     imported.add_routes()
-    for section in core.all("security-settings"):
-        read_security(section, wildcards, imported)
+    read_security(core, wildcards, imported)
 
 
 def _core(path: Path, root: Element) -> Element:

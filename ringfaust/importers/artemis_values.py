@@ -11,6 +11,8 @@ from ringfaust.core.patterns import is_pattern
 from ringfaust.importers.imported import CannotImport, Imported, Verdict
 from ringfaust.importers.xml_file import Element
 
+OF_THE_BROKER = ("activemq.management", "$sys", "$.artemis")
+"""How the matches of addresses of the broker itself begin."""
 _PLACEHOLDER = re.compile(r"\$\{([^}:]*)(?::([^}]*))?\}")
 _SIZE = re.compile(r"(-?\d+)\s*(?:([kmg])i?b?|b)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

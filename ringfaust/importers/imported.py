@@ -132,14 +132,6 @@ class Imported:
             topic = f"{base}-{number}"
         return topic
 
-    def topics_for(self, pattern: str) -> Iterator[str]:
-        """Yield the topics whose messages go to queues or addresses that match."""
-        declared = [name for name in (*self.queues, *self.addresses) if is_pattern(name)]
-        for topic, queue in self.routes.items():
-            names = declared if "{" in queue else [queue]
-            if any(overlap(pattern, name) for name in names):
-                yield topic
-
     def queues_data(self) -> dict[str, object]:
         """Return the content of queues.yaml."""
         data: dict[str, object] = {
@@ -155,6 +147,16 @@ def overlap(one: str, other: str) -> bool:
     """Return whether one of two patterns covers the other."""
     mine, theirs = Pattern(one), Pattern(other)
     return mine.matches(theirs.words) or theirs.matches(mine.words)
+
+
+def covers(wider: str, other: str) -> bool:
+    """Return whether a pattern matches all names that another one matches."""
+    pattern = Pattern(wider)
+    words = other.split(".")
+    return all(
+        pattern.matches([part for word in words for part in (some if word == "#" else [word])])
+        for some in ([], ["-"], ["-", "-"])
+    )
 
 
 def _metric(topic: str) -> str:

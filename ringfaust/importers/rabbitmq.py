@@ -34,7 +34,7 @@ _KNOWN = {
 """Sections of the file, and the fields of an entry that have a line of their own or need none."""
 _FIELDS = {
     "tags": "Kafka's ACLs say what a user may do", "limits": "Kafka has quotas",
-    "metadata": "a queue says what it is; there are no types of queue",
+    "metadata": "it describes the virtual host; queues have no types here",
     "default_queue_type": "a queue says what it is; there are no types of queue",
     "tracing": "the topics hold what happened", "description": "about the file itself",
 }  # fmt: skip
@@ -207,7 +207,7 @@ def _note_exchange(exchange: Mapping[str, Any], imported: Imported, names: Names
     vhost, name = vhost_of(exchange), str(exchange.get("name", ""))
     ours, about = names.exchange(vhost, name), f"exchange {name[:SHOWN]}"
     if ours not in imported.addresses:
-        why = "no queue of the file gets its messages; they would be dropped, so it has no topic"
+        why = "no queue of the file is bound to it; declare an address if programs bind their own"
         imported.note(Verdict.NONE, 0, about, why)
     elif ours != name:
         why = f"address {ours}: an exchange here has a name that no queue and no other one has"

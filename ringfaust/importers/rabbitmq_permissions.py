@@ -62,9 +62,7 @@ def _permit(
             left.append(f"no right to {right}, since {pattern[:SHOWN]} {NOT_READ}")
             continue
         topics = list(_topics(matches, (user, vhost), restricted, imported, names))
-        is_found = pattern in _EVERYTHING or any(
-            host == vhost and matches.search(name.encode()) for host, name in queues
-        )
+        is_found = any(host == vhost and matches.search(name.encode()) for host, name in queues)
         if right == "write":
             for topic in topics:
                 allow(imported, user, topic, "Write")

@@ -147,6 +147,8 @@ class Policies:
                     f"its pattern {NOT_READ}: set {_listed(each.definition)} by hand on the queues "
                     "that it names, where it comes before policies of lower priority"
                 )
+            elif "alternate-exchange" in each.definition:
+                ours, why = None, "a message that no queue gets is reported as the event `unrouted`"
             elif ours is None:
                 why = "no queue in the file has it, and its pattern has no form here"
             elif each.vhost not in hosts:

@@ -55,7 +55,7 @@ def test_what_is_written_is_a_valid_configuration(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("imq.a=1\nnonsense\n", ", line 2: 'nonsense' is neither NAME=VALUE nor imqcmd"),
+    ("a=1\nnonsense\n", ", line 2: 'nonsense' is neither NAME=VALUE nor imqcmd"),
     ("imq.autocreate.queue.limitBehavior=DROP", ", line 1: limitBehavior = 'DROP' is none of"),
     ("imq.message.max_size=big", ", line 1: maxBytesPerMsg = 'big' is not a number"),
     ("imqcmd create dst -n 'a", ", line 1: imqcmd: No closing quotation"),
@@ -148,6 +148,34 @@ def test_scripts_as_people_write_them(text: str, queues: dict[str, object], tmp_
 def test_properties_are_read_as_java_reads_them(text: str, most: int, tmp_path: Path) -> None:
     found = of_script(text, tmp_path)
     assert found.settings == {"#": {"max_messages": most, "when_full": "reject_newest"}}
+
+
+def test_a_line_that_only_java_takes_for_a_property_is_no_fault(tmp_path: Path) -> None:
+    """Open MQ's own default.properties has one."""
+    found = of_script("# output channels\n(LogHandlers).\nimq.log.level=INFO\n", tmp_path)
+    assert [each.verdict for each in found.findings if each.line] == [Verdict.NONE] * 2
+
+
+def test_an_instance_that_says_nothing_creates_queues(tmp_path: Path) -> None:
+    found = of_script("imq.instanceconfig.version=300\n", tmp_path)
+    assert found.queues == {"#": {}}
+    (default,) = [each for each in found.findings if not each.line]
+    assert default.verdict is Verdict.CHANGED and "100000 messages" in default.text
+
+
+@pytest.mark.parametrize(("option", "verdict"), [
+    ("useDMQ=true", Verdict.TAKEN), ("useDMQ=false", Verdict.NONE),
+    ("maxNumProducers=-1", Verdict.TAKEN), ("maxNumProducers=100", Verdict.NONE),
+    ("isLocalOnly=false", Verdict.TAKEN), ("localDeliveryPreferred=true", Verdict.NONE),
+])  # fmt: skip
+def test_what_is_switched_off_is_taken_over(option: str, verdict: Verdict, tmp_path: Path) -> None:
+    found = of_script(f"imqcmd create dst -t q -n g -o {option}", tmp_path)
+    assert found.findings[-1].verdict is verdict
+
+
+def test_a_character_may_be_written_as_two_escapes(tmp_path: Path) -> None:
+    found = of_script("imq.a=\\ud83d\\ude00\nimq.b=\\ud83d\n", tmp_path)
+    assert [each.setting for each in found.findings[:2]] == ["imq.a = \U0001f600", "imq.b = \ufffd"]
 
 
 def test_the_options_of_the_dead_message_queue_get_their_lines(tmp_path: Path) -> None:

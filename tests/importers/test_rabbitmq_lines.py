@@ -38,6 +38,9 @@ def line(tmp_path: Path, about: str, **definitions: Any) -> ImportFinding:
      {"exchanges": [{"name": "lone", "type": "fanout", "durable": False}]}),
     ("exchange lone, hash-header = id", Verdict.NONE,
      {"exchanges": [{"name": "lone", "type": "x", "arguments": {"hash-header": "id"}}]}),
+    ("policy AE", Verdict.NONE, {
+        "exchanges": [{"name": "x", "type": "topic"}],
+        "policies": [policy("AE", "^x$", to="exchanges", alternate_exchange="dead")]}),
     ("vhost /", Verdict.TAKEN, {"queues": [queue("q")], "vhosts": [{"name": "/"}]}),
     ("vhost empty", Verdict.NONE, {"queues": [queue("q")], "vhosts": [{"name": "empty"}]}),
     ("vhost lab", Verdict.CHANGED,
@@ -85,6 +88,12 @@ def test_a_policy_that_is_not_read_sets_nothing(pattern: str, tmp_path: Path) ->
     assert about.verdict is Verdict.NONE and "max-length = 3" in about.text
     found = imported(tmp_path, **definitions)
     assert "ring_size" not in found.queues["q"] and not found.settings
+
+
+def test_a_user_of_a_host_without_queues_reads_nothing(tmp_path: Path) -> None:
+    everything = {"user": "u", "vhost": "lab", "write": ".*", "read": ".*", "configure": ".*"}
+    found = imported(tmp_path, queues=[queue("q")], permissions=[everything])
+    assert found.acls == []
 
 
 @pytest.mark.parametrize("right", ["read", "configure"])
