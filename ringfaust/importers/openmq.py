@@ -104,7 +104,9 @@ class _OpenMq:
 
     def property(self, line: int, name: str, value: str) -> None:
         """Read a property."""
-        about = f"{name[:100]} = {value[:100]}" if "password" not in name.lower() else name[:100]
+        about = f"{name[:100]} = {value[:100]}"
+        if "password" in name.lower():  # it may stand in the name, too: imq.password{…}
+            about = re.split(r"[^\w.-]", name)[0][:100]
         found = _AUTO.fullmatch(name)
         if found and found[2] is None and found[1] != "destination":
             self._creates[found[1]] = value.lower() == "true"

@@ -12,6 +12,10 @@ SHOWN = 80
 """How much of a name a line shows."""
 
 
+_NAMED = ("queues", "exchanges", "bindings")
+"""The sections whose names belong to a virtual host."""
+
+
 class Names:
     """What queues and exchanges are called here.
 
@@ -20,7 +24,8 @@ class Names:
 
     def __init__(self, data: Mapping[str, Any], path: Path) -> None:
         queues = entries(data, "queues", path)
-        self.is_prefixed = len({vhost_of(each) for each in queues}) > 1
+        named = (each for part in _NAMED for each in entries(data, part, path))
+        self._is_prefixed = len({vhost_of(each) for each in named}) > 1
         bound = {
             (vhost_of(each), str(each.get("destination", "")))
             for each in entries(data, "bindings", path)
@@ -34,7 +39,7 @@ class Names:
 
     def queue(self, vhost: str, name: str) -> str:
         """The name of a queue; with several virtual hosts, theirs come first."""
-        return f"{vhost}.{name}" if self.is_prefixed and vhost != "/" else name
+        return f"{vhost}.{name}" if self._is_prefixed and vhost != "/" else name
 
     def exchange(self, vhost: str, name: str) -> str:
         """The name of an exchange, which differs from those of the queues that it does not feed."""

@@ -14,7 +14,6 @@ from ringfaust.importers.rabbitmq_policies import NOT_READ, compiled
 from ringfaust.kafka.names import topic_name
 from ringfaust.protocol.records import Role
 
-_EVERYTHING = (".*", "^.*$", "^.*", ".*$")
 _Topics = frozenset[tuple[str, str, str]]
 """User, virtual host and exchange of the permissions for topics."""
 
@@ -88,14 +87,14 @@ def _topics(
     imported: Imported,
     names: Names,
 ) -> Iterator[str]:
-    """Yield the topics of the queues and exchanges that a pattern covers."""
+    """Yield the topics of the queues and exchanges that a pattern covers.
+
+    The records of a topic with a template name any queue, so it has to cover all of them.
+    """
     for topic, queue in imported.routes.items():
-        if queue not in names.origins:  # a topic for the later queues of all hosts
-            is_covered = write.pattern.decode() in _EVERYTHING and not names.is_prefixed
-            is_covered &= not any(each[:2] == who for each in restricted)
-        else:
-            host, name = names.origins[queue]
-            is_covered = host == who[1] and write.search(name.encode()) is not None
-            is_covered &= (*who, name) not in restricted
-        if is_covered:
+        named = [names.origins[queue]] if queue in names.origins else list(names.origins.values())
+        if all(
+            host == who[1] and write.search(name.encode()) and (*who, name) not in restricted
+            for host, name in named
+        ):
             yield topic

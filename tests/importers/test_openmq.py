@@ -178,6 +178,11 @@ def test_a_character_may_be_written_as_two_escapes(tmp_path: Path) -> None:
     assert [each.setting for each in found.findings[:2]] == ["imq.a = \U0001f600", "imq.b = \ufffd"]
 
 
+def test_a_password_in_the_name_is_not_shown(tmp_path: Path) -> None:
+    found = of_script("imq.imqcmd.password{8CF1sesame} x\n", tmp_path)
+    assert "sesame" not in "\n".join(map(str, found.findings))
+
+
 def test_the_options_of_the_dead_message_queue_get_their_lines(tmp_path: Path) -> None:
     found = of_script("imqcmd update dst -t q -n mq.sys.dmq -o maxNumMsgs=5", tmp_path)
     assert [each.verdict for each in found.findings] == [Verdict.CHANGED, Verdict.NONE]

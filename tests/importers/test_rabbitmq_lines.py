@@ -96,6 +96,33 @@ def test_a_user_of_a_host_without_queues_reads_nothing(tmp_path: Path) -> None:
     assert found.acls == []
 
 
+@pytest.mark.parametrize(("pattern", "topics"), [
+    (".*", ["q", "x", "messages"]), ("", []), ("^q$", ["q"]), ("^(q|x)$", ["q", "x"]),
+    ("[qrx]", ["q", "x", "messages"]),
+])  # fmt: skip
+def test_who_may_name_any_queue_may_write_to_all(
+    pattern: str, topics: list[str], tmp_path: Path
+) -> None:
+    permission = {"user": "u", "vhost": "/", "write": pattern, "read": "", "configure": ""}
+    found = imported(
+        tmp_path, queues=[queue("q"), queue("r")], permissions=[permission],
+        exchanges=[{"name": "x", "type": "fanout"}], bindings=[binding("x", "r")],
+    )  # fmt: skip
+    assert [acl.partition("--topic ")[2] for acl in found.acls] == topics
+
+
+def test_an_exchange_feeds_no_queue_of_another_host(tmp_path: Path) -> None:
+    everything = {"user": "u", "vhost": "lab", "write": ".*", "read": "", "configure": ""}
+    found = imported(
+        tmp_path, queues=[queue("q")], exchanges=[{"name": "x", "vhost": "lab", "type": "fanout"}],
+        bindings=[binding("x", "q", vhost="lab")], permissions=[everything],
+    )  # fmt: skip
+    assert "q" in found.queues
+    (line,) = [each for each in found.findings if each.setting.startswith("binding")]
+    assert line.verdict is Verdict.NONE and "no such queue" in line.text
+    assert not [acl for acl in found.acls if acl.endswith(("--topic q", "--topic messages"))]
+
+
 @pytest.mark.parametrize("right", ["read", "configure"])
 def test_a_pattern_that_covers_nothing_gives_no_right(right: str, tmp_path: Path) -> None:
     rights = {"write": "", "read": "", "configure": "", right: "^$"}
