@@ -62,12 +62,13 @@ OUTPUTS: dict[str, Any] = {
     "config check": CheckedConfig,
     "config show": list[ShownSetting],
     "doctor": list[Finding],
-    "import artemis": list[ImportFinding],
-    "import rabbitmq": list[ImportFinding],
-    "import openmq": list[ImportFinding],
     "trace": Trace,
 }
-"""The type of what each command prints as JSON."""
+"""The type of what each command prints with `--json`."""
+REPORTS: dict[str, Any] = dict.fromkeys(
+    ("import artemis", "import rabbitmq", "import openmq"), list[ImportFinding]
+)
+"""The type of what each command prints with `--report json`."""
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -89,12 +90,12 @@ def output_file(command: str) -> str:
 
 def json_option(command: str) -> str:
     """Return the option with which a command prints JSON."""
-    return "--report json" if command.startswith("import ") else "--json"
+    return "--report json" if command in REPORTS else "--json"
 
 
 def of_output(command: str) -> str:
     """Return the JSON Schema of what a command prints."""
-    adapter: TypeAdapter[Any] = TypeAdapter(OUTPUTS[command])
+    adapter: TypeAdapter[Any] = TypeAdapter((OUTPUTS | REPORTS)[command])
     schema = {
         "$schema": _DIALECT,
         **_published(adapter.json_schema(mode="serialization")),

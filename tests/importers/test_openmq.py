@@ -259,7 +259,7 @@ def test_each_command_and_each_option_has_one_line(
     found = written(tmp_path_factory.mktemp("any"), text)
     if found is None:
         return
-    for number, (_, _, _, options) in enumerate(commands, 2):
+    for number, (_, _, _, options) in enumerate(commands, start=2):
         lines = [each for each in found.findings if each.line == number]
         is_left_out = lines[0].verdict is Verdict.NONE
         assert len(lines) == 1 + (0 if is_left_out else len(options))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from generate.schemas import of_output
 from ringfaust.cli.main import main
 
 FIXTURES = Path(__file__).with_name("fixtures")
@@ -27,6 +29,7 @@ def test_the_report_has_an_object_for_each_line(kind: str, name: str, tmp_path: 
     report = run(kind, FIXTURES / name, tmp_path / "json", "--report", "json")
     found = json.loads(report.stdout)
     assert report.exit_code == 0 and (tmp_path / "json" / "queues.yaml").exists()
+    jsonschema.validate(found, json.loads(of_output(f"import {kind}")))
     assert all(list(each) == KEYS for each in found)
     lines = text.stdout.splitlines()[:-1]
     assert len(lines) == len(found)
