@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from generate.schemas import OUTPUTS, output_file
+from generate.schemas import OUTPUTS, REPORTS, json_option, output_file
 from ringfaust.cli.main import main
 
 _INTRODUCTION = """\
@@ -94,9 +94,10 @@ def _section(command: Command, common: list[tuple[str, str]]) -> str:
         parts.append(_table("option", own))
     if len(own) < len(command.options):
         parts.append("And the common options." if own else "It takes the common options.")
-    if command.name in OUTPUTS:
+    if command.name in OUTPUTS | REPORTS:
         schema = output_file(command.name).removeprefix("docs/schemas/")
-        parts.append(f"`--json` prints [{schema}](schemas/{schema}).")
+        option = json_option(command.name)
+        parts.append(f"`{option}` prints [{schema}](schemas/{schema}).")
     return "\n\n".join(part.rstrip("\n") if part[0] != "\n" else part for part in parts)
 
 

@@ -23,7 +23,7 @@ FILES: dict[str, Callable[[], str]] = {
     "docs/contracts/asyncapi.json": lambda: schemas.json_text(asyncapi()),
     **{
         schemas.output_file(command): partial(schemas.of_output, command)
-        for command in schemas.OUTPUTS
+        for command in schemas.OUTPUTS | schemas.REPORTS
     },
     "docs/cli.md": commands_page.page,
     "docs/protocol.md": event_tables.page,

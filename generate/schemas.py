@@ -30,6 +30,7 @@ from ringfaust.client.lifecycles import Trace
 from ringfaust.client.status_rows import WorkerStatus
 from ringfaust.config.documents import ConfigModel
 from ringfaust.config.topics import TopicProblem
+from ringfaust.importers.imported import ImportFinding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,10 @@ OUTPUTS: dict[str, Any] = {
     "trace": Trace,
 }
 """The type of what each command prints with `--json`."""
+REPORTS: dict[str, Any] = dict.fromkeys(
+    ("import artemis", "import rabbitmq", "import openmq"), list[ImportFinding]
+)
+"""The type of what each command prints with `--report json`."""
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -83,13 +88,18 @@ def output_file(command: str) -> str:
     return f"docs/schemas/{command.replace(' ', '-')}.schema.json"
 
 
+def json_option(command: str) -> str:
+    """Return the option with which a command prints JSON."""
+    return "--report json" if command in REPORTS else "--json"
+
+
 def of_output(command: str) -> str:
     """Return the JSON Schema of what a command prints."""
-    adapter: TypeAdapter[Any] = TypeAdapter(OUTPUTS[command])
+    adapter: TypeAdapter[Any] = TypeAdapter((OUTPUTS | REPORTS)[command])
     schema = {
         "$schema": _DIALECT,
         **_published(adapter.json_schema(mode="serialization")),
-        "title": f"Output of ringfaust {command} --json",
+        "title": f"Output of ringfaust {command} {json_option(command)}",
     }
     return json_text(schema)
 

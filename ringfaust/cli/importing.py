@@ -5,21 +5,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ringfaust.cli.operate import say
+from ringfaust.cli.operate import print_json, say
 from ringfaust.cli.parts import ConfigFolder, Servers, group
 from ringfaust.errors import RingfaustError
 
 if TYPE_CHECKING:
-    from ringfaust.importers.imported import Imported
+    from ringfaust.importers.imported import Imported, ImportFinding
 
 importing = group("Take over the configuration and the messages of another broker.")
 _To = Annotated[
     Path, typer.Option("--to", metavar="DIR", help="Folder for queues.yaml and worker.yaml.")
+]
+
+Report = Literal["text", "json"]
+_Report = Annotated[
+    Report, typer.Option(metavar="text|json", help="Print each setting as a line, or as JSON.")
 ]
 
 
@@ -33,6 +39,7 @@ def rabbitmq(
         Path, typer.Argument(metavar="DEFINITIONS.JSON", exists=True, dir_okay=False)
     ],
     to: _To,
+    report: _Report = "text",
 ) -> None:
     """Write queues.yaml for what `rabbitmqctl export_definitions` exported.
 
@@ -42,12 +49,14 @@ def rabbitmq(
     """
     from ringfaust.importers.rabbitmq import import_rabbitmq
 
-    _write(import_rabbitmq(definitions), to)
+    _import(import_rabbitmq, definitions, to, report)
 
 
 @importing.command("openmq")
 def openmq(
-    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False)], to: _To
+    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False)],
+    to: _To,
+    report: _Report = "text",
 ) -> None:
     """Write queues.yaml for a config.properties of Open MQ, or a script with imqcmd.
 
@@ -57,18 +66,32 @@ def openmq(
     """
     from ringfaust.importers.openmq import import_openmq
 
-    _write(import_openmq(file), to)
+    _import(import_openmq, file, to, report)
 
 
-def _write(imported: Imported, to: Path) -> None:
+def _import(read: Callable[[Path], Imported], source: Path, to: Path, report: Report) -> None:
+    from ringfaust.importers.imported import CannotImport
     from ringfaust.importers.write import write
 
-    for finding in imported.findings:
-        say(str(finding))
-    files = write(imported, to)
-    counts = Counter(str(finding.verdict) for finding in imported.findings)
-    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in sorted(counts))
-    say(f"{said or 'no settings'}; wrote " + ", ".join(map(str, files)))
+    try:
+        imported = read(source)
+        with imported.kept_when_refused():
+            files = write(imported, to)
+    except CannotImport as refused:
+        _print(refused.findings, report)
+        raise
+    _print(imported.findings, report)
+    if report == "text":
+        counts = Counter(str(finding.verdict) for finding in imported.findings)
+        said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in sorted(counts))
+        say(f"{said or 'no settings'}; wrote " + ", ".join(map(str, files)))
+
+
+def _print(findings: list[ImportFinding], report: Report) -> None:
+    if report == "json":
+        print_json(findings)
+    else:
+        say(*map(str, findings))
 
 
 @importing.command("artemis")
@@ -81,6 +104,7 @@ def artemis(
         Path | None,
         typer.Option("--to", metavar="DIR", help="Folder for queues.yaml and worker.yaml."),
     ] = None,
+    report: _Report = "text",
     messages: Annotated[
         Path | None,
         typer.Option(
@@ -108,7 +132,7 @@ def artemis(
         )
     from ringfaust.importers.artemis import import_artemis
 
-    _write(import_artemis(broker_xml), to)
+    _import(import_artemis, broker_xml, to, report)
 
 
 def _move(messages: Path, folder: Path | None, servers: str | None) -> int:

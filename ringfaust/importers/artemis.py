@@ -11,7 +11,7 @@ from ringfaust.importers.artemis_diverts import read_diverts
 from ringfaust.importers.artemis_queues import read_addresses, read_old_queues
 from ringfaust.importers.artemis_security import read_security
 from ringfaust.importers.artemis_settings import AddressSetting, read_address_settings
-from ringfaust.importers.artemis_values import Reader, resolve, wildcards_of
+from ringfaust.importers.artemis_values import Reader, note_unknown, resolve, wildcards_of
 from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict
 from ringfaust.importers.xml_file import Element, read_xml
 
@@ -23,7 +23,12 @@ def import_artemis(path: Path) -> Imported:
         CannotImport: it is not XML, too large, or not Artemis' configuration; it names the line.
     """
     imported = Imported(path)
-    root = read_xml(path)
+    with imported.kept_when_refused():
+        _read(path, read_xml(path), imported)
+    return imported
+
+
+def _read(path: Path, root: Element, imported: Imported) -> None:
     resolve(root, imported)
     jms = list(root.all("jms")) if root.tag == "configuration" else []
     has_core = not jms or root.first("core") is not None
@@ -31,6 +36,9 @@ def import_artemis(path: Path) -> Imported:
     if jms:
         _strip_prefixes(core)
     _note_others(root, imported)
+    for element in {id(each): each for each in (root, core) if each.tag in _OUTER}.values():
+        tags = {child.tag for child in element.children}
+        note_unknown(element, element.tag, imported, children=tags)
     reader = Reader(path)
     wildcards = wildcards_of(core, imported)
     read_core(core, reader, imported)
@@ -52,9 +60,7 @@ def import_artemis(path: Path) -> Imported:
     for section in core.all("diverts"):
         read_diverts(section, reader, imported)
     imported.add_routes()
-    for section in core.all("security-settings"):
-        read_security(section, wildcards, imported)
-    return imported
+    read_security(core, wildcards, imported)
 
 
 def _core(path: Path, root: Element) -> Element:
@@ -73,6 +79,7 @@ def _core(path: Path, root: Element) -> Element:
     )
 
 
+_OUTER = ("configuration", "core")
 _JMS = ("jms.queue.", "jms.topic.")
 """How the names of JMS queues and topics begin in the core of Artemis 1."""
 
@@ -95,6 +102,10 @@ def _read_jms(section: Element, imported: Imported) -> None:
             why = "not read: Kafka clients connect to the brokers"
             imported.note(Verdict.NONE, each.line, about, why)
         elif imported.is_name(name, each.line, f"{about} {name}"):
+            note_unknown(
+                each, f"{about} {name}", imported, attributes=("name",),
+                children={child.tag for child in each.children},
+            )  # fmt: skip
             is_queue = each.tag == "queue"
             (imported.queues if is_queue else imported.addresses).setdefault(name, {})
             what = "queue" if is_queue else "address"

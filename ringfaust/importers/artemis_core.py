@@ -68,7 +68,8 @@ def read_core(core: Element, reader: Reader, imported: Imported) -> None:
 
 
 def _entries(element: Element) -> Iterator[Element]:
-    yield from element.children if element.tag in _CHILDREN else [element]
+    is_list = element.tag in _CHILDREN and element.children
+    yield from element.children if is_list else [element]
 
 
 def _read(element: Element, each: Element, reader: Reader, imported: Imported) -> None:

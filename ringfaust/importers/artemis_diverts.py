@@ -6,13 +6,19 @@ import re
 from typing import cast
 
 from ringfaust.importers.artemis_queues import read_filter
-from ringfaust.importers.artemis_values import Reader
+from ringfaust.importers.artemis_values import Reader, UnknownValue, note_unknown
 from ringfaust.importers.imported import Fields, Imported, Verdict
 from ringfaust.importers.xml_file import Element
+
+_READ = (
+    "address", "forwarding-address", "exclusive", "filter", "routing-name", "routing-type",
+    "transformer", "transformer-class-name",
+)  # fmt: skip
 
 
 def read_diverts(section: Element, reader: Reader, imported: Imported) -> None:
     """Read `diverts`."""
+    note_unknown(section, "diverts", imported, children=("divert",))
     for divert in section.all("divert"):
         name = divert.attributes.get("name", "")
         source, target = divert.text_of("address"), divert.text_of("forwarding-address")
@@ -23,13 +29,21 @@ def read_diverts(section: Element, reader: Reader, imported: Imported) -> None:
             and imported.is_name(name, divert.line, about)
         ):
             continue
-        for child in divert.all("transformer", "transformer-class-name", "routing-type"):
-            why = "the message stays as it is"
+        for child in divert.all(
+            "transformer", "transformer-class-name", "routing-type", "routing-name"
+        ):
+            why = "the message stays as it is, and its divert has one name"
             imported.note(Verdict.NONE, child.line, f"{about}, {child.tag}", why)
+        note_unknown(divert, about, imported, children=_READ, attributes=("name",))
         exclusive = divert.first("exclusive")
-        is_exclusive = exclusive is not None and reader.switch(
-            exclusive, "exclusive", reader.value(exclusive)
-        )
+        try:
+            is_exclusive = exclusive is not None and reader.switch(
+                exclusive, "exclusive", reader.value(exclusive)
+            )
+        except UnknownValue as unknown:
+            why = f"the property {unknown} is not known here, so it may be a copy or a detour"
+            imported.note(Verdict.NONE, divert.line, about, why)
+            continue
         if is_exclusive and divert.first("filter") is not None:
             why = "a message goes to one queue or to each queue of an address, not to either"
             imported.note(Verdict.NONE, divert.line, about, why)

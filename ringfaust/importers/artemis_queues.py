@@ -9,7 +9,7 @@ from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSelector
 from ringfaust.importers.artemis_filters import UnknownField, translated
 from ringfaust.importers.artemis_settings import BACKUPS, set_ring_size
-from ringfaust.importers.artemis_values import Reader, UnknownValue
+from ringfaust.importers.artemis_values import Reader, UnknownValue, note_unknown
 from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict, first_value
 from ringfaust.importers.xml_file import Element
 
@@ -36,11 +36,15 @@ _OFF = {
 
 def read_addresses(section: Element, reader: Reader, imported: Imported) -> None:
     """Read `addresses`: each becomes a queue or an address."""
+    note_unknown(section, "addresses", imported, children=("address",))
+    for address in section.all("address"):
+        about = f"address {address.attributes.get('name', '')}"
+        note_unknown(
+            address, about, imported, children=("anycast", "multicast"), attributes=("name",)
+        )
+        for part in address.all("anycast", "multicast"):
+            note_unknown(part, f"{about}, {part.tag}", imported, children=("queue",))
     for address in _merged(section):
-        if address.tag != "address":
-            why = "not read: put its content in the place of this line"
-            imported.note(Verdict.NONE, address.line, f"addresses, {address.tag}", why)
-            continue
         name = address.attributes.get("name", "")
         if not imported.is_name(name, address.line, f"address {name}"):
             continue
@@ -70,8 +74,8 @@ def read_addresses(section: Element, reader: Reader, imported: Imported) -> None
 def _merged(section: Element) -> list[Element]:
     """Return the addresses; what the file says of one in several places is put together."""
     found: dict[str, Element] = {}
-    for child in section.children:
-        name = child.attributes.get("name", "") if child.tag == "address" else f"line {child.line}"
+    for child in section.all("address"):
+        name = child.attributes.get("name", "")
         if name in found:
             found[name].children += child.children
         else:
@@ -81,6 +85,7 @@ def _merged(section: Element) -> list[Element]:
 
 def read_old_queues(section: Element, reader: Reader, imported: Imported) -> None:
     """Read the `queues` of an older broker.xml, which name their address."""
+    note_unknown(section, "queues", imported, children=("queue",))
     for queue in section.all("queue"):
         name = queue.attributes.get("name", "")
         address = queue.text_of("address") or name
@@ -154,6 +159,10 @@ def _queue_fields(
         (child.tag, child, child.text) for child in queue.children
         if child.tag not in ("address", "filter")
     ]  # fmt: skip
+    for child in queue.children:
+        attributes = ("string",) if child.tag == "filter" else ()
+        about = f"queue {name}, {child.tag}"
+        note_unknown(child, about, imported, attributes=attributes)
     for key, element, raw in given:
         about = f"queue {name}, {key} = {raw}"
         try:
@@ -163,7 +172,7 @@ def _queue_fields(
             imported.note(Verdict.NONE, element.line, about, why)
             continue
         _queue_field(key, text, element, about, fields=fields, reader=reader, imported=imported)
-    if (selector := queue.first("filter")) is not None:
+    for selector in queue.all("filter"):
         read_filter(f"queue {name}", selector, fields, imported)
     default = first_value(imported.settings, name, "ring_size")
     if default not in (None, -1) and "ring_size" not in fields:
@@ -206,9 +215,10 @@ def _queue_field(
 def read_filter(owner: str, element: Element, fields: Fields, imported: Imported) -> None:
     """Read a filter into the selector of an address' queue."""
     text = element.attributes.get("string", "") or element.text
-    if not text:
-        return
     about = f"{owner}, filter = {text}"
+    if not text:
+        imported.note(Verdict.TAKEN, element.line, about, "the queue gets every message")
+        return
     try:
         selector = translated(text)
     except UnknownField as unknown:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from shlex import quote
 
-from ringfaust.importers.artemis_values import Wildcards
-from ringfaust.importers.imported import Imported, Verdict
+from ringfaust.importers.artemis_values import OF_THE_BROKER, Wildcards, note_unknown
+from ringfaust.importers.imported import Imported, Verdict, covers
 from ringfaust.importers.xml_file import Element
 from ringfaust.kafka.names import topic_name
 from ringfaust.protocol.records import Role
@@ -21,28 +22,86 @@ _OPERATE = frozenset(
 _PRINCIPAL = re.compile(r"[\w.@+-]+")
 
 
-def read_security(section: Element, wildcards: Wildcards, imported: Imported) -> None:
+_Senders = dict[str, set[str]]
+"""The roles that may send, by match."""
+
+
+def read_security(core: Element, wildcards: Wildcards, imported: Imported) -> None:
     """Read `security-settings`."""
-    for element in section.children:
-        if element.tag != "security-setting":
-            name = element.attributes.get("from") or element.attributes.get("class-name") or ""
-            about = f"security-settings, {element.tag} {name}".strip()
-            why = "Kafka authenticates users, and its ACLs name users, not roles"
-            imported.note(Verdict.NONE, element.line, about, why)
-            continue
-        match = element.attributes.get("match", "")
-        pattern = wildcards.translate(match)
-        for permission in element.all("permission"):
-            roles = permission.attributes.get("roles", "")
-            for role in filter(None, (role.strip() for role in roles.split(","))):
-                kind = permission.attributes.get("type", "")
-                _permit(permission, match, pattern, kind=kind, role=role, imported=imported)
+    sections = list(core.all("security-settings"))
+    senders: _Senders = {}
+    for element in (each for section in sections for each in section.all("security-setting")):
+        pattern = wildcards.translate(element.attributes.get("match", ""))
+        if pattern is not None and not pattern.startswith(OF_THE_BROKER):
+            senders[pattern] = {
+                role
+                for permission in element.all("permission")
+                if permission.attributes.get("type") == "send"
+                for role in _roles(permission)
+            }
+    for section in sections:
+        tags = {each.tag for each in section.children}
+        note_unknown(section, "security-settings", imported, children=tags)
+        for element in section.children:
+            _read(element, senders, wildcards, imported)
+
+
+def _roles(permission: Element) -> list[str]:
+    given = permission.attributes.get("roles", "").split(",")
+    return [role.strip() for role in given if role.strip()]
+
+
+def _read(element: Element, senders: _Senders, wildcards: Wildcards, imported: Imported) -> None:
+    if element.tag != "security-setting":
+        name = element.attributes.get("from") or element.attributes.get("class-name") or ""
+        about = f"security-settings, {element.tag} {name}".strip()
+        why = "Kafka authenticates users, and its ACLs name users, not roles"
+        imported.note(Verdict.NONE, element.line, about, why)
+        return
+    match = element.attributes.get("match", "")
+    pattern, about = wildcards.translate(match), f"security-setting {match}"
+    note_unknown(element, about, imported, children=("permission",), attributes=("match",))
+    if element.first("permission") is None:
+        why = "nobody may do anything, as with Kafka's ACLs"
+        imported.note(Verdict.TAKEN, element.line, about, why)
+    for permission in element.all("permission"):
+        kind = permission.attributes.get("type", "")
+        note_unknown(permission, f"{about}, {kind}", imported, attributes=("type", "roles"))
+        for role in _roles(permission):
+            topics = list(_topics(pattern, role, senders, imported)) if pattern else []
+            _permit(permission, match, topics, kind=kind, role=role, imported=imported)
+        if not _roles(permission):
+            why = "nobody may, as with Kafka's ACLs"
+            imported.note(Verdict.TAKEN, permission.line, f"{about}, {kind} for no role", why)
+
+
+def _topics(pattern: str, role: str, senders: _Senders, imported: Imported) -> Iterator[str]:
+    """Yield the topics that a role may write to by this match.
+
+    Of the matches of a queue the most specific one counts alone. The records of a topic with a
+    template name any queue, so a role needs the right for all of them.
+    """
+    declared = (*imported.queues, *imported.addresses)
+    for topic, queue in imported.routes.items():
+        if "{" in queue:
+            is_anywhere = all(role in roles for roles in senders.values())
+            if is_anywhere and all(covers(pattern, name) for name in declared):
+                yield topic
+        elif covers(pattern, queue):
+            matching = [match for match in senders if covers(match, queue)]
+            deciding = [
+                match
+                for match in matching
+                if not any(each != match and covers(match, each) for each in matching)
+            ]
+            if pattern in deciding and all(role in senders[match] for match in deciding):
+                yield topic
 
 
 def _permit(
     permission: Element,
     match: str,
-    pattern: str | None,
+    topics: list[str],
     *,
     kind: str,
     role: str,
@@ -53,13 +112,14 @@ def _permit(
     if not _PRINCIPAL.fullmatch(role):
         why = "a user's name in these commands has letters, digits and . _ @ + -"
         imported.note(Verdict.NONE, line, about, why)
-    elif kind == "send" and pattern is not None:
-        topics = list(imported.topics_for(pattern))
+    elif kind == "send" and not topics:
+        why = (
+            "no topic is for the names that it, and no narrower match, is for: give rights by hand"
+        )
+        imported.note(Verdict.NONE, line, about, why)
+    elif kind == "send":
         for topic in topics:
             allow(imported, role, topic, "Write")
-        if not topics:
-            imported.note(Verdict.NONE, line, about, "no declared queue or address matches")
-            return
         why = f"User:{role} may write to {_listed(topics)}; ACLs name users, not roles"
         imported.note(Verdict.CHANGED, line, about, why)
     elif kind == "consume":

@@ -6,9 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ringfaust.core import limits
-from ringfaust.core.patterns import Pattern
-from ringfaust.importers.artemis_values import Reader, UnknownValue, Wildcards
-from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict
+from ringfaust.importers.artemis_values import (
+    OF_THE_BROKER,
+    Reader,
+    UnknownValue,
+    Wildcards,
+    note_unknown,
+)
+from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict, covers
 from ringfaust.importers.xml_file import Element
 
 BACKUPS = 100
@@ -138,6 +143,7 @@ class _Setting:
             why = f"the broker's property {unknown} is not known here: set it by hand"
             self._imported.note(Verdict.NONE, child.line, about, why)
             return
+        note_unknown(child, f"address-setting {self._target.pattern}, {child.tag}", self._imported)
         if special := _SPECIAL.get(child.tag):
             special(self, child, about, text)
         elif child.tag in _OFF and text.lower() == _OFF[child.tag].lower():
@@ -312,11 +318,12 @@ def read_address_settings(
 ) -> list[AddressSetting]:
     """Read `address-settings`; of two with one match the first counts, as in Artemis."""
     found: dict[str, AddressSetting] = {}
+    note_unknown(section, "address-settings", imported, children=("address-setting",))
     for element in section.all("address-setting"):
         match = element.attributes.get("match", "")
         pattern = wildcards.translate(match)
         why = ""
-        if match.startswith(("activemq.management", "$sys", "$.artemis")):
+        if match.startswith(OF_THE_BROKER):
             why = "an address of the broker itself; `ringfaust queue` and `message` operate queues"
         elif pattern in found:
             why = "repeated: the first address-setting with this match counts"
@@ -328,7 +335,16 @@ def read_address_settings(
             for child in element.children:
                 about = f"address-setting {match}, {child.tag} = {child.text}"
                 imported.note(Verdict.NONE, child.line, about, why)
+            if not element.children:
+                imported.note(Verdict.NONE, element.line, f"address-setting {match}", why)
             continue
+        note_unknown(
+            element, f"address-setting {match}", imported,
+            children={child.tag for child in element.children}, attributes=("match",),
+        )  # fmt: skip
+        if not element.children:
+            why = f"it sets nothing; new names become queues, by the pattern {pattern}"
+            imported.note(Verdict.TAKEN, element.line, f"address-setting {match}", why)
         target = found[pattern] = AddressSetting(pattern, element.line)
         setting = _Setting(reader, imported, target)
         for child in element.children:
@@ -347,22 +363,12 @@ def _set_policy(
     limited = [name for name in ("max_messages", "max_bytes") if fields.get(name, -1) != -1]
     if not limited or "when_full" in fields:
         return
-    if any("when_full" in each.fields and _covers(each, target) for each in every):
+    if any("when_full" in each.fields and covers(each.pattern, target.pattern) for each in every):
         return
     fields["when_full"] = "block"
     about = f"address-setting {target.pattern}, no address-full-policy"
     why = "when_full: block, as Artemis pages by default: what does not fit stays in its topic"
     imported.note(Verdict.CHANGED, target.line, about, why)
-
-
-def _covers(wider: AddressSetting, other: AddressSetting) -> bool:
-    """Whether a match applies to all that another one applies to."""
-    pattern = Pattern(wider.pattern)
-    words = other.pattern.split(".")
-    return all(
-        pattern.matches([part for word in words for part in (some if word == "#" else [word])])
-        for some in ([], ["-"], ["-", "-"])
-    )
 
 
 def _cap_delay(target: AddressSetting, imported: Imported) -> None:

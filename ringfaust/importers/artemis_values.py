@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from ringfaust.core.patterns import is_pattern
 from ringfaust.importers.imported import CannotImport, Imported, Verdict
 from ringfaust.importers.xml_file import Element
 
+OF_THE_BROKER = ("activemq.management", "$sys", "$.artemis")
+"""How the matches of addresses of the broker itself begin."""
 _PLACEHOLDER = re.compile(r"\$\{([^}:]*)(?::([^}]*))?\}")
 _SIZE = re.compile(r"(-?\d+)\s*(?:([kmg])i?b?|b)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -123,6 +125,27 @@ def _filled(text: str) -> str:
     return _PLACEHOLDER.sub(lambda found: found[0] if found[2] is None else found[2], text)
 
 
+def note_unknown(
+    element: Element,
+    about: str,
+    imported: Imported,
+    *,
+    children: Collection[str] = (),
+    attributes: Collection[str] = (),
+) -> None:
+    """Give a line to each child and attribute but those that are read."""
+    given = [(key, value, element.line) for key, value in element.attributes.items()]
+    given = [each for each in given if each[0] not in attributes]
+    given += [
+        (child.tag, child.text or " ".join(child.attributes.values()), child.line)
+        for child in element.children
+        if child.tag not in children
+    ]
+    for name, value, line in given:
+        setting = f"{about}, {name}" + (f" = {value[:100]}" if value else "")
+        imported.note(Verdict.NONE, line, setting, "not a setting that is known here")
+
+
 @dataclass(frozen=True, slots=True)
 class Wildcards:
     """The syntax of patterns, which `wildcard-addresses` may change."""
@@ -149,18 +172,26 @@ class Wildcards:
         return ".".join(ours.get(word, word) for word in words)
 
 
+_SYNTAX = ("delimiter", "any-words", "single-word", "routing-enabled", "enabled")
+
+
 def wildcards_of(core: Element, imported: Imported) -> Wildcards:
     """Read the syntax of patterns from a core element."""
     markers = core.text_of("literal-match-markers")
     literal = (markers[0], markers[1]) if len(markers) == 2 else ("", "")
     given = core.first("wildcard-addresses")
+    text = "patterns are written in ringfaust's syntax: words between dots, * and #"
+    for element in core.all("literal-match-markers"):
+        setting = f"literal-match-markers = {element.text}"
+        imported.note(Verdict.CHANGED, element.line, setting, text)
     if given is None:
         return Wildcards(literal=literal)
-    found: Mapping[str, str] = {child.tag: child.text for child in given.children}
+    found: Mapping[str, str] = {child.tag: child.text for child in given.children if child.text}
     for child in given.children:
-        setting = f"wildcard-addresses, {child.tag} = {child.text}"
-        text = "patterns are written in ringfaust's syntax: words between dots, * and #"
-        imported.note(Verdict.CHANGED, child.line, setting, text)
+        if child.tag in _SYNTAX:
+            setting = f"wildcard-addresses, {child.tag} = {child.text}"
+            imported.note(Verdict.CHANGED, child.line, setting, text)
+    note_unknown(given, "wildcard-addresses", imported, children=_SYNTAX)
     return Wildcards(
         delimiter=found.get("delimiter", "."),
         any_words=found.get("any-words", "#"),

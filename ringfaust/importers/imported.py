@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -30,6 +31,8 @@ class CannotImport(RingfaustError):
         where = f"{source}, line {line}" if line else str(source)
         super().__init__(f"{where}: {text}")
         self.line = line
+        self.findings: list[ImportFinding] = []
+        """What was found until then."""
 
 
 class Verdict(StrEnum):
@@ -70,6 +73,15 @@ class Imported:
     acls: list[str] = field(default_factory=list)
     """Arguments of kafka-acls.sh, without the brokers; each once."""
     findings: list[ImportFinding] = field(default_factory=list)
+
+    @contextmanager
+    def kept_when_refused(self) -> Iterator[None]:
+        """Give an error that ends the import what was found until then."""
+        try:
+            yield
+        except CannotImport as error:
+            error.findings = self.findings
+            raise
 
     def note(self, verdict: Verdict, line: int, setting: str, text: str) -> None:
         """Record what became of a setting."""
@@ -120,14 +132,6 @@ class Imported:
             topic = f"{base}-{number}"
         return topic
 
-    def topics_for(self, pattern: str) -> Iterator[str]:
-        """Yield the topics whose messages go to queues or addresses that match."""
-        declared = [name for name in (*self.queues, *self.addresses) if is_pattern(name)]
-        for topic, queue in self.routes.items():
-            names = declared if "{" in queue else [queue]
-            if any(overlap(pattern, name) for name in names):
-                yield topic
-
     def queues_data(self) -> dict[str, object]:
         """Return the content of queues.yaml."""
         data: dict[str, object] = {
@@ -143,6 +147,16 @@ def overlap(one: str, other: str) -> bool:
     """Return whether one of two patterns covers the other."""
     mine, theirs = Pattern(one), Pattern(other)
     return mine.matches(theirs.words) or theirs.matches(mine.words)
+
+
+def covers(wider: str, other: str) -> bool:
+    """Return whether a pattern matches all names that another one matches."""
+    pattern = Pattern(wider)
+    words = other.split(".")
+    return all(
+        pattern.matches([part for word in words for part in (some if word == "#" else [word])])
+        for some in ([], ["-"], ["-", "-"])
+    )
 
 
 def _metric(topic: str) -> str:

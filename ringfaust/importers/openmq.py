@@ -49,6 +49,11 @@ _NO_EQUIVALENT = {
     "XMLSchemaURIList": "messages are not inspected",
     "reloadXMLSchemaOnFailure": "messages are not inspected",
 }
+_OFF = {
+    "maxNumProducers": "-1", "isLocalOnly": "false", "localOnly": "false", "useDMQ": "true",
+    "localDeliveryPreferred": "false", "validateXMLSchemaEnabled": "false",
+}  # fmt: skip
+"""Values that leave the same behaviour as here."""
 _DEAD_MESSAGES = "mq.sys.dmq"
 _DEAD = "dead messages of all queues go to the topic ringfaust.dead, whole"
 _AUTO = re.compile(r"imq\.autocreate\.(queue|topic|destination)(?:\.(\w+))?")
@@ -67,17 +72,25 @@ def import_openmq(path: Path) -> Imported:
         raise CannotImport(path, 1 + text[: text.index("\0")].count("\n"), "is not text")
     imported = Imported(path)
     source = _OpenMq(imported)
-    try:
-        if is_script(text):
-            for line, words in commands(text):
-                source.command(line, words)
-        else:
-            for line, name, value in properties(text):
-                source.property(line, name, value)
-    except ScriptError as error:
-        raise CannotImport(path, error.line, f"imqcmd: {error}") from None
-    source.finish()
-    imported.add_routes()
+    with imported.kept_when_refused():
+        try:
+            if is_script(text):
+                for line, words in commands(text):
+                    source.command(line, words)
+            else:
+                given = list(properties(text))
+                others = [each for each in given if not each[2]]
+                if others and not any(name.startswith("imq.") for _, name, _ in given):
+                    line, name, _ = others[0]
+                    about = f"{name[:60]!r} is neither NAME=VALUE nor imqcmd"
+                    raise CannotImport(path, line, about)
+                for line, name, value in given:
+                    source.property(line, name, value)
+                source.note_default()
+        except ScriptError as error:
+            raise CannotImport(path, error.line, f"imqcmd: {error}") from None
+        source.finish()
+        imported.add_routes()
     return imported
 
 
@@ -91,10 +104,9 @@ class _OpenMq:
 
     def property(self, line: int, name: str, value: str) -> None:
         """Read a property."""
-        about = f"{name[:100]} = {value[:100]}" if "password" not in name.lower() else name[:100]
-        if not value and not name.startswith("imq."):
-            text = f"{name[:60]!r} is neither NAME=VALUE nor imqcmd"
-            raise CannotImport(self._imported.source, line, text)
+        about = f"{name[:100]} = {value[:100]}"
+        if "password" in name.lower():  # it may stand in the name, too: imq.password{…}
+            about = re.split(r"[^\w.-]", name)[0][:100]
         found = _AUTO.fullmatch(name)
         if found and found[2] is None and found[1] != "destination":
             self._creates[found[1]] = value.lower() == "true"
@@ -114,6 +126,18 @@ class _OpenMq:
         else:
             why = "a setting of the broker itself; Kafka stores, authenticates and replicates"
             self._imported.note(Verdict.NONE, line, about, why)
+
+    def note_default(self) -> None:
+        """Say what a file means that has nothing about the queues of unknown names."""
+        if self._auto or not self._creates["queue"]:
+            return
+        self._imported.queues["#"] = {}
+        about = "imq.autocreate.destination, not set"
+        why = (
+            "the pattern #, for Open MQ creates what is unknown; its default limits of 100000 "
+            "messages, 10 GiB and 10 MiB a message are not set here"
+        )
+        self._imported.note(Verdict.CHANGED, 0, about, why)
 
     def command(self, line: int, words: list[str]) -> None:
         """Read a command; `imqcmd create dst` and `update dst` have a meaning here."""
@@ -175,6 +199,8 @@ class _OpenMq:
             number = self._number(line, key, value)
             finding = ImportFinding(Verdict.TAKEN, line, about, f"{_LIMITS[key]}: {number}")
             imported.set(fields, _LIMITS[key], number, finding)
+        elif _OFF.get(key) == value.lower():
+            imported.note(Verdict.TAKEN, line, about, "nothing to do")
         else:
             why = _NO_EQUIVALENT.get(key, "not a setting that is known here")
             imported.note(Verdict.NONE, line, about, why)

@@ -32,7 +32,13 @@ def properties(text: str) -> Iterator[tuple[int, str, str]]:
     """Yield line, name and value of each property, as `java.util.Properties` reads them."""
     for line, content in _joined(text, "#!", is_indent_kept=False):
         name, value = _PROPERTY.fullmatch(content).groups()  # type: ignore[union-attr]
-        yield line, _ESCAPE.sub(_unescaped, name), _ESCAPE.sub(_unescaped, value).strip()
+        yield line, _text(name), _text(value).strip()
+
+
+def _text(escaped: str) -> str:
+    r"""Replace the escapes; two `\u` may be the halves of one character."""
+    text = _ESCAPE.sub(_unescaped, escaped)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _unescaped(found: re.Match[str]) -> str:

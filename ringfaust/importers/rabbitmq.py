@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ringfaust.importers.artemis_security import allow, allow_control
 from ringfaust.importers.imported import FILE_BYTES, CannotImport, Fields, Imported, Verdict
 from ringfaust.importers.rabbitmq_bindings import PREDECLARED, Conditions
-from ringfaust.importers.rabbitmq_policies import Policies, compiled
+from ringfaust.importers.rabbitmq_names import SHOWN, Names, entries, vhost_of
+from ringfaust.importers.rabbitmq_permissions import read_permissions
+from ringfaust.importers.rabbitmq_policies import Policies
 from ringfaust.importers.rabbitmq_queues import (
     queue_fields,
     queue_type,
     read_settings,
     set_attempts,
 )
-from ringfaust.kafka.names import topic_name
-from ringfaust.protocol.records import Role
 
-_SECTIONS = frozenset(
-    {"queues", "exchanges", "bindings", "policies", "parameters", "permissions", "users", "vhosts"}
-)
-_ABOUT_BROKER = frozenset({"rabbit_version", "rabbitmq_version", "product_name", "product_version",
-                           "rabbitmq_definition_format", "original_vhost_name",
-                           "original_cluster_name", "explanation", "metadata", "description",
-                           "default_queue_type", "policies_for_exchanges"})  # fmt: skip
-_SHOWN = 80
+_KNOWN = {
+    "queues": {"name", "vhost", "durable", "auto_delete", "arguments", "type"},
+    "exchanges": {"name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"},
+    "bindings": {"source", "vhost", "destination", "destination_type", "routing_key", "arguments",
+                 "properties_key"},
+    "policies": {"name", "vhost", "pattern", "apply-to", "priority", "definition"},
+    "parameters": {"component", "name", "vhost", "value"},
+    "permissions": {"user", "vhost", "configure", "write", "read"},
+    "topic_permissions": {"user", "vhost", "exchange", "write", "read"},
+    "users": {"name", "password_hash", "password", "hashing_algorithm"},
+    "vhosts": {"name"},
+}  # fmt: skip
+"""Sections of the file, and the fields of an entry that have a line of their own or need none."""
+_FIELDS = {
+    "tags": "Kafka's ACLs say what a user may do", "limits": "Kafka has quotas",
+    "metadata": "it describes the virtual host; queues have no types here",
+    "default_queue_type": "a queue says what it is; there are no types of queue",
+    "tracing": "the topics hold what happened", "description": "about the file itself",
+}  # fmt: skip
+_VERSIONS = ("rabbit_version", "rabbitmq_version")
 _NEWEST = 4
 """The newest version of RabbitMQ whose defaults are known here."""
 
@@ -39,65 +49,27 @@ def import_rabbitmq(path: Path) -> Imported:
     Raises:
         CannotImport: the file is too large, not JSON, or not RabbitMQ's definitions.
     """
-    data = _read(path)
     imported = Imported(path)
-    parameters = _entries(data, "parameters", path)
-    policies = Policies(_entries(data, "policies", path), parameters, path)
-    names = _Names(data, path)
-    why = "a setting of the broker or a plugin"
-    for section in sorted(data.keys() - _SECTIONS - _ABOUT_BROKER):
-        if data[section]:
-            imported.note(Verdict.NONE, 0, section[:_SHOWN], why)
-    for each in parameters:
-        if each.get("component") != "operator_policy":
-            about = f"parameter {each.get('component')} {each.get('name')}"
-            imported.note(Verdict.NONE, 0, about[:_SHOWN], why)
+    with imported.kept_when_refused():
+        _import(path, _read(path), imported)
+    return imported
+
+
+def _import(path: Path, data: Mapping[str, Any], imported: Imported) -> None:
+    parameters = entries(data, "parameters", path)
+    policies = Policies(entries(data, "policies", path), parameters, path)
+    names = Names(data, path)
+    _note_others(data, imported)
     fields = _queues(data, path, policies, imported, names)
     _exchanges(data, path, fields, imported, names)
     for name, own in fields.items():
         imported.queues[name] = own
-    hosts = {_vhost(each) for each in _entries(data, "queues", path)} or {"/"}
+    hosts = {vhost_of(each) for each in entries(data, "queues", path)} or {"/"}
     for pattern, given in policies.for_later_queues(hosts, names.origins, imported).items():
         imported.settings[pattern] = read_settings(given, imported)
+    _note_vhosts(data, path, imported, names)
     imported.add_routes()
-    _permissions(data, path, imported, names)
-    return imported
-
-
-class _Names:
-    """What queues and exchanges are called here.
-
-    In RabbitMQ a name is unique only within its virtual host, and among queues or exchanges.
-    """
-
-    def __init__(self, data: Mapping[str, Any], path: Path) -> None:
-        queues = _entries(data, "queues", path)
-        self.is_prefixed = len({_vhost(each) for each in queues}) > 1
-        bound = {
-            (_vhost(each), str(each.get("destination", "")))
-            for each in _entries(data, "bindings", path)
-            if each.get("source")
-        }
-        own = {(_vhost(each), str(each.get("name", ""))) for each in queues} - bound
-        self._queues = {self.queue(vhost, name) for vhost, name in own}
-        """The queues that no exchange feeds."""
-        self.origins: dict[str, tuple[str, str]] = {}
-        """By name of a queue or exchange here: its virtual host, and its name there."""
-
-    def queue(self, vhost: str, name: str) -> str:
-        """The name of a queue; with several virtual hosts, theirs come first."""
-        return f"{vhost}.{name}" if self.is_prefixed and vhost != "/" else name
-
-    def exchange(self, vhost: str, name: str) -> str:
-        """The name of an exchange, which differs from those of the queues that it does not feed."""
-        here = self.queue(vhost, name)
-        while here in self._queues:
-            here += "-exchange"
-        return here
-
-
-def _vhost(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("vhost", "/"))
+    read_permissions(data, path, imported, names)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -105,39 +77,65 @@ def _read(path: Path) -> dict[str, Any]:
         raise CannotImport(path, 0, f"is larger than {FILE_BYTES >> 20} MiB")
     try:
         data = json.loads(path.read_bytes())
+        json.dumps(data, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise CannotImport(path, error.lineno, f"not JSON: {error.msg}") from None
-    except UnicodeDecodeError:
+    except UnicodeError:
         raise CannotImport(path, 0, "not JSON: it is not UTF-8") from None
+    except ValueError:
+        raise CannotImport(path, 0, "has a number of more than 4300 digits") from None
     except RecursionError:
         raise CannotImport(path, 0, "nests too deeply") from None
-    if not isinstance(data, dict) or not data.keys() & _SECTIONS:
+    if not isinstance(data, dict) or not data.keys() & _KNOWN.keys():
         text = 'is not RabbitMQ\'s definitions, which are {"queues": […], "exchanges": […], …}'
         raise CannotImport(path, 1, text)
     return data
 
 
-def _entries(data: Mapping[str, Any], section: str, path: Path) -> list[dict[str, Any]]:
-    entries = data.get(section, [])
-    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-        raise CannotImport(path, 0, f"{section} is not a list of objects")
-    for each in entries:
-        for part in ("arguments", "definition"):
-            if each.get(part) and not isinstance(each[part], dict):
-                name = str(each.get("name"))[:_SHOWN]
-                raise CannotImport(path, 0, f"{section}, {name!r}: {part} is not an object")
-    return entries
+def _note_others(data: Mapping[str, Any], imported: Imported) -> None:
+    """Give a line to each section, entry and field that nothing here reads."""
+    why = "a setting of the broker or a plugin"
+    for section in sorted(data.keys() - {*_KNOWN, *_VERSIONS}):
+        content = data[section]
+        for each in content if isinstance(content, list) else [content]:
+            name = str(each.get("name", "")) if isinstance(each, dict) else str(each)
+            imported.note(Verdict.NONE, 0, f"{section} {name}"[:SHOWN].strip(), why)
+    for section in sorted(data.keys() & set(_VERSIONS)):
+        about = f"{section} = {data[section]}"[:SHOWN]
+        imported.note(Verdict.TAKEN, 0, about, f"the defaults of RabbitMQ {_version(data)}")
+    for section, known in _KNOWN.items():
+        for each in entries(data, section, imported.source):
+            owner = str(each.get("name") or each.get("user") or each.get("source") or "")
+            if section == "parameters" and each.get("component") != "operator_policy":
+                about = f"parameter {each.get('component')} {owner}"
+                imported.note(Verdict.NONE, 0, about[:SHOWN], why)
+            for key in sorted(key for key in each.keys() - known if each[key]):
+                about = f"{section}, {owner[:SHOWN]}, {key} = {each[key]}"[: 2 * SHOWN]
+                other = _FIELDS.get(key, "not a setting that is known here")
+                imported.note(Verdict.NONE, 0, about, other)
+
+
+def _note_vhosts(data: Mapping[str, Any], path: Path, imported: Imported, names: Names) -> None:
+    hosts = {vhost_of(each) for each in entries(data, "queues", path)}
+    for each in entries(data, "vhosts", path):
+        name = str(each.get("name", ""))
+        verdict, why = Verdict.TAKEN, "the names of its queues and exchanges stay as they are"
+        if name not in hosts:
+            verdict, why = Verdict.NONE, "there are no virtual hosts, and it has no queues"
+        elif names.queue(name, "q") != "q":
+            verdict, why = Verdict.CHANGED, f"its queues and exchanges are called {name[:SHOWN]}.…"
+        imported.note(verdict, 0, f"vhost {name[:SHOWN]}", why)
 
 
 def _queues(
-    data: Mapping[str, Any], path: Path, policies: Policies, imported: Imported, names: _Names
+    data: Mapping[str, Any], path: Path, policies: Policies, imported: Imported, names: Names
 ) -> dict[str, Fields]:
     """Return the fields of each queue by name."""
     found: dict[str, Fields] = {}
     version, noted = _version(data), set[str]()
-    for each in _entries(data, "queues", path):
-        vhost, name = _vhost(each), str(each.get("name", ""))
-        about = f"queue {name[:_SHOWN]}"
+    for each in entries(data, "queues", path):
+        vhost, name = vhost_of(each), str(each.get("name", ""))
+        about = f"queue {name[:SHOWN]}"
         ours = names.queue(vhost, name)
         if ours != name:
             why = f"called {ours}: there are no virtual hosts, and applications have own names"
@@ -160,42 +158,40 @@ def _version(data: Mapping[str, Any]) -> int:
 
 def _exchanges(
     data: Mapping[str, Any], path: Path, queues: dict[str, Fields], imported: Imported,
-    names: _Names,
+    names: Names,
 ) -> None:  # fmt: skip
     """Turn each exchange that queues are bound to into an address with these queues."""
     kinds: dict[str, str] = {}
-    for each in _entries(data, "exchanges", path):
+    for each in entries(data, "exchanges", path):
         name, kind = str(each.get("name", "")), str(each.get("type", ""))
         arguments = each.get("arguments") or {}
         if kind == "x-delayed-message":
             kind = str(arguments.get("x-delayed-type", "direct"))
             why = "the producer sets ringfaust-delay-ms instead of x-delay"
             imported.note(Verdict.CHANGED, 0, f"exchange {name}, type x-delayed-message", why)
-        if "alternate-exchange" in arguments:
-            why = "a message that no queue accepts is reported as the event `unrouted`"
-            about = f"exchange {name}, alternate-exchange"
-            imported.note(Verdict.NONE, 0, about, why)
-        ours = names.exchange(_vhost(each), name)
-        names.origins.setdefault(ours, (_vhost(each), name))
+        ours = names.exchange(vhost_of(each), name)
+        names.origins.setdefault(ours, (vhost_of(each), name))
         kinds[ours] = kind
-        if name and ours != name:
-            why = f"called {ours}: an exchange here has a name that no queue and no other one has"
-            imported.note(Verdict.CHANGED, 0, f"exchange {name[:_SHOWN]}", why)
+        _note_attributes(each, f"exchange {name[:SHOWN]}", arguments, imported)
     conditions: dict[str, Conditions] = {}
-    for each in _entries(data, "bindings", path):
-        vhost, exchange = _vhost(each), str(each.get("source", ""))
+    for each in entries(data, "bindings", path):
+        vhost, exchange = vhost_of(each), str(each.get("source", ""))
         source = exchange and names.exchange(vhost, exchange)
         target = names.queue(vhost, str(each.get("destination", "")))
         key = str(each.get("routing_key", ""))
         about = f"binding {source} -> {target}, routing_key = {key}"
         known = kinds.get(source) or PREDECLARED.get(exchange)
-        if not source:  # the default exchange leads to every queue by its name
-            continue
-        if each.get("destination_type", "queue") != "queue":
+        if not source and target in names.origins and target == key:
+            why = f"what is sent to the topic of queue {target} reaches it"
+            imported.note(Verdict.TAKEN, 0, about, why)
+        elif not source:
+            why = "the default exchange leads to each queue of the file by its name, and no other"
+            imported.note(Verdict.NONE, 0, about, why)
+        elif each.get("destination_type", "queue") != "queue":
             why = "an address does not feed another one: bind the queues themselves"
             imported.note(Verdict.NONE, 0, about, why)
         elif known is None:
-            why = f"the file does not declare the exchange {exchange[:_SHOWN]}, so its type is open"
+            why = f"the file does not declare the exchange {exchange[:SHOWN]}, so its type is open"
             imported.note(Verdict.NONE, 0, about, why)
         elif imported.is_name(source, 0, about):
             names.origins.setdefault(source, (vhost, exchange))
@@ -203,6 +199,42 @@ def _exchanges(
                 fields, found = members[target], conditions.setdefault(target, Conditions())
                 ours = f"queue {source}::{target}"
                 _bind(fields, found, known, each, ours=ours, about=about, imported=imported)
+    for each in entries(data, "exchanges", path):
+        _note_exchange(each, imported, names)
+
+
+def _note_exchange(exchange: Mapping[str, Any], imported: Imported, names: Names) -> None:
+    vhost, name = vhost_of(exchange), str(exchange.get("name", ""))
+    ours, about = names.exchange(vhost, name), f"exchange {name[:SHOWN]}"
+    if ours not in imported.addresses:
+        why = "no queue of the file is bound to it; declare an address if programs bind their own"
+        imported.note(Verdict.NONE, 0, about, why)
+    elif ours != name:
+        why = f"address {ours}: an exchange here has a name that no queue and no other one has"
+        imported.note(Verdict.CHANGED, 0, about, why)
+    else:
+        imported.note(Verdict.TAKEN, 0, about, f"address {ours}")
+
+
+def _note_attributes(
+    exchange: Mapping[str, Any], about: str, arguments: Mapping[str, Any], imported: Imported
+) -> None:
+    """Give a line to each attribute and argument of an exchange that changes something."""
+    if exchange.get("auto_delete"):
+        why = "the address stays when its last queue leaves"
+        imported.note(Verdict.NONE, 0, f"{about}, auto_delete", why)
+    if exchange.get("durable") is False:
+        why = "the address survives a restart"
+        imported.note(Verdict.CHANGED, 0, f"{about}, durable = false", why)
+    if exchange.get("internal"):
+        why = "ACLs say who may write to its topic: give nobody that right"
+        imported.note(Verdict.NONE, 0, f"{about}, internal", why)
+    for key, value in arguments.items():
+        why = "not a setting that is known here"
+        if key == "alternate-exchange":
+            why = "a message that no queue accepts is reported as the event `unrouted`"
+        if key != "x-delayed-type":
+            imported.note(Verdict.NONE, 0, f"{about}, {key} = {value}"[: 2 * SHOWN], why)
 
 
 def _members(
@@ -241,44 +273,3 @@ def _bind(
         return
     said = f"{ours}, selector: {condition}; the producer sets the header routing_key"
     imported.note(Verdict.CHANGED, 0, about, said if condition else ours)
-
-
-def _permissions(data: Mapping[str, Any], path: Path, imported: Imported, names: _Names) -> None:
-    """Turn the permissions of users into ACLs of Kafka."""
-    for each in _entries(data, "users", path):
-        about = f"user {str(each.get('name', ''))[:_SHOWN]}"
-        why = "Kafka authenticates users: create them there with new passwords"
-        imported.note(Verdict.NONE, 0, about, why)
-    for each in _entries(data, "permissions", path):
-        user = str(each.get("user", ""))
-        if not re.fullmatch(r"[\w.@+-]+", user):
-            why = "a user's name in these commands has letters, digits and . _ @ + -"
-            imported.note(Verdict.NONE, 0, f"permissions of {user[:_SHOWN]!r}", why)
-            continue
-        about, vhost = f"permissions of {user}", _vhost(each)
-        written = str(each.get("write") or "")
-        pattern = compiled(written, about, path)
-        topics = [
-            topic
-            for topic, queue in imported.routes.items()
-            if written and _may_write(pattern, vhost, names.origins.get(queue), names)
-        ]
-        for topic in topics:
-            allow(imported, user, topic, "Write")
-        if each.get("read") or each.get("configure"):
-            allow_control(imported, user)
-        if each.get("read"):
-            allow(imported, user, topic_name("ringfaust", Role.DISPATCHED), "Read")
-        why = "in acls.sh; reading and configuring are permissions for all queues"
-        if written and not topics:
-            why += f"; write = {written[:_SHOWN]} covers no queue or exchange of the file"
-        imported.note(Verdict.CHANGED, 0, f"{about} in vhost {vhost[:_SHOWN]}", why)
-
-
-def _may_write(
-    write: re.Pattern[str], vhost: str, origin: tuple[str, str] | None, names: _Names
-) -> bool:
-    """Whether it covers a queue or exchange; no origin: a topic for those of all hosts."""
-    if origin is None:
-        return write.pattern in (".*", "^.*$") and not names.is_prefixed
-    return vhost == origin[0] and write.search(origin[1]) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 from ringfaust.importers.imported import CannotImport, Imported, Verdict, overlap
 
 _PATTERN_CHARS = 250
+_READ_DIFFERENTLY = re.compile(r"\{,\d")
+"""What Erlang takes for text, and Python for a repetition."""
 _PREFIX = re.compile(r"\^?([\w-]+(?:\\?\.[\w-]+)*)\\?\.(?:\.\*)?")
 _APPLIES_TO = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
 _LIMITS = frozenset({"max-length", "max-length-bytes", "message-ttl", "expires", "delivery-limit"})
@@ -69,7 +72,8 @@ class _Policy:
     name: str
     vhost: str
     pattern: str
-    matches: re.Pattern[str]
+    matches: re.Pattern[bytes] | None
+    """None: the pattern is not read here."""
     applies_to: str
     priority: int
     definition: Mapping[str, Any]
@@ -86,13 +90,13 @@ class Policies:
         self, policies: Sequence[Mapping[str, Any]], operators: Sequence[Mapping[str, Any]],
         path: Path,
     ) -> None:  # fmt: skip
-        """Compile the patterns.
+        """Read them.
 
         `operators`: entries of `parameters`, of which those with the component `operator_policy`
         count.
 
         Raises:
-            CannotImport: one is not a regular expression.
+            CannotImport: the definition of one is not an object.
         """
         self._policies = [_policy("policy", each, each, path) for each in policies]
         self._policies += [
@@ -112,7 +116,8 @@ class Policies:
                 if each.kind == source
                 and each.vhost == vhost
                 and each.applies_to in ("all", "queues", _APPLIES_TO.get(kind))
-                and each.matches.search(name)
+                and each.matches
+                and each.matches.search(name.encode())
             ]
             if fitting:
                 best = max(fitting, key=lambda each: each.priority)
@@ -137,7 +142,14 @@ class Policies:
             if id(each) in self._used:
                 continue
             ours, why = _our_pattern(each, hosts), ""
-            if ours is None:
+            if each.matches is None:
+                why = (
+                    f"its pattern {NOT_READ}: set {_listed(each.definition)} by hand on the queues "
+                    "that it names, where it comes before policies of lower priority"
+                )
+            elif "alternate-exchange" in each.definition:
+                ours, why = None, "a message that no queue gets is reported as the event `unrouted`"
+            elif ours is None:
                 why = "no queue in the file has it, and its pattern has no form here"
             elif each.vhost not in hosts:
                 why = f"the file has no queue in its virtual host {each.vhost[:80]}"
@@ -163,24 +175,31 @@ def _policy(kind: str, entry: Mapping[str, Any], content: Any, path: Path) -> _P
     pattern, priority = str(content.get("pattern", "")), content.get("priority", 0)
     return _Policy(
         kind, name, str(entry.get("vhost", "/")), pattern,
-        compiled(pattern, f"{kind} {name[:80]!r}", path), str(content.get("apply-to", "all")),
+        compiled(pattern), str(content.get("apply-to", "all")),
         priority if isinstance(priority, int) else 0, definition,
     )  # fmt: skip
 
 
-def compiled(pattern: str, owner: str, path: Path) -> re.Pattern[str]:
-    """Return a pattern of the file.
+def _listed(definition: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in definition.items())[:80] or "nothing"
 
-    Raises:
-        CannotImport: it is not a regular expression, or too long.
+
+NOT_READ = "is not read here: Python's regular expressions do not have all of Erlang's"
+
+
+def compiled(pattern: str) -> re.Pattern[bytes] | None:
+    """Return a pattern of the file, which RabbitMQ looks for in the bytes of a name.
+
+    None: it is not a regular expression here, too long, or Erlang reads it differently.
     """
+    if len(pattern) > _PATTERN_CHARS or _READ_DIFFERENTLY.search(pattern):
+        return None
     try:
-        if len(pattern) > _PATTERN_CHARS:
-            raise re.error("too long")
-        return re.compile(pattern)
-    except re.error as error:
-        text = f"{owner}: pattern {pattern[:80]!r}: {error}"
-        raise CannotImport(path, 0, text) from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # [[:alpha:]] is another set in Python
+            return re.compile(pattern.encode())
+    except (re.error, OverflowError, FutureWarning):
+        return None
 
 
 def _our_pattern(policy: _Policy, hosts: Collection[str]) -> str | None:

@@ -55,7 +55,8 @@ def set_attempts(
 
 def queue_type(queue: Mapping[str, Any]) -> str:
     """Return `classic`, `quorum` or `stream`."""
-    return str((queue.get("arguments") or {}).get("x-queue-type", "classic"))
+    given = (queue.get("arguments") or {}).get("x-queue-type") or queue.get("type")
+    return str(given or "classic")
 
 
 def queue_fields(

@@ -19,6 +19,8 @@ from ringfaust.importers.imported import FILE_BYTES, CannotImport
 DEPTH = 50
 """How deeply elements may nest. A broker.xml has about ten levels."""
 _CHUNK = 1 << 16
+_ABOUT_THE_FILE = ("xmlns", "xsi:", "xml:")
+"""Attributes that say how a file is to be read, not what a broker does."""
 
 
 @dataclass(slots=True)
@@ -125,7 +127,11 @@ class _Builder(ContentHandler):
         line = self._locator.getLineNumber()
         if len(self._open) == DEPTH:
             raise CannotImport(self._path, line, f"elements nest deeper than {DEPTH} levels")
-        given = {local(key): value.strip() for key, value in attrs.items()}
+        given = {
+            local(key): value.strip()
+            for key, value in attrs.items()
+            if not key.startswith(_ABOUT_THE_FILE)
+        }
         element = Element(local(name), given, line)
         if self._open:
             self._open[-1].children.append(element)

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
+from ringfaust.config import load_queues
 from ringfaust.importers.imported import CannotImport, Imported, Verdict
 from ringfaust.importers.openmq import import_openmq
+from ringfaust.importers.write import write
 
 FIXTURES = Path(__file__).with_name("fixtures")
 
@@ -53,7 +55,7 @@ def test_what_is_written_is_a_valid_configuration(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("imq.a=1\nnonsense\n", ", line 2: 'nonsense' is neither NAME=VALUE nor imqcmd"),
+    ("a=1\nnonsense\n", ", line 2: 'nonsense' is neither NAME=VALUE nor imqcmd"),
     ("imq.autocreate.queue.limitBehavior=DROP", ", line 1: limitBehavior = 'DROP' is none of"),
     ("imq.message.max_size=big", ", line 1: maxBytesPerMsg = 'big' is not a number"),
     ("imqcmd create dst -n 'a", ", line 1: imqcmd: No closing quotation"),
@@ -148,6 +150,39 @@ def test_properties_are_read_as_java_reads_them(text: str, most: int, tmp_path: 
     assert found.settings == {"#": {"max_messages": most, "when_full": "reject_newest"}}
 
 
+def test_a_line_that_only_java_takes_for_a_property_is_no_fault(tmp_path: Path) -> None:
+    """Open MQ's own default.properties has one."""
+    found = of_script("# output channels\n(LogHandlers).\nimq.log.level=INFO\n", tmp_path)
+    assert [each.verdict for each in found.findings if each.line] == [Verdict.NONE] * 2
+
+
+def test_an_instance_that_says_nothing_creates_queues(tmp_path: Path) -> None:
+    found = of_script("imq.instanceconfig.version=300\n", tmp_path)
+    assert found.queues == {"#": {}}
+    (default,) = [each for each in found.findings if not each.line]
+    assert default.verdict is Verdict.CHANGED and "100000 messages" in default.text
+
+
+@pytest.mark.parametrize(("option", "verdict"), [
+    ("useDMQ=true", Verdict.TAKEN), ("useDMQ=false", Verdict.NONE),
+    ("maxNumProducers=-1", Verdict.TAKEN), ("maxNumProducers=100", Verdict.NONE),
+    ("isLocalOnly=false", Verdict.TAKEN), ("localDeliveryPreferred=true", Verdict.NONE),
+])  # fmt: skip
+def test_what_is_switched_off_is_taken_over(option: str, verdict: Verdict, tmp_path: Path) -> None:
+    found = of_script(f"imqcmd create dst -t q -n g -o {option}", tmp_path)
+    assert found.findings[-1].verdict is verdict
+
+
+def test_a_character_may_be_written_as_two_escapes(tmp_path: Path) -> None:
+    found = of_script("imq.a=\\ud83d\\ude00\nimq.b=\\ud83d\n", tmp_path)
+    assert [each.setting for each in found.findings[:2]] == ["imq.a = \U0001f600", "imq.b = \ufffd"]
+
+
+def test_a_password_in_the_name_is_not_shown(tmp_path: Path) -> None:
+    found = of_script("imq.imqcmd.password{8CF1sesame} x\n", tmp_path)
+    assert "sesame" not in "\n".join(map(str, found.findings))
+
+
 def test_the_options_of_the_dead_message_queue_get_their_lines(tmp_path: Path) -> None:
     found = of_script("imqcmd update dst -t q -n mq.sys.dmq -o maxNumMsgs=5", tmp_path)
     assert [each.verdict for each in found.findings] == [Verdict.CHANGED, Verdict.NONE]
@@ -161,11 +196,70 @@ def test_the_options_of_the_dead_message_queue_get_their_lines(tmp_path: Path) -
 def test_any_file_gives_lines_or_one_sentence(
     tmp_path_factory: pytest.TempPathFactory, words: list[str]
 ) -> None:
-    file = tmp_path_factory.mktemp("any") / "file"
-    file.write_text(" ".join(words))
+    found = written(tmp_path_factory.mktemp("any"), " ".join(words))
+    assert found is None or all(each.setting and each.text for each in found.findings)
+
+
+def written(folder: Path, text: str) -> Imported | None:
+    """What was imported and written; None, and no file, if it was refused."""
     try:
-        found = import_openmq(file)
+        found = of_script(text, folder)
+        write(found, folder / "to")
     except CannotImport as error:
         assert "\n" not in str(error)
+        assert not [*(folder / "to").glob("*")]
+        return None
+    load_queues(folder / "to" / "queues.yaml")
+    return found
+
+
+VALUES = st.sampled_from([
+    "1", "-1", "10m", "true", "false", "REMOVE_OLDEST", "FLOW_CONTROL", "x", "99999999999", "",
+])  # fmt: skip
+LIMITS = ["limitBehavior", "maxNumMsgs", "maxTotalMsgBytes", "maxBytesPerMsg", "useDMQ", "odd",
+          "maxNumActiveConsumers", "maxNumBackupConsumers", "isLocalOnly"]  # fmt: skip
+PROPERTIES = st.lists(st.tuples(
+    st.sampled_from(["imq.autocreate.queue", "imq.autocreate.topic", "imq.message.max_size",
+                     "imq.destination.DMQ.truncateBody", "imq.instancename", "imq.\\u00e9",
+                     "imq.message.expiration.interval", "imq.\\ud800",
+                     *(f"imq.autocreate.destination.{limit}" for limit in LIMITS)]),
+    st.sampled_from(["=", " = ", ":", " ", "=\\\n  "]), VALUES,
+), max_size=6)  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(PROPERTIES)
+def test_each_property_has_one_line(
+    tmp_path_factory: pytest.TempPathFactory, properties: list[tuple[str, str, str]]
+) -> None:
+    text = "# comment\n" + "\n".join("".join(each) for each in properties)
+    found = written(tmp_path_factory.mktemp("any"), text)
+    if found is not None:
+        assert sum(bool(each.line) for each in found.findings) == len(properties)
+
+
+OPTIONS = st.lists(st.tuples(st.sampled_from(LIMITS), VALUES).map("=".join), max_size=3)
+COMMANDS = st.lists(st.tuples(
+    st.sampled_from(["imqcmd create dst", "imqcmd -f -u admin update dst", "imqcmd list dst",
+                     "sudo mq/bin/imqcmd destroy dst", "echo"]),
+    st.sampled_from(["a", "b.c", "*", "a::b", "'x y'", "$N", "mq.sys.dmq", "é"]),
+    st.sampled_from(["q", "t"]), OPTIONS,
+), max_size=4)  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(COMMANDS)
+def test_each_command_and_each_option_has_one_line(
+    tmp_path_factory: pytest.TempPathFactory, commands: list[tuple[str, str, str, list[str]]]
+) -> None:
+    text = "#!/bin/sh\n" + "".join(
+        f"{command} -t {kind} -n {name} {' '.join(f'-o {each}' for each in options)}\n"
+        for command, name, kind, options in commands
+    )
+    found = written(tmp_path_factory.mktemp("any"), text)
+    if found is None:
         return
-    assert all(each.setting and each.text for each in found.findings)
+    for number, (_, _, _, options) in enumerate(commands, start=2):
+        lines = [each for each in found.findings if each.line == number]
+        is_left_out = lines[0].verdict is Verdict.NONE
+        assert len(lines) == 1 + (0 if is_left_out else len(options))

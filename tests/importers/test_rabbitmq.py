@@ -89,7 +89,9 @@ def test_what_no_selector_can_say_is_reported() -> None:
     ('{"queues": [\n{"name": }]}', ", line 2: not JSON"),
     ("[]", ", line 1: is not RabbitMQ's definitions"),
     ('{"queues": 5}', "queues is not a list of objects"),
-    ('{"policies": [{"name": "p", "pattern": "("}]}', "policy 'p': pattern '('"),
+    ('{"policies": [{"name": "p", "definition": 5}]}', "policies, 'p': definition is not an"),
+    ('{"queues": [{"name": "\\ud800"}]}', "not JSON: it is not UTF-8"),
+    ('{"queues": [{"name": 1' + "0" * 5000 + "}]}", "a number of more than 4300 digits"),
     ("[" * 100_000, "nests too deeply"),
 ])  # fmt: skip
 def test_a_broken_file_gives_one_sentence(text: str, says: str, tmp_path: Path) -> None:

@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ringfaust.config import load_queues
 from ringfaust.core.model import Message
 from ringfaust.core.selector import compile_selector
-from ringfaust.importers.imported import CannotImport, Imported, Verdict
-from ringfaust.importers.rabbitmq import import_rabbitmq
+from ringfaust.importers.imported import Verdict
 from ringfaust.importers.write import write
 from ringfaust.protocol.records import Payload
-
-
-def imported(tmp_path: Path, **definitions: Any) -> Imported:
-    source = tmp_path / "definitions.json"
-    source.write_text(json.dumps(definitions))
-    return import_rabbitmq(source)
-
-
-def queue(name: str, vhost: str = "/", **arguments: Any) -> dict[str, Any]:
-    named = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
-    return {"name": name, "vhost": vhost, "durable": True, "arguments": named}
-
-
-def policy(name: str, pattern: str, *, vhost: str = "/", priority: int = 0, to: str = "queues",
-           **definition: Any) -> dict[str, Any]:  # fmt: skip
-    named = {key.replace("_", "-"): value for key, value in definition.items()}
-    return {"name": name, "vhost": vhost, "pattern": pattern, "apply-to": to,
-            "priority": priority, "definition": named}  # fmt: skip
-
-
-def operator(**definition: Any) -> dict[str, Any]:
-    value = policy("op", "^q$", **definition)
-    return {"component": "operator_policy", "name": "op", "vhost": "/", "value": value}
-
-
-def binding(source: str, to: str, key: str = "", vhost: str = "/") -> dict[str, Any]:
-    return {"source": source, "vhost": vhost, "destination": to, "destination_type": "queue",
-            "routing_key": key, "arguments": {}}  # fmt: skip
-
+from tests.importers.definitions import binding, imported, operator, policy, queue
 
 QUORUM = {"queue_type": "quorum"}
 
@@ -197,65 +165,3 @@ def test_a_permission_is_a_pattern_of_its_virtual_host(
     assert {acl.split("--topic ")[1] for acl in found.acls if "User:u" in acl} == topics
     (line,) = [each for each in found.findings if each.setting.startswith("permissions")]
     assert ("covers no queue" in line.text) is (bool(write_) and not topics)
-
-
-NAMES = st.sampled_from(["a", "a.b", "b.c", "", "x y", "*.a", "amq.topic", "é"])
-VALUES: st.SearchStrategy[Any] = st.one_of(
-    st.none(), st.booleans(), st.integers(-5, 1 << 40), st.text(max_size=5), st.just([]),
-    st.sampled_from(["drop-head", "reject-publish", "reject-publish-dlx", "quorum", "stream"]),
-)  # fmt: skip
-KEYS = st.sampled_from([
-    "max-length", "max-length-bytes", "overflow", "delivery-limit", "max-priority", "message-ttl",
-    "queue-type", "single-active-consumer", "dead-letter-exchange", "odd",
-])  # fmt: skip
-HOSTS = st.sampled_from(["/", "lab"])
-PATTERNS = st.sampled_from([".*", "^a", "^a\\.", "^a\\.b$", "b", ""])
-DEFINITION = st.dictionaries(KEYS, VALUES, max_size=4)
-POLICY = st.fixed_dictionaries(
-    {"name": st.sampled_from(["p", "r"]), "vhost": HOSTS, "pattern": PATTERNS,
-     "priority": st.integers(0, 2), "definition": DEFINITION,
-     "apply-to": st.sampled_from(["all", "queues", "streams", "quorum_queues", "exchanges"])}
-)  # fmt: skip
-ARGUMENTS = st.dictionaries(KEYS.map("x-{}".format), VALUES, max_size=4)
-FILES = st.fixed_dictionaries({
-    "queues": st.lists(st.fixed_dictionaries(
-        {"name": NAMES, "vhost": HOSTS, "arguments": ARGUMENTS}), max_size=4),
-    "exchanges": st.lists(st.fixed_dictionaries(
-        {"name": NAMES, "vhost": HOSTS,
-         "type": st.sampled_from(["direct", "topic", "fanout", "headers", "x-odd"])}), max_size=3),
-    "bindings": st.lists(st.fixed_dictionaries(
-        {"source": NAMES, "destination": NAMES, "vhost": HOSTS, "arguments": ARGUMENTS,
-         "routing_key": st.sampled_from(["", "k", "a.*", "#", "a.#.b", "it's"])}), max_size=5),
-    "policies": st.lists(POLICY, max_size=3),
-    "parameters": st.lists(POLICY.map(
-        lambda value: {"component": "operator_policy", "name": "o", "vhost": value["vhost"],
-                       "value": value}), max_size=2),
-    "permissions": st.lists(st.fixed_dictionaries(
-        {"user": st.sampled_from(["u", "a b"]), "vhost": HOSTS, "write": PATTERNS,
-         "read": PATTERNS}), max_size=2),
-})  # fmt: skip
-
-
-@settings(max_examples=60, deadline=None)
-@given(FILES)
-def test_any_definitions_give_a_line_for_each_element_or_one_sentence(
-    tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any]
-) -> None:
-    folder = tmp_path_factory.mktemp("any")
-    source = folder / "definitions.json"
-    source.write_text(json.dumps(data))
-    try:
-        found = import_rabbitmq(source)
-        write(found, folder / "to")
-    except CannotImport as error:
-        assert "\n" not in str(error)
-        assert not [*(folder / "to").glob("*")]
-        return
-    said = "\n".join(each.setting for each in found.findings)
-    for each in data["queues"]:
-        assert f"queue {each['name']}" in said
-    for each in data["policies"]:
-        assert f"policy {each['name']}" in said
-    lines = sum(each.setting.startswith("binding ") for each in found.findings)
-    assert lines == sum(bool(each["source"]) for each in data["bindings"])
-    load_queues(folder / "to" / "queues.yaml")

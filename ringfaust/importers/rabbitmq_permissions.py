@@ -1,0 +1,100 @@
+"""Users and permissions of RabbitMQ's definitions, and the ACLs of Kafka that they become."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ringfaust.importers.artemis_security import allow, allow_control
+from ringfaust.importers.imported import Imported, Verdict
+from ringfaust.importers.rabbitmq_names import SHOWN, Names, entries, vhost_of
+from ringfaust.importers.rabbitmq_policies import NOT_READ, compiled
+from ringfaust.kafka.names import topic_name
+from ringfaust.protocol.records import Role
+
+_Topics = frozenset[tuple[str, str, str]]
+"""User, virtual host and exchange of the permissions for topics."""
+
+
+def read_permissions(data: Mapping[str, Any], path: Path, imported: Imported, names: Names) -> None:
+    """Turn the permissions of users into ACLs of Kafka.
+
+    Raises:
+        CannotImport: a section is not a list of objects.
+    """
+    for each in entries(data, "users", path):
+        about = f"user {str(each.get('name', ''))[:SHOWN]}"
+        why = "Kafka authenticates users: create them there with new passwords"
+        imported.note(Verdict.NONE, 0, about, why)
+    restricted = set()
+    for each in entries(data, "topic_permissions", path):
+        user, exchange = str(each.get("user", "")), str(each.get("exchange", ""))
+        restricted.add((user, vhost_of(each), exchange))
+        about = f"topic permission of {user[:SHOWN]} for exchange {exchange[:SHOWN]}"
+        why = "ACLs do not know routing keys, so the user gets no right to write to this exchange"
+        imported.note(Verdict.NONE, 0, about, why)
+    queues = [(vhost_of(each), str(each.get("name", ""))) for each in entries(data, "queues", path)]
+    for each in entries(data, "permissions", path):
+        _permit(each, queues, frozenset(restricted), imported, names)
+
+
+def _permit(
+    entry: Mapping[str, Any], queues: list[tuple[str, str]], restricted: _Topics,
+    imported: Imported, names: Names,
+) -> None:  # fmt: skip
+    user, vhost = str(entry.get("user", "")), vhost_of(entry)
+    about = f"permissions of {user[:SHOWN]} in vhost {vhost[:SHOWN]}"
+    if not re.fullmatch(r"[\w.@+-]+", user):
+        why = "a user's name in these commands has letters, digits and . _ @ + -"
+        imported.note(Verdict.NONE, 0, about, why)
+        return
+    left: list[str] = []
+    taken = False
+    for right in ("write", "read", "configure"):
+        pattern = str(entry.get(right) or "")
+        if not pattern:  # no right at all
+            continue
+        matches = compiled(pattern)
+        if matches is None:
+            left.append(f"no right to {right}, since {pattern[:SHOWN]} {NOT_READ}")
+            continue
+        topics = list(_topics(matches, (user, vhost), restricted, imported, names))
+        is_found = any(host == vhost and matches.search(name.encode()) for host, name in queues)
+        if right == "write":
+            for topic in topics:
+                allow(imported, user, topic, "Write")
+        elif is_found:
+            allow_control(imported, user)
+            if right == "read":
+                allow(imported, user, topic_name("ringfaust", Role.DISPATCHED), "Read")
+        if not (topics if right == "write" else is_found):
+            what = "queue or exchange" if right == "write" else "queue"
+            left.append(f"{right} = {pattern[:SHOWN]} covers no {what} of the file")
+        else:
+            taken = True
+    why = "in acls.sh; reading and configuring are permissions for all queues"
+    why = "; ".join([why] * taken + left) or "no right, as in the file"
+    verdict = Verdict.CHANGED if taken else Verdict.NONE
+    imported.note(verdict if left or taken else Verdict.TAKEN, 0, about, why)
+
+
+def _topics(
+    write: re.Pattern[bytes],
+    who: tuple[str, str],
+    restricted: _Topics,
+    imported: Imported,
+    names: Names,
+) -> Iterator[str]:
+    """Yield the topics of the queues and exchanges that a pattern covers.
+
+    The records of a topic with a template name any queue, so it has to cover all of them.
+    """
+    for topic, queue in imported.routes.items():
+        named = [names.origins[queue]] if queue in names.origins else list(names.origins.values())
+        if all(
+            host == who[1] and write.search(name.encode()) and (*who, name) not in restricted
+            for host, name in named
+        ):
+            yield topic

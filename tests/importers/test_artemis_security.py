@@ -1,0 +1,70 @@
+"""`ringfaust import artemis`: of security settings the most specific counts; no right widens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ringfaust.importers.artemis import import_artemis
+from ringfaust.importers.imported import Imported, Verdict
+
+AUTO = "<address-settings><address-setting match='#'/></address-settings>"
+
+
+def imported(folder: Path, *settings: tuple[str, str], names: str = "a.b a.c x") -> Imported:
+    """With a queue for each name; `settings`: matches, and the roles that may send."""
+    queues = "".join(
+        f"<address name='{name}'><anycast><queue name='{name}'/></anycast></address>"
+        for name in names.split()
+    )
+    security = "".join(
+        f"<security-setting match='{match}'><permission type='send' roles='{roles}'/>"
+        f"<permission type='manage' roles='admin'/></security-setting>"
+        for match, roles in settings
+    )
+    path = folder / "broker.xml"
+    path.write_text(
+        f"<core><addresses>{queues}</addresses>{AUTO}"
+        f"<security-settings>{security}</security-settings></core>"
+    )
+    return import_artemis(path)
+
+
+def topics(found: Imported, role: str) -> set[str]:
+    """What the role may send to."""
+    start = f"--add --allow-principal User:{role} --operation Write --operation Describe --topic "
+    given = {acl.removeprefix(start) for acl in found.acls if acl.startswith(start)}
+    return given - {"ringfaust.control"}
+
+
+ALL = {"a.b", "a.c", "x", "messages"}
+
+
+@pytest.mark.parametrize(("settings", "sends"), [
+    ([("#", "r")], ALL),
+    # The narrower match replaces the wider one.
+    ([("#", "r"), ("a.#", "s")], {"x"}),
+    ([("a.#", "s"), ("#", "r")], {"x"}),
+    ([("a.#", "r"), ("a.b", "s")], {"a.c"}),
+    ([("#", "s"), ("a.b", "r")], {"a.b"}),
+    ([("#", "r"), ("a.b", "")], {"a.c", "x"}),
+    ([("#", "r"), ("a.#", "r"), ("a.b", "r")], ALL),
+    # Neither is narrower: both have to allow it.
+    ([("a.*", "r"), ("*.b", "s")], {"a.c"}),
+    ([("a.*", "r"), ("*.b", "r")], {"a.b", "a.c"}),
+    # The last one of a match counts.
+    ([("#", "r"), ("#", "s")], set()),
+    # A match of the broker's own addresses narrows nothing.
+    ([("#", "r"), ("activemq.management.#", "s")], ALL),
+    # A topic whose records name any queue is for those who may send to all of them.
+    ([("a.#", "r")], {"a.b", "a.c"}),
+])  # fmt: skip
+def test_who_may_send(settings: list[tuple[str, str]], sends: set[str], tmp_path: Path) -> None:
+    assert topics(imported(tmp_path, *settings), "r") == sends
+
+
+def test_a_right_that_reaches_no_topic_has_a_line(tmp_path: Path) -> None:
+    found = imported(tmp_path, ("a.#", "r"), ("a.b", "s"), names="a.b")
+    (line,) = [each for each in found.findings if "a.#, send for role r" in each.setting]
+    assert line.verdict is Verdict.NONE and "by hand" in line.text
