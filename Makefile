@@ -94,7 +94,7 @@ docs: $(READY) ## build the documentation site in build/docs; a warning is an er
 	@$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/docs
 	@echo "build/docs/index.html"
 
-recording: $(READY) ## run the demo and draw what it prints: docs/images/demo.svg
+recording: setup ## run the demo and draw what it prints: docs/images/demo.svg
 	@$(BIN)/python -m tests.docs.recording
 
 generate: $(READY) ## regenerate all that is derived from the code: schemas, contracts, pages of reference, docs/rules.md
@@ -104,34 +104,34 @@ schema: generate
 
 rules: generate
 
-demo: $(READY) ## replay flights through rings on a real broker and account for every eviction
+demo: setup ## replay flights through rings on a real broker and account for every eviction
 	@$(BIN)/ringfaust demo
 
-demo-spark: $(READY) ## run the flights by worker and by Spark job, with lake, audit and report, and compare
+demo-spark: setup ## run the flights by worker and by Spark job, with lake, audit and report, and compare
 	@$(BIN)/ringfaust spark demo
 
 ROUNDS ?= 5
 SCALE ?= 1
 
-bench: $(READY) ## measure beside Artemis and others: make bench ONLY=evict,cycle ROUNDS=5 SCALE=1
+bench: setup ## measure beside Artemis and others: make bench ONLY=evict,cycle ROUNDS=5 SCALE=1
 	@$(BIN)/python -m bench --only '$(ONLY)' --rounds $(ROUNDS) --scale $(SCALE)
 
-bench-quick: $(READY) ## measure evict and cycle beside Artemis and a copy (3 minutes)
+bench-quick: setup ## measure evict and cycle beside Artemis and a copy (3 minutes)
 	@$(BIN)/python -m bench --quick
 
 bench-publish: $(READY) ## put results into docs/performance.md: make bench-publish RESULTS="bench/results/…"
 	@$(BIN)/python -m bench.publish $(RESULTS)
 
-bench-lake: $(READY) ## measure the lake's bronze and silver tables against a plain copy to Delta
+bench-lake: setup ## measure the lake's bronze and silver tables against a plain copy to Delta
 	@$(BIN)/python -m bench.lake
 
-bench-audit: $(READY) ## measure the audit of ten days, one by one; MESSAGES=1000000 in each
+bench-audit: setup ## measure the audit of ten days, one by one; MESSAGES=1000000 in each
 	@$(BIN)/python -m bench.audit_days $(MESSAGES)
 
-bench-spark-ring: $(READY) ## measure the rings as a Spark job against similar jobs that do nothing
+bench-spark-ring: setup ## measure the rings as a Spark job against similar jobs that do nothing
 	@$(BIN)/python -m bench.spark_ring
 
-bench-spark-skew: $(READY) ## measure one hot ring among many on Spark; draws docs/spark-skew.svg
+bench-spark-skew: setup ## measure one hot ring among many on Spark; draws docs/spark-skew.svg
 	@$(BIN)/python -m bench.spark_skew
 
 ROUNDS ?= 4
