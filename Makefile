@@ -29,14 +29,22 @@ lock: $(READY) ## pin what pyproject.toml asks for in constraints.txt: make lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate \
 		$(if $(UPGRADE),--upgrade) --output-file constraints.txt pyproject.toml
 
-# The compiled wheel is for this platform and this Python; the others are for all.
-dist: $(READY) ## build sdist and the wheels of all three distributions into dist/, and list what they contain
-	@rm -rf dist
-	@$(BIN)/python -m hatchling build -t sdist -t wheel -d dist >/dev/null
-	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m hatchling build -t wheel -d dist >/dev/null
+# cibuildwheel builds in containers, from the sdist: for this processor, every Python, glibc and musl.
+CIBUILDWHEEL := $(abspath $(BIN))/cibuildwheel --platform linux --config-file pyproject.toml --output-dir $(abspath dist)
+
+dist: setup ## build sdist and the wheels of all three distributions into dist/ (with Docker for every Python), and list what they contain
+	@rm -rf dist build/sdist
+	@$(BIN)/python -m hatchling build -t sdist -d dist >/dev/null
 	@cd packages/client && $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null
-	@cd packages/spark && $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null
-	@cd packages/spark && HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null
+	@if docker info >/dev/null 2>&1; then \
+		$(PIP) install 'cibuildwheel>=4.3,<5' && mkdir -p build/sdist \
+		&& tar -xzf dist/*.tar.gz -C build/sdist --strip-components 1 \
+		&& cd build/sdist && $(CIBUILDWHEEL) . && $(CIBUILDWHEEL) packages/spark; \
+	else \
+		echo "no Docker: wheels for this Python only" \
+		&& $(BIN)/python -m hatchling build -t wheel -d dist >/dev/null \
+		&& cd packages/spark && $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null; \
+	fi
 	@$(BIN)/python -m tests.packaging
 
 lint: $(READY) ## check style, format, types and imports
