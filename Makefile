@@ -29,14 +29,22 @@ lock: $(READY) ## pin what pyproject.toml asks for in constraints.txt: make lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate \
 		$(if $(UPGRADE),--upgrade) --output-file constraints.txt pyproject.toml
 
-# The compiled wheel is for this platform and this Python; the others are for all.
-dist: $(READY) ## build sdist and the wheels of all three distributions into dist/, and list what they contain
-	@rm -rf dist
-	@$(BIN)/python -m hatchling build -t sdist -t wheel -d dist >/dev/null
-	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m hatchling build -t wheel -d dist >/dev/null
+# cibuildwheel builds in containers, from the sdist: for this processor, every Python, glibc and musl.
+CIBUILDWHEEL := $(abspath $(BIN))/cibuildwheel --platform linux --config-file pyproject.toml --output-dir $(abspath dist)
+
+dist: setup ## build sdist and the wheels of all three distributions into dist/ (with Docker for every Python), and list what they contain
+	@rm -rf dist build/sdist
+	@$(BIN)/python -m hatchling build -t sdist -d dist >/dev/null
 	@cd packages/client && $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null
-	@cd packages/spark && $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null
-	@cd packages/spark && HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null
+	@if docker info >/dev/null 2>&1; then \
+		$(PIP) install 'cibuildwheel>=4.3,<5' && mkdir -p build/sdist \
+		&& tar -xzf dist/*.tar.gz -C build/sdist --strip-components 1 \
+		&& cd build/sdist && $(CIBUILDWHEEL) . && $(CIBUILDWHEEL) packages/spark; \
+	else \
+		echo "no Docker: wheels for this Python only" \
+		&& $(BIN)/python -m hatchling build -t wheel -d dist >/dev/null \
+		&& cd packages/spark && $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath dist) >/dev/null; \
+	fi
 	@$(BIN)/python -m tests.packaging
 
 lint: $(READY) ## check style, format, types and imports
@@ -94,7 +102,7 @@ docs: $(READY) ## build the documentation site in build/docs; a warning is an er
 	@$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/docs
 	@echo "build/docs/index.html"
 
-recording: $(READY) ## run the demo and draw what it prints: docs/images/demo.svg
+recording: setup ## run the demo and draw what it prints: docs/images/demo.svg
 	@$(BIN)/python -m tests.docs.recording
 
 generate: $(READY) ## regenerate all that is derived from the code: schemas, contracts, pages of reference, docs/rules.md
@@ -104,34 +112,34 @@ schema: generate
 
 rules: generate
 
-demo: $(READY) ## replay flights through rings on a real broker and account for every eviction
+demo: setup ## replay flights through rings on a real broker and account for every eviction
 	@$(BIN)/ringfaust demo
 
-demo-spark: $(READY) ## run the flights by worker and by Spark job, with lake, audit and report, and compare
+demo-spark: setup ## run the flights by worker and by Spark job, with lake, audit and report, and compare
 	@$(BIN)/ringfaust spark demo
 
 ROUNDS ?= 5
 SCALE ?= 1
 
-bench: $(READY) ## measure beside Artemis and others: make bench ONLY=evict,cycle ROUNDS=5 SCALE=1
+bench: setup ## measure beside Artemis and others: make bench ONLY=evict,cycle ROUNDS=5 SCALE=1
 	@$(BIN)/python -m bench --only '$(ONLY)' --rounds $(ROUNDS) --scale $(SCALE)
 
-bench-quick: $(READY) ## measure evict and cycle beside Artemis and a copy (3 minutes)
+bench-quick: setup ## measure evict and cycle beside Artemis and a copy (3 minutes)
 	@$(BIN)/python -m bench --quick
 
 bench-publish: $(READY) ## put results into docs/performance.md: make bench-publish RESULTS="bench/results/…"
 	@$(BIN)/python -m bench.publish $(RESULTS)
 
-bench-lake: $(READY) ## measure the lake's bronze and silver tables against a plain copy to Delta
+bench-lake: setup ## measure the lake's bronze and silver tables against a plain copy to Delta
 	@$(BIN)/python -m bench.lake
 
-bench-audit: $(READY) ## measure the audit of ten days, one by one; MESSAGES=1000000 in each
+bench-audit: setup ## measure the audit of ten days, one by one; MESSAGES=1000000 in each
 	@$(BIN)/python -m bench.audit_days $(MESSAGES)
 
-bench-spark-ring: $(READY) ## measure the rings as a Spark job against similar jobs that do nothing
+bench-spark-ring: setup ## measure the rings as a Spark job against similar jobs that do nothing
 	@$(BIN)/python -m bench.spark_ring
 
-bench-spark-skew: $(READY) ## measure one hot ring among many on Spark; draws docs/spark-skew.svg
+bench-spark-skew: setup ## measure one hot ring among many on Spark; draws docs/spark-skew.svg
 	@$(BIN)/python -m bench.spark_skew
 
 ROUNDS ?= 4

@@ -1,8 +1,8 @@
-"""Compile the engine, for a checkout (`make setup`) or a wheel.
+"""Compile the engine, for a checkout (`make setup`) or a wheel (`pip install`).
 
 mypyc turns the modules of `COMPILED` into C, and a C compiler makes libraries of it and of the
 files in `ringfaust/native`, in `ringfaust/_compiled`. The Python files stay the source: see
-`ringfaust/compiled.py`.
+`ringfaust/compiled.py`. A wheel is built beside the sources, not among them.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ COMPILED = (
 loses the types of their fields. A base class of a compiled class must be compiled, too."""
 
 _ALWAYS = ("-fPIC", "-fvisibility=hidden")
+_SHARED = ("-bundle", "-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-shared",)
 _WRAPS = ("-fwrapv", "-fno-strict-overflow")
 FLAGS = {
     "optimized": ("-O2", "-g0", "-DNDEBUG", *_WRAPS),
@@ -71,9 +72,15 @@ FLAGS = {
 """How the C compiler is called, by the kind of build. `sanitized` is `_native` alone, for its
 tests; a program that loads it must have loaded the library of AddressSanitizer before."""
 
+PURE = "ringfaust runs as pure Python, which is slower"
+
 
 class Uncompilable(Exception):
     """The C compiler or mypyc refuses; the message is theirs."""
+
+
+class NoCompiler(Uncompilable):
+    """There is no C compiler, or there are no headers of Python."""
 
 
 def sources() -> list[str]:
@@ -90,29 +97,31 @@ def compiler() -> list[str] | None:
     return command if shutil.which(command[0]) and headers.exists() else None
 
 
-def build(kind: str = "optimized") -> Path:
-    """Compile into `ringfaust/_compiled`, and return that folder.
+def build(kind: str, folder: Path) -> None:
+    """Compile into a folder, in place of what is there.
 
     Args:
         kind: one of `FLAGS`.
+        folder: it gets the compiled modules and the digest of their sources.
 
     Raises:
-        Uncompilable: mypyc or the C compiler reports errors.
+        Uncompilable: mypyc or the C compiler reports errors, or there is no C compiler.
     """
-    from ringfaust.compiled import FOLDER, STAMP, digest  # noqa: PLC0415
+    from ringfaust.compiled import STAMP, digest  # noqa: PLC0415
 
+    if compiler() is None:
+        raise NoCompiler("no C compiler or no Python.h")
     before = digest()
     with tempfile.TemporaryDirectory(prefix="ringfaust-build-") as name:
         built = Path(name, "built")
-        modules = [_native(Path(name))]
+        # First the module in C: a C compiler that does not work is noticed at once.
+        _compile([_native(Path(name))], Path(name, "o"), built, FLAGS[kind])
         if kind != "sanitized":
-            modules += _translate(Path(name, "c"))
-        _compile(modules, Path(name, "o"), built, FLAGS[kind])
+            _compile(_translate(Path(name, "c")), Path(name, "o"), built, FLAGS[kind])
         # Last, and of what was there when the build began.
         (built / STAMP).write_text(f"{before} {kind}")
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        shutil.copytree(built, FOLDER)
-    return FOLDER
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(built, folder)
 
 
 def _translate(folder: Path) -> list[tuple[str, list[str], list[str]]]:
@@ -127,7 +136,7 @@ def _translate(folder: Path) -> list[tuple[str, list[str], list[str]]]:
             contextlib.redirect_stderr(output),
         ):
             extensions = mypycify(
-                sources(),
+                [f"--cache-dir={os.devnull}", *sources()],
                 opt_level="2",
                 debug_level="0",
                 multi_file=True,
@@ -162,13 +171,13 @@ def _compile(
     """Compile and link the libraries, on all cores."""
     command = compiler()
     assert command is not None
-    objects.mkdir()
+    objects.mkdir(exist_ok=True)
     common = [*command, *_ALWAYS, *flags, f"-I{sysconfig.get_path('include')}"]
 
     def run(arguments: list[str]) -> None:
         done = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise Uncompilable(done.stderr)
+            raise Uncompilable(done.stderr or f"{arguments[0]} fails")
 
     def compile_one(source: str, folders: list[str]) -> str:
         target = str(objects / f"{source.replace(os.sep, '_')}.o")
@@ -180,7 +189,7 @@ def _compile(
             parts = list(pool.map(lambda each, more=more: compile_one(each, more), files))
             library = built.joinpath(*name.removeprefix("ringfaust.").split("."))
             library.parent.mkdir(parents=True, exist_ok=True)
-            run([*command, *flags, "-shared", *parts, "-o", f"{library}{SUFFIX}"])
+            run([*command, *flags, *_SHARED, *parts, "-o", f"{library}{SUFFIX}"])
 
 
 class CompiledWheel(BuildHookInterface):  # type: ignore[misc]
@@ -188,17 +197,29 @@ class CompiledWheel(BuildHookInterface):  # type: ignore[misc]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatch before it builds a wheel."""
-        sys.path.insert(0, str(ROOT))
+        self._built = tempfile.TemporaryDirectory(prefix="ringfaust-wheel-")
         if version == "editable":  # `make setup` compiles into the checkout
             return
         os.environ["RINGFAUST_PURE"] = "1"
+        sys.dont_write_bytecode = True
+        sys.path.insert(0, str(ROOT))
         from ringfaust.compiled import FOLDER, OPTIMIZED, build_kind  # noqa: PLC0415
 
+        folder = FOLDER
         if build_kind() != OPTIMIZED:
-            build()
+            folder = Path(self._built.name, "_compiled")
+            try:
+                build(OPTIMIZED, folder)
+            except Uncompilable as error:
+                self.app.display_warning(f"{PURE}: {str(error).partition(chr(10))[0]}")
+                return
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        build_data["force_include"][str(FOLDER)] = "ringfaust/_compiled"
+        build_data["force_include"][str(folder)] = "ringfaust/_compiled"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Called by hatch after it has built a wheel."""
+        self._built.cleanup()
 
 
 def main() -> None:
@@ -211,11 +232,10 @@ def main() -> None:
     kind = parser.parse_args().kind
     if compiled.build_kind() == kind:
         return
-    if compiler() is None:
-        print("no C compiler or no Python.h: ringfaust runs as pure Python, which is slower")
-        return
     try:
-        build(kind)
+        build(kind, compiled.FOLDER)
+    except NoCompiler as error:
+        print(f"{PURE}: {error}")
     except Uncompilable as error:
         sys.exit(f"mypyc cannot compile ringfaust:\n{error}")
 

@@ -3,7 +3,7 @@
 `hatch_build.py` compiles the modules of three packages, and the C of `native`, into
 `ringfaust/_compiled`, with a digest of the sources. They are imported only if the sources are still
 those, so an edit is never ignored: the pure sources run until `make setup` has compiled them again.
-`RINGFAUST_PURE=1` asks for these, too.
+`RINGFAUST_PURE=1` asks for these, too. An installation has the folder if there was a C compiler.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ STAMP = "SOURCES"
 OPTIMIZED = "optimized"
 """The build that people use; `hatch_build.py` has others for developers."""
 
+_PURE = "pure Python: slower"
+_IN_CHECKOUT = "run `make setup`, where there are a C compiler and Python's headers"
+_INSTALLED = (
+    "install a C compiler and Python's headers, then ringfaust again with "
+    "`pip install --force-reinstall --no-deps --no-cache-dir`"
+)
 _SUFFIX = EXTENSION_SUFFIXES[0]
 _SHARED = "ringfaust__mypyc"
 """mypyc's library, which the others load, belongs to no package."""
@@ -69,24 +75,25 @@ class _Finder:
         return spec_from_file_location(name, file) if file else None
 
 
-def _install() -> tuple[str, Any]:
-    """How the engine runs, and the module in C or None."""
+def _install() -> tuple[str, str, Any]:
+    """How the engine runs, what would make it faster, and the module in C or None."""
     if os.environ.get("RINGFAUST_PURE", "") not in ("", "0"):
-        return "pure Python, because RINGFAUST_PURE is set", None
+        return f"{_PURE}, because RINGFAUST_PURE is set", "unset RINGFAUST_PURE", None
     modules = _modules()
-    if not modules:
-        return "pure Python", None
     kind = build_kind()
     if not kind:
-        return "pure Python, because the sources have changed since they were compiled", None
+        why = ", because the sources have changed since they were compiled" if modules else ""
+        is_checkout = FOLDER.parents[1].joinpath("hatch_build.py").exists()
+        return f"{_PURE}{why}", _IN_CHECKOUT if is_checkout else _INSTALLED, None
     sys.meta_path.insert(0, _Finder(modules))
     from ringfaust import _native  # type: ignore[attr-defined]  # noqa: PLC0415
 
-    return "compiled" if kind == OPTIMIZED else f"compiled, {kind}", _native
+    return "compiled" if kind == OPTIMIZED else f"compiled, {kind}", "", _native
 
 
-KIND, NATIVE = _install()
-"""How the engine runs: compiled, or pure Python and why. And `ringfaust._native`, or None."""
+KIND, REMEDY, NATIVE = _install()
+"""How the engine runs: compiled, or pure Python and why. What to do about the latter, or nothing.
+And `ringfaust._native`, or None."""
 
 IN_PYTHON: dict[str, Callable[..., Any]] = {}
 """The functions that have a twin in C, by name, in Python."""

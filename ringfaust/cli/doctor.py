@@ -13,6 +13,7 @@ from uuid import uuid4
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from ringfaust import compiled
 from ringfaust.cli.finding import Finding, Level
 from ringfaust.cli.operate import Target, print_json, say
 from ringfaust.cli.permissions import permissions
@@ -77,6 +78,7 @@ async def examine(worker: WorkerConfig, queues: QueuesConfig) -> AsyncIterator[F
     """Yield what each check finds, beginning with what the others need."""
     yield disk(worker.data_dir)
     yield memory(worker)
+    yield engine()
     try:
         cluster = await topic_ids(worker.client_options(), [])
         async with open_admin(worker.brokers()):
@@ -144,6 +146,12 @@ def memory(worker: WorkerConfig) -> Finding:
         remedy = "raise memory_bytes, lower cache_bytes, or run more workers: intake could pause"
         return Finding("memory", "warn", text, remedy)
     return Finding("memory", "ok", text)
+
+
+def engine() -> Finding:
+    """Whether a worker of this installation runs compiled."""
+    level: Level = "warn" if compiled.REMEDY else "ok"
+    return Finding("engine", level, compiled.KIND, compiled.REMEDY)
 
 
 # --- the brokers --------------------------------------------------------------------------------

@@ -384,3 +384,5 @@ def version() -> None:
     Example: ringfaust version
     """
     say(f"{__version__} ({compiled.KIND})")
+    if compiled.REMEDY:
+        say(f"  -> {compiled.REMEDY}")

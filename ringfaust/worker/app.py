@@ -353,15 +353,22 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
         is_clock_checked = worker.clock == "wall" and _check_clock(worker)
         # Not before: a worker that refuses to start prints its reason, and no log of the client's.
         dictConfig(logging_config(worker.log_level, worker.log_format))
-        log.info(
-            "ringfaust %s (%s): brokers %s, application %s, data directory %s, partitions %d",
-            __version__, compiled.KIND, worker.bootstrap_servers, worker.application,
-            worker.data_dir, worker.partitions,
-        )  # fmt: skip
+        log_start(worker)
         for problem in problems:
             if problem.what == "cleanup":  # the only trace of gaps that compaction leaves (R112)
                 log.warning("%s", problem)
         _run_faust(worker, queues, attach, is_clock_checked=is_clock_checked)
+
+
+def log_start(worker: WorkerConfig) -> None:
+    """Log what starts here, and what would make it faster."""
+    log.info(
+        "ringfaust %s (%s): brokers %s, application %s, data directory %s, partitions %d",
+        __version__, compiled.KIND, worker.bootstrap_servers, worker.application,
+        worker.data_dir, worker.partitions,
+    )  # fmt: skip
+    if compiled.REMEDY:
+        log.warning("%s: %s", compiled.KIND, compiled.REMEDY)
 
 
 def _run_faust(

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner
 
 from ringfaust.cli import doctor as checks
-from ringfaust.cli.doctor import disk, judge_workers, memory
+from ringfaust.cli.doctor import disk, engine, judge_workers, memory
 from ringfaust.cli.main import main
 from ringfaust.client import StoppedPartition, WorkerStatus
 from ringfaust.config import WorkerConfig
@@ -98,6 +98,15 @@ def test_a_memory_budget_that_does_not_fit_is_found(
     assert found.remedy or level == "ok"
 
 
+@pytest.mark.parametrize(("remedy", "level"), [("", "ok"), ("install a C compiler", "warn")])
+def test_an_engine_that_is_not_compiled_is_found(
+    remedy: str, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks.compiled, "REMEDY", remedy)
+    found = engine()
+    assert (found.check, found.level, found.remedy) == ("engine", level, remedy)
+
+
 def doctor(app: Application, status: int, *more: str) -> list[dict[str, str]]:
     result = CliRunner().invoke(main, ["doctor", "--config", str(app.config_dir), "--json", *more])
     assert result.exit_code == status, (result.output, result.exception)
@@ -131,10 +140,11 @@ def test_faults_are_found_with_their_remedies(
     good.create_topics()
     by_check = {each["check"]: each for each in doctor(good, 0)}
     assert by_check.keys() == {
-        "disk", "memory", "brokers", "acls", "topics", "group", "clock", "lag", "transactions",
-        "workers", "queues",
+        "disk", "memory", "engine", "brokers", "acls", "topics", "group", "clock", "lag",
+        "transactions", "workers", "queues",
     }  # fmt: skip
-    assert {name for name, each in by_check.items() if each["level"] == "warn"} - {"disk"} == {
+    warned = {name for name, each in by_check.items() if each["level"] == "warn"}
+    assert warned - {"disk", "engine"} == {
         "group", "workers",  # none runs
     }  # fmt: skip
     assert "no authorizer" in by_check["acls"]["text"]

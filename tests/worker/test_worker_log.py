@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from ringfaust import compiled
+from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.processor.outbox import TIMEOUT, LogEntry
+from ringfaust.worker.app import log_start
 from ringfaust.worker.logs import JsonFormatter, RateLimitFilter, logging_config
 from ringfaust.worker.observe import health
 from ringfaust.worker.observe.health import LOST_AFTER_S, Health
@@ -53,6 +56,19 @@ class World:
 def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, "ringfaust")
     return caplog
+
+
+@pytest.mark.parametrize("remedy", ["", "install a C compiler"])
+def test_the_first_lines_tell_how_the_engine_runs_and_what_would_make_it_faster(
+    lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, remedy: str
+) -> None:
+    kind = "pure Python: slower" if remedy else "compiled"
+    monkeypatch.setattr(compiled, "KIND", kind)
+    monkeypatch.setattr(compiled, "REMEDY", remedy)
+    log_start(WorkerConfig())
+    first, *more = lines.messages
+    assert f" ({kind}): brokers " in first
+    assert more == ([f"{kind}: {remedy}"] if remedy else [])
 
 
 def test_a_worker_is_ready_when_every_assigned_partition_is_caught_up(
