@@ -163,8 +163,8 @@ fuzz: $(READY) ## measure random commands and records for an hour: bytes, memory
 
 RUNS ?= 200
 
-oracle: $(READY) ## compare random histories with a real ActiveMQ Artemis: make oracle RUNS=200 SEED=1
-	@$(BIN)/python -m tests.oracle --runs $(RUNS) $(if $(SEED),--seed $(SEED))
+oracle: $(READY) ## compare random histories with a real ActiveMQ Artemis: make oracle RUNS=200 SEED=1; IMPORTED=1 also imports its broker.xml
+	@$(BIN)/python -m tests.oracle --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(IMPORTED),--imported)
 
 mutants: $(READY) ## put faults into the engine; the tests must detect each of them
 	@$(BIN)/python -m tests.mutants

@@ -177,8 +177,12 @@ def _queue_fields(
     default = first_value(imported.settings, name, "ring_size")
     if default not in (None, -1) and "ring_size" not in fields:
         about = f"queue {name}, no ring-size"
-        why = f"ring_size: {default} by its pattern; Artemis ignores the default for this queue"
-        imported.note(Verdict.CHANGED, queue.line, about, why)
+        why = (
+            f"ring_size: -1, because Artemis ignores the default-ring-size of {default} for a "
+            "queue that its file declares"
+        )
+        finding = ImportFinding(Verdict.TAKEN, queue.line, about, why)
+        imported.set(fields, "ring_size", -1, finding)
 
 
 def _queue_field(

@@ -388,3 +388,19 @@ def test_each_include_gets_a_line(tmp_path: Path) -> None:
     named = [each.setting for each in found.findings if "xi:include" in each.setting]
     assert sorted(each[-5:] for each in named) == [f"{number}.xml" for number in range(8)]
     assert list(found.queues) == ["q"]
+
+
+def test_a_declared_queue_ignores_the_default_ring_size(tmp_path: Path) -> None:
+    """As in Artemis, where `make oracle IMPORTED=1` has shown it."""
+    path = tmp_path / "broker.xml"
+    path.write_text(
+        "<core><address-settings><address-setting match='#'>"
+        "<default-ring-size>3</default-ring-size></address-setting></address-settings>"
+        "<addresses><address name='a'><anycast><queue name='a'/></anycast></address>"
+        "<address name='b'><anycast><queue name='b' ring-size='5'/></anycast></address>"
+        "</addresses></core>"
+    )
+    found = import_artemis(path)
+    assert found.queues["a"] == {"ring_size": -1}
+    assert found.queues["b"] == {"ring_size": 5}
+    assert "ignores the default-ring-size of 3" in finding(found, "queue a, no ring-size").text

@@ -13,6 +13,8 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -25,7 +27,9 @@ import org.apache.activemq.artemis.api.core.QueueConfiguration;
 import org.apache.activemq.artemis.api.core.RoutingType;
 import org.apache.activemq.artemis.api.core.SimpleString;
 import org.apache.activemq.artemis.core.config.Configuration;
+import org.apache.activemq.artemis.core.config.CoreAddressConfiguration;
 import org.apache.activemq.artemis.core.config.impl.ConfigurationImpl;
+import org.apache.activemq.artemis.core.deployers.impl.FileConfigurationParser;
 import org.apache.activemq.artemis.core.message.impl.CoreMessage;
 import org.apache.activemq.artemis.core.server.ActiveMQServer;
 import org.apache.activemq.artemis.core.server.ActiveMQServers;
@@ -40,7 +44,9 @@ import org.apache.activemq.artemis.core.transaction.Transaction;
 import org.apache.activemq.artemis.spi.core.protocol.RemotingConnection;
 import org.apache.activemq.artemis.spi.core.protocol.SessionCallback;
 import org.apache.activemq.artemis.utils.FutureLatch;
+import org.apache.activemq.artemis.utils.XMLUtil;
 import org.apache.activemq.artemis.utils.collections.LinkedListIterator;
+import org.w3c.dom.Element;
 
 public class Driver {
 
@@ -76,6 +82,8 @@ public class Driver {
    final Map<String, Long> consumers = new HashMap<>();
    /** Did it deliver another message than the first that is ready, or leave it to a consumer? */
    volatile boolean isAtFault;
+   /** Matches of address settings, of one history. */
+   final List<String> matches = new ArrayList<>();
    String name;
    Queue queue;
 
@@ -149,6 +157,7 @@ public class Driver {
    void play(String[] words) throws Exception {
       switch (words[0]) {
          case "queue" -> makeQueue(words);
+         case "configured" -> configure(words[1], Path.of(words[2]));
          case "end" -> end();
          case "session" -> sessions.put(words[1], session(words[1], words[2].equals("tx")));
          case "attach" -> attach(words);
@@ -180,10 +189,33 @@ public class Driver {
          .setMaxDeliveryAttempts(Integer.parseInt(words[3]))
          .setRedeliveryDelay(delayMs)
          .setMaxRedeliveryDelay(Long.MAX_VALUE);
-      server.getAddressSettingsRepository().addMatch(name, settings);
+      match(name, settings);
       queue = server.createQueue(QueueConfiguration.of(name).setAddress(name)
          .setRoutingType(RoutingType.ANYCAST).setRingSize(Long.parseLong(words[2])));
       sessions.put("producer", session("producer", false));
+   }
+
+   /** configured NAME FILE: a queue with the settings of a broker.xml, which may declare it. */
+   void configure(String queueName, Path file) throws Exception {
+      name = queueName;
+      isAtFault = false;
+      Configuration parsed = new ConfigurationImpl();
+      Element root = XMLUtil.stringToElement(Files.readString(file));
+      Element core = (Element) root.getElementsByTagName("core").item(0);
+      new FileConfigurationParser().parseMainConfig(core, parsed);
+      parsed.getAddressSettings().forEach(this::match);
+      QueueConfiguration asked = QueueConfiguration.of(name).setAddress(name)
+         .setRoutingType(RoutingType.ANYCAST);  // of a queue that is created when it is used
+      for (CoreAddressConfiguration address : parsed.getAddressConfigurations()) {
+         asked = address.getQueueConfigs().get(0);
+      }
+      queue = server.createQueue(asked);
+      sessions.put("producer", session("producer", false));
+   }
+
+   void match(String match, AddressSettings settings) {
+      server.getAddressSettingsRepository().addMatch(match, settings);
+      matches.add(match);
    }
 
    void end() throws Exception {
@@ -195,7 +227,8 @@ public class Driver {
       consumers.clear();
       undecided.clear();
       server.destroyQueue(SimpleString.of(name));
-      server.getAddressSettingsRepository().removeMatch(name);
+      matches.forEach(server.getAddressSettingsRepository()::removeMatch);
+      matches.clear();
       queue = null;
    }
 

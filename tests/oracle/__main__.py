@@ -27,6 +27,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--operations", type=int, default=30)
+    parser.add_argument(
+        "--imported", action="store_true", help="configure both sides by a broker.xml"
+    )
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a difference")
     asked = parser.parse_args()
     try:
@@ -44,7 +47,7 @@ def _run(artemis: Artemis, asked: argparse.Namespace) -> int:
     for seed in track(seeds, f"beside Artemis {artemis.version}", console=Console(stderr=True)):
         given = history(seed, asked.operations)
         try:
-            difference = play(artemis, given, tally)
+            difference = play(artemis, given, tally, imported=seed if asked.imported else None)
         except Late:
             print(f"seed {seed}: this machine is too busy for what takes time")
             differ += 1
@@ -52,9 +55,10 @@ def _run(artemis: Artemis, asked: argparse.Namespace) -> int:
         if difference is None:
             continue
         differ += 1
-        _report(artemis, seed, given, difference)
+        _report(artemis, given, difference, seed, is_imported=asked.imported)
         if not asked.keep_going:
-            print(f"again: make oracle RUNS=1 SEED={seed}")
+            more = " IMPORTED=1" if asked.imported else ""
+            print(f"again: make oracle RUNS=1 SEED={seed}{more}")
             return 1
     result = ", ".join(f"{number:,} {kind}" for kind, number in tally.items())
     agree = f"{asked.runs - differ} of {asked.runs} histories agree, from seed {asked.seed}"
@@ -62,11 +66,13 @@ def _run(artemis: Artemis, asked: argparse.Namespace) -> int:
     return 1 if differ else 0
 
 
-def _report(artemis: Artemis, seed: int, given: History, first: Difference) -> None:
+def _report(
+    artemis: Artemis, given: History, first: Difference, seed: int, *, is_imported: bool
+) -> None:
     found = [first]
 
     def fails(fewer: History) -> bool:
-        difference = play(artemis, fewer)
+        difference = play(artemis, fewer, imported=seed if is_imported else None)
         if difference is not None:
             found.append(difference)
         return difference is not None

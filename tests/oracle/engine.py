@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
@@ -40,18 +41,22 @@ COUNTS = (
 )  # fmt: skip
 
 
+def fields_of(settings: Settings, slot_ms: int) -> dict[str, Any]:
+    """The settings of a history as fields of its queue."""
+    return {
+        "compat": "artemis",
+        "ring_size": settings.ring_size,
+        "max_attempts": settings.max_attempts,
+        "redelivery_delay": settings.delay_ms(slot_ms),
+    }
+
+
 class Engine:
     """A queue in memory, and the client's part of its sessions (R80)."""
 
-    def __init__(self, settings: Settings, slot_ms: int) -> None:
-        fields = {
-            "compat": "artemis",
-            "ring_size": settings.ring_size,
-            "max_attempts": settings.max_attempts,
-            "redelivery_delay": settings.delay_ms(slot_ms),
-            "consumer_timeout": 0,
-        }
-        self.host = MemoryHost(Catalog({QUEUE: fields}, {}))
+    def __init__(self, fields: dict[str, Any]) -> None:
+        """`fields`: of the queue."""
+        self.host = MemoryHost(Catalog({QUEUE: {**fields, "consumer_timeout": 0}}, {}))
         self.pending: dict[str, list[c.Ack]] = {}
         """By session: what is acked in the open transaction, in order."""
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import dataclass, fields
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ringfaust.core import commands as c
 from ringfaust.protocol.records import Payload
 from tests.oracle.artemis import Artemis
+from tests.oracle.broker_xml import imported_fields, write_broker_xml
 from tests.oracle.clock import Clock, Late
-from tests.oracle.engine import FACTS, QUEUE, Engine, Seen
+from tests.oracle.engine import FACTS, QUEUE, Engine, Seen, fields_of
 from tests.oracle.naive import Naive
 from tests.oracle.operations import PAST, History, Operation
 
@@ -44,16 +48,27 @@ class Difference:
 
 
 def play(
-    artemis: Artemis | Naive, history: History, tally: Tally | None = None
+    artemis: Artemis | Naive,
+    history: History,
+    tally: Tally | None = None,
+    *,
+    imported: int | None = None,
 ) -> Difference | None:
-    """Play a history; the first difference, or None. `tally`: to be added to if there is none.
+    """Play a history; the first difference, or None.
+
+    Args:
+        artemis: the other side.
+        history: to be played.
+        tally: to be added to if there is no difference.
+        imported: both sides are configured by a broker.xml drawn from this seed, ours by an import
+            and `compat: artemis`, which an import sets only for a ring of 0.
 
     Raises:
         Late: even with long slots this machine is too slow.
     """
     slot_ms = SLOT_MS
     while True:
-        game = Game(artemis, history, slot_ms)
+        game = Game(artemis, history, slot_ms, imported)
         try:
             difference = game.play()
             if tally is not None and difference is None:
@@ -74,19 +89,27 @@ class AtFault(Exception):
 class Game:
     """Both sides at their queue, and what their client knows."""
 
-    def __init__(self, artemis: Artemis | Naive, history: History, slot_ms: int) -> None:
+    def __init__(
+        self, artemis: Artemis | Naive, history: History, slot_ms: int, imported: int | None
+    ) -> None:
         self.artemis = artemis
         self.history = history
         settings = history.settings
         self.clock = Clock(slot_ms, artemis)
         self.delay_ms = settings.delay_ms(slot_ms)
-        self.engine = Engine(settings, slot_ms)
         self.sessions: dict[str, str] = {}
         """By attached consumer."""
         self.expiries: set[int] = set()
-        artemis.ask(
-            "queue", f"q{next(_names)}", settings.ring_size, settings.max_attempts, self.delay_ms
-        )
+        name = f"shop.q{next(_names)}"
+        if imported is None:
+            self.engine = Engine(fields_of(settings, slot_ms))
+            artemis.ask("queue", name, settings.ring_size, settings.max_attempts, self.delay_ms)
+        else:
+            with TemporaryDirectory(prefix="ringfaust-oracle-") as folder:
+                path = Path(folder, "broker.xml")
+                write_broker_xml(path, name, settings, self.delay_ms, random.Random(imported))
+                self.engine = Engine(imported_fields(path, name) | {"compat": "artemis"})
+                artemis.ask("configured", name, path)
         self.opened: set[str] = set()
         """Sessions."""
         self.tally: Tally = Counter()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.oracle.artemis import Artemis
+from tests.oracle.broker_xml import imported_fields, write_broker_xml
 from tests.oracle.clock import Clock, Late
+from tests.oracle.engine import fields_of
 from tests.oracle.game import Difference, play
 from tests.oracle.naive import Naive
 from tests.oracle.operations import CONSUMERS, History, Operation, Settings, history
@@ -33,6 +37,25 @@ def test_the_engine_answers_like_artemis() -> None:
     with Artemis() as artemis:
         for seed in range(40):
             assert play(artemis, history(seed, 30)) is None, f"make oracle RUNS=1 SEED={seed}"
+
+
+@pytest.mark.slow
+def test_what_is_imported_answers_like_artemis_with_the_same_file() -> None:
+    """`make oracle IMPORTED=1` plays 200."""
+    with Artemis() as artemis:
+        for seed in range(20):
+            difference = play(artemis, history(seed, 30), imported=seed)
+            assert difference is None, f"make oracle RUNS=1 SEED={seed} IMPORTED=1"
+
+
+def test_an_import_reads_the_settings_that_the_file_means(tmp_path: Path) -> None:
+    settings = Settings(ring_size=3, max_attempts=2, redelivery_delay=1)
+    for seed in range(200):
+        path = tmp_path / f"{seed}.xml"
+        write_broker_xml(path, "shop.q1", settings, 137, random.Random(seed))
+        found = imported_fields(path, "shop.q1")
+        wanted = {k: v for k, v in fields_of(settings, 100).items() if k != "compat"}
+        assert {name: found[name] for name in wanted} == wanted, path.read_text()
 
 
 # --- the comparison ------------------------------------------------------------------------------
