@@ -22,10 +22,11 @@ BEFORE_1970 = pd.Timestamp("1969-12-31T23:59:59.000000001").value
 
 def mapped(
     spark: SparkSession, path: Path, kind: Format, value: str | None = None
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[str | None], list[str]]:
     """The values that a backfill would send, and the faults of bad rows."""
     rows = map_rows(read_source(spark, str(path), kind), RowMapping(value=value)).collect()
-    values = [bytes(row["value"]).decode() for row in rows if row["fault"] is None]
+    sent = [row["value"] for row in rows if row["fault"] is None]
+    values = [None if value is None else bytes(value).decode() for value in sent]
     return values, [row["fault"] for row in rows if row["fault"] is not None]
 
 
@@ -178,10 +179,11 @@ def test_json_is_sent_as_its_line(spark: SparkSession, tmp_path: Path, lines: li
         ([f'{{"n": {2**63 - 1}}}', f'{{"n": {-(2**63)}}}'], [f"{2**63 - 1}", f"{-(2**63)}"]),
         (['{"n": {"a": 1.50, "b": 1}}', '{"n": {"b": "1"}}'], ['{"a":1.50,"b":1}', '{"b":"1"}']),
         (['{"n": [1, 2.50, "3"]}', '{"n": 1}'], ['[1,2.50,"3"]', "1"]),
+        (['{"n": [1]}', '{"n": null}', "{}"], ["[1]", None, None]),
     ],
 )
 def test_a_column_of_json_has_the_text_of_its_lines(
-    spark: SparkSession, tmp_path: Path, lines: list[str], sent: list[str]
+    spark: SparkSession, tmp_path: Path, lines: list[str], sent: list[str | None]
 ) -> None:
     (tmp_path / "lines.json").write_text("\n".join(lines))
     assert mapped(spark, tmp_path / "lines.json", Format.JSON, "n") == (sent, [])

@@ -204,7 +204,8 @@ class JsonReader:
         for batch in batches:
             rows = []
             for line, row, fault in _lines(batch):
-                texts = {name: _as_json(row[name]) for name in nested & row.keys()}
+                given = {name for name in nested & row.keys() if row[name] is not None}
+                texts = {name: _as_json(row[name]) for name in given}
                 fitted = _fitted(row, self.schema)
                 rows.append(fitted | {LINE: line, FAULT: fault, NESTED: list(texts.items())})
             yield pa.RecordBatch.from_pylist(rows, to_arrow_schema(self.schema))
