@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 queue = group("Look at queues and change them.")
 
 
+_LISTED_TOTALS = ("added", "evicted", "dead")
 SPLIT_REMEDY = (
     "producers spread records with one key. Let all use Kafka's default partitioner, or set "
     "hop: always on the route"
@@ -80,17 +81,7 @@ def list_queues(
         say(f"no queue matches {pattern}")
         return
     print_table(
-        (
-            "queue",
-            "partition",
-            "ring size",
-            *HELD_STATES,
-            "added",
-            "evicted",
-            "dead",
-            "consumers",
-            "paused",
-        ),
+        ("queue", "partition", "ring size", *HELD_STATES, *_LISTED_TOTALS, "consumers", "paused"),
         [_row(summary) for summary in found],
     )
     warn_of_homes([(each.queue, each.partition) for each in found])
@@ -109,7 +100,7 @@ def _row(summary: QueueSummary) -> list[object]:
     size = "no limit" if summary.ring_size == -1 else summary.ring_size
     return [
         summary.queue, summary.partition, size,
-        *(counts[name] for name in (*HELD_STATES, "added", "evicted", "dead")),
+        *(counts[name] for name in (*HELD_STATES, *_LISTED_TOTALS)),
         summary.consumers, ", ".join(summary.paused),
     ]  # fmt: skip
 

@@ -117,14 +117,16 @@ class Admin(AsyncResource):
 
         If several partitions have it, where it has received most messages: see `homes`.
         """
-        return await self._details(queue, (await self._find(queue))[0])
+        homes = await self._find(queue)
+        return await self._details(queue, homes[0], homes)
 
     async def homes(self, queue: str) -> list[QueueDetails]:
         """Return what a queue holds in each partition that has it.
 
         It is one, unless producers spread records with one key over partitions (R113).
         """
-        return [await self._details(queue, each) for each in await self._find(queue)]
+        homes = await self._find(queue)
+        return [await self._details(queue, each, homes) for each in homes]
 
     async def _find(self, queue: str) -> tuple[int, ...]:
         """The partitions that have a queue; see `_homes`."""
@@ -142,12 +144,12 @@ class Admin(AsyncResource):
             self._located[queue] = homes
         return homes
 
-    async def _details(self, queue: str, partition: int) -> QueueDetails:
+    async def _details(self, queue: str, partition: int, homes: tuple[int, ...]) -> QueueDetails:
         """What a queue holds in a partition, with all its consumers."""
         asked = {"queue": queue, "limit": _CONSUMERS}
         answer = await self._ask(partition, "list", **asked)
         consumers = await self._all(partition, "list", "consumers", answer, **asked)
-        others = tuple(each for each in await self._find(queue) if each != partition)
+        others = tuple(each for each in homes if each != partition)
         return QueueDetails.read(queue, partition, others, {**answer, "consumers": consumers})
 
     async def _all(

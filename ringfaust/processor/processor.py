@@ -155,16 +155,14 @@ class Processor(Generic[Buffer]):
         self._config = shared
         self._engine = Engine(state, shared.step_transitions)
         repartition = Route(shared.repartition_topic, f"{{header:{QUEUE}}}")
-        self._queue_of = {
-            route.topic: RouteTemplate(route.queue).queue_of
-            for route in (*shared.routes, repartition)
+        templates = {
+            route.topic: RouteTemplate(route.queue) for route in (*shared.routes, repartition)
         }
+        self._queue_of = {topic: template.queue_of for topic, template in templates.items()}
         self._keyed = {
-            route.topic
-            for route in shared.routes
-            if shared.partitions > 1
-            and route.topic not in shared.spread
-            and "key" in RouteTemplate(route.queue).parts
+            topic
+            for topic, template in templates.items()
+            if shared.partitions > 1 and topic not in shared.spread and "key" in template.parts
         }
         """Topics whose records are expected in the partitions of their keys (R113)."""
         self.is_cut = False

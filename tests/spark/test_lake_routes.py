@@ -161,7 +161,7 @@ def test_records_that_were_dropped_unread_are_an_error(lake: RoutedLake) -> None
     assert "data may have been lost" in failed.output
     assert "failOnDataLoss" not in failed.output, "no option of this command"
     lake.read("a")
-    assert lake.inputs() == BOTH, "without the route it goes on"
+    assert lake.inputs() == BOTH, "the lake runs without the route"
 
 
 def test_a_new_route_begins_where_its_topic_does(lake: RoutedLake) -> None:

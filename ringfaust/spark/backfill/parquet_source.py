@@ -100,7 +100,7 @@ def _read_schema(spark: SparkSession, file: str) -> _Schema:
 
 
 def _below(nanos: Mapping[Path, bool], *names: str | None) -> dict[Path, bool]:
-    """The places within a value; None stands for any name."""
+    """Return the paths below a value, relative to it; None matches any name."""
     return {
         path[len(names) :]: is_utc
         for path, is_utc in nanos.items()

@@ -1,8 +1,8 @@
 """The stream that copies what workers read to bronze, while routes come and go.
 
-A checkpoint of Spark belongs to its topics. With other topics the stream goes on under another name
-with a new checkpoint, at the offsets up to which the earlier ones have read. Those stay, so that a
-topic whose route comes back is read from where it stopped.
+A Spark checkpoint is tied to its topics. When the topics change, the stream continues under a new
+name with a new checkpoint, at the offsets that the earlier ones have reached. Those stay, so the
+topic of a route that comes back is read from where it stopped.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def complete(root: str, name: str, spark: SparkSession, batch: int) -> None:
 def continued(
     spark: SparkSession, root: str, worker: WorkerConfig, topics: Collection[str]
 ) -> tuple[str, dict[str, str]]:
-    """The name under which the stream goes on, and options of its source.
+    """Return the stream's name for these topics, and options of its source.
 
     Args:
         spark: the session.
