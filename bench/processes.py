@@ -102,6 +102,10 @@ class Process:
         if code != 0:
             raise Failed(f"a process ended with {code}; its log:\n{self.tail()}")
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         """SIGKILL."""
         self._process.kill()
@@ -110,7 +114,7 @@ class Process:
     def stop(self) -> None:
         """SIGTERM, and SIGKILL if that does not help."""
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+            self.signal(signal.SIGTERM)
             try:
                 self._process.wait(STOP_S)
             except subprocess.TimeoutExpired:

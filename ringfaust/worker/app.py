@@ -40,7 +40,7 @@ from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock, wall_ms
 from ringfaust.worker.context import NewProcessor, TaskSettings, WorkerContext
 from ringfaust.worker.faust.consumer_thread import Background
-from ringfaust.worker.faust.group import check_group
+from ringfaust.worker.faust.group import check_group, has_members
 from ringfaust.worker.faust.transport import BatchApp
 from ringfaust.worker.interfaces import Batch, CommittedOffset, WorkerClock
 from ringfaust.worker.logs import logging_config
@@ -257,6 +257,7 @@ def _context(
         group_offsets=committed,
         read_bounds=lambda tps: read_bounds(client, tps),
         topic_ids=lambda names: topic_ids(client, names),
+        has_members=lambda: has_members(worker),
         log_end=log_ends.end,
         is_metered=True,
         reader=lambda: app.reader,

@@ -1,4 +1,7 @@
-"""The partitions that are assigned to this worker: opened on assignment, closed on revocation.
+"""The partitions of this worker: opened when the group assigns them, and handed over afterwards.
+
+A change concerns only what it moves (R124). A partition that stays is not touched, and one that
+moves is served until its next owner has caught up and shuts this one out, or has had time for that.
 
 The topics that are read without repartition are assigned together: one `partition_task` reads the
 same partition of all of them, and of the control and hop topics. Each partition of a repartitioned
@@ -9,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
+from functools import partial
 
-from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from ringfaust.config.topics import GROWN_REMEDY
@@ -21,7 +25,7 @@ from ringfaust.protocol.routes import Route
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import Batch
 from ringfaust.worker.partition.repartition import repartition_task
-from ringfaust.worker.partition.task import RETRY_MAX_S, RETRY_MIN_S, Task
+from ringfaust.worker.partition.task import Task
 from ringfaust.worker.partition.work import partition_task
 
 log = logging.getLogger(__name__)
@@ -29,9 +33,13 @@ log = logging.getLogger(__name__)
 _WATCH_S = 5.0
 """How often the ids of the topics are compared with those that the tasks know."""
 
-_REJOIN_AFTER_S = 4.0
-"""A topic that has been missing since an assignment for longer than about this was deleted, and the
-client has missed that."""
+_HANDOVER_S = 30.0
+"""How long a partition that moves is served here if nobody shuts this worker out."""
+
+_LAST_HANDOVER_S = 5.0
+"""The same, if the worker stops."""
+
+_LEAVE_TIMEOUT_S = 5.0
 
 
 class NotCopartitioned(RingfaustError):
@@ -43,7 +51,7 @@ class NotCopartitioned(RingfaustError):
 
 
 class Assignment:
-    """Runs the tasks of the assigned partitions; a `RebalanceListener` of the transport."""
+    """Runs the tasks of the assigned partitions; an `AssignmentListener` of the transport."""
 
     def __init__(self, context: WorkerContext, repartitioned: Sequence[Route]) -> None:
         """`repartitioned`: the routes whose records are repartitioned."""
@@ -53,7 +61,9 @@ class Assignment:
         self._copartitioned = frozenset({*ours, *direct})
         self._repartitioned = {route.topic: route for route in repartitioned}
         self._tasks: dict[TP, Task] = {}
-        self._opening: list[Task] = []
+        """Also those that are handed over, until they are closed."""
+        self._handovers: dict[Task, asyncio.Task[None]] = {}
+        self._closing: dict[asyncio.Task[None], frozenset[TP]] = {}
         self._watch: asyncio.Task[None] | None = None
 
     @property
@@ -62,12 +72,12 @@ class Assignment:
         return self._copartitioned | self._repartitioned.keys()
 
     @property
-    def tasks(self) -> Collection[Task]:
-        """The tasks of the assigned partitions, also while they are opened."""
-        return self._opening or {*self._tasks.values()}
+    def tasks(self) -> Set[Task]:
+        """The tasks of the assigned partitions."""
+        return {*self._tasks.values()} - self._handovers.keys()
 
     def offer(self, batch: Batch) -> None:
-        """Pass a fetched batch to its task. A batch of a revoked partition is dropped."""
+        """Pass a fetched batch to its task. A batch of a closed partition is dropped."""
         task = self._tasks.get(batch.tp)
         if task is not None:
             task.offer(batch)
@@ -78,49 +88,65 @@ class Assignment:
         if task is not None:
             task.check_inputs(f"{tp.topic} cannot be read at its position")
 
-    async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
-        """Open the assigned partitions. Returns the offsets to start at.
+    async def on_assigned(self, tps: frozenset[TP]) -> None:
+        """Open what is new, and hand over what is not assigned any more.
 
         Raises:
             NotCopartitioned: some topics that belong together are assigned to other workers.
-            StopsWorker: the worker must not run.
         """
-        wait_s = RETRY_MIN_S
-        while True:
-            try:
-                tasks = self._new_tasks(tps, await self._absent_topics(tps))
-                positions = await self._open(tasks)
-                break
-            except (TimeoutError, KafkaError, OSError) as error:
-                if isinstance(error, UnknownTopicOrPartitionError) and wait_s > _REJOIN_AFTER_S:
-                    self._context.reader().rejoin()
-                log.warning(
-                    "cannot open the assigned partitions (%r); retrying in %.1f s", error, wait_s
-                )
-            await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, RETRY_MAX_S)
-        self._tasks, self._opening = {tp: task for task in tasks for tp in task.work.tps}, []
-        for task in tasks:
+        wanted, running = self._wanted(tps), {task.work.tps: task for task in self.tasks}
+        for each in running.keys() - wanted.keys():
+            is_ours = bool(each & tps)  # one of its topics was created or deleted
+            self._give_up(running[each], hands_over=not is_ours)
+        for each in wanted.keys() - running.keys():
+            self._take_over(wanted[each]())
+        if self._watch is None:
+            self._watch = asyncio.ensure_future(self._watch_topics())
+        log.info("assigned: %s", "; ".join(sorted(task.work.name for task in self.tasks)))
+
+    def _take_over(self, task: Task) -> None:
+        """Open a partition, after this worker has closed it itself, if it still has it."""
+        tps = task.work.tps
+        before = [closing for closing, those in self._closing.items() if those & tps]
+        for leaving in {self._tasks[tp] for tp in tps & self._tasks.keys()}:
+            self._handovers[leaving].cancel()
+        self._tasks |= dict.fromkeys(tps, task)
+        if before:
+            waiting = asyncio.ensure_future(self._start_after(before, task))
+            self._closing[waiting] = frozenset()
+            waiting.add_done_callback(self._on_closed)
+        else:
             task.start()
-        self._watch = asyncio.ensure_future(self._watch_topics())
-        log.info("assigned: %s", "; ".join(task.work.name for task in tasks))
-        return positions
 
-    async def _absent_topics(self, tps: frozenset[TP]) -> frozenset[str]:
-        """The input topics of which nothing is assigned.
+    async def _start_after(self, before: Collection[asyncio.Task[None]], task: Task) -> None:
+        await asyncio.wait(before)
+        if task in self.tasks:
+            task.start()
 
-        They do not exist, or did not when the group was last rebalanced. They are left out until
-        the rebalance that brings them.
-        """
-        absent = self.topics - {tp.topic for tp in tps}
-        if not absent:
-            return frozenset()
-        for topic in sorted(absent - (await self._context.topic_ids(absent)).topics.keys()):
-            log.warning(
-                "topic %s does not exist: it was deleted. It is read again once it exists; or "
-                "remove its route from queues.yaml and restart the workers", topic,
-            )  # fmt: skip
-        return absent
+    def _give_up(self, task: Task, *, hands_over: bool) -> None:
+        """Close a partition. `hands_over`: another worker is going to open it."""
+        handover = asyncio.ensure_future(task.hand_over())
+        self._handovers[task] = handover
+        if not hands_over:
+            handover.cancel()
+        closing = asyncio.ensure_future(self._close(task, handover))
+        self._closing[closing] = task.work.tps
+        closing.add_done_callback(self._on_closed)
+
+    async def _close(self, task: Task, handover: asyncio.Task[None]) -> None:
+        await asyncio.wait({handover}, timeout=_HANDOVER_S)
+        handover.cancel()
+        await task.close()
+        del self._handovers[task]
+        mine = {tp for tp in task.work.tps if self._tasks[tp] is task}
+        for tp in mine:
+            del self._tasks[tp]
+        self._context.reader().stop_reading(task.work.tps)
+
+    def _on_closed(self, closing: asyncio.Task[None]) -> None:
+        del self._closing[closing]
+        if not closing.cancelled() and (error := closing.exception()) is not None:
+            self._context.crash(error)
 
     async def _watch_topics(self) -> None:
         """Notice what has become of the topics, even while nobody reads them (R111).
@@ -133,21 +159,28 @@ class Assignment:
         """
         watched = {*self.topics, self._context.topics[Role.CHANGELOG]}
         changed: set[str] = set()
+        missing: Set[str] = frozenset()
         while True:
             await asyncio.sleep(_WATCH_S)
-            tasks = {*self._tasks.values()}
+            tasks = self.tasks
             try:
                 found = (await self._context.topic_ids(watched)).topics
             except (TimeoutError, KafkaError, OSError) as error:
                 log.debug("cannot read the ids of the topics: %r", error)
                 continue
-            for task in tasks & {*self._tasks.values()}:
+            for task in tasks & self.tasks:
                 if task.trouble:
                     continue  # opening it compares them
                 for topic, known in task.work.topic_ids().items():
                     if known and found.get(topic, known) not in (known, ""):
                         task.check_inputs(f"{topic} was created again")
-            read = {tp.topic for tp in self._tasks}
+            read = {tp.topic for task in tasks for tp in task.work.tps}
+            for topic in sorted((gone := self.topics - found.keys()) - missing):
+                log.warning(
+                    "topic %s does not exist: it was deleted. It is read again once it exists; or "
+                    "remove its route from queues.yaml and restart the workers", topic,
+                )  # fmt: skip
+            missing = gone
             before, changed = changed, {*(read - found.keys())}
             if tasks:  # partitions of a repartitioned topic may all belong to other workers
                 changed |= (self._copartitioned & found.keys()) - read
@@ -156,12 +189,11 @@ class Assignment:
                 self._context.reader().rejoin()
                 changed.clear()
 
-    def _new_tasks(self, tps: frozenset[TP], absent: frozenset[str]) -> list[Task]:
-        """The tasks that read these partitions, not open yet.
+    def _wanted(self, tps: frozenset[TP]) -> dict[frozenset[TP], Callable[[], Task]]:
+        """By the partitions that it reads: what creates each task of an assignment.
 
-        Args:
-            tps: what is assigned.
-            absent: topics of which nothing is assigned.
+        A topic of which nothing is assigned does not exist, or did not when the group was last
+        rebalanced. It is left out until the rebalance that brings it.
         """
         grown = {tp.topic for tp in tps if tp.partition >= self._context.partitions}
         for topic in sorted(grown & self._copartitioned):
@@ -170,49 +202,48 @@ class Assignment:
                 f"this application, and is read without the hop. {GROWN_REMEDY}"
             )
         topics_of: dict[int, set[str]] = {}
-        tasks: list[Task] = []
+        wanted: dict[frozenset[TP], Callable[[], Task]] = {}
         for tp in sorted(tps):
             if tp.topic in self._copartitioned:
                 topics_of.setdefault(tp.partition, set()).add(tp.topic)
             elif tp.topic in self._repartitioned:
                 route = self._repartitioned[tp.topic]
-                tasks.append(repartition_task(route, tp.partition, self._context))
+                new = partial(repartition_task, route, tp.partition, self._context)
+                wanted[frozenset({tp})] = new
+        present = {tp.topic for tp in tps}
         for number, topics in sorted(topics_of.items()):
-            if missing := self._copartitioned - topics - absent:
+            if missing := (self._copartitioned & present) - topics:
                 raise NotCopartitioned(
                     f"partition {number} of {sorted(missing)} is assigned to another worker: "
                     "the topics have different numbers of partitions"
                 )
-            tasks.append(partition_task(number, frozenset(topics), self._context))
-        return tasks
+            new = partial(partition_task, number, frozenset(topics), self._context)
+            wanted[frozenset(TP(topic, number) for topic in topics)] = new
+        return wanted
 
-    async def _open(self, tasks: Sequence[Task]) -> dict[TP, int]:
-        """Open the tasks. One that cannot be opened now tries again by itself, or stops (R123)."""
-        bounds = await self._context.read_bounds([tp for task in tasks for tp in task.work.tps])
-        opening = [
-            asyncio.ensure_future(task.open({tp.topic: bounds[tp] for tp in task.work.tps}))
-            for task in tasks
-        ]
-        self._opening = [*tasks]
-        try:
-            opened = await asyncio.gather(*opening)
-        except BaseException:
-            # Leave none half open for the next attempt, or for the next owner.
-            for attempt in opening:
-                attempt.cancel()
-            await asyncio.wait(opening)
-            await asyncio.gather(*(task.close() for task in tasks))
-            raise
-        return {
-            tp: positions[tp.topic]
-            for task, positions in zip(tasks, opened, strict=True)
-            for tp in task.work.tps
-            if tp.topic in positions
-        }
+    async def on_stop(self, *, is_orderly: bool) -> None:
+        """Leave the group, serve the partitions until other workers have them, and close them.
 
-    async def on_revoked(self, tps: frozenset[TP]) -> None:
-        """Close all tasks, so that the next owner finds everything committed."""
+        Args:
+            is_orderly: no error has stopped the worker.
+        """
         if self._watch is not None:
             self._watch.cancel()
-        tasks, self._tasks, self._opening = {*self._tasks.values()}, {}, []
-        await asyncio.gather(*(task.close() for task in tasks))
+        hands_over = is_orderly and bool(self._tasks) and await self._leave_to_others()
+        for task in self.tasks:
+            self._give_up(task, hands_over=hands_over)
+        if self._handovers:
+            await asyncio.wait({*self._handovers.values()}, timeout=_LAST_HANDOVER_S)
+        for handover in self._handovers.values():
+            handover.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def _leave_to_others(self) -> bool:
+        """Leave the group. Returns whether other workers are in it."""
+        try:
+            async with asyncio.timeout(_LEAVE_TIMEOUT_S):
+                await self._context.reader().leave_group()
+                return await self._context.has_members()
+        except (TimeoutError, KafkaError, OSError, RingfaustError) as error:
+            log.debug("cannot leave the group in order: %r", error)
+            return False

@@ -89,6 +89,8 @@ class WorkerContext:
     group_offsets: GroupOffsets
     read_bounds: ReadBounds
     topic_ids: ReadTopicIds
+    has_members: Callable[[], Awaitable[bool]]
+    """Whether workers are in the group."""
     log_end: Callable[[TP], LogEnd | None]
     """The end of a partition of the control topic; None as long as nobody has answered."""
     reader: Callable[[], InputReader]

@@ -219,8 +219,14 @@ class InputReader(Protocol):
     async def read_position(self, tp: TP) -> ReadPosition | None:
         """How far `tp` has been read; None if it is not assigned."""
 
+    def stop_reading(self, tps: Collection[TP]) -> None:
+        """Read `tps` no more, until they are sought again. Their batches are no longer current."""
+
     def rejoin(self) -> None:
         """Have the group assign the partitions again."""
+
+    async def leave_group(self) -> None:
+        """Let the group give the partitions to other workers, and read on."""
 
     async def prove_membership(self, *, is_fenced: bool) -> None:
         """Wait until the group cannot have given this worker's partitions to another one (R126).

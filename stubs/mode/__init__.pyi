@@ -3,6 +3,8 @@ from typing import Any
 class ServiceT:
     @property
     def should_stop(self) -> bool: ...
+    @property
+    def crashed(self) -> bool: ...
 
 class Service(ServiceT):
     beacon: Any

@@ -204,6 +204,7 @@ class Reader:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._assigned: set[TP] = set()
         self._positions: dict[TP, int] = {}
         self._fetched: dict[TP, int] = {}
         self._generations: dict[TP, int] = {}
@@ -212,9 +213,6 @@ class Reader:
         self._generation = 0
         self._paused: set[TP] = set()
         self._paused_until_seek: set[TP] = set()
-
-    def bounds(self, tps: Iterable[TP]) -> dict[str, Bounds]:
-        return {tp.topic: bounds_of(self._broker, tp) for tp in tps}
 
     def last_offset(self, tp: TP) -> int:
         """The offset of the last committed record; -1 if there is none."""
@@ -231,7 +229,11 @@ class Reader:
             self._generations[tp] = self._generation
             self._paused_until_seek.discard(tp)
 
+    def assign(self, tps: Iterable[TP]) -> None:
+        self._assigned |= {*tps}
+
     def revoke(self, tps: Iterable[TP]) -> None:
+        self._assigned -= {*tps}
         for tp in tps:
             self._positions.pop(tp, None)
             self._generations.pop(tp, None)
@@ -288,11 +290,17 @@ class Reader:
         return batch.generation == self._generations.get(batch.tp)
 
     async def seek(self, tp: TP, offset: int) -> None:
-        if tp not in self._positions:
+        if tp not in self._assigned:
             raise IllegalStateError
         self.go_to({tp: offset})
 
+    def stop_reading(self, tps: Collection[TP]) -> None:
+        """The script revokes what is closed."""
+
     def rejoin(self) -> None:
+        """The script rebalances the group."""
+
+    async def leave_group(self) -> None:
         """The script rebalances the group."""
 
     async def prove_membership(self, *, is_fenced: bool) -> None:

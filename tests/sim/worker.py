@@ -8,7 +8,7 @@ each `Pause` until it is driven on, fails, or is lost in a crash.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -243,12 +243,11 @@ class TaskDriver:
     def is_fenced(self) -> bool:
         return self._fenced is not None
 
-    def open(self) -> Mapping[str, int]:
+    def open(self) -> None:
         """The unit is assigned."""
         if isinstance(self._task.work, PartitionWork):
             self._journal.old_log = {tp.topic: self._reader.last_offset(tp) for tp in self.tps}
-        positions: Mapping[str, int] = self._run(self._task.open(self._reader.bounds(self.tps)))
-        return positions
+        self._run(self._task.open())
 
     def offer(self, batch: Any) -> None:
         self._task.offer(batch)
@@ -362,6 +361,7 @@ class Worker:
             "open_changelog": lambda: VirtualConsumer(broker),
             "group_offsets": virtual_group_offsets(broker),
             "topic_ids": virtual_topic_ids(broker),
+            "has_members": _never,
             "log_end": self._log_ends.end,
             "reader": lambda: self.reader,
         }
@@ -398,9 +398,9 @@ class Worker:
     def assign(self, unit: Unit) -> None:
         driver = self._new_driver(unit)
         self._log_ends.assign(driver.tps)
-        positions = driver.open()
+        self.reader.assign(driver.tps)
+        driver.open()
         self.drivers[unit] = driver
-        self.reader.go_to({TP(topic, unit.number): at for topic, at in positions.items()})
 
     def revoke(self, unit: Unit) -> None:
         driver = self.drivers.pop(unit, None)

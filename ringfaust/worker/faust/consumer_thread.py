@@ -6,7 +6,7 @@ The Kafka client runs in Faust's consumer thread, so heartbeats continue while a
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from itertools import count
 from typing import Any, TypeVar
@@ -66,11 +66,13 @@ class BatchThread(FaustConsumerThread):
         """Start without partitions."""
         super().__post_init__()
         self._generations: dict[TP, int] = {}
+        """By partition that is being read: it is sought, and its task has not stopped that."""
         self._fetched: dict[TP, int] = {}
         self._offered: dict[TP, int] = {}
         """Up to where each partition has been sought or offered."""
         self._next_generation = count(1).__next__
-        self._reassigning = False
+        self._assigned: frozenset[TP] = frozenset()
+        """What the group has assigned."""
         self._wanted_changed = asyncio.Event()
         self._failed: deque[TP] = deque()
         self.background: Background | None = None
@@ -84,13 +86,16 @@ class BatchThread(FaustConsumerThread):
         """Connect."""
         await super().on_start()
         self.watch_answers(self._on_fetch_error, self._on_member)
+        self.keep_reading(
+            lambda: driver.ensure_aiokafka_TPset(self._generations), self._on_assigned
+        )
         # Records that were fetched but not requested, such as those of a paused partition, keep
         # the client from fetching others from their broker for 100 ms. Zero would be too short:
         # the rest of a fetch that stays a few milliseconds would let its partition wait behind
         # the idle ones.
         self.set_prefetch_backoff(FETCH_MAX_WAIT_MS / 1000)
         if self.background is not None:
-            self._run_beside(self.background(self._being_read))
+            self._run_beside(self.background(lambda: self.being_read))
         self._run_beside(self._watch_group())
 
     def _run_beside(self, work: Coroutine[Any, Any, None]) -> None:
@@ -109,8 +114,19 @@ class BatchThread(FaustConsumerThread):
         with suppress(asyncio.CancelledError):
             await super().on_thread_stop()
 
-    def _being_read(self) -> frozenset[TP]:
+    @property
+    def being_read(self) -> frozenset[TP]:
+        """The partitions that are read. Any thread."""
         return frozenset(self._generations)
+
+    def _on_assigned(self, assigned: frozenset[TopicPartition]) -> None:
+        self._assigned = frozenset(TP(*tp) for tp in assigned)
+
+    async def pass_assignment(self) -> None:
+        """Tell the consumer, in the app's loop, what the group has assigned."""
+        consumer: Any = self.consumer
+        telling = consumer.on_assignment(self._assigned)
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(telling, self.parent_loop))
 
     def _on_background_end(self, ended: asyncio.Task[None]) -> None:
         """Stop the worker on an error that nobody expects."""
@@ -152,36 +168,29 @@ class BatchThread(FaustConsumerThread):
         """Wait for records of `tps`, for `wake`, or for a second."""
         return await self._in_thread(self._fetch(tps))
 
-    async def seek_to(self, positions: Mapping[TP, int]) -> None:
-        """Continue at `positions`, in a new generation.
+    async def seek_to(self, tp: TP, offset: int) -> None:
+        """Continue at `offset`, in a new generation.
 
         Raises:
-            aiokafka.errors.IllegalStateError: a rebalance is under way, or a partition is not
-                assigned.
+            aiokafka.errors.IllegalStateError: the partition is not assigned.
         """
-        await self._in_thread(self._seek_to(positions))
+        await self._in_thread(self._seek_to(tp, offset))
 
-    async def seek_or_resume(self, tps: Iterable[TP], positions: Mapping[TP, int]) -> None:
-        """Read `tps` from their positions, or else from the group's committed offsets."""
-        await self._in_thread(self._seek_or_resume(tps, positions))
+    def stop_reading(self, tps: Collection[TP]) -> None:
+        """Read them no more, until they are sought again. Any thread."""
+        with suppress(RuntimeError):  # the loop is closed: nobody reads any more
+            self.thread_loop.call_soon_threadsafe(self._stop_reading, tps)
 
-    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Drop all fetches until the next assignment has been sought."""
-        self._reassigning = True
-        self._generations.clear()
-        await super().on_partitions_revoked(revoked)
-
-    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        """Allow seeking again."""
-        self._reassigning = False
-        await super().on_partitions_assigned(assigned, generation_id)
+    async def leave(self) -> None:
+        """Leave the group for good, and read on."""
+        await self._in_thread(self.leave_group())
 
     async def read_position(self, tp: TP) -> ReadPosition | None:
         """How far `tp` has been read; None while it is not assigned."""
         return await self._in_thread(self._read_position(tp))
 
     async def _read_position(self, tp: TP) -> ReadPosition | None:
-        if tp not in self._generations or self._reassigning:
+        if tp not in self._generations:
             return None
         position = await self.kafka_consumer.position(driver.ensure_aiokafka_TP(tp))
         return ReadPosition(position, self._fetched.get(tp, 0))
@@ -271,33 +280,19 @@ class BatchThread(FaustConsumerThread):
         ]
         return failed.fetched
 
-    async def _seek_to(self, positions: Mapping[TP, int]) -> None:
-        if self._reassigning:
-            raise IllegalStateError("a rebalance is under way")
-        consumer = self.kafka_consumer
-        for tp, offset in positions.items():
-            consumer.seek(driver.ensure_aiokafka_TP(tp), offset)
-            self._generations[tp] = self._next_generation()
-            self._offered[tp] = offset
-            self._fetched.pop(tp, None)
+    async def _seek_to(self, tp: TP, offset: int) -> None:
+        where = driver.ensure_aiokafka_TP(tp)
+        self.kafka_consumer.seek(where, offset)
+        self.kafka_consumer.resume(where)
+        self._generations[tp] = self._next_generation()
+        self._offered[tp] = offset
+        self._fetched.pop(tp, None)
 
-    async def _seek_or_resume(self, tps: Iterable[TP], positions: Mapping[TP, int]) -> None:
-        consumer = self.kafka_consumer
-        found = {tp: positions[tp] for tp in tps if tp in positions}
-        fresh = []
+    def _stop_reading(self, tps: Collection[TP]) -> None:
         for tp in tps:
-            if tp not in found:
-                committed = await consumer.committed(driver.ensure_aiokafka_TP(tp))
-                if committed is None:
-                    fresh.append(driver.ensure_aiokafka_TP(tp))
-                else:
-                    found[tp] = committed
-        if fresh:
-            latest = self.app.conf.consumer_auto_offset_reset == "latest"
-            ends = consumer.end_offsets if latest else consumer.beginning_offsets
-            for where, offset in (await ends(fresh)).items():
-                found[TP(where.topic, where.partition)] = offset
-        await self._seek_to(found)
+            self._generations.pop(tp, None)
+            with suppress(IllegalStateError):  # no longer assigned
+                self.kafka_consumer.pause(driver.ensure_aiokafka_TP(tp))
 
     def new_kafka_consumer(self, transport: driver.Transport, assignor: object) -> AIOKafkaConsumer:
         """Create the Kafka client, not started.

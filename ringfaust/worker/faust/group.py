@@ -93,6 +93,17 @@ async def check_group(worker: WorkerConfig, fingerprint: str) -> None:
     raise DifferentSettings(group, mine, found)
 
 
+async def has_members(worker: WorkerConfig) -> bool:
+    """Whether workers are in the group.
+
+    Raises:
+        BrokerUnreachable: no broker answers.
+        BrokerRefused: a broker answers but cannot describe the group.
+    """
+    async with open_admin(worker.brokers()) as admin:
+        return bool((await admin.group(worker_group(worker.application))).members)
+
+
 async def _others(admin: KafkaAdmin, group: str, mine: str) -> GroupDescription | None:
     """The group, if its members have other settings. During a rebalance nobody knows: None."""
     found = await admin.group(group)

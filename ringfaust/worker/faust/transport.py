@@ -2,8 +2,9 @@
 
 Faust stays the frame: membership, assignment, co-partitioning, rebalance, agents, web, CLI, stop.
 Only its path from the consumer to the agent is replaced, because it costs some tasks per record.
-An agent of a `BatchApp` iterates over `Batch`es. A `RebalanceListener` decides where each partition
-starts and commits its offsets; Faust commits nothing.
+An agent of a `BatchApp` iterates over `Batch`es. An `AssignmentListener` decides where each
+partition starts and commits its offsets; Faust commits nothing. After the first assignment Faust is
+told of no other, because it would stop everything for each (R124).
 
 Two event loops run: the Kafka client's, in Faust's consumer thread (see `consumer_thread`), and the
 app's, in which everything else runs, the listener too.
@@ -11,7 +12,7 @@ app's, in which everything else runs, the listener too.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Coroutine, Mapping, Set
 from typing import Any, ClassVar, Protocol, cast
 
 import faust
@@ -25,7 +26,7 @@ from mode import CrashingSupervisor, ServiceT
 
 from ringfaust.worker.faust.consumer_thread import Background, BatchThread
 from ringfaust.worker.faust.vendor import FaustApp, FaustConsumer
-from ringfaust.worker.interfaces import Batch, CancelledByNobody, ReadPosition
+from ringfaust.worker.interfaces import Batch, ReadPosition
 
 #: What differs from Faust's defaults. An app's options override each of them.
 DEFAULTS: Mapping[str, Any] = {
@@ -49,39 +50,26 @@ PROGRESS_TIMEOUT_S = 5.0
 MEMBERSHIP_POLL_S = 0.1
 
 
-class RebalanceListener(Protocol):
+class AssignmentListener(Protocol):
     """Owns the offsets and the state of the assigned partitions."""
 
-    async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
-        """Prepare `tps`, which are now the whole assignment. Returns the offsets to start at.
+    async def on_assigned(self, tps: frozenset[TP]) -> None:
+        """Take over what is new in the assignment, and give up what is not in it any more.
 
-        No record is delivered before this returns. Partitions left out start at the group's
-        committed offset, read after this returned, or else at the earliest one. Cancelled if the
-        partitions are revoked before it is done. An exception stops the worker.
+        The worker is no member of the group until this returns, so it only begins that. Nothing of
+        a partition is delivered until it is sought, and everything until it is given up. An
+        exception stops the worker.
         """
 
-    async def on_revoked(self, tps: frozenset[TP]) -> None:
-        """Release `tps`. The rebalance, or the stop of the worker, waits for it.
+    async def on_stop(self, *, is_orderly: bool) -> None:
+        """Give up everything. The stop of the worker waits for it.
 
-        Their batches are no longer current by then, and none follow.
+        Args:
+            is_orderly: no error has stopped the worker.
         """
 
     def on_unreadable(self, tp: TP) -> None:
         """`tp` cannot be read where it stands. Nothing of it is delivered until it is sought."""
-
-
-class NoListener:
-    """The listener of an app that has none: every partition starts at its committed offset."""
-
-    async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
-        """Return no positions."""
-        return {}
-
-    async def on_revoked(self, tps: frozenset[TP]) -> None:
-        """Nothing to release."""
-
-    def on_unreadable(self, tp: TP) -> None:
-        """Leave it."""
 
 
 class BatchConsumer(FaustConsumer):
@@ -97,9 +85,6 @@ class BatchConsumer(FaustConsumer):
         self._paused: set[TP] = set()
         self._paused_until_seek: set[TP] = set()
         self._waiting_for_agent: set[TP] = set()
-        self._assigned: frozenset[TP] = frozenset()
-        self._positions: Mapping[TP, int] = {}
-        self._assigning: asyncio.Task[Mapping[TP, int]] | None = None
 
     # -- called by the listener's tasks, in the app's loop
 
@@ -130,11 +115,22 @@ class BatchConsumer(FaustConsumer):
             aiokafka.errors.IllegalStateError: the partition is no longer assigned.
         """
         try:
-            await self._batch_thread.seek_to({partition: offset})
+            await self._batch_thread.seek_to(partition, offset)
         finally:  # even if cancelled, because the thread may have sought
             self._paused_until_seek.discard(partition)
             self._waiting_for_agent.discard(partition)
             self._batch_thread.wake()
+
+    def stop_reading(self, tps: Collection[TP]) -> None:
+        """Read `tps` no more, until they are sought again. Their batches are no longer current."""
+        self._batch_thread.stop_reading(tps)
+        self._paused -= {*tps}
+        self._paused_until_seek -= {*tps}
+        self._waiting_for_agent -= {*tps}
+
+    async def leave_group(self) -> None:
+        """Let the group give the partitions to other workers, and read on."""
+        await self._batch_thread.leave()
 
     async def read_position(self, tp: TP) -> ReadPosition | None:
         """How far `tp` has been read; None while it is not assigned, or the thread is stopping."""
@@ -188,23 +184,7 @@ class BatchConsumer(FaustConsumer):
                 raise
 
     async def perform_seek(self) -> None:
-        """Start reading all partitions at the positions that the listener returned."""
-        # Faust takes its own timeout here for a stop, and would hang: this one is shorter.
-        async with asyncio.timeout(0.9 * self.app.conf.broker_request_timeout):
-            await self._batch_thread.seek_or_resume(self._assigned, self._positions)
-        self._waiting_for_agent.clear()
-        self._paused_until_seek.clear()
-        self._batch_thread.wake()
-
-    def resume_partitions(self, tps: Iterable[TP]) -> None:
-        """Fetch from `tps` again."""
-        super().resume_partitions(tps)
-        self._batch_thread.wake()
-
-    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Stop the flow, then let the listener finish."""
-        await super().on_partitions_revoked(revoked)
-        await self.revoke()
+        """Leave it to the listener."""
 
     async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
         """Commit nothing: the listener's tasks commit, inside their transactions."""
@@ -213,38 +193,15 @@ class BatchConsumer(FaustConsumer):
     def verify_event_path(self, now: float, tp: TP) -> None:
         """Log nothing: a partition may be paused for long, and Faust sees no commits."""
 
-    # -- called by the app and its recovery
+    # -- called by the consumer's thread and by the app
 
-    async def assign(self) -> bool:
-        """Pass the assignment to the listener; False if it was revoked meanwhile."""
-        self._assigned = frozenset(self.assignment())
-        if not self._assigned:
-            return True
-        self._assigning = asyncio.ensure_future(self.listener.on_assigned(self._assigned))
-        await asyncio.wait({self._assigning})
-        if self._assigning.cancelled():
-            if not self._assigning.cancelling():  # else the partitions would stay closed, unnoticed
-                raise CancelledByNobody("opening the assigned partitions")
-            return False
-        self._positions = self._assigning.result()
-        return True
-
-    async def cancel_assign(self) -> None:
-        """Cancel an `assign` that has not finished."""
-        if self._assigning is not None:
-            self._assigning.cancel()
-            await asyncio.wait({self._assigning})
-
-    async def revoke(self) -> None:
-        """Revoke the assigned partitions, if there are any, from the listener."""
-        await self.cancel_assign()
-        assigned, self._assigned = self._assigned, frozenset()
-        self._paused.clear()
-        if assigned:
-            try:
-                await self.listener.on_revoked(assigned)
-            except Exception as exc:  # the Kafka client would only log it
-                await self.app.crash(exc)
+    async def on_assignment(self, tps: frozenset[TP]) -> None:
+        """Pass an assignment to the listener; the conductor must know all that is read."""
+        try:
+            await self.app.topics.on_partitions_assigned({*tps, *self._batch_thread.being_read})
+            await self.listener.on_assigned(tps)
+        except Exception as error:  # the Kafka client would only log it
+            await self.app.crash(error)
 
     def accept(self, batch: Batch) -> bool:
         """Note that an agent takes `batch`; False if it is stale and must be skipped."""
@@ -258,8 +215,9 @@ class BatchConsumer(FaustConsumer):
         if not self.flow_active:
             await self.wait(self.can_resume_flow)
         not_wanted = self._paused | self._paused_until_seek | self._waiting_for_agent
-        not_wanted |= cast(BatchApp, self.app).held_back(self.active_partitions)
-        batches = await self._batch_thread.fetch(frozenset(self.active_partitions - not_wanted))
+        being_read = self._batch_thread.being_read
+        not_wanted |= cast(BatchApp, self.app).held_back(being_read)
+        batches = await self._batch_thread.fetch(being_read - not_wanted)
         for tp in self._batch_thread.take_failed():
             self.listener.on_unreadable(tp)
         return batches
@@ -323,11 +281,10 @@ class BatchApp(FaustApp):
         self,
         id: str,
         *,
-        listener: RebalanceListener | None = None,
         protocol: str = "ringfaust",
         **options: Any,
     ) -> None:
-        self.listener: RebalanceListener = listener or NoListener()
+        self.listener: AssignmentListener
         self.background: Background | None = None
         """Runs in the thread of the Kafka client as long as that does."""
         self.beside: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -367,14 +324,6 @@ class BatchApp(FaustApp):
         """Create the transport of the consumer."""
         return BatchTransport(self.conf.broker_consumer, self)
 
-    async def before_streams_resume(self) -> bool:
-        """Pass the assignment to the listener; False if it was revoked meanwhile."""
-        return await self.reader.assign()
-
     async def before_consumer_stop(self) -> None:
-        """Cancel an assignment that the listener has not finished."""
-        await self.reader.cancel_assign()
-
-    async def after_consumer_stop(self) -> None:
-        """Revoke the partitions from the listener."""
-        await self.reader.revoke()
+        """Have the listener give up everything."""
+        await self.listener.on_stop(is_orderly=not self.crashed)

@@ -8,15 +8,13 @@ releases only.
 Faust 0.15:
 
 - `Consumer._new_consumer_thread`, `Consumer._drain_messages`: overridden, to fetch whole batches.
-- `Consumer._active_partitions`: the assigned partitions that Faust has not paused.
 - `AIOKafkaConsumerThread.__post_init__`, `on_start`, `on_thread_stop`: extended.
 - `AIOKafkaConsumerThread._create_worker_consumer`: overridden, to choose the client's options.
 - `AIOKafkaConsumerThread._ensure_consumer`, `_assignor`: the Kafka client, and its assignor.
 - `AIOKafkaConsumerThread.close`: overridden, because it closes the client from another thread.
+- `Consumer.RebalanceListener`: extended, because Faust stops everything for each rebalance.
 - mode's `ServiceThread._stopped_set`: overridden, because it fails in a thread that has ended.
-- `Recovery._resume_streams`: overridden, to call the application between a rebalance and the
-  first record.
-- `TableManager._recovery`, `TableManager._update_channels`: a table manager without tables.
+- `TableManager._update_channels`: a table manager without tables.
 - `App._new_transport`, `App._stop_consumer`, `App._consumer`: overridden, to use our transport and
   to stop in order.
 
@@ -24,7 +22,9 @@ aiokafka 0.14:
 
 - `AIOKafkaConsumer._fetcher`, `Fetcher._prefetch_backoff`: how long records that nobody asks for
   keep the client from fetching others.
-- `AIOKafkaConsumer._subscription`: the position, without waiting for one.
+- `AIOKafkaConsumer._subscription`: the position, without waiting for one; and its
+  `begin_reassignment` and `assign_from_subscribed` are replaced, to read on during a rebalance.
+- `Subscription.assignment` and the states of its partitions: positions that outlive a rebalance.
 - `AIOKafkaConsumer._client`: its `send` is wrapped, to see the errors in answers to fetches, and
   whether the group confirms that the client is a member.
 - `gzip_decode`, `snappy_decode`, `lz4_decode` and `zstd_decode` in the modules that read batches:
@@ -33,6 +33,7 @@ aiokafka 0.14:
   client. The client raises it only in a fetch, and without partitions nobody fetches.
 - `GroupCoordinator.request_rejoin`: the client forgets a change of the topics that it notices while
   the group is rebalanced.
+- `GroupCoordinator.close`: leaves the group, and lets the client read on.
 - Local variables of `Fetcher.fetched_records`, `FetchResult.getall` and
   `PartitionRecords._unpack_records`: what `getmany` had read when it met a header that it cannot
   decode, or a batch that it cannot expand.
@@ -45,7 +46,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from struct import Struct
@@ -62,9 +63,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.legacy_records import LegacyRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 from faust.tables.manager import TableManager
-from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
-from faust.types import TP
 from faust.types.transports import TransportT
 from mode import ServiceT
 
@@ -86,8 +85,27 @@ _NOT_THERE = frozenset({1, 3, 100})
 """Error codes: the offset is out of range; the topic or partition, or the topic id, is unknown."""
 
 
+class RebalanceListener(driver.ConsumerRebalanceListener):
+    """Tells Faust of the first assignment, which starts its streams, and our thread of each."""
+
+    _has_started = False
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> Any:
+        """Called when a rebalance begins, which stops nothing (R124)."""
+        return None if self._has_started else super().on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Called when it has ended."""
+        if not self._has_started:
+            self._has_started = True
+            await super().on_partitions_assigned(assigned)
+        await cast(FaustConsumerThread, self._thread).pass_assignment()
+
+
 class FaustConsumer(driver.Consumer):
     """Faust's consumer, with hooks for its thread and its fetch loop."""
+
+    RebalanceListener = RebalanceListener
 
     def new_thread(self) -> FaustConsumerThread:
         """Create the thread that runs the Kafka client. Called once, by the constructor."""
@@ -96,11 +114,6 @@ class FaustConsumer(driver.Consumer):
     async def fetch_loop(self, fetcher: ServiceT) -> None:
         """Fetch and deliver records until this consumer or `fetcher` should stop."""
         raise NotImplementedError
-
-    @property
-    def active_partitions(self) -> Set[TP]:
-        """The assigned partitions that Faust has not paused."""
-        return self._active_partitions
 
     def _new_consumer_thread(self) -> driver.AIOKafkaConsumerThread:
         return self.new_thread()
@@ -114,6 +127,10 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
 
     def new_kafka_consumer(self, transport: driver.Transport, assignor: object) -> AIOKafkaConsumer:
         """Create the Kafka client, not started. Called in the thread, once."""
+        raise NotImplementedError
+
+    async def pass_assignment(self) -> None:
+        """Pass on what the group has assigned. Called in the thread."""
         raise NotImplementedError
 
     @property
@@ -134,6 +151,42 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
     def request_rejoin(self) -> None:
         """Join the group again, as soon as possible. Called in the thread."""
         self.kafka_consumer._coordinator.request_rejoin()  # noqa: SLF001
+
+    async def leave_group(self) -> None:
+        """Leave the group for good, and go on reading. Called in the thread."""
+        await self.kafka_consumer._coordinator.close()  # noqa: SLF001
+
+    def keep_reading(
+        self,
+        being_read: Callable[[], Iterable[TopicPartition]],
+        on_assigned: Callable[[frozenset[TopicPartition]], None],
+    ) -> None:
+        """Let the client read on while the group is rebalanced, and after that (R124).
+
+        By itself it would deliver nothing meanwhile, and begin anew with all partitions. Now it
+        keeps what is being read, even if the group has given it to another member, and leaves a new
+        partition alone until it is sought and resumed.
+
+        Args:
+            being_read: returns what is being read.
+            on_assigned: called with what the group has assigned, in the thread.
+        """
+        subscription: Any = self.kafka_consumer._subscription  # noqa: SLF001
+        assign = subscription.assign_from_subscribed
+
+        def assign_and_keep(assigned: Collection[TopicPartition]) -> None:
+            on_assigned(frozenset(assigned))
+            kept = {tp: self.known_position(tp) for tp in being_read()}
+            assign({*assigned, *kept})
+            now = subscription.subscription.assignment
+            for tp in now.tps:
+                state, position = now.state_value(tp), kept.get(tp)
+                state.seek(position or 0)
+                if position is None:
+                    state.pause()
+
+        subscription.assign_from_subscribed = assign_and_keep
+        subscription.begin_reassignment = lambda: None
 
     def known_position(self, where: TopicPartition) -> int | None:
         """The offset of the next record; None while the client has none.
@@ -204,19 +257,9 @@ class FaustApp(faust.App):
         """Create the transport of the consumer."""
         raise NotImplementedError
 
-    async def before_streams_resume(self) -> bool:
-        """Prepare the assigned partitions, before their first record.
-
-        Returns:
-            False if the partitions were revoked meanwhile. The streams then stay paused.
-        """
-        raise NotImplementedError
-
     async def before_consumer_stop(self) -> None:
         """Called before a consumer that exists is stopped."""
-
-    async def after_consumer_stop(self) -> None:
-        """Called after a consumer that exists has been stopped."""
+        raise NotImplementedError
 
     def _new_transport(self) -> TransportT:
         return self.new_transport()
@@ -226,26 +269,10 @@ class FaustApp(faust.App):
             return
         await self.before_consumer_stop()
         await super()._stop_consumer()
-        await self.after_consumer_stop()
-
-
-class _AppRecovery(Recovery):
-    """Faust's recovery, which runs between an assignment and the first record."""
-
-    async def _resume_streams(self, generation_id: int = 0) -> None:
-        is_current = generation_id == self.app.consumer_generation_id
-        if is_current and await cast(FaustApp, self.app).before_streams_resume():
-            await super()._resume_streams(generation_id)
 
 
 class _NoTables(TableManager):
     """Faust's table manager, for an app without tables."""
-
-    @property
-    def recovery(self) -> Recovery:
-        if self._recovery is None:
-            self._recovery = _AppRecovery(self.app, self, beacon=self.beacon, loop=self.loop)
-        return self._recovery
 
     async def on_start(self) -> None:
         # Faust waits a second here, for tables to be declared.

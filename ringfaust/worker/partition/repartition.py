@@ -49,7 +49,11 @@ def repartition_task(route: Route, number: int, context: WorkerContext) -> Task:
             work.read_directly = stored.get(route.topic, 0)
         return None
 
-    return Task(work, context, no_store, lambda: context.open_producer(number, transactional_id))
+    async def nothing() -> None: ...
+
+    return Task(
+        work, context, no_store, lambda: context.open_producer(number, transactional_id), nothing
+    )
 
 
 async def _copied_before(tp: TP, context: WorkerContext) -> int | None:

@@ -27,7 +27,6 @@ from ringfaust.protocol.records import FetchedRecord
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import (
     Batch,
-    Bounds,
     CancelledByNobody,
     CommittedOffset,
     InputChanged,
@@ -69,6 +68,7 @@ class Task:
         context: WorkerContext,
         open_store: OpenStore,
         open_producer: Callable[[], TaskProducer],
+        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
         """Connect to nothing yet.
 
@@ -78,6 +78,7 @@ class Task:
             open_store: opens the store and applies the committed changelog to it; returns None if
                 the work keeps no state. Gets the group's offsets by topic.
             open_producer: creates the transactional producer, not started.
+            catch_up: prepares the store while another worker still has the partition.
         """
         self.work = work
         self.buffer = InputBuffer(context.task_settings.batch_records, context.reader)
@@ -86,6 +87,7 @@ class Task:
         self._settings = context.task_settings
         self._open_store = open_store
         self._open_producer = open_producer
+        self._catch_up = catch_up
         self._commits = context.new_commit_slot()
         self._store: PartitionStore | None = None
         self._producer: TaskProducer | None = None
@@ -98,6 +100,8 @@ class Task:
         """Why `open` could not open it."""
         self._is_started = False
         """Whether the work has its start positions."""
+        self._is_leaving = False
+        """Whether the group has given the partition to another worker."""
         self.failure: Exception | None = None
         """The error because of which each record is committed by itself; None: they are not."""
         self._suspects: dict[str, int] = {}
@@ -110,28 +114,28 @@ class Task:
 
     # --- opening and closing ---------------------------------------------------------------------
 
-    async def open(self, bounds: Mapping[str, Bounds]) -> Mapping[str, int]:
-        """Take the partition over from an earlier owner. Returns the position of each input topic.
+    async def open(self) -> None:
+        """Take the partition over from an earlier owner, and read its inputs.
 
-        If it cannot be opened, that is none. Once started, the task tries again, or stops.
-
-        `bounds`: by topic, the log that exists now.
+        If that fails, the task tries again once it is started, or stops.
 
         Raises:
             StopsWorker: the worker must not run.
         """
         try:
-            await self._load(bounds)
+            await self._catch_up()
+            await self._load()
         except StopsWorker:
             raise
         except Exception as error:
             self._unopened = error
-            return {}
-        self.trouble = ""
-        return self.work.positions
+            return
+        await self._read_on()
 
-    async def _load(self, bounds: Mapping[str, Bounds]) -> None:
+    async def _load(self) -> None:
         """Load the committed state, and compare it with the log that exists now."""
+        bounds_of = await self._context.read_bounds(self.work.tps)
+        bounds = {tp.topic: at for tp, at in bounds_of.items()}
         committed = await self._restore()
         try:
             if self._is_started:
@@ -159,8 +163,19 @@ class Task:
         self.buffer.arrived.set()  # commits soon what restoring has changed
         return committed
 
+    async def _read_on(self) -> None:
+        """Serve the partition, from its positions on."""
+        self.trouble = ""
+        self.buffer.clear()
+        self._left = []
+        reader, positions = self._context.reader(), self.work.positions
+        with suppress(IllegalStateError):  # it is assigned to another worker, so it is closed soon
+            for tp in self.work.tps:
+                if tp.topic in positions:
+                    await reader.seek(tp, positions[tp.topic])
+
     def start(self) -> None:
-        """Begin to run cycles."""
+        """Open the partition if nobody has done so yet, and begin to run cycles."""
         self._runner = asyncio.ensure_future(self._run())
         self._runner.add_done_callback(self._on_end)
 
@@ -171,6 +186,15 @@ class Task:
                 self._context.crash(CancelledByNobody(self.work.name))
         elif (error := runner.exception()) is not None:
             self._context.crash(error)
+
+    async def hand_over(self) -> None:
+        """Serve the partition until its next owner shuts this one out, so that nobody waits (R124).
+
+        Returns then, after any other error, or at once if nothing is served. Close it afterwards.
+        """
+        self._is_leaving = True
+        if self._runner is not None and not self.trouble:
+            await asyncio.wait({self._runner})
 
     async def close(self) -> None:
         """Finish the current cycle and its commit, then close the producer and the store."""
@@ -230,9 +254,11 @@ class Task:
         self.buffer.arrived.set()
 
     async def _run(self) -> None:
+        if self.trouble and self._unopened is None:
+            await self.open()
         if self._unopened is not None:
             await self._recover(self._unopened)
-        while True:
+        while not (self._is_leaving and self.trouble):
             if self.stopped is not None:
                 await self._wait_for_order()
             else:
@@ -415,6 +441,10 @@ class Task:
     async def _recover(self, error: Exception) -> None:
         """Find out what the broker has and continue from there, or stop."""
         name = self.work.name
+        if self._is_leaving:
+            log.info("%s: handed over (%r)", name, error)
+            self.trouble = FENCED
+            return
         if self._is_final(error):
             await self._stop(error)
             return
@@ -450,8 +480,7 @@ class Task:
             await self._context.reader().prove_membership(is_fenced=is_fenced)
             try:
                 self._suspicion = ""
-                bounds = await self._context.read_bounds(self.work.tps)
-                await self._load({tp.topic: at for tp, at in bounds.items()})
+                await self._load()
                 break
             except StopsWorker:
                 raise
@@ -461,14 +490,7 @@ class Task:
                     return
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
                 log.warning("%s: cannot reopen (%r); retrying in %.1f s", name, again, wait_s)
-        positions = self.work.positions
-        self.trouble = ""
-        self.buffer.clear()
-        self._left = []
-        reader = self._context.reader()
-        with suppress(IllegalStateError):  # reassigned meanwhile: the new assignment seeks
-            for tp in self.work.tps:
-                await reader.seek(tp, positions[tp.topic])
+        await self._read_on()
 
     @property
     def stopped(self) -> Stopped | None:

@@ -70,12 +70,16 @@ def partition_task(number: int, input_topics: frozenset[str], context: WorkerCon
         changelog = TP(context.topics[Role.CHANGELOG], number)
         return await open_store(path, changelog, context)
 
+    async def catch_up() -> None:
+        (await open_this_store({})).close()
+
     transactional_id = partition_transactional_id(context.application, number)
     return Task(
         PartitionWork(number, input_topics, context),
         context,
         open_this_store,
         lambda: context.open_producer(number, transactional_id),
+        catch_up,
     )
 
 

@@ -27,10 +27,14 @@ class _Settings:
 class _Monitor:
     def track_tp_end_offset(self, tp: TP, offset: int) -> None: ...
 
+class _Conductor:
+    async def on_partitions_assigned(self, assigned: set[TP]) -> None: ...
+
 class AppT:
     conf: _Settings
     monitor: _Monitor
     assignor: Any
+    topics: _Conductor
     consumer_generation_id: int
     @property
     def should_stop(self) -> bool: ...

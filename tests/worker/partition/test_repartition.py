@@ -34,10 +34,16 @@ class Producer:
 
 async def start_of(broker: Broker, found: CommittedOffset | None, number: int = 0) -> int:
     """Where the repartition task of `in` starts."""
-    tp = TP("in", number)
+    tp, sought = TP("in", number), list[int]()
 
     async def group_offsets(_: object) -> dict[TP, CommittedOffset]:
         return {} if found is None else {tp: found}
+
+    async def read_bounds(_: object) -> dict[TP, Bounds]:
+        return {tp: Bounds(0, 100, "id")}
+
+    async def seek(partition: TP, offset: int) -> None:
+        sought.append(offset)
 
     async def topic_ids(_: object) -> TopicIds:
         return TopicIds("cluster", {"in": "id"})
@@ -54,12 +60,14 @@ async def start_of(broker: Broker, found: CommittedOffset | None, number: int = 
         open_producer=lambda *_: Producer(),
         new_commit_slot=SimpleNamespace,
         group_offsets=group_offsets,
-        reader=lambda: None,
+        read_bounds=read_bounds,
+        reader=lambda: SimpleNamespace(seek=seek),
         task_settings=TaskSettings(batch_records=1),
     )
     task = repartition_task(Route("in", "{header:queue}"), number, context)
-    positions = await task.open({"in": Bounds(0, 100, "id")})
-    return positions["in"]
+    await task.open()
+    assert sought == [task.work.positions["in"]]
+    return sought[0]
 
 
 def broker_after(position: int, more_rows: int = 0) -> Broker:

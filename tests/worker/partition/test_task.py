@@ -152,7 +152,7 @@ def new_task(
         opened.append(FailingProducer(errors))
         return opened[-1]
 
-    return Task(work, context_of(1, crashed.set_result, orders), no_store, open_producer)
+    return Task(work, context_of(1, crashed.set_result, orders), no_store, open_producer, no_store)
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +165,7 @@ async def test_an_unknown_outcome_reopens_the_partition_with_a_new_producer() ->
     work, opened = OneCommit(), []
     crashed = asyncio.get_running_loop().create_future()
     task = new_task(work, [KafkaConnectionError("closed")], opened, crashed)
-    await task.open({})
+    await task.open()
     task.start()
     async with asyncio.timeout(10):
         await work.settled.wait()
@@ -186,7 +186,7 @@ async def test_a_lasting_error_stops_the_partition_after_one_retry(error: BaseEx
     work, opened, orders = OneCommit(), [], Orders()
     crashed = asyncio.get_running_loop().create_future()
     task = new_task(work, [error] * 3, opened, crashed, orders)
-    await task.open({})
+    await task.open()
     task.start()
     await until_stopped(task)
     assert len(opened) == 2
@@ -215,7 +215,7 @@ async def test_a_cancellation_that_nobody_asked_for_stops_the_worker() -> None:
     """If not: the partition would not be served any more, without a word."""
     work, crashed = OneCommit(), asyncio.get_running_loop().create_future()
     task = new_task(work, [asyncio.CancelledError()], [], crashed)
-    await task.open({})
+    await task.open()
     task.start()
     async with asyncio.timeout(10):
         assert isinstance(await crashed, CancelledByNobody)
@@ -230,7 +230,7 @@ async def test_a_task_says_that_it_is_closed_before_its_store_is() -> None:
     crashed = asyncio.get_running_loop().create_future()
     work, said = OneCommit(), []
     task = new_task(work, [], [], crashed)
-    await task.open({})
+    await task.open()
     work.has_work = False
     store: Any = SimpleNamespace(close=lambda: said.append(task.trouble))
     task._store = store
@@ -270,7 +270,7 @@ async def test_a_changelog_that_has_lost_rows_stops_the_partition(end: int) -> N
         (task, "_open_store", open_store), (task, "_open_producer", lambda: producer),
     ]:  # fmt: skip
         setattr(where, name, value)
-    await task.open({})
+    await task.open()
     task.start()
     await until_stopped(task)  # without a retry, which might not notice it any more
     assert task.stopped is not None
@@ -288,7 +288,7 @@ async def test_a_task_that_refuses_its_state_commits_nothing() -> None:
 
     work, opened = Refusing(), []
     task = new_task(work, [], opened, asyncio.get_running_loop().create_future())
-    assert await task.open({}) == {}
+    await task.open()
     task.start()
     await until_stopped(task)
     await task.close()
@@ -381,8 +381,8 @@ async def counting(work: CountingWork, producer: HeldProducer, most: int = 1000)
 
     async def no_store(*_: object) -> None: ...
 
-    task = Task(work, context_of(most, lambda error: None), no_store, lambda: producer)
-    await task.open({})
+    task = Task(work, context_of(most, lambda error: None), no_store, lambda: producer, no_store)
+    await task.open()
     task.start()
     return task
 
@@ -494,7 +494,7 @@ async def test_closing_does_not_commit_after_a_failure() -> None:
     work, opened, crashed = CountingWork(), [], asyncio.get_running_loop().create_future()
     task = new_task(work, [KafkaConnectionError("closed")], opened, crashed)
     async with asyncio.timeout(10):
-        await task.open({})
+        await task.open()
         task.start()
         await offer_each(task, work, 1)
         await opened[0].stopped.wait()
@@ -556,8 +556,9 @@ async def test_a_record_that_cannot_be_processed_is_named_and_skipped() -> None:
     crashed = asyncio.get_running_loop().create_future()
     context = context_of(1000, crashed.set_result, orders)
     context.reader = Reader
-    task = Task(work, context, no_store, lambda: FailingProducer([]))
-    await task.open({})
+    task = Task(work, context, no_store, lambda: FailingProducer([]), no_store)
+    await task.open()
+    sought.clear()
     task.start()
     await asyncio.sleep(0)
     log = [FetchedRecord("in", 0, each, value=b"x") for each in range(5)]
