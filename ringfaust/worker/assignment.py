@@ -65,6 +65,7 @@ class Assignment:
         self._handovers: dict[Task, asyncio.Task[None]] = {}
         self._closing: dict[asyncio.Task[None], frozenset[TP]] = {}
         self._watch: asyncio.Task[None] | None = None
+        self._is_stopping = False
 
     @property
     def topics(self) -> frozenset[str]:
@@ -94,6 +95,8 @@ class Assignment:
         Raises:
             NotCopartitioned: some topics that belong together are assigned to other workers.
         """
+        if self._is_stopping:
+            return
         wanted, running = self._wanted(tps), {task.work.tps: task for task in self.tasks}
         for each in running.keys() - wanted.keys():
             is_ours = bool(each & tps)  # one of its topics was created or deleted
@@ -102,6 +105,7 @@ class Assignment:
             self._take_over(wanted[each]())
         if self._watch is None:
             self._watch = asyncio.ensure_future(self._watch_topics())
+            self._watch.add_done_callback(self._on_end)
         log.info("assigned: %s", "; ".join(sorted(task.work.name for task in self.tasks)))
 
     def _take_over(self, task: Task) -> None:
@@ -145,7 +149,11 @@ class Assignment:
 
     def _on_closed(self, closing: asyncio.Task[None]) -> None:
         del self._closing[closing]
-        if not closing.cancelled() and (error := closing.exception()) is not None:
+        self._on_end(closing)
+
+    def _on_end(self, ended: asyncio.Task[None]) -> None:
+        """Stop the worker on an error that nobody expects."""
+        if not ended.cancelled() and (error := ended.exception()) is not None:
             self._context.crash(error)
 
     async def _watch_topics(self) -> None:
@@ -227,6 +235,7 @@ class Assignment:
         Args:
             is_orderly: no error has stopped the worker.
         """
+        self._is_stopping = True
         if self._watch is not None:
             self._watch.cancel()
         hands_over = is_orderly and bool(self._tasks) and await self._leave_to_others()

@@ -8,13 +8,13 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import IllegalStateError
 from faust.types import TP
@@ -36,33 +36,36 @@ def _data_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Recorder:
-    """A rebalance listener that notes what happens, with an app and its agent."""
+    """A listener that reads exactly what is assigned and notes what happens, with an app."""
 
     def __init__(self, broker: EmbeddedBroker, group: str, *topics: str, **options: Any) -> None:
         self.positions: dict[TP, int] = {}
         self.batches: list[Batch] = []
-        self.calls: list[tuple[str, frozenset[TP]]] = []
         self.owned: frozenset[TP] = frozenset()
-        self.before_assigned: Callable[[], Awaitable[None]] | None = None
-        self.before_revoked: Callable[[], Awaitable[None]] | None = None
+        self.stops_reading = True
+        self.on_assignment: Callable[[], Awaitable[None]] | None = None
+        self.before_stop: Callable[[], Awaitable[None]] | None = None
         self.on_batch: Callable[[Batch], Awaitable[None]] | None = None
         url = f"kafka://{broker.bootstrap_servers}"
-        self.app = BatchApp(group, broker=url, listener=self, **options)
+        self.app = BatchApp(group, broker=url, **options)
+        self.app.listener = self
         self.app.agent(self.app.topic(*topics), name="recorder")(self._agent)
 
-    async def on_assigned(self, tps: frozenset[TP]) -> Mapping[TP, int]:
-        self.calls.append(("assigning", tps))
-        if self.before_assigned:
-            await self.before_assigned()
-        self.calls.append(("assigned", tps))
-        self.owned = tps
-        return self.positions
+    async def on_assigned(self, tps: frozenset[TP]) -> None:
+        new, lost, self.owned = tps - self.owned, self.owned - tps, tps
+        if self.on_assignment:
+            await self.on_assignment()
+        if self.stops_reading:
+            self.app.reader.stop_reading(lost)
+        for tp in new:
+            await self.app.reader.seek(tp, self.positions.get(tp, 0))
 
-    async def on_revoked(self, tps: frozenset[TP]) -> None:
-        if self.before_revoked:
-            await self.before_revoked()
-        self.calls.append(("revoked", tps))
+    async def on_stop(self, *, is_orderly: bool) -> None:
+        if self.before_stop:
+            await self.before_stop()
         self.owned = frozenset()
+
+    def on_unreadable(self, tp: TP) -> None: ...
 
     async def _agent(self, stream: AsyncIterator[Batch]) -> None:
         async for batch in stream:
@@ -190,7 +193,7 @@ async def test_a_paused_partition_waits_and_the_others_continue(broker: Embedded
     async def hold() -> None:
         recorder.app.reader.pause(held)
 
-    recorder.before_assigned = hold
+    recorder.on_assignment = hold
     async with recorder.running():
         await until(lambda: len(recorder.offsets(free)) == 5000)
         await fill(broker, free, 5000, 100)
@@ -300,28 +303,29 @@ async def test_a_seek_drops_the_batch_that_waits_for_the_agent(broker: EmbeddedB
 
 
 async def test_the_listener_decides_where_each_partition_starts(broker: EmbeddedBroker) -> None:
-    topic, name = await new_topic(broker, 3), group()
-    given, resumed, fresh = (TP(topic, partition) for partition in range(3))
-    for tp in (given, resumed, fresh):
+    topic = await new_topic(broker, 2)
+    given, first = TP(topic, 0), TP(topic, 1)
+    for tp in (given, first):
         await fill(broker, tp, 0, 1000)
-    async with AIOKafkaConsumer(
-        bootstrap_servers=broker.bootstrap_servers, group_id=name, enable_auto_commit=False
-    ) as consumer:
-        consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
-        await consumer.commit({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 300})
-    recorder = Recorder(broker, name, topic)
+    recorder = Recorder(broker, group(), topic)
     recorder.positions = {given: 700}
-
-    async def nothing_is_delivered_before(_: Batch) -> None:
-        assert recorder.calls[-1][0] == "assigned"
-
-    recorder.before_assigned = lambda: asyncio.sleep(0.2)
-    recorder.on_batch = nothing_is_delivered_before
     async with recorder.running():
-        await until(lambda: sum(len(batch.records) for batch in recorder.batches) >= 2000)
+        await until(lambda: sum(len(batch.records) for batch in recorder.batches) >= 1300)
     assert recorder.offsets(given) == list(range(700, 1000))
-    assert recorder.offsets(resumed) == list(range(300, 1000))
-    assert recorder.offsets(fresh) == list(range(1000))
+    assert recorder.offsets(first) == list(range(1000))
+
+
+async def test_a_partition_that_nobody_has_sought_is_not_read(broker: EmbeddedBroker) -> None:
+    topic = await new_topic(broker, 2)
+    sought, left = TP(topic, 0), TP(topic, 1)
+    for tp in (sought, left):
+        await fill(broker, tp, 0, 100)
+    recorder = Recorder(broker, group(), topic)
+    recorder.owned = frozenset({left})  # so it is not new
+    async with recorder.running():
+        await until(lambda: len(recorder.offsets(sought)) == 100)
+        assert recorder.offsets(left) == []
+        assert await recorder.app.reader.read_position(left) is None
 
 
 async def test_faust_commits_nothing(broker: EmbeddedBroker) -> None:
@@ -336,27 +340,13 @@ async def test_faust_commits_nothing(broker: EmbeddedBroker) -> None:
     assert await committed(broker, name) == {}
 
 
-async def test_two_workers_share_partitions_and_the_second_waits_for_the_first(
-    broker: EmbeddedBroker,
-) -> None:
+async def test_two_workers_share_partitions(broker: EmbeddedBroker) -> None:
     one, two, name = await new_topic(broker, 3), await new_topic(broker, 3), group()
     # So long that a worker that stops must leave the group itself.
     session: dict[str, Any] = {"broker_session_timeout": 300.0, "broker_request_timeout": 310.0}
     first, second = (Recorder(broker, name, one, two, **session) for _ in range(2))
-    revoked = asyncio.Event()
-
-    async def finish() -> None:
-        await asyncio.sleep(0.3)  # longer than the second worker takes to be assigned
-        revoked.set()
-
-    first.before_revoked = finish
-
-    async def after_the_first_revoked() -> None:
-        assert revoked.is_set()
-
-    second.before_assigned = after_the_first_revoked
     async with first.running():
-        assert len(first.owned) == 6
+        await until(lambda: len(first.owned) == 6)
         async with second.running():
             await until(lambda: {len(first.owned), len(second.owned)} == {2, 4})
             for recorder in (first, second):  # the same worker has partition p of each topic
@@ -369,57 +359,67 @@ async def test_two_workers_share_partitions_and_the_second_waits_for_the_first(
             await until(
                 lambda: all(len(first.offsets(tp) + second.offsets(tp)) == 100 for tp in everything)
             )
-            revoked.clear()
             await first.app.stop()
             await until(lambda: len(second.owned) == 6)
-            assert first.calls[-1][0] == "revoked"
 
 
-async def test_revoked_batches_are_no_longer_current(broker: EmbeddedBroker) -> None:
-    topic, name = await new_topic(broker, 2), group()
-    await fill(broker, TP(topic, 0), 0, 100)
-    recorder = Recorder(broker, name, topic)
-    current: list[bool] = []
-
-    async def look() -> None:
-        current.append(recorder.app.reader.is_current(recorder.batches[0]))
-        with pytest.raises(IllegalStateError):
-            await recorder.app.reader.seek(TP(topic, 0), 0)
-
+async def test_a_rebalance_does_not_interrupt_what_is_read(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """R124: not while it waits for a worker that is gone, and not when it has ended."""
+    topic, name = await new_topic(broker, 3), group()
+    recorder, other = Recorder(broker, name, topic), Recorder(broker, name, topic)
+    recorder.stops_reading = False
+    worker = Worker(broker, tmp_path, name, topic)
+    await worker.start()
     async with recorder.running():
+        await until(lambda: len(recorder.owned) in (1, 2))
+        owned = recorder.owned
+        worker.process.kill()  # the brokers wait for it for the length of a session
+        await worker.process.wait()
+        starting = asyncio.create_task(other.app.start())
+        for first in range(0, 1000, 100):
+            for tp in owned:
+                await fill(broker, tp, first, 100)
+            await until(lambda: all(len(recorder.offsets(tp)) == first + 100 for tp in owned))  # noqa: B023
+        assert other.owned == frozenset()  # all of this took place during the rebalance
+        await until(lambda: other.owned)
+        for tp in owned:
+            await fill(broker, tp, 1000, 100)
+        await until(lambda: all(len(recorder.offsets(tp)) == 1100 for tp in owned))
+        await starting
+        await other.app.stop()
+    for tp in owned:
+        assert recorder.offsets(tp) == list(range(1100))
+        assert len({batch.generation for batch in recorder.batches if batch.tp == tp}) == 1
+
+
+async def test_batches_of_a_partition_that_is_not_read_any_more_are_not_current(
+    broker: EmbeddedBroker,
+) -> None:
+    topic = await new_topic(broker)
+    tp = TP(topic, 0)
+    await fill(broker, tp, 0, 100)
+    async with Recorder(broker, group(), topic).running() as recorder:
         await until(lambda: recorder.batches)
         assert recorder.app.reader.is_current(recorder.batches[0])
-        recorder.before_revoked = look
-        async with Recorder(broker, name, topic).running():
-            await until(lambda: len(recorder.owned) == 1)
-        recorder.before_revoked = None
-    assert current == [False]
+        recorder.app.reader.stop_reading([tp])
+        await until(lambda: not recorder.app.reader.is_current(recorder.batches[0]))
+        await fill(broker, tp, 100, 100)
+        await recorder.app.reader.seek(tp, 50)
+        await until(lambda: recorder.offsets(tp)[-1] == 199)
+    assert recorder.offsets(tp) == [*range(100), *range(50, 200)]
 
 
-async def test_a_rebalance_cancels_a_long_assignment(broker: EmbeddedBroker) -> None:
-    topic, name = await new_topic(broker, 2), group()
-    recorder, other = Recorder(broker, name, topic), Recorder(broker, name, topic)
-    never = asyncio.Event()
-
-    async def forever() -> None:
-        await never.wait()
-
-    recorder.before_assigned = forever
-    starting = asyncio.create_task(recorder.app.start())
-    await until(lambda: recorder.calls == [("assigning", {TP(topic, 0), TP(topic, 1)})])
-    try:
-        async with other.running():
-            await until(lambda: len(other.owned) == 1)
-            recorder.before_assigned = None
-            # Revoked before it was assigned: only then may another worker have the partition.
-            assert [what for what, _ in recorder.calls[:2]] == ["assigning", "revoked"]
-        await until(lambda: len(recorder.owned) == 2)
-        await starting
-    finally:
-        await recorder.app.stop()
+async def test_a_partition_that_is_not_assigned_cannot_be_sought(broker: EmbeddedBroker) -> None:
+    topic = await new_topic(broker)
+    async with Recorder(broker, group(), topic).running() as recorder:
+        await until(lambda: recorder.owned)
+        with pytest.raises(IllegalStateError):
+            await recorder.app.reader.seek(TP(topic, 1), 0)
 
 
-@pytest.mark.parametrize("where", ["before_assigned", "before_revoked", "on_batch"])
+@pytest.mark.parametrize("where", ["on_assignment", "on_batch"])
 async def test_an_error_of_listener_or_agent_stops_the_worker(
     broker: EmbeddedBroker, where: str
 ) -> None:
@@ -433,16 +433,11 @@ async def test_an_error_of_listener_or_agent_stops_the_worker(
     setattr(recorder, where, fail)
     starting = asyncio.create_task(recorder.app.start())
     try:
-        if where == "before_revoked":
-            await starting
-            async with Recorder(broker, name, topic).running():
-                await until(lambda: recorder.app.crashed)
         await until(lambda: recorder.app.crashed)
         assert isinstance(recorder.app.crash_reason, RuntimeError)
         if where == "on_batch":  # a restarted agent would have missed the batch
             assert len(recorder.batches) == 1
     finally:
-        recorder.before_revoked = None
         await recorder.app.stop()
         await asyncio.wait({starting})
 
@@ -470,7 +465,16 @@ async def test_a_worker_survives_a_restart_of_its_broker_and_stops_without_it(
 WORKER = """
 from ringfaust.worker.faust.transport import BatchApp
 
+class Listener:
+    async def on_assigned(self, tps):
+        for tp in tps:
+            await app.reader.seek(tp, 0)
+
+    async def on_stop(self, *, is_orderly):
+        pass
+
 app = BatchApp({group!r}, broker={url!r}, datadir={folder!r})
+app.listener = Listener()
 
 @app.agent(app.topic({topic!r}))
 async def show(stream):
@@ -529,26 +533,18 @@ async def test_a_worker_leaves_the_group_and_logs_no_traceback_when_it_stops(
 
 
 async def test_a_worker_that_stops_during_a_rebalance_leaves_the_group(
-    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Faust closes the Kafka client from another thread in this case, and the stop can hang."""
     caplog.set_level("INFO", "aiokafka")
     topic, name = await new_topic(broker, 2), group()
     stopping, other = Recorder(broker, name, topic), Recorder(broker, name, topic)
-    has_noticed = asyncio.Event()
-    on_rebalance = stopping.app._on_rebalance_when_stopped
-
-    def notice() -> None:
-        on_rebalance()
-        has_noticed.set()
+    joining: list[asyncio.Task[Any]] = []
 
     async def start_the_other() -> None:
         joining.append(asyncio.create_task(other.app.start()))
-        await has_noticed.wait()
+        await until(lambda: other.owned)
 
-    joining: list[asyncio.Task[Any]] = []
-    monkeypatch.setattr(stopping.app, "_on_rebalance_when_stopped", notice)
-    stopping.before_revoked = start_the_other
+    stopping.before_stop = start_the_other
     await stopping.app.start()
     await until(lambda: len(stopping.owned) == 2)
     try:
@@ -562,12 +558,25 @@ async def test_a_worker_that_stops_during_a_rebalance_leaves_the_group(
         await other.app.stop()
 
 
+async def test_a_worker_that_has_left_its_group_reads_on(broker: EmbeddedBroker) -> None:
+    """R124: until the others have its partitions."""
+    topic, name = await new_topic(broker), group()
+    tp = TP(topic, 0)
+    async with Recorder(broker, name, topic).running() as recorder:
+        await until(lambda: recorder.owned)
+        await recorder.app.reader.leave_group()
+        async with Recorder(broker, name, topic).running() as other:
+            await until(lambda: other.owned)
+            await fill(broker, tp, 0, 100)
+            await until(lambda: len(recorder.offsets(tp)) == len(other.offsets(tp)) == 100)
+
+
 async def test_a_killed_worker_is_replaced(broker: EmbeddedBroker, tmp_path: Path) -> None:
     topic, name = await new_topic(broker, 2), group()
     worker = Worker(broker, tmp_path, name, topic)
     await worker.start()
     async with Recorder(broker, name, topic).running() as recorder:
-        assert len(recorder.owned) == 1
+        await until(lambda: len(recorder.owned) == 1)
         worker.process.kill()
         await worker.process.wait()
         await until(lambda: len(recorder.owned) == 2)

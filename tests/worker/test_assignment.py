@@ -1,4 +1,4 @@
-"""What a worker does about topics that are deleted or created while nobody reads them (R111)."""
+"""Which partitions a worker opens and hands over (R124), and topics that nobody reads (R111)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from faust.types import TP
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.protocol.records import Role
 from ringfaust.worker import assignment
-from ringfaust.worker.assignment import Assignment
+from ringfaust.worker.assignment import Assignment, NotCopartitioned
 from ringfaust.worker.interfaces import InputChanged
 from ringfaust.worker.partition.pausing import InputPauses
 
@@ -35,6 +35,10 @@ class Surroundings:
         self.processor_config = SimpleNamespace(routes=[SimpleNamespace(topic="in")])
         self.reader = lambda: self
         self.context: Any = self
+        self.partitions = 4
+        self.members: bool | Exception = False
+        self.calls: list[str] = []
+        """What was asked of the reader, and what became of the tasks, in order."""
 
     async def topic_ids(self, names: Collection[str]) -> TopicIds:
         self.looks += 1
@@ -49,6 +53,189 @@ class Surroundings:
     async def seek(self, tp: TP, offset: int) -> None:
         self.sought.append((tp, offset))
 
+    def stop_reading(self, tps: Collection[TP]) -> None:
+        self.calls.append(f"stop reading {min(tps).partition}")
+
+    async def leave_group(self) -> None:
+        self.calls.append("leave")
+
+    async def has_members(self) -> bool:
+        if isinstance(self.members, Exception):
+            raise self.members
+        return self.members
+
+    def crash(self, error: BaseException) -> None:
+        self.calls.append(repr(error))
+
+
+class FakeTask:
+    """A task that notes what becomes of it, and is served until `fenced` is set."""
+
+    def __init__(self, number: int, topics: Collection[str], world: Surroundings) -> None:
+        tps = frozenset(TP(topic, number) for topic in topics)
+        self.work = SimpleNamespace(tps=tps, name=f"partition {number}", topic_ids=dict)
+        self.trouble = ""
+        self.number = number
+        self.calls = world.calls
+        self.fenced = asyncio.Event()
+        self.offered: list[Any] = []
+
+    def start(self) -> None:
+        self.calls.append(f"start {self.number}")
+
+    def offer(self, batch: Any) -> None:
+        self.offered.append(batch)
+
+    async def hand_over(self) -> None:
+        self.calls.append(f"hand over {self.number}")
+        await self.fenced.wait()
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        self.calls.append(f"close {self.number}")
+
+
+ALL = (CONTROL, HOP, "in")
+
+
+def partitions(*numbers: int, topics: Collection[str] = ALL) -> frozenset[TP]:
+    return frozenset(TP(topic, number) for topic in topics for number in numbers)
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Surroundings:
+    monkeypatch.setattr(assignment, "partition_task", FakeTask)
+    return Surroundings(*ALL)
+
+
+async def assigned(world: Surroundings, *numbers: int) -> Assignment:
+    """An assignment that has these partitions."""
+    found = Assignment(world.context, [])
+    await found.on_assigned(partitions(*numbers))
+    await settle()
+    world.calls.clear()
+    return found
+
+
+def task_of(found: Assignment, number: int) -> Any:
+    return next(task for task in found._tasks.values() if task.number == number)  # type: ignore[attr-defined]
+
+
+async def test_a_partition_that_stays_is_not_touched(world: Surroundings) -> None:
+    found = await assigned(world, 0, 1)
+    await found.on_assigned(partitions(0, 2))
+    await settle()
+    assert world.calls == ["start 2", "hand over 1"]
+    assert {task.work.name for task in found.tasks} == {"partition 0", "partition 2"}
+
+
+async def test_a_partition_that_moves_is_served_until_its_next_owner_has_it(
+    world: Surroundings,
+) -> None:
+    found = await assigned(world, 0, 1)
+    leaving, batch = task_of(found, 1), SimpleNamespace(tp=TP("in", 1))
+    await found.on_assigned(partitions(0))
+    await settle()
+    found.offer(batch)
+    assert leaving.offered == [batch]
+    leaving.fenced.set()
+    await settle()
+    assert world.calls == ["hand over 1", "close 1", "stop reading 1"]
+    found.offer(batch)
+    assert leaving.offered == [batch]
+
+
+async def test_nobody_waits_for_ever_for_a_next_owner(
+    world: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assignment, "_HANDOVER_S", 0)
+    found = await assigned(world, 0, 1)
+    await found.on_assigned(partitions(0))
+    await settle()
+    assert world.calls == ["hand over 1", "close 1", "stop reading 1"]
+
+
+async def test_a_partition_that_comes_back_is_closed_before_it_is_opened(
+    world: Surroundings,
+) -> None:
+    """Two tasks would use one store."""
+    found = await assigned(world, 0, 1)
+    await found.on_assigned(partitions(0))
+    await settle()
+    await found.on_assigned(partitions(0, 1))
+    await settle()
+    assert world.calls == ["hand over 1", "close 1", "stop reading 1", "start 1"]
+    assert {task.work.name for task in found.tasks} == {"partition 0", "partition 1"}
+
+
+async def test_a_partition_that_comes_and_goes_meanwhile_is_not_opened(
+    world: Surroundings,
+) -> None:
+    found = await assigned(world, 0, 1)
+    for numbers in ((0,), (0, 1), (0,)):
+        await found.on_assigned(partitions(*numbers))
+    task_of(found, 1).fenced.set()
+    await settle()
+    assert "start 1" not in world.calls
+    assert world.calls.count("close 1") == 2
+    assert {task.work.name for task in found.tasks} == {"partition 0"}
+    assert {tp.partition for tp in found._tasks} == {0}
+
+
+async def test_a_topic_that_appears_is_read_by_a_new_task(world: Surroundings) -> None:
+    found = Assignment(world.context, [])
+    await found.on_assigned(partitions(0, topics=(CONTROL, HOP)))
+    await found.on_assigned(partitions(0))
+    await settle()
+    assert world.calls == ["start 0", "close 0", "stop reading 0", "start 0"]
+    assert [task.work.tps for task in found.tasks] == [partitions(0)]
+
+
+@pytest.mark.parametrize("members", [False, TimeoutError()], ids=["empty", "no answer"])
+async def test_a_worker_that_stops_alone_closes_at_once(
+    world: Surroundings, members: bool | Exception
+) -> None:
+    found = await assigned(world, 0)
+    world.members = members
+    await found.on_stop(is_orderly=True)
+    assert world.calls == ["leave", "close 0", "stop reading 0"]
+
+
+async def test_a_worker_that_stops_serves_until_the_others_have_its_partitions(
+    world: Surroundings,
+) -> None:
+    found = await assigned(world, 0)
+    world.members = True
+    leaving = task_of(found, 0)
+    stopping = asyncio.ensure_future(found.on_stop(is_orderly=True))
+    await settle()
+    assert world.calls == ["leave", "hand over 0"]
+    leaving.fenced.set()
+    await stopping
+    assert world.calls == ["leave", "hand over 0", "close 0", "stop reading 0"]
+
+
+async def test_a_worker_that_an_error_stops_closes_at_once(world: Surroundings) -> None:
+    found = await assigned(world, 0)
+    world.members = True
+    await found.on_stop(is_orderly=False)
+    assert world.calls == ["close 0", "stop reading 0"]
+
+
+async def test_topics_with_different_numbers_of_partitions_are_refused(
+    world: Surroundings,
+) -> None:
+    found = Assignment(world.context, [])
+    with pytest.raises(NotCopartitioned, match=r"partition 1 of \['in'\]"):
+        await found.on_assigned(partitions(0) | partitions(1, topics=(CONTROL, HOP)))
+    with pytest.raises(NotCopartitioned, match="has got more than the 4 partitions"):
+        await found.on_assigned(partitions(4))
+
 
 async def looks(
     world: Surroundings, assigned: set[str], count: int, ids: dict[str, str] | None = None
@@ -57,7 +244,8 @@ async def looks(
     watched = Assignment(world.context, [])
     task = Mock(trouble="")
     task.work.topic_ids.return_value = ids or {}
-    watched._tasks = {TP(topic, 0): task for topic in assigned}
+    task.work.tps = {TP(topic, 0) for topic in assigned}
+    watched._tasks = dict.fromkeys(task.work.tps, task)
     watching = asyncio.ensure_future(watched._watch_topics())
     async with asyncio.timeout(30):
         while world.looks <= count:

@@ -81,7 +81,6 @@ class BatchConsumer(FaustConsumer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.listener = cast(BatchApp, self.app).listener
         self._paused: set[TP] = set()
         self._paused_until_seek: set[TP] = set()
         self._waiting_for_agent: set[TP] = set()
@@ -199,7 +198,7 @@ class BatchConsumer(FaustConsumer):
         """Pass an assignment to the listener; the conductor must know all that is read."""
         try:
             await self.app.topics.on_partitions_assigned({*tps, *self._batch_thread.being_read})
-            await self.listener.on_assigned(tps)
+            await cast(BatchApp, self.app).listener.on_assigned(tps)
         except Exception as error:  # the Kafka client would only log it
             await self.app.crash(error)
 
@@ -219,7 +218,7 @@ class BatchConsumer(FaustConsumer):
         not_wanted |= cast(BatchApp, self.app).held_back(being_read)
         batches = await self._batch_thread.fetch(being_read - not_wanted)
         for tp in self._batch_thread.take_failed():
-            self.listener.on_unreadable(tp)
+            cast(BatchApp, self.app).listener.on_unreadable(tp)
         return batches
 
     async def _deliver(self, batch: Batch) -> None:

@@ -37,7 +37,7 @@ import ringfaust
 from ringfaust.worker.faust import vendor
 from ringfaust.worker.faust.consumer_thread import BatchThread
 from ringfaust.worker.faust.decompression import BATCH_BYTES
-from ringfaust.worker.faust.transport import BatchApp
+from ringfaust.worker.faust.transport import BatchApp, BatchConsumer
 from tests.worker.faust import stubs
 
 TP = TopicPartition("in", 0)
@@ -70,15 +70,23 @@ def test_the_fetcher_of_faust_does_nothing_but_drain_messages() -> None:
     assert "await consumer._drain_messages(self)" in source(FaustFetcher._fetcher.fun)
 
 
-def test_active_partitions_are_the_assigned_ones_that_are_not_paused() -> None:
-    """If not: `FaustConsumer.active_partitions` would fetch paused partitions."""
-    text = source(Consumer._set_active_tps)
-    assert "self._active_partitions.update(ensure_TPset(tps))" in text
-    assert "self._active_partitions.difference_update(self._paused_partitions)" in text
-    assert "difference_update(tpset)" in source(Consumer.pause_partitions)
-    assert ".update(tps)" in source(Consumer.resume_partitions)
-    assert "self._active_partitions.difference_update(revoked)" in source(
-        Consumer.on_partitions_revoked
+def test_faust_subscribes_with_the_listener_of_the_consumer_class() -> None:
+    """If not: Faust stops everything for each rebalance."""
+    init = source(driver.AIOKafkaConsumerThread.__post_init__)
+    assert "consumer.RebalanceListener(self)" in init
+    assert "listener=self._rebalance_listener" in source(driver.AIOKafkaConsumerThread.subscribe)
+    assert takes(driver.ConsumerRebalanceListener.on_partitions_revoked, "revoked")
+    assert takes(driver.ConsumerRebalanceListener.on_partitions_assigned, "assigned")
+    assert BatchConsumer.RebalanceListener is vendor.RebalanceListener
+
+
+def test_faust_drops_messages_of_another_generation_only() -> None:
+    """If not: batches that are read on during a rebalance may be dropped.
+
+    Only Faust's own listener changes the generation, and it is told of the first assignment alone.
+    """
+    assert "self._thread.app.consumer_generation_id = generation" in source(
+        driver.ConsumerRebalanceListener.on_partitions_assigned
     )
 
 
@@ -113,7 +121,7 @@ def test_faust_passes_the_kafka_client_no_option_that_is_unknown_here() -> None:
 
 
 def test_recovery_without_tables_only_resumes_the_streams() -> None:
-    """If not: `FaustApp.before_streams_resume` may be called too late, or never."""
+    """If not: the first assignment does not start the streams."""
     assert takes(Recovery._resume_streams, "generation_id")
     assert inspect.iscoroutinefunction(Recovery._resume_streams)
     loop = source(Recovery._restart_recovery.fun)
@@ -129,8 +137,6 @@ def test_recovery_without_tables_only_resumes_the_streams() -> None:
 
 def test_the_table_manager_starts_its_channels_and_its_recovery() -> None:
     """If not: `_NoTables.on_start` must do what Faust's does, without the wait."""
-    assert isinstance(inspect.getattr_static(TableManager, "recovery"), property)
-    assert TableManager._recovery is None
     assert takes(TableManager._update_channels)
     lines = [line.strip() for line in source(TableManager.on_start).splitlines()][2:]
     assert lines == [
@@ -139,8 +145,6 @@ def test_the_table_manager_starts_its_channels_and_its_recovery() -> None:
         "await self._update_channels()",
         "await self.recovery.start()",
     ]
-    arguments = inspect.signature(Recovery.__init__).parameters
-    assert list(arguments)[:3] == ["self", "app", "tables"]
 
 
 def test_the_app_creates_its_transport_and_stops_its_consumer_by_these_methods() -> None:
@@ -154,7 +158,6 @@ def test_the_app_creates_its_transport_and_stops_its_consumer_by_these_methods()
     app = BatchApp("pinned", broker="kafka://localhost:1")
     assert app._consumer is None
     assert isinstance(app.tables, vendor._NoTables)
-    assert isinstance(app.tables.recovery, vendor._AppRecovery)
     assert type(app.transport).__name__ == "BatchTransport"
 
 
@@ -211,6 +214,50 @@ async def test_the_position_of_a_partition_is_known_or_not() -> None:
     subscriptions.subscription.assignment.state_value(TP).await_reset(0)
     assert known_position(thread, TP) is None
     assert "self._subscription = SubscriptionState(" in source(AIOKafkaConsumer.__init__)
+
+
+OTHER, NEW = TopicPartition("other", 0), TopicPartition("new", 0)
+
+
+async def test_a_rebalance_keeps_what_is_being_read() -> None:
+    """If not: a partition that stays is not read until the group has assigned it again (R124)."""
+    subscriptions = SubscriptionState()
+    client = SimpleNamespace(_subscription=subscriptions)
+    thread: Any = SimpleNamespace(kafka_consumer=client)
+    thread.known_position = lambda tp: vendor.FaustConsumerThread.known_position(thread, tp)
+    being_read: set[TopicPartition] = set()
+    assigned: list[frozenset[TopicPartition]] = []
+    vendor.FaustConsumerThread.keep_reading(thread, lambda: being_read, assigned.append)
+    subscriptions.subscribe({"in", "other", "new"})
+    subscriptions.assign_from_subscribed({TP, OTHER})
+    states = subscriptions.subscription.assignment.state_value
+    assert states(TP).paused
+    assert states(OTHER).paused
+    for tp, position in ((TP, 7), (OTHER, 8)):
+        subscriptions.seek(tp, position)
+        subscriptions.resume(tp)
+    being_read |= {TP, OTHER}
+    subscriptions.begin_reassignment()
+    assert not subscriptions.reassignment_in_progress
+    subscriptions.assign_from_subscribed({TP, NEW})
+    states = subscriptions.subscription.assignment.state_value
+    assert [states(tp).position for tp in (TP, OTHER, NEW)] == [7, 8, 0]
+    assert [states(tp).paused for tp in (TP, OTHER, NEW)] == [False, False, True]
+    being_read -= {OTHER}
+    subscriptions.assign_from_subscribed({TP, NEW})
+    assert subscriptions.assigned_partitions() == {TP, NEW}
+    assert assigned == [{TP, OTHER}, {TP, NEW}, {TP, NEW}]
+    join = source(GroupCoordinator._on_join_prepare) + source(GroupCoordinator._on_join_complete)
+    assert "self._subscription.begin_reassignment()" in join
+    assert "self._subscription.assign_from_subscribed(assignment.partitions())" in join
+
+
+def test_a_client_that_has_left_its_group_reads_on() -> None:
+    """If not: a worker that stops cannot serve its partitions until others have them."""
+    close = source(GroupCoordinator.close)
+    assert "await self._maybe_leave_group()" in close
+    assert "self._subscription" not in close
+    assert "if self._closing.done():" in close  # the client closes it once more
 
 
 def test_the_fetcher_waits_for_unrequested_records_as_long_as_prefetch_backoff() -> None:
