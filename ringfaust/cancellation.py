@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 
@@ -24,3 +24,32 @@ def cancellation_is_kept() -> Iterator[None]:
     yield
     if task and task.cancelling() > before:
         raise asyncio.CancelledError
+
+
+def is_cancelled() -> bool:
+    """Whether somebody has cancelled this task: a Kafka client may raise CancelledError by itself.
+
+    aiokafka does that if it stops before it has asked anything.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def run_again(
+    serve: Callable[[], Awaitable[None]], wait_s: float, tell: Callable[[BaseException], None]
+) -> None:
+    """Run what uses Kafka clients until this task is cancelled, again and again.
+
+    Args:
+        serve: runs until an error.
+        wait_s: how long to wait after one, in seconds.
+        tell: called with each error.
+    """
+    while True:
+        try:
+            await serve()
+        except (Exception, asyncio.CancelledError) as error:
+            if is_cancelled():
+                raise asyncio.CancelledError from error
+            tell(error)
+        await asyncio.sleep(wait_s)

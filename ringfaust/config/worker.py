@@ -231,7 +231,9 @@ class WorkerConfig(ConfigModel):
     cloud_events: bool = False
     """Whether evicted and dead records also have the attributes of CloudEvents (`ce_…` headers)."""
     session_timeout_ms: Annotated[int, Field(ge=1_000, le=1_800_000)] = 10_000
-    """A worker that is silent for this long loses its partitions to the others."""
+    """A worker that sends no heartbeat for this long loses its partitions to the others, in ms."""
+    failover_after_ms: Annotated[int, Field(ge=1_000, le=1_800_000)] = 3_000
+    """So does one that gives the others no sign of life for this long, in ms (R126)."""
     security: SecurityConfig = SecurityConfig()
     web: WebConfig = WebConfig()
     log_level: Literal["debug", "info", "warning", "error"] = "info"

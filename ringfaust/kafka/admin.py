@@ -23,7 +23,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 from ringfaust.cancellation import cancellation_is_kept
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import admin_client_id
-from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, Authorized, authorized
+from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, Authorized, authorized, remove_member
 
 T = TypeVar("T")
 
@@ -216,6 +216,16 @@ class KafkaAdmin:
             raise for_code(code)(f"group {group}")
         found = [GroupMember(client, host.lstrip("/")) for _, client, host, *_ in members]
         return GroupDescription(protocol, found)
+
+    async def remove_member(self, group: str, instance: str) -> None:
+        """Remove a static member from a group; one that is not in it stays out.
+
+        Raises:
+            KafkaError: a request failed; `open_admin` translates it.
+        """
+        await until_ready(
+            lambda: remove_member(self._client, group, instance), COORDINATOR_TIMEOUT_S
+        )
 
     async def authorized(self, names: Sequence[str], group: str) -> Authorized | None:
         """What the brokers let this client do with topics and a group; None if they do not say.

@@ -13,7 +13,8 @@ from ringfaust.protocol.records import InRecord
 from ringfaust.transactional.vendor import stop_client
 
 _FETCH_BYTES = 4 * 1024 * 1024
-_POLL_MS = 500
+_POLL_MS = 20
+"""A log ends in markers, for which the client returns nothing: its position must be looked at."""
 
 RecordHandler = Callable[[Sequence[InRecord]], None]
 """Called with records of one partition, in order."""

@@ -8,7 +8,7 @@
 - `AIOKafkaAdminClient.list_consumer_group_offsets`: leaves out partitions of a coordinator that is
   not ready, or raises NoError for them.
 - `AIOKafkaClient`, `aiokafka.protocol`: requests that aiokafka does not have, or whose answer it
-  does not read to the end, see `_Metadata` and `_DescribeGroup`.
+  does not read to the end, see `_Metadata`, `_LeaveGroup` and `_DescribeGroup`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from aiokafka.errors import (
     NotCoordinatorError,
     NotCoordinatorForGroupError,
     TopicAuthorizationFailedError,
+    UnknownMemberIdError,
     for_code,
 )
 from aiokafka.producer import sender
@@ -45,12 +46,14 @@ from aiokafka.protocol.admin import (
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.types import (
+    Array,
     Boolean,
     CompactArray,
     CompactString,
     Int16,
     Int32,
     Schema,
+    String,
     TaggedFields,
 )
 
@@ -222,6 +225,59 @@ def _answer(response: Any) -> TopicMetadata:
         return TopicMetadata(response.cluster_id, [(t[0], t[1], "") for t in response.topics])
     topics = [(t[0], t[1], str(uuid.UUID(bytes=t[2]))) for t in response.topics]
     return TopicMetadata(response.cluster_id, topics)
+
+
+# --- the members of a group -----------------------------------------------------------------------
+
+
+class _LeaveGroupResponse(Response):  # type: ignore[misc]
+    API_KEY = 13
+    API_VERSION = 3
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32), ("error_code", Int16),
+        ("members", Array(
+            ("member_id", String("utf-8")), ("group_instance_id", String("utf-8")),
+            ("error_code", Int16),
+        )),
+    )  # fmt: skip
+
+
+class _LeaveGroupRequest(RequestStruct):  # type: ignore[misc]
+    API_KEY = 13
+    API_VERSION = 3
+    RESPONSE_TYPE = _LeaveGroupResponse
+    SCHEMA = Schema(
+        ("group", String("utf-8")),
+        ("members", Array(
+            ("member_id", String("utf-8")), ("group_instance_id", String("utf-8"))
+        )),
+    )  # fmt: skip
+
+
+class _LeaveGroup(Request[_LeaveGroupRequest]):  # type: ignore[misc]
+    """Removes a static member: aiokafka's own request knows only the sender's member id."""
+
+    API_KEY = 13
+
+    def __init__(self, group: str, instance: str) -> None:
+        self._group = group
+        self._instance = instance
+
+    def build(self, request_struct_class: type[Any]) -> Any:
+        return request_struct_class(self._group, [("", self._instance)])
+
+
+async def remove_member(admin: AIOKafkaAdminClient, group: str, instance: str) -> None:
+    """Remove a static member from a group; one that is not in it stays out.
+
+    Raises:
+        KafkaError: a request failed.
+    """
+    coordinator = await admin.find_coordinator(group)
+    answer = await admin._client.send(coordinator, _LeaveGroup(group, instance))  # noqa: SLF001
+    codes = {answer.error_code, *(code for *_, code in answer.members)}
+    for code in codes - {NoError.errno, UnknownMemberIdError.errno}:
+        raise for_code(code)(f"group {group}")
 
 
 # --- what the brokers let a client do -------------------------------------------------------------

@@ -31,6 +31,21 @@ def worker_key(worker: str) -> bytes:
     return f"worker/{worker}".encode()
 
 
+_SIGN = b"alive/"
+
+
+def sign_key(worker: str) -> bytes:
+    """The key of a worker's sign of life (R126), which readers of queues and workers skip."""
+    return _SIGN + worker.encode()
+
+
+def read_sign_key(key: bytes | None) -> str:
+    """Whose sign of life it is; empty: it is none."""
+    if key is None or not key.startswith(_SIGN):
+        return ""
+    return key.removeprefix(_SIGN).decode(errors="replace")
+
+
 def read_key(key: bytes | None) -> tuple[Kind, str] | None:
     """What a row is about: queue or worker, and its name. None: it is not one of ours."""
     try:

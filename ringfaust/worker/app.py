@@ -28,6 +28,7 @@ from ringfaust.core.state import State
 from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
 from ringfaust.kafka.offsets import group_offsets
+from ringfaust.kafka.sign_topic import SignTopic
 from ringfaust.kafka.status_topic import StatusTopic
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.kafka.transactions import TransactionalProducer
@@ -39,8 +40,9 @@ from ringfaust.protocol.stored_rows import Feed, Feeds
 from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock, wall_ms
 from ringfaust.worker.context import NewProcessor, TaskSettings, WorkerContext
+from ringfaust.worker.failover import Failover
 from ringfaust.worker.faust.consumer_thread import Background
-from ringfaust.worker.faust.group import check_group, has_members
+from ringfaust.worker.faust.group import check_group, leave_group, remove_from_group
 from ringfaust.worker.faust.transport import BatchApp
 from ringfaust.worker.interfaces import Batch, CommittedOffset, WorkerClock
 from ringfaust.worker.logs import logging_config
@@ -57,7 +59,7 @@ from ringfaust.worker.partition.input_positions import read_bounds
 from ringfaust.worker.partition.orders import open_orders
 from ringfaust.worker.partition.work import PartitionWork
 from ringfaust.worker.store.changelog import changelog_consumer
-from ringfaust.worker.store.data_dir import locked_data_dir
+from ringfaust.worker.store.data_dir import locked_data_dir, worker_identity
 from ringfaust.worker.store.rocks import open_rocks_store
 
 log = logging.getLogger(__name__)
@@ -72,6 +74,8 @@ decoded rings a hundred times a second and finds nothing. A batch of many rings 
 objects, which live until it is committed; to scan so many takes up to 50 ms."""
 _METADATA_MAX_AGE_MS = 5_000
 """How soon the workers notice that a topic was deleted or created."""
+_HEARTBEAT_S = 0.3
+"""How soon a member learns that the group is rebalanced."""
 _FETCH_BYTES = 4 * 1024 * 1024
 
 
@@ -97,6 +101,8 @@ def create_app(
         broker_max_poll_records=min(worker.batch_records, FETCH_RECORDS),
         broker_credentials=_credentials(worker),
         consumer_metadata_max_age_ms=_METADATA_MAX_AGE_MS,
+        consumer_group_instance_id=worker_identity(worker.data_dir),
+        broker_heartbeat_interval=_HEARTBEAT_S,
         broker_session_timeout=worker.session_timeout_ms / 1000,
         broker_request_timeout=max(40.0, worker.session_timeout_ms / 1000 + 10),
         consumer_max_fetch_size=_FETCH_BYTES,
@@ -181,7 +187,15 @@ async def _beside(
         numbers=numbers,
         clock_skew_ms=lambda: clock.skew_ms if isinstance(clock, CheckedClock) else None,
     )
-    running = [health.memory.watch(), health.watch(), numbers.count(status), status.run()]
+    failover = Failover(
+        SignTopic(worker.client_options(), worker.topic(Role.STATUS)),
+        worker_identity(worker.data_dir),
+        worker.failover_after_ms,
+        lambda identity: remove_from_group(worker, identity),
+    )
+    running = [
+        health.memory.watch(), health.watch(), numbers.count(status), status.run(), failover.run()
+    ]  # fmt: skip
     if worker.web.enabled:
         info["application"] = worker.application
         metrics = WorkerMetrics(numbers, info)
@@ -257,7 +271,7 @@ def _context(
         group_offsets=committed,
         read_bounds=lambda tps: read_bounds(client, tps),
         topic_ids=lambda names: topic_ids(client, names),
-        has_members=lambda: has_members(worker),
+        leave_group=lambda: leave_group(worker, worker_identity(worker.data_dir)),
         log_end=log_ends.end,
         is_metered=True,
         reader=lambda: app.reader,

@@ -238,7 +238,7 @@ class Assignment:
         self._is_stopping = True
         if self._watch is not None:
             self._watch.cancel()
-        hands_over = is_orderly and bool(self._tasks) and await self._leave_to_others()
+        hands_over = await self._leave_to_others() and is_orderly
         for task in self.tasks:
             self._give_up(task, hands_over=hands_over)
         if self._handovers:
@@ -251,8 +251,8 @@ class Assignment:
         """Leave the group. Returns whether other workers are in it."""
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
-                await self._context.reader().leave_group()
-                return await self._context.has_members()
+                await self._context.reader().end_membership()
+                return await self._context.leave_group()
         except (TimeoutError, KafkaError, OSError, RingfaustError) as error:
             log.debug("cannot leave the group in order: %r", error)
             return False

@@ -89,8 +89,8 @@ class WorkerContext:
     group_offsets: GroupOffsets
     read_bounds: ReadBounds
     topic_ids: ReadTopicIds
-    has_members: Callable[[], Awaitable[bool]]
-    """Whether workers are in the group."""
+    leave_group: Callable[[], Awaitable[bool]]
+    """Removes this worker from the group; returns whether others are in it."""
     log_end: Callable[[TP], LogEnd | None]
     """The end of a partition of the control topic; None as long as nobody has answered."""
     reader: Callable[[], InputReader]

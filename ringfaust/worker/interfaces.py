@@ -225,8 +225,8 @@ class InputReader(Protocol):
     def rejoin(self) -> None:
         """Have the group assign the partitions again."""
 
-    async def leave_group(self) -> None:
-        """Let the group give the partitions to other workers, and read on."""
+    async def end_membership(self) -> None:
+        """Take part in the group no more, and read on."""
 
     async def prove_membership(self, *, is_fenced: bool) -> None:
         """Wait until the group cannot have given this worker's partitions to another one (R126).

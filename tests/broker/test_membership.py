@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,55 @@ async def test_a_worker_without_its_coordinator_does_not_fence_its_successor(
         assert "given up" in cut_off.log_text()
         cut_off.kill()
         await all_came_once(app, client, "q")
+
+
+@contextmanager
+def patient(broker: EmbeddedBroker, folder: Path, failover_after_ms: int) -> Iterator[Application]:
+    """An application with sessions so long that only the workers can notice that one is gone."""
+    route = {"topic": f"in-{folder.name}", "queue": "q", "hop": "never"}
+    app = Application(
+        folder / "app", broker.bootstrap_servers, {"routes": [route], "queues": {"q": {}}},
+        session_timeout_ms=120_000, failover_after_ms=failover_after_ms,
+    )  # fmt: skip
+    app.create_topics()
+    try:
+        yield app
+    finally:
+        app.end()
+
+
+def share(worker: Worker) -> set[int]:
+    """The partitions for which a worker is ready since its start."""
+    found = re.findall(" INFO (?:not )?ready: (.*)", worker.log_text().rpartition("--- start\n")[2])
+    return {
+        int(number) for number in re.findall(r"partition (\d+)(?:;|$)", found[-1] if found else "")
+    }
+
+
+async def test_a_killed_worker_is_replaced_before_its_session_ends(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    with patient(broker, tmp_path, failover_after_ms=1_000) as app:
+        first, second = app.new_worker(), app.new_worker()
+        await until(
+            lambda: len(share(first)) == len(share(second)) == 1, DEADLINE_S, "each has one"
+        )
+        first.kill()
+        await until(lambda: share(second) == {0, 1}, DEADLINE_S, "the other one has both")
+        assert "gives no sign of life; removing it from the group" in second.log_text()
+
+
+async def test_a_worker_that_comes_back_at_once_is_noticed_by_nobody(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """R125: it has the same identity, and gets the same partitions."""
+    with patient(broker, tmp_path, failover_after_ms=60_000) as app:
+        first, second = app.new_worker(), app.new_worker()
+        await until(
+            lambda: len(share(first)) == len(share(second)) == 1, DEADLINE_S, "each has one"
+        )
+        before, mine = second.log_text(), share(first)
+        first.kill()
+        first.start()
+        await until(lambda: share(first) == mine, DEADLINE_S, "it has its partition again")
+        assert second.log_text() == before

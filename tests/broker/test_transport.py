@@ -564,7 +564,7 @@ async def test_a_worker_that_has_left_its_group_reads_on(broker: EmbeddedBroker)
     tp = TP(topic, 0)
     async with Recorder(broker, name, topic).running() as recorder:
         await until(lambda: recorder.owned)
-        await recorder.app.reader.leave_group()
+        await recorder.app.reader.end_membership()
         async with Recorder(broker, name, topic).running() as other:
             await until(lambda: other.owned)
             await fill(broker, tp, 0, 100)

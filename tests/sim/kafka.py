@@ -300,7 +300,7 @@ class Reader:
     def rejoin(self) -> None:
         """The script rebalances the group."""
 
-    async def leave_group(self) -> None:
+    async def end_membership(self) -> None:
         """The script rebalances the group."""
 
     async def prove_membership(self, *, is_fenced: bool) -> None:

@@ -361,7 +361,7 @@ class Worker:
             "open_changelog": lambda: VirtualConsumer(broker),
             "group_offsets": virtual_group_offsets(broker),
             "topic_ids": virtual_topic_ids(broker),
-            "has_members": _never,
+            "leave_group": _never,
             "log_end": self._log_ends.end,
             "reader": lambda: self.reader,
         }

@@ -56,10 +56,11 @@ class Surroundings:
     def stop_reading(self, tps: Collection[TP]) -> None:
         self.calls.append(f"stop reading {min(tps).partition}")
 
-    async def leave_group(self) -> None:
-        self.calls.append("leave")
+    async def end_membership(self) -> None:
+        self.calls.append("end membership")
 
-    async def has_members(self) -> bool:
+    async def leave_group(self) -> bool:
+        self.calls.append("leave")
         if isinstance(self.members, Exception):
             raise self.members
         return self.members
@@ -203,7 +204,7 @@ async def test_a_worker_that_stops_alone_closes_at_once(
     found = await assigned(world, 0)
     world.members = members
     await found.on_stop(is_orderly=True)
-    assert world.calls == ["leave", "close 0", "stop reading 0"]
+    assert world.calls == ["end membership", "leave", "close 0", "stop reading 0"]
 
 
 async def test_a_worker_that_stops_serves_until_the_others_have_its_partitions(
@@ -214,17 +215,17 @@ async def test_a_worker_that_stops_serves_until_the_others_have_its_partitions(
     leaving = task_of(found, 0)
     stopping = asyncio.ensure_future(found.on_stop(is_orderly=True))
     await settle()
-    assert world.calls == ["leave", "hand over 0"]
+    assert world.calls == ["end membership", "leave", "hand over 0"]
     leaving.fenced.set()
     await stopping
-    assert world.calls == ["leave", "hand over 0", "close 0", "stop reading 0"]
+    assert world.calls == ["end membership", "leave", "hand over 0", "close 0", "stop reading 0"]
 
 
 async def test_a_worker_that_an_error_stops_closes_at_once(world: Surroundings) -> None:
     found = await assigned(world, 0)
     world.members = True
     await found.on_stop(is_orderly=False)
-    assert world.calls == ["close 0", "stop reading 0"]
+    assert world.calls == ["end membership", "leave", "close 0", "stop reading 0"]
 
 
 async def test_topics_with_different_numbers_of_partitions_are_refused(

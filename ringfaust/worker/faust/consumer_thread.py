@@ -181,9 +181,9 @@ class BatchThread(FaustConsumerThread):
         with suppress(RuntimeError):  # the loop is closed: nobody reads any more
             self.thread_loop.call_soon_threadsafe(self._stop_reading, tps)
 
-    async def leave(self) -> None:
-        """Leave the group for good, and read on."""
-        await self._in_thread(self.leave_group())
+    async def end_membership(self) -> None:
+        """Take part in the group no more, and read on."""
+        await self._in_thread(self.close_coordinator())
 
     async def read_position(self, tp: TP) -> ReadPosition | None:
         """How far `tp` has been read; None while it is not assigned."""

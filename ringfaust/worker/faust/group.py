@@ -93,15 +93,28 @@ async def check_group(worker: WorkerConfig, fingerprint: str) -> None:
     raise DifferentSettings(group, mine, found)
 
 
-async def has_members(worker: WorkerConfig) -> bool:
-    """Whether workers are in the group.
+async def remove_from_group(worker: WorkerConfig, identity: str) -> None:
+    """Remove a worker that is gone from the group (R126).
 
     Raises:
         BrokerUnreachable: no broker answers.
-        BrokerRefused: a broker answers but cannot describe the group.
+        BrokerRefused: a broker answers but does not do it.
     """
     async with open_admin(worker.brokers()) as admin:
-        return bool((await admin.group(worker_group(worker.application))).members)
+        await admin.remove_member(worker_group(worker.application), identity)
+
+
+async def leave_group(worker: WorkerConfig, identity: str) -> bool:
+    """Remove a worker from the group. Returns whether others are in it.
+
+    Raises:
+        BrokerUnreachable: no broker answers.
+        BrokerRefused: a broker answers but does not do it.
+    """
+    group = worker_group(worker.application)
+    async with open_admin(worker.brokers()) as admin:
+        await admin.remove_member(group, identity)
+        return bool((await admin.group(group)).members)
 
 
 async def _others(admin: KafkaAdmin, group: str, mine: str) -> GroupDescription | None:

@@ -127,9 +127,9 @@ class BatchConsumer(FaustConsumer):
         self._paused_until_seek -= {*tps}
         self._waiting_for_agent -= {*tps}
 
-    async def leave_group(self) -> None:
-        """Let the group give the partitions to other workers, and read on."""
-        await self._batch_thread.leave()
+    async def end_membership(self) -> None:
+        """Take part in the group no more, and read on."""
+        await self._batch_thread.end_membership()
 
     async def read_position(self, tp: TP) -> ReadPosition | None:
         """How far `tp` has been read; None while it is not assigned, or the thread is stopping."""

@@ -33,7 +33,7 @@ aiokafka 0.14:
   client. The client raises it only in a fetch, and without partitions nobody fetches.
 - `GroupCoordinator.request_rejoin`: the client forgets a change of the topics that it notices while
   the group is rebalanced.
-- `GroupCoordinator.close`: leaves the group, and lets the client read on.
+- `GroupCoordinator.close`: ends the membership, and lets the client read on.
 - Local variables of `Fetcher.fetched_records`, `FetchResult.getall` and
   `PartitionRecords._unpack_records`: what `getmany` had read when it met a header that it cannot
   decode, or a batch that it cannot expand.
@@ -152,8 +152,11 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
         """Join the group again, as soon as possible. Called in the thread."""
         self.kafka_consumer._coordinator.request_rejoin()  # noqa: SLF001
 
-    async def leave_group(self) -> None:
-        """Leave the group for good, and go on reading. Called in the thread."""
+    async def close_coordinator(self) -> None:
+        """Take part in the group no more, and go on reading. Called in the thread.
+
+        A static member stays in the group until it is removed, or its session expires.
+        """
         await self.kafka_consumer._coordinator.close()  # noqa: SLF001
 
     def keep_reading(

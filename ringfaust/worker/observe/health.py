@@ -48,6 +48,7 @@ class Health:
         self._silent_s = silent_s
         self._unconfirmed_s = unconfirmed_s
         self._logged: list[str] | None = None
+        self._served: list[str] = []
         """The problems that were logged last."""
         self._are_lost = False
         self._next_progress_s = 0.0
@@ -103,15 +104,16 @@ class Health:
         """Log what has changed since the last look."""
         self._look_at_brokers()
         problems = self.problems()
+        served = [] if problems else sorted(task.work.name for task in self.tasks())
         is_time = not problems or self._logged == [] or now_s >= self._next_progress_s
-        if problems == self._logged or not is_time:
+        if (problems, served) == (self._logged, self._served) or not is_time:
             return
-        self._logged = problems
+        self._logged, self._served = problems, served
         self._next_progress_s = now_s + _PROGRESS_S
         if problems:
             log.info("not ready: %s", "; ".join(problems))
         else:
-            log.info("ready: %s", "; ".join(sorted(task.work.name for task in self.tasks())))
+            log.info("ready: %s", "; ".join(served))
 
     def _look_at_brokers(self) -> None:
         were_lost, self._are_lost = self._are_lost, self.are_brokers_lost

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import suppress
 from typing import Any, Protocol
 
+from ringfaust.cancellation import is_cancelled, run_again
 from ringfaust.core.queue import QueueRow
 from ringfaust.kafka.status_topic import StatusRow
 from ringfaust.protocol.status import read_key, worker_key
@@ -101,17 +102,12 @@ class StatusPublisher:
 
     async def run(self) -> None:
         """Publish until cancelled. Errors are logged, and it starts over."""
-        while True:
-            try:
-                await self._serve()
-            except (Exception, asyncio.CancelledError) as error:
-                if _is_stopping():
-                    raise asyncio.CancelledError from error
-                # aiokafka raises CancelledError, too, if it stops before it has asked anything.
-                if str(error) != self._trouble:
-                    log.warning("the status is not published: %s", error or repr(error))
-                self._trouble = str(error)
-            await asyncio.sleep(_RETRY_S)
+        await run_again(self._serve, _RETRY_S, self._tell_of_trouble)
+
+    def _tell_of_trouble(self, error: BaseException) -> None:
+        if str(error) != self._trouble:
+            log.warning("the status is not published: %s", error or repr(error))
+        self._trouble = str(error)
 
     async def _serve(self) -> None:
         self._parts, self._said = {}, {}
@@ -123,7 +119,7 @@ class StatusPublisher:
                 self._trouble = ""
                 await asyncio.sleep(TICK_S)
         finally:
-            if _is_stopping() and self._said:
+            if is_cancelled() and self._said:
                 with suppress(Exception):
                     async with asyncio.timeout(_STOP_TIMEOUT_S):
                         await self._topic.write(_WORKERS_PARTITION, [(self._key, None)])
@@ -241,12 +237,6 @@ class StatusPublisher:
                 if number in behind
             },
         }
-
-
-def _is_stopping() -> bool:
-    """Whether this task was cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _size(row: StatusRow) -> int:

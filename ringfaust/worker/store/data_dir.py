@@ -1,10 +1,13 @@
-"""The folder with a worker's databases: created and locked when the worker starts."""
+"""The folder with a worker's databases and its identity: created and locked at its start."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
+import socket
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import TextIO
 from ringfaust.errors import RingfaustError
 
 _LOCK = "worker.lock"
+_IDENTITY = "identity"
 _ADVICE = {
     errno.EACCES: "Let the user that runs the worker write to it, or choose",
     errno.EPERM: "Let the user that runs the worker write to it, or choose",
@@ -76,6 +80,27 @@ def locked_data_dir(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise BadDataDir(folder, error) from None
         yield
+
+
+def worker_identity(folder: Path) -> str:
+    """The name of the worker with this data directory, which outlives its process (R125).
+
+    A copy of the folder is another worker: the name depends on the host and the path, too.
+
+    Raises:
+        BadDataDir: the folder cannot be created or written.
+    """
+    path = folder / _IDENTITY
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_text(f"{uuid.uuid4()}\n", encoding="utf-8")
+        own = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise BadDataDir(folder, error) from None
+    host = socket.gethostname()
+    digest = hashlib.sha256(f"{own} {host} {folder.resolve()}".encode()).hexdigest()
+    return f"{host[:64]}-{digest[:12]}"
 
 
 def _take(folder: Path, lock: TextIO) -> None:

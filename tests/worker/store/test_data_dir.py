@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,12 @@ from typing import Any
 
 import pytest
 
-from ringfaust.worker.store.data_dir import BadDataDir, DataDirInUse, locked_data_dir
+from ringfaust.worker.store.data_dir import (
+    BadDataDir,
+    DataDirInUse,
+    locked_data_dir,
+    worker_identity,
+)
 
 HOLD = """
 import os, signal, sys
@@ -68,3 +75,20 @@ def test_a_folder_that_cannot_be_written_is_explained(
     assert advice in refusal(tmp_path)
     monkeypatch.setattr(Path, "open", cannot)
     assert os.strerror(number) in refusal(tmp_path)
+
+
+def test_a_worker_keeps_its_identity_and_a_copy_of_its_folder_is_another(tmp_path: Path) -> None:
+    """R125. Two workers with one identity would shut each other out."""
+    folder, copy = tmp_path / "data", tmp_path / "copy"
+    mine = worker_identity(folder)
+    assert worker_identity(folder) == mine
+    assert mine.startswith(f"{socket.gethostname()[:64]}-")
+    shutil.copytree(folder, copy)
+    assert worker_identity(copy) != mine
+    assert worker_identity(tmp_path / "other") not in (mine, worker_identity(copy))
+
+
+def test_an_identity_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(BadDataDir, match="must be a folder"):
+        worker_identity(tmp_path / "data")
