@@ -22,6 +22,8 @@ TESTED_ELSEWHERE = {
     "R121": "tests/fuzz/test_bytes.py",
     "R122": "tests/worker/observe/test_metrics.py",
     "R123": "tests/broker/test_stopped.py",
+    "R124": "tests/worker/test_assignment.py",
+    "R125": "tests/broker/test_membership.py",
     "R126": "tests/broker/test_membership.py",
 }
 
