@@ -233,7 +233,7 @@ class WorkerConfig(ConfigModel):
     session_timeout_ms: Annotated[int, Field(ge=1_000, le=1_800_000)] = 10_000
     """A worker that sends no heartbeat for this long loses its partitions to the others, in ms."""
     failover_after_ms: Annotated[int, Field(ge=1_000, le=1_800_000)] = 3_000
-    """A worker that gives the others no sign of life for this long loses them, too, in ms (R126)."""
+    """One that gives the others no sign of life for this long loses them, too, in ms (R126)."""
     security: SecurityConfig = SecurityConfig()
     web: WebConfig = WebConfig()
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -67,7 +67,7 @@ FIGURES: list[tuple[str, str, str, float]] = [
     ("operations", "growing intervals of up to # s", "RETRY_MAX_S", 1),
     ("operations", "libraries at most once every # s", "_REPEAT_S", 1),
     ("operations", "until other workers have them, for # s", "_LAST_HANDOVER_S", 1),
-    ("operations", "signs of life for `failover_after_ms` (# s)", "worker.yaml failover_after_ms", S),
+    ("operations", "of life for `failover_after_ms` (# s)", "worker.yaml failover_after_ms", S),
     ("semantics", "An old owner that nobody shuts out stops after # s", "_HANDOVER_S", 1),
     ("semantics", "or after # s if the whole worker stops", "_LAST_HANDOVER_S", 1),
     ("operations", "(`session_timeout_ms`, # s)", "worker.yaml session_timeout_ms", S),
