@@ -277,7 +277,7 @@ class Script:
         return ("crash", self._rng.randrange(WORKERS), self._rng.choice(DISKS))
 
     def _assign(self) -> Step:
-        how = self._rng.choice(("clean", "clean", "zombie"))
+        how = self._rng.choice(("clean", "zombie", "handover", "handover"))
         return ("assign", self._unit(), self._rng.randrange(WORKERS), how)
 
     def _zombie(self) -> Step:

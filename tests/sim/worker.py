@@ -268,6 +268,8 @@ class TaskDriver:
 
     def cycle(self) -> None:
         """Run one cycle. A fenced task has waited until now, and no rebalance came."""
+        if self._task.is_handed_over:
+            return
         fenced, self._fenced = self._fenced, None
         if fenced is not None:
             self._run(fenced)
@@ -294,6 +296,11 @@ class TaskDriver:
     def drive_commit(self, error: Exception | None = None) -> None:
         """Run the commit in flight to its next pause, or make it fail there."""
         self._commit.drive(error)
+
+    def hand_over(self) -> None:
+        """The unit is assigned to another worker; this one serves it until that one has it."""
+        self._lose_fenced()
+        self._run(self._task.hand_over())
 
     def close(self) -> None:
         """The unit is revoked."""
@@ -407,6 +414,9 @@ class Worker:
         if driver is not None:
             driver.close()
             self.reader.revoke(driver.tps)
+
+    def hand_over(self, unit: Unit) -> None:
+        self.drivers[unit].hand_over()
 
     def is_idle(self, unit: Unit) -> bool:
         driver = self.drivers[unit]

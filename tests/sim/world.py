@@ -173,6 +173,8 @@ class World:
         before = self._owners.pop(unit, None)
         if before is not None and how == "clean":
             self._workers[before].revoke(unit)
+        if before is not None and how == "handover":
+            self._workers[before].hand_over(unit)
         self._assign(unit, number)
 
     def _do_crash(self, number: int, disk: str) -> None:

@@ -196,6 +196,11 @@ class Task:
         if self._runner is not None and not self.trouble:
             await asyncio.wait({self._runner})
 
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether its next owner has shut it out, or it has failed meanwhile."""
+        return self._is_leaving and bool(self.trouble)
+
     async def close(self) -> None:
         """Finish the current cycle and its commit, then close the producer and the store."""
         try:
@@ -258,7 +263,7 @@ class Task:
             await self.open()
         if self._unopened is not None:
             await self._recover(self._unopened)
-        while not (self._is_leaving and self.trouble):
+        while not self.is_handed_over:
             if self.stopped is not None:
                 await self._wait_for_order()
             else:
