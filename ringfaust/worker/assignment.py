@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence, Set
+from contextlib import suppress
 from functools import partial
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import IllegalStateError, KafkaError
 from faust.types import TP
 
 from ringfaust.config.topics import GROWN_REMEDY
@@ -251,7 +252,8 @@ class Assignment:
         """Leave the group. Returns whether other workers are in it."""
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
-                await self._context.reader().end_membership()
+                with suppress(IllegalStateError):  # after a crash the client has stopped
+                    await self._context.reader().end_membership()
                 return await self._context.leave_group()
         except (TimeoutError, KafkaError, OSError, RingfaustError) as error:
             log.debug("cannot leave the group in order: %r", error)

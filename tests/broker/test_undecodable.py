@@ -62,6 +62,21 @@ def latency_ms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Fetcher, "_proc_fetch_request", later)
 
 
+class FromTheBeginning:
+    """Reads all that is assigned, from offset 0."""
+
+    def __init__(self, app: BatchApp) -> None:
+        self._app = app
+
+    async def on_assigned(self, tps: frozenset[TP]) -> None:
+        for tp in tps:
+            await self._app.reader.seek(tp, 0)
+
+    async def on_stop(self, *, is_orderly: bool) -> None: ...
+
+    def on_unreadable(self, tp: TP) -> None: ...
+
+
 async def test_a_batch_that_expands_too_far_is_skipped(
     broker: EmbeddedBroker, topics: tuple[str, str], tmp_path: object
 ) -> None:
@@ -80,6 +95,7 @@ async def test_a_batch_that_expands_too_far_is_skipped(
         f"g{uuid.uuid4().hex[:8]}", broker=f"kafka://{broker.bootstrap_servers}",
         datadir=str(tmp_path), broker_max_poll_records=300,
     )  # fmt: skip
+    app.listener = FromTheBeginning(app)
     seen: dict[str, list[Any]] = {bomb: [], good: []}
 
     @app.agent(app.topic(bomb, good))
@@ -112,6 +128,7 @@ async def test_an_undecodable_record_is_skipped_and_nothing_else(
         f"g{uuid.uuid4().hex[:8]}", broker=f"kafka://{broker.bootstrap_servers}",
         datadir=str(tmp_path), broker_max_poll_records=300,
     )  # fmt: skip
+    app.listener = FromTheBeginning(app)
     seen: dict[TP, list[tuple[int, bool]]] = {}
 
     @app.agent(app.topic(bad_topic, good_topic))

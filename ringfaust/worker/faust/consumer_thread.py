@@ -172,7 +172,8 @@ class BatchThread(FaustConsumerThread):
         """Continue at `offset`, in a new generation.
 
         Raises:
-            aiokafka.errors.IllegalStateError: the partition is not assigned.
+            aiokafka.errors.IllegalStateError: the partition is not assigned, or the client has
+                stopped.
         """
         await self._in_thread(self._seek_to(tp, offset))
 
@@ -208,7 +209,12 @@ class BatchThread(FaustConsumerThread):
     async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
         # Faust's method queue has a fixed number of workers, which fetches would occupy. This has
         # not, and cancelling it cancels the work.
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.thread_loop))
+        try:
+            running = asyncio.run_coroutine_threadsafe(work, self.thread_loop)
+        except RuntimeError:  # the loop is closed: the worker stops after a crash
+            work.close()
+            raise IllegalStateError("the Kafka client has stopped") from None
+        return await asyncio.wrap_future(running)
 
     async def _fetch(self, tps: frozenset[TP]) -> list[Batch]:
         changed = asyncio.ensure_future(self._wanted_changed.wait())

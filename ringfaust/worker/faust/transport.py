@@ -111,7 +111,8 @@ class BatchConsumer(FaustConsumer):
         an agent.
 
         Raises:
-            aiokafka.errors.IllegalStateError: the partition is no longer assigned.
+            aiokafka.errors.IllegalStateError: the partition is no longer assigned, or the worker
+                stops after a crash.
         """
         try:
             await self._batch_thread.seek_to(partition, offset)
@@ -178,7 +179,7 @@ class BatchConsumer(FaustConsumer):
             while not (self.should_stop or fetcher.should_stop):
                 for batch in await self._next_batches():
                     await self._deliver(batch)
-        except (ConsumerStoppedError, asyncio.CancelledError):
+        except (ConsumerStoppedError, IllegalStateError, asyncio.CancelledError):
             if not self.app.should_stop:
                 raise
 
