@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol, Self, Unpack
 from aiokafka.errors import KafkaError
 
 from ringfaust.client.attachment import Attachment
+from ringfaust.client.brokers import CLOSE_TIMEOUT_S
 from ringfaust.client.connection import (
-    CLOSE_TIMEOUT_S,
     Connection,
     encode,
     new_name,

@@ -1,1 +1,5 @@
-"""Help for tests and demos: an embedded broker, the scenario runner, account reconciliation."""
+"""Help for tests and demos: Kafka in memory or embedded, the scenario runner, the accounts."""
+
+from ringfaust.testing.memory.broker import MemoryBroker
+
+__all__ = ["MemoryBroker"]
