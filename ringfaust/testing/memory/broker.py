@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,8 +23,6 @@ from ringfaust.testing.memory.clients import MemoryConsumer, MemoryProducer, Mem
 from ringfaust.testing.memory.topics import MemoryTopics
 from ringfaust.testing.memory.worker import MemoryWorker
 
-START_MS = 1_767_225_600_000
-"""The time at which the clock of a `MemoryBroker` begins: 2026-01-01."""
 SETTLE_TIMEOUT_S = 10.0
 _numbers = itertools.count(1)
 
@@ -33,7 +32,7 @@ class NotSettled(AssertionError):
 
 
 class Clock:
-    """The clock of a `MemoryBroker`. It stands still until the test advances it."""
+    """The clock of a `MemoryBroker`: it begins at the present, and the test advances it."""
 
     def __init__(self, topics: MemoryTopics, worker: MemoryWorker) -> None:
         self._topics = topics
@@ -61,7 +60,6 @@ class Clock:
                 topics.now_ms = max(topics.now_ms, due_ms)
                 self._worker.tick()
             topics.now_ms = target_ms
-            self._worker.tick()
         topics.notify()
 
 
@@ -101,7 +99,7 @@ class MemoryBroker:
         self.application = application
         self.bootstrap_servers = f"{MEMORY}{next(_numbers)}"
         """What clients connect to."""
-        self.topics = MemoryTopics(START_MS)
+        self.topics = MemoryTopics(time.time_ns() // 1_000_000)
         self._worker = MemoryWorker(self.topics, application, _read(queues), partitions)
         for topic in topics:
             self.topics.create(topic, partitions)

@@ -124,7 +124,12 @@ class MemoryWorker:
             self._alive.note(record, writer)
 
     def run(self) -> None:
-        """Process all there is."""
+        """Process all there is, and do what is due."""
+        self._run()
+        while (due_ms := self.next_wake_ms()) is not None and due_ms <= self._topics.now_ms:
+            self.tick()
+
+    def _run(self) -> None:
         moved = True
         while moved:
             moved = any([self._repartition(each) for each in self._repartitionings])
@@ -134,11 +139,11 @@ class MemoryWorker:
         """Do what is due now; a program that runs has sent its heartbeats."""
         for heartbeat in self._alive.heartbeats(self._names[Role.CONTROL]):
             self._topics.append(heartbeat)
-        self.run()
+        self._run()
         for each in self._partitions:
             each.processor.tick(self._topics.now_ms)
             self._commit(each)
-        self.run()
+        self._run()
 
     def next_wake_ms(self) -> int | None:
         """When something is due, in ms since 1970; None: never, as things are."""
