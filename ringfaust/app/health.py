@@ -9,8 +9,14 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 
+from ringfaust.errors import RingfaustError
+
 _REQUEST_TIMEOUT_S = 5.0
 _REQUEST_BYTES = 8_192
+
+
+class CannotServe(RingfaustError):
+    """The address of the health is in use, or not of this machine. The text names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ async def serve_health(
         The port.
 
     Raises:
-        OSError: the address is in use, or not of this machine.
+        CannotServe: the address is in use, or not of this machine.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -88,6 +94,11 @@ async def serve_health(
         finally:
             writer.close()
 
-    server = await asyncio.start_server(answer, host, port, limit=_REQUEST_BYTES)
+    try:
+        server = await asyncio.start_server(answer, host, port, limit=_REQUEST_BYTES)
+    except OSError as error:
+        raise CannotServe(
+            f"cannot serve the health at {host}, port {port}: {error.strerror}; choose another"
+        ) from None
     async with server:
         yield server.sockets[0].getsockname()[1]

@@ -51,7 +51,7 @@ def run(
     Raises:
         CannotLoad: there is no such application.
         ClientError, KafkaError: see `RingApp.run`.
-        OSError: `health` is in use, or not of this machine.
+        CannotServe: `health` is in use, or not of this machine.
     """
     app = load_app(target)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
