@@ -5,9 +5,8 @@ What is missing here is about what only Kafka has: outages, killed workers, ACLs
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 
 import pytest
 
@@ -30,8 +29,18 @@ _OF_KAFKA = {
 _MODULES = (
     test_choices, test_consumer, test_producer, test_session, test_sync, test_two_phase,
 )  # fmt: skip
+
+
+def _without_kafka(test: FunctionType) -> FunctionType:
+    """The same test, without the mark that it starts a broker."""
+    copy = FunctionType(test.__code__, test.__globals__, test.__name__, test.__defaults__)
+    marks = [each for each in getattr(test, "pytestmark", ()) if each.name != "kafka"]
+    copy.__dict__["pytestmark"] = marks
+    return copy
+
+
 _TESTS = {
-    name: each
+    name: _without_kafka(each)
     for module in _MODULES
     for name, each in vars(module).items()
     if name.startswith("test_") and "harness" in each.__code__.co_varnames and name not in _OF_KAFKA

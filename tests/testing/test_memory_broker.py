@@ -31,154 +31,154 @@ QUEUES = {
 
 
 @pytest.fixture
-def broker() -> Iterator[MemoryBroker]:
+def shop() -> Iterator[MemoryBroker]:
     with MemoryBroker(QUEUES, partitions=3) as found:
         yield found
 
 
-async def send(broker: MemoryBroker, topic: str, *ids: str, **options: object) -> None:
-    async with RingProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+async def send(shop: MemoryBroker, topic: str, *ids: str, **options: object) -> None:
+    async with RingProducer(bootstrap_servers=shop.bootstrap_servers) as producer:
         for each in ids:
             await producer.send(topic, "x", id=each, **options)  # type: ignore[arg-type]
 
 
-def consumer(broker: MemoryBroker, queue: str, **options: object) -> RingConsumer:
-    return RingConsumer(queue, bootstrap_servers=broker.bootstrap_servers, **options)  # type: ignore[arg-type]
+def consumer(shop: MemoryBroker, queue: str, **options: object) -> RingConsumer:
+    return RingConsumer(queue, bootstrap_servers=shop.bootstrap_servers, **options)  # type: ignore[arg-type]
 
 
 # --- the clock ----------------------------------------------------------------------------------
 
 
-async def test_what_is_due_happens_at_its_time_and_in_its_order(broker: MemoryBroker) -> None:
-    began_ms = broker.clock.now_ms
-    assert abs(began_ms - time.time() * 1000) < 3_600_000  # so that deliver_at_ms means what it says
-    await send(broker, "orders", "late", delay_ms=90_000)
-    await send(broker, "orders", "soon", delay_ms=60_000)
-    await send(broker, "orders", "gone", ttl_ms=59_999)
-    assert broker.counts("orders").expired == 0
-    broker.clock.advance(59.999)
-    counts = broker.counts("orders")
+async def test_what_is_due_happens_at_its_time_and_in_its_order(shop: MemoryBroker) -> None:
+    began_ms = shop.clock.now_ms
+    assert abs(began_ms - time.time() * 1000) < 3_600_000
+    await send(shop, "orders", "late", delay_ms=90_000)
+    await send(shop, "orders", "soon", delay_ms=60_000)
+    await send(shop, "orders", "gone", ttl_ms=59_999)
+    assert shop.counts("orders").expired == 0
+    shop.clock.advance(59.999)
+    counts = shop.counts("orders")
     assert (counts.scheduled, counts.ready, counts.expired) == (2, 0, 1)
-    broker.clock.advance(3_600)
-    assert broker.clock.now_ms == began_ms + 59_999 + 3_600_000
-    async with consumer(broker, "orders") as orders:
+    shop.clock.advance(3_600)
+    assert shop.clock.now_ms == began_ms + 59_999 + 3_600_000
+    async with consumer(shop, "orders") as orders:
         first, second = await orders.receive(), await orders.receive()
         assert [first.id, second.id] == ["soon", "late"]
-    (gone,) = broker.dead()
+    (gone,) = shop.dead()
     assert (gone.id, gone.reason, gone.time_ms) == ("gone", "expired", began_ms + 59_999)
 
 
-def test_time_never_goes_back(broker: MemoryBroker) -> None:
+def test_time_never_goes_back(shop: MemoryBroker) -> None:
     with pytest.raises(ValueError, match="seconds must be 0 or more, not -1"):
-        broker.clock.advance(-1)
+        shop.clock.advance(-1)
 
 
-async def test_time_alone_detaches_no_consumer_whose_program_runs(broker: MemoryBroker) -> None:
-    await send(broker, "orders", "a")
-    async with consumer(broker, "orders") as orders:
+async def test_time_alone_detaches_no_consumer_whose_program_runs(shop: MemoryBroker) -> None:
+    await send(shop, "orders", "a")
+    async with consumer(shop, "orders") as orders:
         message = await orders.receive()
-        broker.clock.advance(3_600)
+        shop.clock.advance(3_600)
         await message.ack(confirm=True)
-    assert broker.counts("orders").acked == 1
+    assert shop.counts("orders").acked == 1
 
 
-async def test_a_consumer_whose_program_has_ended_times_out(broker: MemoryBroker) -> None:
-    await send(broker, "orders", "a")
+async def test_a_consumer_whose_program_has_ended_times_out(shop: MemoryBroker) -> None:
+    await send(shop, "orders", "a")
 
     async def dying() -> None:
-        orders = consumer(broker, "orders")
+        orders = consumer(shop, "orders")
         await orders.start()
         await orders.receive()
 
     program = threading.Thread(target=lambda: asyncio.run(dying()))
     program.start()
     await asyncio.to_thread(program.join)
-    broker.clock.advance(29)
-    assert broker.counts("orders").delivering == 1
-    broker.clock.advance(1)
-    assert broker.counts("orders").delivering == 0
-    async with consumer(broker, "orders") as orders:
+    shop.clock.advance(29)
+    assert shop.counts("orders").delivering == 1
+    shop.clock.advance(1)
+    assert shop.counts("orders").delivering == 0
+    async with consumer(shop, "orders") as orders:
         assert (await orders.receive()).redelivered
 
 
 # --- queues -------------------------------------------------------------------------------------
 
 
-async def test_rings_per_key_are_where_they_are_in_kafka(broker: MemoryBroker) -> None:
+async def test_rings_per_key_are_where_they_are_in_kafka(shop: MemoryBroker) -> None:
     for key in ("UA", "DL", "AA"):
-        await send(broker, "flights", *(f"{key}{number}" for number in range(4)), key=key)
-    assert [broker.counts(f"departures.{key}").ready for key in ("UA", "DL", "AA")] == [2, 2, 2]
-    evicted = [each.id for each in broker.evicted() if each.queue == "departures.UA"]
+        await send(shop, "flights", *(f"{key}{number}" for number in range(4)), key=key)
+    assert [shop.counts(f"departures.{key}").ready for key in ("UA", "DL", "AA")] == [2, 2, 2]
+    evicted = [each.id for each in shop.evicted() if each.queue == "departures.UA"]
     assert evicted == ["UA0", "UA1"]
-    partitions = {each.partition for each in broker.records("flights")}
+    partitions = {each.partition for each in shop.records("flights")}
     assert len(partitions) > 1
 
 
-async def test_a_full_queue_blocks_its_topic_until_there_is_room(broker: MemoryBroker) -> None:
-    await send(broker, "jobs", "a", "b", "c")
-    assert broker.counts("jobs").added == 1
-    async with consumer(broker, "jobs") as jobs:
+async def test_a_full_queue_blocks_its_topic_until_there_is_room(shop: MemoryBroker) -> None:
+    await send(shop, "jobs", "a", "b", "c")
+    assert shop.counts("jobs").added == 1
+    async with consumer(shop, "jobs") as jobs:
         seen = []
         for _ in range(3):
             message = await jobs.receive()
             seen.append(message.id)
             await message.ack()
     assert seen == ["a", "b", "c"]
-    assert broker.counts("jobs").acked == 3
+    assert shop.counts("jobs").acked == 3
 
 
 async def test_a_session_writes_to_a_topic_that_no_route_reads() -> None:
-    with MemoryBroker(topics=["invoices"]) as broker:
-        await send(broker, "orders", "a")
-        async with Session(bootstrap_servers=broker.bootstrap_servers) as session:
+    with MemoryBroker(topics=["invoices"]) as shop:
+        await send(shop, "orders", "a")
+        async with Session(bootstrap_servers=shop.bootstrap_servers) as session:
             orders = await session.consumer("orders")
             message = await orders.receive()
             await session.send("invoices", message.value)
             await message.ack()
-            assert broker.records("invoices") == []
+            assert shop.records("invoices") == []
             await session.commit(confirm=True)
-        assert [each.value for each in broker.records("invoices")] == [b"x"]
-        assert broker.counts("orders").acked == 1
+        assert [each.value for each in shop.records("invoices")] == [b"x"]
+        assert shop.counts("orders").acked == 1
 
 
-async def test_a_message_can_be_traced(broker: MemoryBroker) -> None:
-    await send(broker, "flights", *"abc", key="UA")
-    found = await trace("a", since_ms=0, bootstrap_servers=broker.bootstrap_servers)
+async def test_a_message_can_be_traced(shop: MemoryBroker) -> None:
+    await send(shop, "flights", *"abc", key="UA")
+    found = await trace("a", since_ms=0, bootstrap_servers=shop.bootstrap_servers)
     (life,) = found.lifecycles
     assert [each["event"] for each in life.events] == ["added", "evicted"]
 
 
 async def test_it_is_settled_when_nothing_is_ready_or_held(
-    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+    shop: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await send(broker, "orders", "a")
-    await send(broker, "orders", "later", delay_ms=1)
-    await send(broker, "flights", "b", key="UA")
+    await send(shop, "orders", "a")
+    await send(shop, "orders", "later", delay_ms=1)
+    await send(shop, "flights", "b", key="UA")
 
     async def work() -> None:
-        async with consumer(broker, "orders") as orders:
+        async with consumer(shop, "orders") as orders:
             message = await orders.receive()
             await message.ack()
             await orders.flush()
 
     working = asyncio.create_task(work())
-    await broker.settled("orders")
-    assert broker.counts("orders").acked == 1
+    await shop.settled("orders")
+    assert shop.counts("orders").acked == 1
     await working
     monkeypatch.setattr(memory, "SETTLE_TIMEOUT_S", 0.01)
     with pytest.raises(AssertionError, match="departures.UA has 1 ready and 0 held messages"):
-        await broker.settled()
+        await shop.settled()
 
 
 # --- clients ------------------------------------------------------------------------------------
 
 
-async def test_programs_in_several_threads_share_it(broker: MemoryBroker) -> None:
+async def test_programs_in_several_threads_share_it(shop: MemoryBroker) -> None:
     ids = [f"m{number}" for number in range(50)]
     seen = []
 
     def work() -> None:
-        servers = broker.bootstrap_servers
+        servers = shop.bootstrap_servers
         with BlockingConsumer("orders", credit=1, bootstrap_servers=servers) as orders:
             while (message := orders.receive(timeout_ms=10_000)) is not None:
                 if message.value == b"end":
@@ -190,8 +190,8 @@ async def test_programs_in_several_threads_share_it(broker: MemoryBroker) -> Non
     workers = [threading.Thread(target=work) for _ in range(2)]
     for each in workers:
         each.start()
-    await send(broker, "orders", *ids, partition=0)
-    async with RingProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+    await send(shop, "orders", *ids, partition=0)
+    async with RingProducer(bootstrap_servers=shop.bootstrap_servers) as producer:
         for _ in workers:
             await producer.send("orders", "end", partition=0)
     for each in workers:
@@ -200,15 +200,15 @@ async def test_programs_in_several_threads_share_it(broker: MemoryBroker) -> Non
 
 
 async def test_an_unknown_topic_is_refused(
-    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+    shop: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringfaust.client.connection._NEW_TOPIC_S", 0)
     with pytest.raises(NoTopic, match="there is no topic order"):
-        await send(broker, "order", "a")
+        await send(shop, "order", "a")
 
 
-async def test_a_closed_consumer_wakes_who_waits(broker: MemoryBroker) -> None:
-    async with consumer(broker, "orders") as orders:
+async def test_a_closed_consumer_wakes_who_waits(shop: MemoryBroker) -> None:
+    async with consumer(shop, "orders") as orders:
         waiting = asyncio.create_task(orders.receive())
         await asyncio.sleep(0)
         await orders.close()
@@ -216,8 +216,8 @@ async def test_a_closed_consumer_wakes_who_waits(broker: MemoryBroker) -> None:
             await waiting
 
 
-def test_a_broker_that_is_not_open_is_named(broker: MemoryBroker) -> None:
-    for servers in ("memory://", f"{broker.bootstrap_servers}0"):
+def test_a_broker_that_is_not_open_is_named(shop: MemoryBroker) -> None:
+    for servers in ("memory://", f"{shop.bootstrap_servers}0"):
         with pytest.raises(BadArgument, match=f"{servers} names no open MemoryBroker"):
             RingProducer(bootstrap_servers=servers)
 
