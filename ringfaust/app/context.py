@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from ringfaust.client import Message, RingProducer
+from ringfaust.client import ClientError, Message, RingProducer
 from ringfaust.client.outgoing import SendOptions, Value
 
 
@@ -30,7 +31,14 @@ class Context:
         return await self.producer.send(topic, value, **options)
 
     def send_blocking(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
-        """Do the same from a handler that is a plain function."""
+        """Do the same from a handler that is a plain function.
+
+        Raises:
+            ClientError: it is called in a coroutine, for which it would wait.
+        """
+        with suppress(RuntimeError):
+            if asyncio.get_running_loop() is self.loop:
+                raise ClientError("send_blocking is for plain functions; await send in a coroutine")
         sending = self.producer.send(topic, value, **options)
         return asyncio.run_coroutine_threadsafe(sending, self.loop).result()
 

@@ -36,7 +36,9 @@ class Handler:
     """
 
     def __init__(self, function: Callable[..., Any], deserializer: Deserializer | None) -> None:
-        self.name = getattr(function, "__qualname__", repr(function))
+        if not (inspect.isfunction(function) or inspect.ismethod(function)):
+            raise BadArgument(f"handler {function!r} is not a function or method; wrap it in one")
+        self.name = function.__qualname__
         self._function = function
         self._is_coroutine = inspect.iscoroutinefunction(function)
         self._deserializer = deserializer
@@ -44,9 +46,13 @@ class Handler:
         """The names of its parameters; empty: it does not take that."""
         hints = self._hints()
         for name, parameter in inspect.signature(function).parameters.items():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                raise BadArgument(f"handler {self.name}: parameter {name} must have a name to use")
             if hints.get(name) is Context:
                 self._context = name
-            elif not self._body and parameter.kind is not parameter.VAR_KEYWORD:
+            elif not self._body:
                 self._body = name
             elif parameter.default is parameter.empty:
                 raise BadArgument(
@@ -111,33 +117,35 @@ class Handler:
         given.pop("", None)
         if self._is_coroutine:
             await self._function(**given)
-        else:
-            await _in_thread(self._function, given)
+        elif inspect.isawaitable(returned := await _in_thread(self._function, given)):
+            await returned  # a decorator has made a plain function of a coroutine function
 
 
-async def _in_thread(function: Callable[..., Any], given: dict[str, Any]) -> None:
-    """Call a plain function in a thread of its own.
+async def _in_thread(function: Callable[..., Any], given: dict[str, Any]) -> Any:
+    """Call a plain function in a thread of its own, and return what it returns.
 
     A daemon, unlike the threads of `asyncio.to_thread`: it does not keep a process from ending
     that has waited for it long enough.
     """
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[BaseException | None] = loop.create_future()
+    done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
     variables = contextvars.copy_context()
 
-    def finish(error: BaseException | None) -> None:
+    def finish(result: Any, error: BaseException | None) -> None:
         if not done.done():
-            done.set_result(error)
+            done.set_result((result, error))
 
     def run() -> None:
-        error: BaseException | None = None
+        result, error = None, None
         try:
-            variables.run(function, **given)
+            result = variables.run(function, **given)
         except BaseException as raised:  # whatever it is, it belongs to the message
             error = raised
         with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(finish, error)
+            loop.call_soon_threadsafe(finish, result, error)
 
-    threading.Thread(target=run, name=f"handler {function.__name__}", daemon=True).start()
-    if (error := await done) is not None:
+    threading.Thread(target=run, name=function.__qualname__, daemon=True).start()
+    result, error = await done
+    if error is not None:
         raise error
+    return result

@@ -111,11 +111,15 @@ class Subscription:
             await asyncio.wait(self._calls, timeout=CLOSE_TIMEOUT_S)
         await self._consumer.close()
 
+    @property
+    def _is_receiving(self) -> bool:
+        return self._receiving is not None and not self._receiving.done()
+
     def health(self) -> SubscriberHealth:
         """How it is."""
         return SubscriberHealth(
             queue=self.queue,
-            is_attached=not self.end.done(),
+            is_attached=self._is_receiving and not self.end.done(),
             handling=len(self._calls),
             acked=self._acked,
             retried=self._retried,
@@ -173,7 +177,7 @@ class Subscription:
             await self._failed(message, error)
         else:
             if self._consumer.losses != losses:
-                text = "its consumer had timed out"
+                text = "its consumer was detached meanwhile"
                 raise SettleRefused("stale_delivery", message.id, text)
             if self._consumer.holds(message):
                 await message.ack()
@@ -189,7 +193,7 @@ class Subscription:
     async def _failed(self, message: Message, error: BaseException) -> None:
         text = f"{type(error).__name__}: {error}"
         if not self._consumer.holds(message):
-            log.warning("%s: message %s had been settled: %s", self.queue, message.id, text)
+            log.warning("%s: message %s is not held any more: %s", self.queue, message.id, text)
             return
         is_retried, delay_ms = self._subscriber.delay_ms(error)
         if is_retried:

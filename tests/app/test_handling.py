@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from ringfaust.app import CallNext, Context, RingApp
-from ringfaust.client import BadArgument, ClientError, Refused, RingConsumer
+from ringfaust.client import Admin, BadArgument, ClientError, Refused, RingConsumer
 from ringfaust.testing.memory.running import RunningApp
 from ringfaust.testing.pytest_plugin import RunApp
 from tests.app.shop import QUEUES, Gate, Order, PaymentDownError, ThreadGate, until
@@ -297,6 +298,71 @@ async def test_odd_exceptions_belong_to_their_message_too(
         assert shop.broker.counts("orders").dead == 1
 
 
+async def test_a_message_that_was_lost_meanwhile_is_handled_again_and_never_beside_itself(
+    ring_app: RunApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, gate, attempts = RingApp("shop"), Gate(), []
+
+    @app.subscriber("orders", name="me", heartbeat_ms=100)
+    async def handle(order: Order, context: Context) -> None:
+        attempts.append(context.message.attempt)
+        await gate.wait(order)
+
+    async with ring_app(app, QUEUES) as shop, Admin(**app.options) as admin:
+        await shop.send("orders", ORDER)
+        await gate.has(1)
+        await admin.close_consumer("orders", "me")  # counts no attempt
+        assert shop.broker.counts("orders").ready == 1
+        await until(lambda: shop.broker.counts("orders").delivering)  # it has attached again
+        gate.opened.set()
+        await shop.settled()
+        assert shop.broker.counts("orders").acked == 1
+    assert (attempts, gate.most) == ([1, 1], 1)
+    assert "was handled and is delivered again: stale_delivery" in caplog.text
+
+
+async def test_a_coroutine_does_not_wait_for_itself(ring_app: RunApp) -> None:
+    app = RingApp("shop")
+
+    @app.subscriber("orders")
+    async def handle(order: Order, context: Context) -> None:
+        context.send_blocking("invoices", "x")
+
+    async with ring_app(app, QUEUES) as shop:
+        await shop.send("orders", ORDER)
+        await shop.settled()
+        ((_, _, text),) = reasons(shop)
+    assert text.endswith("send_blocking is for plain functions; await send in a coroutine")
+
+
+async def test_methods_and_decorated_functions_are_handlers_too(ring_app: RunApp) -> None:
+    app = RingApp("shop")
+
+    class Desk:
+        def __init__(self) -> None:
+            self.seen: list[Any] = []
+
+        def take(self, order: Order, *, urgent: bool = False, **more: object) -> None:
+            self.seen.append((order.item, urgent, more))
+
+    async def bill(body: str, context: Context) -> None:
+        desk.seen.append((body, context.message.queue))
+
+    @functools.wraps(bill)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        return bill(*args, **kwargs)
+
+    desk = Desk()
+    app.subscriber("orders")(desk.take)
+    app.subscriber("invoices")(decorated)
+    async with ring_app(app, QUEUES) as shop:
+        await shop.send("orders", ORDER)
+        await shop.settled()
+        await shop.send("invoices", "paid")
+        await shop.settled()
+    assert desk.seen == [("eggs", False, {}), ("paid", "invoices")]
+
+
 # --- stopping -----------------------------------------------------------------------------------
 
 
@@ -416,6 +482,9 @@ def event(order: threading.Event) -> None:
         ({"address": "prices"}, None, "either a queue or an address"),
         ({"heartbeat_ms": 0}, None, "heartbeat_ms must be 1 or more"),
         ({}, strange, "parameter price is neither the first, which is the body, nor annotated"),
+        ({}, lambda order, /: None, "parameter order must have a name to use"),
+        ({}, print, "handler <built-in function print> is not a function or method"),
+        ({}, functools.partial(strange), "is not a function or method; wrap it in one"),
         ({}, unknown, "name 'Nobody' is not defined in an annotation"),
         ({}, event, "cannot be read from JSON; give the subscriber a deserializer"),
     ],
