@@ -230,11 +230,9 @@ class RingConsumer(AsyncResource):
             record, headers = await self._attachment.next()
         else:
             try:
-                async with asyncio.timeout(timeout_ms / 1000) as limit:
+                async with asyncio.timeout(timeout_ms / 1000):
                     record, headers = await self._attachment.next()
             except TimeoutError:
-                if not limit.expired():
-                    raise  # it is the error that ended the heartbeats
                 return None
         message = Message(record, headers, self)
         if self.ack_mode != "none":

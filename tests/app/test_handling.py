@@ -247,6 +247,7 @@ async def test_middlewares_run_around_the_handler_and_see_its_exception(ring_app
 
     @app.middleware
     async def inner(context: Context, call_next: CallNext) -> None:
+        steps.append("inner")
         context.body.count += 1
         await call_next()
 
@@ -259,7 +260,7 @@ async def test_middlewares_run_around_the_handler_and_see_its_exception(ring_app
         await shop.send("orders", ORDER)
         await shop.settled()
         assert shop.broker.counts("orders").scheduled == 1
-    assert steps == ["outer", "13"]
+    assert steps == ["outer", "inner", "13"]
 
 
 async def test_a_handler_may_settle_its_message_itself(ring_app: RunApp) -> None:

@@ -124,7 +124,7 @@ def start(folder: Path, *options: str) -> subprocess.Popen[str]:
     (folder / "shop.py").write_text(SHOP)
     command = [sys.executable, "-m", "ringfaust", "run", "shop:app", *options]
     with (folder / "log").open("w") as log:
-        return subprocess.Popen(command, cwd=folder, text=True, stderr=log)
+        return subprocess.Popen(command, cwd=folder, text=True, stderr=log, start_new_session=True)
 
 
 def log_of(folder: Path) -> str:
@@ -162,7 +162,7 @@ def test_processes_are_kept_running_and_stopped_together(folder: Path) -> None:
             health = fetch(port)
             assert sorted(each["restarts"] for each in health["processes"]) == [0, 1]
             assert killed not in [each["pid"] for each in health["processes"]]
-            program.terminate()
+            os.killpg(program.pid, signal.SIGINT)  # as a terminal does at Ctrl-C
             wait_for(lambda: log_of(folder).count("waiting for 1 handlers") == 2, program)
             (folder / "finish").touch()
             program.wait(DEADLINE_S)

@@ -170,10 +170,7 @@ class MemoryWorker:
     def _process(self, each: _Partition) -> bool:
         processor, moved = each.processor, False
         for topic in each.inputs:
-            if (waits_for := processor.paused_topics.get(topic)) is not None:
-                if not processor.accepts_sends(waits_for):
-                    continue
-                del processor.paused_topics[topic]
+            processor.paused_topics.pop(topic, None)  # it pauses again if there still is no room
             position = processor.positions.get(topic, 0)
             records = self._topics.read((topic, each.number), position)
             if records:
