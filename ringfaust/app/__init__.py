@@ -1,4 +1,4 @@
-"""An application of handlers: functions that are called for each message. See docs/handlers.md."""
+"""An app of handlers: functions that are called for each message. See docs/handlers.md."""
 
 from ringfaust.app.app import RingApp
 from ringfaust.app.context import CallNext, Context, Middleware

@@ -1,4 +1,4 @@
-"""`python -m ringfaust.app shop:app` runs an application in this process, as `ringfaust run` does.
+"""`python -m ringfaust.app shop:app` runs an app in this process, as `ringfaust run` does.
 
 Environments with `ringfaust-client` alone have this program and not the other.
 """
@@ -16,7 +16,7 @@ _FAILED = 2
 
 
 def main() -> None:
-    """Run the application that the command line names."""
+    """Run the app that the command line names."""
     targets = [each for each in sys.argv[1:] if each != SUPERVISED]
     if len(targets) != 1:
         sys.exit("usage: python -m ringfaust.app MODULE:ATTRIBUTE")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, Unpack
 from ringfaust.app.context import Middleware
 from ringfaust.app.handler import Deserializer, Handler
 from ringfaust.app.health import Health
-from ringfaust.app.subscriber import Retries, Subscriber, Subscription
+from ringfaust.app.subscriber import Retries, RunningSubscriber, Subscriber
 from ringfaust.client import BadArgument, ClientError, RingConsumer, RingProducer
 from ringfaust.client.connection import ConnectOptions, refuse_unknown
 from ringfaust.client.options import SubscriberOptions
@@ -65,7 +65,7 @@ class RingApp(AsyncResource):
         self._subscribers: list[Subscriber] = []
         self._middlewares: list[Middleware] = []
         self._producer: RingProducer | None = None
-        self._subscriptions: list[Subscription] = []
+        self._running: list[RunningSubscriber] = []
         self._stopping = asyncio.Event()
 
     # --- declaring -------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class RingApp(AsyncResource):
     @property
     def queues(self) -> tuple[str, ...]:
         """The queues that it subscribes to. Those of an address get their names at the start."""
-        return tuple(each.queue for each in self._subscriptions or self._subscribers)
+        return tuple(each.queue for each in self._running or self._subscribers)
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -149,19 +149,19 @@ class RingApp(AsyncResource):
             KafkaError: the brokers cannot be reached or refuse the client.
         """
         if self._producer is not None:
-            raise ClientError("the application runs already")
+            raise ClientError("the app runs already")
         if not self._subscribers:
-            raise ClientError("the application has no subscribers; decorate one with @subscriber")
+            raise ClientError("the app has no subscribers; decorate one with @subscriber")
         producer = RingProducer(**self.options)
         await producer.start()
         self._producer = producer
         connect: Mapping[str, Any] = self.options
         try:
-            self._subscriptions = [
-                Subscription(each, connect, self._middlewares, producer)
+            self._running = [
+                RunningSubscriber(each, connect, self._middlewares, producer)
                 for each in self._subscribers
             ]
-            for each in self._subscriptions:
+            for each in self._running:
                 await each.start()
         except BaseException:
             await self._close(0.0)
@@ -170,8 +170,8 @@ class RingApp(AsyncResource):
     def stop(self) -> None:
         """Let `run` end. A second call does not wait for handlers any more."""
         if self._stopping.is_set():
-            for subscription in self._subscriptions:
-                for call in subscription.calls:
+            for running in self._running:
+                for call in running.calls:
                     call.cancel()
         self._stopping.set()
 
@@ -188,7 +188,7 @@ class RingApp(AsyncResource):
             if not starting.done():
                 return
             await starting
-            ends = [each.end for each in self._subscriptions]
+            ends = [each.end for each in self._running]
             waited: list[asyncio.Future[Any]] = [stopping, *ends]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -212,9 +212,9 @@ class RingApp(AsyncResource):
             self._stopping = asyncio.Event()  # it can be started again, also in another loop
 
     async def _close(self, grace_s: float) -> None:
-        for each in self._subscriptions:
+        for each in self._running:
             await each.stop_receiving()
-        calls = {call for each in self._subscriptions for call in each.calls}
+        calls = {call for each in self._running for call in each.calls}
         if calls and grace_s:
             log.info("waiting for %d handlers, at most %g s", len(calls), grace_s)
             _, unfinished = await asyncio.wait(calls, timeout=grace_s)
@@ -222,8 +222,8 @@ class RingApp(AsyncResource):
                 log.warning(
                     "%d handlers have not finished; their messages go back", len(unfinished)
                 )
-        closing = [each.close() for each in self._subscriptions]
-        self._subscriptions = []
+        closing = [each.close() for each in self._running]
+        self._running = []
         results = await asyncio.gather(*closing, return_exceptions=True)
         producer, self._producer = self._producer, None
         if producer is not None:
@@ -234,6 +234,6 @@ class RingApp(AsyncResource):
 
     def health(self) -> Health:
         """How its subscribers are, in this process."""
-        found = tuple(each.health() for each in self._subscriptions)
+        found = tuple(each.health() for each in self._running)
         is_ok = bool(found) and all(each.is_attached for each in found)
         return Health(is_ok, found)

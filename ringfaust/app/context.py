@@ -22,9 +22,9 @@ class Context:
     body: Any
     """What the handler gets: a middleware may replace it."""
     producer: RingProducer
-    """The application's producer."""
+    """The app's producer."""
     loop: asyncio.AbstractEventLoop
-    """The application's event loop."""
+    """The app's event loop."""
 
     async def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
         """Send a message at once, also if the handler fails later. See `RingProducer.send`."""

@@ -20,7 +20,7 @@ from ringfaust.errors import RingfaustError
 Deserializer = Callable[[bytes], Any]
 
 
-class Unreadable(RingfaustError):
+class BadBody(RingfaustError):
     """The body of a message is not what the handler takes. The text says what is wrong."""
 
 
@@ -92,7 +92,7 @@ class Handler:
         text; `bytes`, and a body without an annotation, is the value as it is.
 
         Raises:
-            Unreadable: the value is not what the handler takes.
+            BadBody: the value is not what the handler takes.
         """
         try:
             if value is None or self._deserializer is not None:
@@ -107,9 +107,9 @@ class Handler:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"])) or "body"
             more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-            raise Unreadable(f"{place}: {first['msg']}{more}") from None
+            raise BadBody(f"{place}: {first['msg']}{more}") from None
         except Exception as error:
-            raise Unreadable(f"body: {type(error).__name__}: {error}") from None
+            raise BadBody(f"body: {type(error).__name__}: {error}") from None
 
     async def call(self, context: Context) -> None:
         """Call the function, and wait until it returns. It raises what the function raises."""

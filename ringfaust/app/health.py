@@ -38,7 +38,7 @@ class SubscriberHealth:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The subscribers of an application in this process."""
+    """The subscribers of an app in this process."""
 
     is_ok: bool
     """Whether all of them are attached."""
@@ -56,7 +56,7 @@ class ProcessHealth:
 
 @dataclass(frozen=True, slots=True)
 class ProcessesHealth:
-    """The processes of an application on this machine."""
+    """The processes of an app on this machine."""
 
     is_ok: bool
     """Whether all of them run."""

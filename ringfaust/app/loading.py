@@ -12,11 +12,11 @@ from ringfaust.errors import RingfaustError, suggestion
 
 
 class CannotLoad(RingfaustError):
-    """There is no such application. The text says what is wrong with its name or its module."""
+    """There is no such app. The text says what is wrong with its name or its module."""
 
 
 def load_app(target: str) -> RingApp:
-    """Import a module and return its application.
+    """Import a module and return its app.
 
     Args:
         target: MODULE:ATTRIBUTE. The module is searched in the present folder, too.

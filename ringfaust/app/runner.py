@@ -1,4 +1,4 @@
-"""Run an application until it is told to stop: in this process, or in several."""
+"""Run an app until it is told to stop: in this process, or in several."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(
     health: Address | None = None,
     is_supervised: bool = False,
 ) -> None:
-    """Run an application until SIGTERM or Ctrl-C; the second of them does not wait for handlers.
+    """Run an app until SIGTERM or Ctrl-C; the second of them does not wait for handlers.
 
     Args:
         target: MODULE:ATTRIBUTE.
@@ -49,7 +49,7 @@ def run(
         is_supervised: end when the standard input does, too.
 
     Raises:
-        CannotLoad: there is no such application.
+        CannotLoad: there is no such app.
         ClientError, KafkaError: see `RingApp.run`.
         CannotServe: `health` is in use, or not of this machine.
     """
@@ -90,7 +90,7 @@ async def _on_end_of_input(stop: Callable[[], None]) -> None:
 
 
 class Supervisor:
-    """Keeps processes of an application running, and stops them together.
+    """Keeps processes of an app running, and stops them together.
 
     Args:
         target: MODULE:ATTRIBUTE.

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ringfaust.app.context import CallNext, Context, Middleware
-from ringfaust.app.handler import Handler, Unreadable
+from ringfaust.app.handler import BadBody, Handler
 from ringfaust.app.health import SubscriberHealth
 from ringfaust.client import Closed, Message, RingConsumer, RingProducer, SettleRefused
 from ringfaust.client.brokers import CLOSE_TIMEOUT_S
@@ -56,7 +56,7 @@ class Subscriber:
         return False, None
 
 
-class Subscription:
+class RunningSubscriber:
     """A subscriber at work: its consumer, and the calls that have not returned."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Subscription:
         """Handle a message, and settle it by what its handler does."""
         try:
             body = self._subscriber.handler.read(message.value)
-        except Unreadable as error:
+        except BadBody as error:
             log.warning("%s: message %s is dead: %s", self.queue, message.id, error)
             await self._reject(message, str(error))
             return

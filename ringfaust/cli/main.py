@@ -311,7 +311,7 @@ def run(
         str, typer.Option(metavar="ADDRESS", help="Address to serve it on.")
     ] = "127.0.0.1",
 ) -> None:
-    """Run an application of handlers until Ctrl-C or SIGTERM. A second one does not wait for them.
+    """Run an app of handlers until Ctrl-C or SIGTERM. A second one does not wait for them.
 
     Example: ringfaust run shop:app --processes 4
     """

@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `ring_app` runs an application without Kafka.
+"""The pytest plugin: the fixture `ring_app` runs an app without Kafka.
 
 pytest loads it wherever ringfaust is installed, so it imports the rest when it is used.
 """
@@ -34,7 +34,7 @@ def ring_app() -> RunApp:
                 await shop.settled()
                 assert shop.broker.counts("orders").acked == 1
 
-    It takes the application, and what `MemoryBroker` takes: queues, `partitions`, `topics`.
+    It takes the app, and what `MemoryBroker` takes: queues, `partitions`, `topics`.
     """
 
     @asynccontextmanager

@@ -53,3 +53,14 @@ async def test_the_other_code_of_the_page_runs_as_written(
             ran += 1
     assert ran == 3
     assert module.app.queues == ("orders", "invoices")
+
+
+def test_the_plugin_costs_other_projects_nothing() -> None:
+    """pytest imports it wherever ringfaust is installed."""
+    program = (
+        "import sys, ringfaust.testing.pytest_plugin\n"
+        "print({'aiokafka', 'pydantic', 'yaml'} & sys.modules.keys())"
+    )
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

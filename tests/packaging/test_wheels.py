@@ -39,6 +39,7 @@ HEAVY = {
 """Modules that a program with a client does not load."""
 CLIENT = """
 import ringfaust.client, ringfaust.client.sync, ringfaust.client.sentences, ringfaust.client.trace
+import ringfaust.app.runner
 import sys
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """

@@ -1,4 +1,4 @@
-"""An application that runs on a `MemoryBroker`, for one test."""
+"""An app that runs on a `MemoryBroker`, for one test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ringfaust.testing.memory.broker import Clock, MemoryBroker
 
 @dataclass
 class RunningApp:
-    """An application, and the broker that it runs on."""
+    """An app, and the broker that it runs on."""
 
     app: RingApp
     broker: MemoryBroker
@@ -32,7 +32,7 @@ class RunningApp:
         return await self.producer.send(topic, value, **options)
 
     async def settled(self) -> None:
-        """Wait until no message of the application's queues is ready or held.
+        """Wait until no message of the app's queues is ready or held.
 
         Retries that wait for their time stay: advance the clock, and wait again.
 
@@ -50,7 +50,7 @@ async def running(
     partitions: int,
     topics: Sequence[str],
 ) -> AsyncIterator[RunningApp]:
-    """Run an application on a broker of its own; see `MemoryBroker` for the arguments."""
+    """Run an app on a broker of its own; see `MemoryBroker` for the arguments."""
     options = app.options
     name = options["application"]
     with MemoryBroker(queues, application=name, partitions=partitions, topics=topics) as broker:
