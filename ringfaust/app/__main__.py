@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.app.runner import SUPERVISED, run
 from ringfaust.errors import RingfaustError
+from ringfaust.visible import visible
 
 _FAILED = 2
 
@@ -23,7 +24,7 @@ def main() -> None:
     try:
         run(targets[0], is_supervised=SUPERVISED in sys.argv)
     except (RingfaustError, KafkaError) as error:
-        print(f"ringfaust: {error}", file=sys.stderr)
+        print(f"ringfaust: {visible(str(error), keeps_lines=True)}", file=sys.stderr)
         sys.exit(_FAILED)
 
 

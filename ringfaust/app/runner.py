@@ -10,9 +10,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
+from aiokafka.errors import KafkaConnectionError
+
 from ringfaust.app.app import RingApp
 from ringfaust.app.health import ProcessesHealth, ProcessHealth, serve_health
 from ringfaust.app.loading import load_app
+from ringfaust.errors import RingfaustError
+from ringfaust.visible import VisibleFormatter
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +28,10 @@ RESTART_MAX_S = 30.0
 _STEADY_S = 60.0
 """A process that has run for so long is started again after the first wait."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class NoBroker(RingfaustError):
+    """No Kafka broker answers. The text names the addresses."""
 
 
 class Address(NamedTuple):
@@ -50,16 +58,31 @@ def run(
 
     Raises:
         CannotLoad: there is no such app.
+        NoBroker: no Kafka broker answers.
         ClientError, KafkaError: see `RingApp.run`.
         CannotServe: `health` is in use, or not of this machine.
     """
     app = load_app(target)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("aiokafka").setLevel(logging.WARNING)
-    if processes == 1:
-        asyncio.run(_run_here(app, health, is_supervised=is_supervised))
-    else:
+    log_to_stderr()
+    if processes > 1:
         asyncio.run(Supervisor(target, processes).run(health))
+        return
+    try:
+        asyncio.run(_run_here(app, health, is_supervised=is_supervised))
+    except KafkaConnectionError:
+        servers = app.options.get("bootstrap_servers", "127.0.0.1:9092")
+        raise NoBroker(
+            f"no Kafka broker answers at {servers}: check bootstrap_servers and client_options of "
+            f"{target}"
+        ) from None
+
+
+def log_to_stderr() -> None:
+    """Write the log to stderr, unless the app has configured logging itself."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters of it is an error here
 
 
 async def _run_here(app: RingApp, address: Address | None, *, is_supervised: bool) -> None:

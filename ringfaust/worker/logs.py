@@ -10,7 +10,7 @@ from typing import Any
 from aiokafka.errors import KafkaConnectionError
 
 from ringfaust.errors import RingfaustError
-from ringfaust.visible import visible, visible_json
+from ringfaust.visible import VisibleFormatter, visible_json
 
 _REPEAT_S = 10.0
 """How long repeats are suppressed: libraries report an unreachable broker 80 times a second."""
@@ -64,14 +64,6 @@ class RateLimitFilter(logging.Filter):
         return now - self._few_replicas_since < _NORMAL_S
 
 
-class TextFormatter(logging.Formatter):
-    """Lines for people, in which the text of others does not steer the terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and those of an error."""
-        return visible(super().format(record), keeps_lines=True)
-
-
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, `error`."""
 
@@ -99,7 +91,7 @@ def logging_config(level: str, form: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
-            "text": {"()": TextFormatter, "format": "%(asctime)s %(levelname)s %(message)s"},
+            "text": {"()": VisibleFormatter, "format": "%(asctime)s %(levelname)s %(message)s"},
             "json": {"()": JsonFormatter},
         },
         "filters": {"rate_limit": {"()": RateLimitFilter}},

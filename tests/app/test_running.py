@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ import pytest
 from ringfaust.app import RingApp
 from ringfaust.app.health import CannotServe, Health, SubscriberHealth, serve_health
 from ringfaust.app.loading import CannotLoad, load_app
+from ringfaust.app.runner import log_to_stderr
 
 DEADLINE_S = 60
 SHOP = """
@@ -115,6 +117,39 @@ def test_a_mistake_costs_one_line_and_no_traceback(folder: Path, program: str) -
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("ringfaust: there is no module 'found_nothing' in ")
+
+
+NOBODY = """
+from ringfaust.app import RingApp
+app = RingApp("shop", bootstrap_servers="127.0.0.1:1")
+
+@app.subscriber("orders")
+async def handle(order: str) -> None:
+    pass
+"""
+
+
+def test_a_broker_that_does_not_answer_is_named(folder: Path) -> None:
+    (folder / "found_9.py").write_text(NOBODY)
+    command = [sys.executable, "-m", "ringfaust", "run", "found_9:app"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "ringfaust: no Kafka broker answers at 127.0.0.1:1: check bootstrap_servers and "
+        "client_options of found_9:app\n"
+    )
+
+
+def test_the_log_does_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers.clear()
+    try:
+        log_to_stderr()
+        logging.getLogger("ringfaust.app").warning("message %s is dead", "\x1b[2J")
+    finally:
+        root.handlers[:], root.level = before, level
+    assert capsys.readouterr().err.endswith("WARNING message \\x1b[2J is dead\n")
 
 
 # --- running it ---------------------------------------------------------------------------------
