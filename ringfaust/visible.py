@@ -8,7 +8,6 @@ sequences, bidirectional overrides, characters without width).
 from __future__ import annotations
 
 import json
-import logging
 from typing import Any
 
 _LAYOUT = "\n\t"
@@ -29,14 +28,6 @@ def visible(text: str, *, keeps_lines: bool = False) -> str:
 
 def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode()
-
-
-class VisibleFormatter(logging.Formatter):
-    """Lines of a log for people, in which the text of others does not steer the terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and those of an error."""
-        return visible(super().format(record), keeps_lines=True)
 
 
 def visible_json(value: Any, indent: int | None = None) -> str:

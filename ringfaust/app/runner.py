@@ -16,7 +16,7 @@ from ringfaust.app.app import RingApp
 from ringfaust.app.health import ProcessesHealth, ProcessHealth, serve_health
 from ringfaust.app.loading import load_app
 from ringfaust.errors import RingfaustError
-from ringfaust.visible import VisibleFormatter
+from ringfaust.logs import RateLimitFilter, VisibleFormatter
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +81,9 @@ def log_to_stderr() -> None:
     """Write the log to stderr, unless the app has configured logging itself."""
     handler = logging.StreamHandler()
     handler.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(RateLimitFilter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters of it is an error here
+    logging.getLogger("aiokafka").setLevel(logging.WARNING)
 
 
 async def _run_here(app: RingApp, address: Address | None, *, is_supervised: bool) -> None:

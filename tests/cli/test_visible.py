@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ringfaust.cli import operate
+from ringfaust.logs import VisibleFormatter
 from ringfaust.terminal import Terminal
-from ringfaust.visible import VisibleFormatter, visible, visible_json
+from ringfaust.visible import visible, visible_json
 
 CLI = Path(operate.__file__).parent
 HOSTILE = "a\x1b[2J\x1b]0;t\x07\r\x08\x7f\x9b31m\u202eb\u2066\u200b\n\tc"
