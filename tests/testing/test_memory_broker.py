@@ -9,7 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringfaust.client import BadArgument, Closed, NoTopic, RingConsumer, RingProducer, Session
+from ringfaust.client import (
+    BadArgument,
+    Closed,
+    NoTopic,
+    RingConsumer,
+    RingProducer,
+    Session,
+    StatusReader,
+)
 from ringfaust.client.sync import RingConsumer as BlockingConsumer
 from ringfaust.client.trace import trace
 from ringfaust.config import ConfigError
@@ -146,6 +154,24 @@ async def test_a_message_can_be_traced(shop: MemoryBroker) -> None:
     found = await trace("a", since_ms=0, bootstrap_servers=shop.bootstrap_servers)
     (life,) = found.lifecycles
     assert [each["event"] for each in life.events] == ["added", "evicted"]
+
+
+async def test_the_status_follows_the_queues_and_the_clock(shop: MemoryBroker) -> None:
+    async with StatusReader(bootstrap_servers=shop.bootstrap_servers) as status:
+        assert sorted(each.queue for each in status.queues()) == ["jobs", "orders"]
+        seen = status.revision
+        await send(shop, "orders", "a", "b", delay_ms=1)
+        await send(shop, "flights", *"abc", key="UA")
+        shop.clock.advance(60)
+        while status.queue("orders") is None or not status.queue("orders").counts.ready:
+            seen = await status.changed(seen)
+        orders, departures = status.queue("orders"), status.queue("departures.UA")
+        assert (orders.counts.ready, orders.oldest_ms) == (2, shop.clock.now_ms - 59_999 - 1)
+        assert (departures.counts.ready, departures.counts.evicted) == (2, 1)
+        (worker,) = status.workers()
+        assert worker.is_ready
+        assert worker.partitions == (0, 1, 2)
+        assert not worker.is_stale(shop.clock.now_ms)
 
 
 async def test_it_is_settled_when_nothing_is_ready_or_held(

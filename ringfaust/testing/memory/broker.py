@@ -60,6 +60,7 @@ class Clock:
                 topics.now_ms = max(topics.now_ms, due_ms)
                 self._worker.tick()
             topics.now_ms = target_ms
+            self._worker.tell_of_worker()
         topics.notify()
 
 
@@ -75,7 +76,7 @@ class MemoryBroker:
 
     All clients reach it, with `bootstrap_servers=broker.bootstrap_servers`. The queues behave as
     those of a worker: it is the worker's own code. What is sent takes effect at once. Nothing is
-    stored when the block ends. There is no status (`StatusReader`), and redrive needs Kafka.
+    stored when the block ends. The status has no rates, and redrive needs Kafka.
 
     Args:
         queues: a `queues.yaml` as a path, or its contents; None: the shipped one, with the queue

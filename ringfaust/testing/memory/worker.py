@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add
 
@@ -21,6 +21,7 @@ from ringfaust.protocol.control import QueryRecord, read_control
 from ringfaust.protocol.names import topic_name
 from ringfaust.protocol.records import FetchedRecord, OutgoingRecord, OutRecord, Role
 from ringfaust.testing.memory.clients import MemoryProducer
+from ringfaust.testing.memory.status import declared_in, queue_rows, worker_row
 from ringfaust.testing.memory.topics import MemoryTopics
 
 MAX_RECORD_BYTES = 900_000
@@ -110,6 +111,8 @@ class MemoryWorker:
             processor: Processor[list[OutRecord]] = Processor(config, state, {}, list)
             self._partitions.append(_Partition(number, processor, store, inputs))
             processor.start()
+            declared = declared_in(state, number, partitions)
+            self._publish(number, queue_rows(state, number, declared, topics.now_ms))
         self._repartitionings = [
             _Repartitioning(
                 route.topic, number, Repartitioner(route, partitions, MAX_RECORD_BYTES, 0, list)
@@ -117,6 +120,8 @@ class MemoryWorker:
             for route in repartitioned
             for number in range(partitions)
         ]
+        self._started_ms = topics.now_ms
+        self.tell_of_worker()
 
     def note(self, record: FetchedRecord, writer: MemoryProducer) -> None:
         """Note who has written a record: its consumers are alive while `writer` is open."""
@@ -150,6 +155,12 @@ class MemoryWorker:
         wakes = [each.processor.next_wake_ms() for each in self._partitions]
         return min((wake for wake in wakes if wake is not None), default=None)
 
+    def tell_of_worker(self) -> None:
+        """Publish that the worker runs now."""
+        numbers = [each.number for each in self._partitions]
+        row = worker_row(numbers, len(self.counts()), self._started_ms, self._topics.now_ms)
+        self._publish(0, [row])
+
     def counts(self) -> dict[str, Counts]:
         """The counts of each queue that has had a message or a command."""
         found: dict[str, Counts] = {}
@@ -180,10 +191,17 @@ class MemoryWorker:
         return moved
 
     def _commit(self, each: _Partition) -> None:
-        outputs = each.processor.outputs()
-        each.store.apply(each.processor.writes().store)
-        each.processor.committed(CACHE_BYTES)
+        processor = each.processor
+        changed = processor.activity().changed
+        outputs = processor.outputs()
+        each.store.apply(processor.writes().store)
+        processor.committed(CACHE_BYTES)
         self._write(each.number, outputs)
+        rows = queue_rows(processor.state, each.number, changed, self._topics.now_ms)
+        self._publish(each.number, rows)
+
+    def _publish(self, number: int, rows: Iterable[OutRecord]) -> None:
+        self._write(number, {(Role.STATUS, None): [*rows]})
 
     def _write(self, own: int, outputs: Outputs[list[OutRecord]]) -> None:
         for (role, partition), records in outputs.items():
