@@ -32,7 +32,9 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "docs/performance", "SECURITY",
             "CHANGELOG",
         ),
-        "Integrate": ("docs/client", "docs/protocol", "docs/backfill", "docs/redrive"),
+        "Integrate": (
+            "docs/client", "docs/handlers", "docs/protocol", "docs/backfill", "docs/redrive",
+        ),
         "Audit": (
             "docs/semantics", "docs/rules", "docs/verification", "docs/audit", "docs/lake",
             "docs/maintain", "docs/rewind",

@@ -158,6 +158,12 @@ class MessageSpan:
         ):
             yield
 
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make it the current span within the block, and record an exception that leaves it."""
+        with self._api.use_span(self.span, end_on_exit=False):
+            yield
+
     def end(self) -> None:
         """End it; what was ended before stays as it is."""
         if self.span.is_recording():

@@ -297,6 +297,32 @@ def top(*, target: Target) -> None:
 
 
 @main.command()
+def run(
+    *,
+    app: Annotated[str, typer.Argument(metavar="MODULE:ATTRIBUTE", help="Its RingApp.")],
+    processes: Annotated[
+        int, typer.Option(min=1, max=1_000, help="How many processes. One that ends is restarted.")
+    ] = 1,
+    health_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, help="Port to serve the health on. Default: none."),
+    ] = None,
+    bind: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to serve it on.")
+    ] = "127.0.0.1",
+) -> None:
+    """Run an app of handlers until Ctrl-C or SIGTERM. A second one does not wait for them.
+
+    Example: ringfaust run shop:app --processes 4
+    """
+    from ringfaust.app.runner import Address
+    from ringfaust.app.runner import run as run_app
+
+    health = None if health_port is None else Address(bind, health_port)
+    run_app(app, processes=processes, health=health)
+
+
+@main.command()
 def scenario(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE…", dir_okay=False, help="Scenario files.")

@@ -11,7 +11,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError
 
-from ringfaust.client.connection import CLOSE_TIMEOUT_S, Connection, encode, stop
+from ringfaust.client.brokers import CLOSE_TIMEOUT_S, stop
+from ringfaust.client.connection import Connection, encode
 from ringfaust.client.errors import ClientError, Closed, NoAnswer, Refused
 from ringfaust.client.locate import QueueLocation, locate_by_counts
 from ringfaust.protocol import headers as h

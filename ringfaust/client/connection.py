@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from aiokafka.structs import RecordMetadata
 
+from ringfaust.client.brokers import brokers_of, stop
 from ringfaust.client.errors import (
     BadArgument,
     ClientError,
@@ -28,13 +29,9 @@ from ringfaust.errors import ProtocolError
 from ringfaust.protocol.control import read_control
 from ringfaust.protocol.names import topic_name
 from ringfaust.protocol.records import OutgoingRecord, Role
-from ringfaust.transactional.vendor import stop_client
 
 log = logging.getLogger(__name__)
 
-
-CLOSE_TIMEOUT_S = 5.0
-"""How long closing may take, in seconds, while the brokers cannot be reached."""
 
 _NEW_TOPIC_S = 2.0
 """How long a broker may take to hear of a topic that was just created."""
@@ -85,15 +82,6 @@ def encode(command: Mapping[str, Any]) -> bytes:
     return raw
 
 
-async def stop(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
-    """Stop an aiokafka client. If the brokers stay away, a producer drops what it has not sent."""
-    try:
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            await stop_client(client)
-    except TimeoutError:
-        log.warning("cannot reach the brokers while closing: unsent records are dropped")
-
-
 class Connection:
     """A connection to one application, which a session and its consumers share.
 
@@ -110,11 +98,9 @@ class Connection:
         self.timeout_ms = options.get("timeout_ms", 60_000)
         if self.timeout_ms < 1:
             raise BadArgument(f"timeout_ms must be 1 or more, not {self.timeout_ms}")
-        self.kafka: dict[str, Any] = {
-            "bootstrap_servers": options.get("bootstrap_servers", "127.0.0.1:9092"),
-            **options.get("client_options", {}),
-        }
-        """Arguments for every aiokafka client. May contain a password: never log or show it."""
+        self.brokers = brokers_of(
+            options.get("bootstrap_servers", "127.0.0.1:9092"), options.get("client_options", {})
+        )
         self.partitions: frozenset[int] = frozenset()
         """The partitions of the application's topics; filled by `listen`."""
         self._producer: AIOKafkaProducer | None = None
@@ -149,7 +135,7 @@ class Connection:
         Raises:
             KafkaError: the brokers cannot be reached or refuse the client.
         """
-        producer = AIOKafkaProducer(**self.kafka, acks="all", enable_idempotence=True)
+        producer = self.brokers.producer(acks="all", enable_idempotence=True)
         try:
             await producer.start()
         except BaseException:
@@ -205,8 +191,8 @@ class Connection:
             KafkaError: the brokers cannot be reached or refuse the client.
         """
         topic = self.topic(role)
-        reader = AIOKafkaConsumer(
-            **self.kafka, isolation_level="read_committed", auto_offset_reset="earliest"
+        reader = self.brokers.consumer(
+            isolation_level="read_committed", auto_offset_reset="earliest"
         )
         try:
             await reader.start()

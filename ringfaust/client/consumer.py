@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import nullcontext
-from typing import Any, NamedTuple, Protocol, Self, Unpack
+from typing import Any, NamedTuple, Protocol, Self, Unpack, overload
 
 from aiokafka.errors import KafkaError
 
 from ringfaust.client.attachment import Attachment
+from ringfaust.client.brokers import CLOSE_TIMEOUT_S
 from ringfaust.client.connection import (
-    CLOSE_TIMEOUT_S,
     Connection,
     encode,
     new_name,
@@ -102,6 +102,7 @@ class RingConsumer(AsyncResource):
         self.name = options.get("name") or new_name()
         self.queue = queue or subscription_queue(self.name, options)
         self.ack_mode: AckMode = options.get("ack_mode", "individual")
+        self.deserializer = options.get("deserializer", bytes)
         heartbeat_interval_s = options.get("heartbeat_ms", 10_000) / 1000
         if heartbeat_interval_s <= 0:
             raise BadArgument("heartbeat_ms must be 1 or more")
@@ -200,10 +201,22 @@ class RingConsumer(AsyncResource):
 
     # --- messages --------------------------------------------------------------------------------
 
-    async def receive(self) -> Message:
-        """Wait for the next message and return it. Use `asyncio.timeout` to limit the wait.
+    @overload
+    async def receive(self) -> Message: ...
+
+    @overload
+    async def receive(self, timeout_ms: int | None) -> Message | None: ...
+
+    async def receive(self, timeout_ms: int | None = None) -> Message | None:
+        """Wait for the next message and return it.
 
         In the modes `auto` and `dups_ok` this acks the previous message (R16).
+
+        Args:
+            timeout_ms: how long to wait, in milliseconds; None for no limit.
+
+        Returns:
+            The message; None if there was none in time.
 
         Raises:
             Closed: the consumer is not started or already closed.
@@ -213,7 +226,14 @@ class RingConsumer(AsyncResource):
         if self._last is not None and self._last.delivery in self._held:
             await self._last.ack()
         self._last = None
-        record, headers = await self._attachment.next()
+        if timeout_ms is None:
+            record, headers = await self._attachment.next()
+        else:
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    record, headers = await self._attachment.next()
+            except TimeoutError:
+                return None
         message = Message(record, headers, self)
         if self.ack_mode != "none":
             self._held[message.delivery] = message
@@ -237,6 +257,10 @@ class RingConsumer(AsyncResource):
             if self._is_closed:
                 raise StopAsyncIteration from None
             raise
+
+    def holds(self, message: Message) -> bool:
+        """Whether the message is still to be settled: it was neither settled nor lost."""
+        return message.delivery in self._held and self._held[message.delivery] is message
 
     async def add_credit(self, add: int) -> None:
         """Grant more credit: `add` more unsettled messages may be held from now on (R10).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from ringfaust.client.owner import OWNER
@@ -122,6 +122,8 @@ class Received:
 class Settler(Protocol):
     """The consumer that received a message and settles it."""
 
+    deserializer: Callable[[bytes], Any]
+
     async def settle(
         self, message: Message, kind: str, confirm: bool, **fields: str | int | None
     ) -> None:
@@ -164,6 +166,14 @@ class Message(Received):
         self.settler = settler
         self.span: MessageSpan | None = None
         """Its span of OpenTelemetry, if the program traces."""
+
+    @property
+    def body(self) -> Any:
+        """The value as the consumer's `deserializer` reads it; None if there is no value.
+
+        It is read each time, and raises what the deserializer raises.
+        """
+        return None if self.value is None else self.settler.deserializer(self.value)
 
     async def ack(self, *, confirm: bool = False, xid: str = "", owner: str = OWNER) -> None:
         """Ack the message. In mode `client`, also ack all that were received before it (R16).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
 from ringfaust.client.connection import ConnectOptions
@@ -10,18 +10,14 @@ from ringfaust.client.connection import ConnectOptions
 AckMode = Literal["auto", "client", "individual", "dups_ok", "none"]
 
 
-class AttachOptions(TypedDict, total=False):
-    """Options for attaching a consumer."""
+class SubscriberOptions(TypedDict, total=False):
+    """Options that say what a consumer attaches to and which messages it gets."""
 
     name: str
     """The consumer's name, unique within its queue; default: host name, process id and a random
     part."""
-    credit: int
-    """How many unsettled messages it may hold (R10); default 100."""
     credit_bytes: int
     """How many bytes of unsettled messages it may hold; default 0, no limit."""
-    ack_mode: AckMode
-    """Who acks, and when (R16); default `individual`: the program acks each message."""
     priority: int
     """Consumers of a higher priority are served first (R11); default 0."""
     selector: str
@@ -42,6 +38,17 @@ class AttachOptions(TypedDict, total=False):
     heartbeat_ms: int
     """Longest time between two heartbeats (R13), in milliseconds; default 10,000. The client sends
     them more often if a third of the queue's `consumer_timeout_ms` is shorter."""
+
+
+class AttachOptions(SubscriberOptions, total=False):
+    """Options for attaching a consumer, with those of `SubscriberOptions`."""
+
+    credit: int
+    """How many unsettled messages it may hold (R10); default 100."""
+    ack_mode: AckMode
+    """Who acks, and when (R16); default `individual`: the program acks each message."""
+    deserializer: Callable[[bytes], Any]
+    """Reads the value of a message for `Message.body`; default: the bytes as they are."""
 
 
 class ConsumerOptions(ConnectOptions, AttachOptions, total=False):

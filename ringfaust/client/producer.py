@@ -11,7 +11,8 @@ from typing import Any, Unpack
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import ConsumerStoppedError
 
-from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown, stop
+from ringfaust.client.brokers import stop
+from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import ClientError, Refused
 from ringfaust.client.outgoing import OutgoingMessage, SendOptions, Value, write_json
 from ringfaust.client.resource import AsyncResource
@@ -57,7 +58,7 @@ class RingProducer(AsyncResource):
         self._replies: AIOKafkaConsumer | None = None
         self._sent: OrderedDict[str, None] = OrderedDict()
         self._transactions = ClientTransactions(
-            self._connection.kafka,
+            self._connection.brokers,
             client_transactional_id(self._connection.application, self._connection.name),
         )
         self._open: list[OutgoingMessage] | None = None

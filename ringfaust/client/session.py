@@ -7,8 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
+from ringfaust.client.brokers import CLOSE_TIMEOUT_S
 from ringfaust.client.connection import (
-    CLOSE_TIMEOUT_S,
     Connection,
     ConnectOptions,
     encode,
@@ -75,7 +75,7 @@ class Session(AsyncResource):
         self.connection = Connection(options)
         self.name = self.connection.name
         self._transactions = ClientTransactions(
-            self.connection.kafka, client_transactional_id(self.connection.application, self.name)
+            self.connection.brokers, client_transactional_id(self.connection.application, self.name)
         )
         self._consumers: list[RingConsumer] = []
         self._pending: list[OutgoingMessage | _PendingSettle] = []

@@ -8,7 +8,8 @@ from typing import Any, Unpack
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown, stop
+from ringfaust.client.brokers import stop
+from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import ClientError, Closed
 from ringfaust.client.resource import AsyncResource
 from ringfaust.client.status_rows import (
@@ -70,8 +71,8 @@ class StatusReader(AsyncResource):
             KafkaError: the brokers cannot be reached or refuse the client.
         """
         numbers = await self._partitions()
-        consumer = AIOKafkaConsumer(
-            **self._connection.kafka, enable_auto_commit=False, auto_offset_reset="earliest"
+        consumer = self._connection.brokers.consumer(
+            enable_auto_commit=False, auto_offset_reset="earliest"
         )
         try:
             await consumer.start()

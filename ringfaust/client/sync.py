@@ -7,7 +7,6 @@ the same name in `ringfaust.client` raise.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack
@@ -48,6 +47,11 @@ class Message(Received):
         super().__init__(inner._record, inner._named)  # noqa: SLF001
         self.inner = inner
         self.run = run
+
+    @property
+    def body(self) -> Any:
+        """The value as the consumer's `deserializer` reads it; None if there is no value."""
+        return self.inner.body
 
     def ack(self, *, confirm: bool = False, xid: str = "", owner: str = OWNER) -> None:
         """Ack the message (R16).
@@ -114,15 +118,7 @@ class RingConsumer(SyncResource):
         Returns:
             The message; None if there was none in time.
         """
-
-        async def wait() -> AsyncMessage | None:
-            try:
-                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                    return await self._inner.receive()
-            except TimeoutError:
-                return None
-
-        found = self._loop.run(wait())
+        found = self._loop.run(self._inner.receive(timeout_ms))
         if found is None:
             return None
         return Message(found, self._loop.run)

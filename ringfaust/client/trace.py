@@ -9,7 +9,8 @@ from typing import Unpack
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown, stop
+from ringfaust.client.brokers import stop
+from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import ClientError
 from ringfaust.client.lifecycles import Lifecycle, Search, Trace, place_of
 from ringfaust.protocol import headers as h
@@ -53,8 +54,7 @@ async def trace(
     """
     refuse_unknown(options, ConnectOptions)
     connection = Connection(options)
-    reader = AIOKafkaConsumer(
-        **connection.kafka,
+    reader = connection.brokers.consumer(
         isolation_level="read_committed",
         auto_offset_reset="earliest",
         check_crcs=False,

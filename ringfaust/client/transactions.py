@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
-from ringfaust.client.connection import stop
+from ringfaust.client.brokers import Brokers, Writer, stop
 from ringfaust.client.errors import OutcomeUnknown
 from ringfaust.protocol.records import OutgoingRecord
-from ringfaust.transactional.writer import TransactionalWriter
 
 
 class ClientTransactions:
@@ -23,16 +21,16 @@ class ClientTransactions:
     that follows an open transaction, so a transaction must not stay open while its list grows.
     """
 
-    def __init__(self, kafka: Mapping[str, Any], transactional_id: str) -> None:
+    def __init__(self, brokers: Brokers, transactional_id: str) -> None:
         """Connect at the first write.
 
         Args:
-            kafka: arguments for aiokafka's producer.
+            brokers: where to.
             transactional_id: an id that no other client uses.
         """
-        self._kafka = kafka
+        self._brokers = brokers
         self._id = transactional_id
-        self._writer: TransactionalWriter | None = None
+        self._writer: Writer | None = None
         self._lock = asyncio.Lock()
 
     async def write(self, records: Sequence[OutgoingRecord]) -> list[RecordMetadata]:
@@ -63,27 +61,27 @@ class ClientTransactions:
         if self._writer is not None:
             await self._drop(self._writer)
 
-    async def _opened(self) -> TransactionalWriter:
+    async def _opened(self) -> Writer:
         """Return the writer. One that replaces a failed writer aborts what that left open.
 
         It also gets a new epoch, so a late request of the failed one has no effect (R117).
         """
         if self._writer is None:
-            writer = TransactionalWriter(self._kafka, self._id)
+            writer = self._brokers.writer(self._id)
             try:
                 await writer.start()
             except BaseException:
-                await stop(writer.producer)
+                await stop(writer)
                 raise
             self._writer = writer
         return self._writer
 
-    async def _abort(self, writer: TransactionalWriter) -> None:
+    async def _abort(self, writer: Writer) -> None:
         try:
             await writer.abort()
         except Exception:
             await self._drop(writer)  # the next writer aborts the transaction
 
-    async def _drop(self, writer: TransactionalWriter) -> None:
+    async def _drop(self, writer: Writer) -> None:
         self._writer = None
-        await stop(writer.producer)
+        await stop(writer)

@@ -21,6 +21,7 @@ MISTAKES = {
     "console --port 0": "'--port'",
     "doctor --bootstrap-servers here": "'here' is not a broker's address",
     "top --bootstrap-servers 127.0.0.1:1": "no Kafka broker answers",
+    "run nowhere": "'nowhere' is not of the form MODULE:ATTRIBUTE, such as shop:app",
     "scenario /nowhere": "/nowhere:1: No such file",
     "demo --bootstrap-servers 127.0.0.1:1": "No Kafka broker answers at 127.0.0.1:1",
     "broker --port 0": "'--port'",

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ringfaust.cli import operate
+from ringfaust.logs import VisibleFormatter
 from ringfaust.terminal import Terminal
 from ringfaust.visible import visible, visible_json
-from ringfaust.worker.logs import TextFormatter
 
 CLI = Path(operate.__file__).parent
 HOSTILE = "a\x1b[2J\x1b]0;t\x07\r\x08\x7f\x9b31m\u202eb\u2066\u200b\n\tc"
@@ -78,7 +78,7 @@ def test_a_table_with_styles_is_escaped() -> None:
 
 def test_the_log_of_a_worker_is_escaped() -> None:
     record = logging.LogRecord("ringfaust", logging.INFO, "", 1, "of %s", (HOSTILE,), None)
-    line = TextFormatter("%(message)s").format(record)
+    line = VisibleFormatter("%(message)s").format(record)
     assert line == f"of {SHOWN}\n\tc"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ringfaust.client import Message, RingConsumer, RingProducer
 from ringfaust.client.connection import Connection
@@ -22,12 +22,28 @@ ADDRESSES = ("q.many.durable", "q.many.copies", "q.many.silent")
 _numbers = itertools.count()
 
 
-def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) -> Application:
-    """Create topics and configuration; `to` names the queue, `keyed` has a queue per key."""
-    queues = {
+class App(Protocol):
+    """What the tests need of the application."""
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """The topics of its routes."""
+
+    @property
+    def servers(self) -> str:
+        """Where it is."""
+
+    @property
+    def worker_config(self) -> Any:
+        """Has its name."""
+
+
+def queues_of(name: str) -> dict[str, Any]:
+    """The queues: a header of `to` names the queue, `keyed` has a queue per key."""
+    return {
         "routes": [
-            {"topic": f"to-{folder.name}", "queue": "q.{header:ringfaust-queue}"},
-            {"topic": f"keyed-{folder.name}", "queue": "ring.{key}"},
+            {"topic": f"to-{name}", "queue": "q.{header:ringfaust-queue}"},
+            {"topic": f"keyed-{name}", "queue": "ring.{key}"},
         ],
         "queues": {
             "q.#": {},
@@ -40,8 +56,12 @@ def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) ->
         "addresses": {address: {"retroactive_count": 2} for address in ADDRESSES},
         "settings": {"q.many.#": {"consumer_timeout": 2_000}},
     }
+
+
+def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) -> Application:
+    """Create topics and configuration."""
     application = Application(
-        folder / "app", broker.bootstrap_servers, queues, partitions=PARTITIONS,
+        folder / "app", broker.bootstrap_servers, queues_of(folder.name), partitions=PARTITIONS,
         session_timeout_ms=6_000, **settings,
     )  # fmt: skip
     application.create_topics()
@@ -51,7 +71,7 @@ def new_application(folder: Path, broker: EmbeddedBroker, **settings: object) ->
 class ClientHarness:
     """The application as one test uses it, with queues of its own."""
 
-    def __init__(self, app: Application, name: str) -> None:
+    def __init__(self, app: App, name: str) -> None:
         self.app = app
         self.to, self.keyed, *_ = app.inputs
         self._leaf = f"{name}.{next(_numbers)}"

@@ -20,10 +20,12 @@ from ringfaust.client import (
     RingProducer,
     Session,
 )
+from ringfaust.client.brokers import KafkaBrokers
 from ringfaust.client.outgoing import OutgoingMessage
 from ringfaust.client.transactions import ClientTransactions
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import OutgoingRecord
+from ringfaust.transactional.writer import TransactionalWriter
 from tests.broker.proxy import END_TXN, Proxy
 from tests.broker.slow import hear_before
 from tests.client.harness import DEADLINE_S, ClientHarness
@@ -76,12 +78,12 @@ async def test_a_transaction_that_fails_between_two_sends_has_no_effect(
 ) -> None:
     """The next transaction succeeds."""
     kafka, name = {"bootstrap_servers": harness.app.servers}, f"transactions-{harness.queue}"
-    transactions = ClientTransactions(kafka, name)
+    transactions = ClientTransactions(KafkaBrokers(kafka), name)
     queue = ((h.QUEUE, harness.for_queue()["queue"].encode()),)
     records = [OutgoingRecord(topic, b"x", None, queue, 0) for topic in (harness.to, harness.keyed)]
     await transactions.write(records[:1])
     async with AIOKafkaProducer(**kafka, transactional_id=name):  # fences the producer
-        assert transactions._writer is not None
+        assert isinstance(transactions._writer, TransactionalWriter)
         hear_before(transactions._writer.producer, harness.keyed, monkeypatch)
         with pytest.raises(KafkaError):
             await transactions.write(records)

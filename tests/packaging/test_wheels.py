@@ -39,6 +39,7 @@ HEAVY = {
 """Modules that a program with a client does not load."""
 CLIENT = """
 import ringfaust.client, ringfaust.client.sync, ringfaust.client.sentences, ringfaust.client.trace
+import ringfaust.app.runner
 import sys
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
@@ -154,11 +155,12 @@ def test_only_what_needs_an_extra_does_not_run_without_it(
 ) -> None:
     own = project("ringfaust")
     missing = undeclared(wheels["ringfaust"], tmp_path / "without", own["dependencies"])
+    assert missing.pop("ringfaust.testing.pytest_plugin") == "pytest"  # which alone loads it
     rooms = {".".join(module.split(".")[:2]) for module in missing}
     assert rooms <= {"ringfaust.spark", "ringfaust.demo", "ringfaust.cli"}
     assert not {"ringfaust.cli.main", "ringfaust.demo", "ringfaust.spark"} & missing.keys()
     extras = own["optional-dependencies"]
-    everything = [*own["dependencies"], *extras["spark"], *extras["top"], *extras["demo"]]
+    everything = [*own["dependencies"], *extras["spark"], *extras["top"], *extras["demo"], "pytest"]
     assert not undeclared(wheels["ringfaust"], tmp_path / "with", everything)
 
 

@@ -13,9 +13,10 @@ import pytest
 from ringfaust import compiled
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
+from ringfaust.logs import RateLimitFilter
 from ringfaust.processor.outbox import TIMEOUT, LogEntry
 from ringfaust.worker.app import log_start
-from ringfaust.worker.logs import JsonFormatter, RateLimitFilter, logging_config
+from ringfaust.worker.logs import JsonFormatter, logging_config
 from ringfaust.worker.observe import health
 from ringfaust.worker.observe.health import LOST_AFTER_S, Health
 from ringfaust.worker.observe.memory import MemoryBudget
@@ -145,7 +146,7 @@ def test_a_consumer_that_timed_out_is_logged(lines: pytest.LogCaptureFixture) ->
 
 def test_too_few_replicas_at_first_are_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000.0
-    monkeypatch.setattr("ringfaust.worker.logs.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("ringfaust.logs.time.monotonic", lambda: now_s)
     wanted = RateLimitFilter()
     few = record("Got error: NotEnoughReplicasError", "aiokafka.producer.sender")
     assert not wanted.filter(few)

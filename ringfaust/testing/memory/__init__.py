@@ -1,0 +1,1 @@
+"""Kafka, a worker and a clock in this process, for tests of programs that use the client."""

@@ -1,0 +1,211 @@
+"""The worker of a `MemoryBroker`: a worker's own processors on topics and stores in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import add
+
+from ringfaust.config.queues import QueuesConfig
+from ringfaust.core.address import subscription_queue
+from ringfaust.core.commands import Attach, Detach, Subscribe
+from ringfaust.core.model import Counts
+from ringfaust.core.state import State
+from ringfaust.errors import ProtocolError
+from ringfaust.processor.outbox import Outputs
+from ringfaust.processor.processor import Processor, ProcessorConfig
+from ringfaust.processor.repartition import Repartitioner
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
+from ringfaust.protocol.control import QueryRecord, read_control
+from ringfaust.protocol.names import topic_name
+from ringfaust.protocol.records import FetchedRecord, OutgoingRecord, OutRecord, Role
+from ringfaust.testing.memory.clients import MemoryProducer
+from ringfaust.testing.memory.status import declared_in, queue_rows, worker_row
+from ringfaust.testing.memory.topics import MemoryTopics
+
+MAX_RECORD_BYTES = 900_000
+"""As the default of worker.yaml."""
+CACHE_BYTES = 64 * 1024 * 1024
+_COMMITTED = (
+    Role.CONTROL, Role.HOP, Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES,
+    Role.STATUS,
+)  # fmt: skip
+
+
+@dataclass
+class _Partition:
+    number: int
+    processor: Processor[list[OutRecord]]
+    store: MemoryKeyValue
+    inputs: Sequence[str]
+    """The topics that it reads."""
+
+
+@dataclass
+class _Repartitioning:
+    topic: str
+    number: int
+    work: Repartitioner[list[OutRecord]]
+
+
+@dataclass
+class _Alive:
+    """The consumers that are attached, each with the producer of its program."""
+
+    consumers: dict[tuple[int, str, str], MemoryProducer] = field(default_factory=dict)
+    """By partition, queue and name."""
+
+    def note(self, record: FetchedRecord, writer: MemoryProducer) -> None:
+        """Note who attaches and detaches with a control record."""
+        try:
+            asked = read_control(record.value)
+        except ProtocolError:
+            return  # the worker refuses it
+        if isinstance(asked, QueryRecord):
+            return
+        match asked.command():
+            case Attach(queue, consumer):
+                self.consumers[record.partition, queue, consumer] = writer
+            case Subscribe(consumer=consumer) as subscribe:
+                queue = subscription_queue(subscribe)
+                self.consumers[record.partition, queue, consumer] = writer
+            case Detach(queue, consumer):
+                self.consumers.pop((record.partition, queue, consumer), None)
+
+    def heartbeats(self, control_topic: str) -> Iterator[OutgoingRecord]:
+        """Yield a heartbeat of each consumer whose program runs; forget the others."""
+        self.consumers = {who: each for who, each in self.consumers.items() if each.is_open}
+        for partition, queue, consumer in self.consumers:
+            said = {"type": "heartbeat", "queue": queue, "consumer": consumer}
+            yield OutgoingRecord(control_topic, json.dumps(said).encode(), partition=partition)
+
+
+class MemoryWorker:
+    """Processes what is in the topics. Not thread-safe: the caller holds the topics' lock."""
+
+    def __init__(
+        self, topics: MemoryTopics, application: str, queues: QueuesConfig, partitions: int
+    ) -> None:
+        """Create the topics of the application and of its routes."""
+        self._topics = topics
+        self._names = {role: topic_name(application, role) for role in _COMMITTED}
+        self._alive = _Alive()
+        direct, repartitioned = queues.split_routes(partitions)
+        for name in (*self._names.values(), *(each.topic for each in (*direct, *repartitioned))):
+            topics.create(name, partitions)
+        config = ProcessorConfig(
+            control_topic=self._names[Role.CONTROL],
+            repartition_topic=self._names[Role.HOP],
+            routes=direct,
+            max_record_bytes=MAX_RECORD_BYTES,
+            log_is_clock=False,
+            partitions=partitions,
+        )
+        inputs = (config.control_topic, config.repartition_topic, *(r.topic for r in direct))
+        catalog = queues.catalog()
+        self._partitions = []
+        for number in range(partitions):
+            store = MemoryKeyValue()
+            state = State(ByteStore(store), catalog)
+            processor: Processor[list[OutRecord]] = Processor(config, state, {}, list)
+            self._partitions.append(_Partition(number, processor, store, inputs))
+            processor.start()
+            declared = declared_in(state, number, partitions)
+            self._publish(number, queue_rows(state, number, declared, topics.now_ms))
+        self._repartitionings = [
+            _Repartitioning(
+                route.topic, number, Repartitioner(route, partitions, MAX_RECORD_BYTES, 0, list)
+            )
+            for route in repartitioned
+            for number in range(partitions)
+        ]
+        self._started_ms = topics.now_ms
+        self.tell_of_worker()
+
+    def note(self, record: FetchedRecord, writer: MemoryProducer) -> None:
+        """Note who has written a record: its consumers are alive while `writer` is open."""
+        if record.topic == self._names[Role.CONTROL]:
+            self._alive.note(record, writer)
+
+    def run(self) -> None:
+        """Process all there is, and do what is due."""
+        self._run()
+        while (due_ms := self.next_wake_ms()) is not None and due_ms <= self._topics.now_ms:
+            self.tick()
+
+    def _run(self) -> None:
+        moved = True
+        while moved:
+            moved = any([self._repartition(each) for each in self._repartitionings])
+            moved |= any([self._process(each) for each in self._partitions])
+
+    def tick(self) -> None:
+        """Do what is due now; a program that runs has sent its heartbeats."""
+        for heartbeat in self._alive.heartbeats(self._names[Role.CONTROL]):
+            self._topics.append(heartbeat)
+        self._run()
+        for each in self._partitions:
+            each.processor.tick(self._topics.now_ms)
+            self._commit(each)
+        self._run()
+
+    def next_wake_ms(self) -> int | None:
+        """When something is due, in ms since 1970; None: never, as things are."""
+        wakes = [each.processor.next_wake_ms() for each in self._partitions]
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    def tell_of_worker(self) -> None:
+        """Publish that the worker runs now."""
+        numbers = [each.number for each in self._partitions]
+        row = worker_row(numbers, len(self.counts()), self._started_ms, self._topics.now_ms)
+        self._publish(0, [row])
+
+    def counts(self) -> dict[str, Counts]:
+        """The counts of each queue that has had a message or a command."""
+        found: dict[str, Counts] = {}
+        for each in self._partitions:
+            for name, _ in each.processor.queues():
+                if (queue := each.processor.state.queue(name)) is not None:
+                    known = found.get(name, Counts()).stored()
+                    found[name] = Counts(*map(add, known, queue.counts.stored()))
+        return found
+
+    def _repartition(self, each: _Repartitioning) -> bool:
+        records = self._topics.read((each.topic, each.number), each.work.position)
+        if records:
+            each.work.take(records, self._topics.now_ms)
+            self._write(each.number, each.work.outputs())
+        return bool(records)
+
+    def _process(self, each: _Partition) -> bool:
+        processor, moved = each.processor, False
+        for topic in each.inputs:
+            processor.paused_topics.pop(topic, None)  # it pauses again if there still is no room
+            position = processor.positions.get(topic, 0)
+            records = self._topics.read((topic, each.number), position)
+            if records:
+                processor.take(records, self._topics.now_ms)
+                moved |= processor.positions.get(topic, 0) > position
+                self._commit(each)
+        return moved
+
+    def _commit(self, each: _Partition) -> None:
+        processor = each.processor
+        changed = processor.activity().changed
+        outputs = processor.outputs()
+        each.store.apply(processor.writes().store)
+        processor.committed(CACHE_BYTES)
+        self._write(each.number, outputs)
+        rows = queue_rows(processor.state, each.number, changed, self._topics.now_ms)
+        self._publish(each.number, rows)
+
+    def _publish(self, number: int, rows: Iterable[OutRecord]) -> None:
+        self._write(number, {(Role.STATUS, None): [*rows]})
+
+    def _write(self, own: int, outputs: Outputs[list[OutRecord]]) -> None:
+        for (role, partition), records in outputs.items():
+            number = own if partition is None else partition
+            for key, value, headers in records:
+                record = OutgoingRecord(self._names[role], value, key, headers, number)
+                self._topics.append(record)
