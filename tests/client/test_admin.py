@@ -23,6 +23,12 @@ class Joined(Connection):
         self.commands: list[tuple[str, int]] = []
         """What was asked of which partition."""
 
+    async def open(self) -> None:
+        """Nothing is to be opened."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
     async def write_command(self, partition: int, raw: bytes) -> None:
         self.commands.append((json.loads(raw)["type"], partition))
         processor = self.processors[partition]
