@@ -63,6 +63,7 @@ def print_summary(console: Console, tables: Sequence[MaintainedTable], unclosed:
     if unclosed:
         console.print(
             f"bronze keeps older records that no closed day of the audit contains: {unclosed:,}. "
-            "Close days with `ringfaust spark audit --lake`.",
+            "Close days with `ringfaust spark audit --lake`. Those of topics that no route names "
+            "any more stay: the audit does not read them.",
             highlight=False,
         )
