@@ -89,4 +89,4 @@ def test_what_no_closed_day_contains_is_kept(lake: BatchedLake) -> None:
     assert places(lake) == {f"{TOPIC}/0/2000000", "in/0/2", "in/0/6", "removed/0/0"}
     shown = " ".join(done.output.split())
     assert "no closed day of the audit contains: 1." in shown
-    assert "Those of topics that no route names any more stay" in shown
+    assert "Those that no worker has read, such as the last ones of a removed route, stay" in shown
