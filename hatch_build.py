@@ -80,7 +80,7 @@ class Uncompilable(Exception):
 
 
 class NoCompiler(Uncompilable):
-    """There is no C compiler, or there are no headers of Python."""
+    """There is no C compiler, no header of Python, or no mypyc."""
 
 
 def sources() -> list[str]:
@@ -126,8 +126,10 @@ def build(kind: str, folder: Path) -> None:
 
 def _translate(folder: Path) -> list[tuple[str, list[str], list[str]]]:
     """Have mypyc write C files. Returns name, C files and compiler flags of each library."""
-    from mypyc.build import mypycify  # noqa: PLC0415
-
+    try:
+        from mypyc.build import mypycify  # noqa: PLC0415
+    except ImportError as error:  # pip installs it, unless with --no-build-isolation
+        raise NoCompiler(f"mypyc cannot be imported: {error}") from None
     output = io.StringIO()
     try:
         with (

@@ -41,9 +41,17 @@ class ListedWorker(WorkerStatus):
     """Whether it has been silent for too long."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownQueue(QueueDetails):
+    """A queue as `queue show` prints it."""
+
+    others: list[QueueDetails]
+    """The same of each partition in `also_in`."""
+
+
 OUTPUTS: dict[str, Any] = {
     "queue ls": list[QueueSummary],
-    "queue show": QueueDetails,
+    "queue show": ShownQueue,
     "message browse": list[MessageDetails],
     "message show": MessageDetails,
     "consumer ls": list[ConsumerDetails],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
@@ -119,12 +119,15 @@ def show(
     """
     homes = with_admin(target, lambda admin: admin.homes(name))
     if as_json:
-        print_json(homes[0])
+        print_json(asdict(homes[0]) | {"others": homes[1:]})
         return
-    for found in homes:
+    for number, found in enumerate(homes):
+        if number:
+            say("")
         _print_queue(found)
+    if len(homes) > 1:
         say("")
-    warn_of_homes([(each.queue, each.partition) for each in homes])
+        warn_of_homes([(each.queue, each.partition) for each in homes])
 
 
 def _print_queue(found: QueueDetails) -> None:

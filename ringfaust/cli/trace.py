@@ -9,7 +9,7 @@ from dataclasses import replace
 from ringfaust.cli.operate import Target, connect_options, print_json, say
 from ringfaust.cli.parts import read_time
 from ringfaust.client.lifecycles import Trace, place_of
-from ringfaust.client.sentences import never_seen, story
+from ringfaust.client.sentences import left_out, never_seen, story
 from ringfaust.client.trace import trace
 from ringfaust.errors import RingfaustError
 
@@ -47,9 +47,9 @@ def run(
     if as_json:
         print_json(found)
     elif found.lifecycles:
-        say(*story(found.lifecycles))
+        say(*story(found.lifecycles), *left_out(found))
     else:
-        say(*never_seen(message or f"with the key {key}", found))
+        say(*never_seen(message or f"with the key {key}", found), *left_out(found))
     return 0 if found.lifecycles else _NOT_FOUND
 
 

@@ -41,23 +41,29 @@ def trace_lake(lake: str, target: str, *, key: str, since_ms: int) -> Trace:
         NoLake: the lake has no such table.
     """
     require_modules(("deltalake", "pyarrow"))
-    import pyarrow.dataset as ds  # noqa: PLC0415 - slow to import
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+    import pyarrow.dataset as ds  # noqa: PLC0415 - as above
 
     records = _dataset(f"{lake}/silver/records")
     first_day = datetime.fromtimestamp(since_ms / 1000, UTC).date()
     recent = (ds.field("date") >= first_day) & (ds.field("time_ms") >= since_ms)
     wanted = [target] if target else []
+    left_out: tuple[str, ...] = ()
     if key:
         with_key = (ds.field("date") >= first_day) & (ds.field("key") == key.encode())
         rows = _rows(records, with_key, ["id", "timestamp"])
         rows.sort(key=lambda row: row["timestamp"], reverse=True)
-        wanted = list(dict.fromkeys(row["id"] for row in rows if row["id"]))[:_MOST_KEYED]
+        wanted = list(dict.fromkeys(row["id"] for row in rows if row["id"]))
+        if earlier := wanted[_MOST_KEYED:]:
+            left_out = (f"earlier messages with this key: {len(earlier)}",)
+        wanted = wanted[:_MOST_KEYED]
     search = Search(wanted)
     lines = _dataset(f"{lake}/silver/transitions")
     if target:
-        named = recent & (ds.field("source") == target)
-        wanted += [row["id"] for row in _rows(lines, named, ["id"]) if row["id"] != target]
-    about = (ds.field(name).isin(wanted) for name in ("id", "source", "about", "by"))
+        of_record = recent & (ds.field("source") == target)
+        wanted += [row["id"] for row in _rows(lines, of_record, ["id"]) if row["id"] != target]
+    named = pa.array(wanted, pa.string())  # there may be none, which have no type by themselves
+    about = (ds.field(name).isin(named) for name in ("id", "source", "about", "by"))
     first, *others = about
     for other in others:
         first = first | other
@@ -66,13 +72,13 @@ def trace_lake(lake: str, target: str, *, key: str, since_ms: int) -> Trace:
         search.take(json.loads(row["raw"]))
     redrives = {
         (row["queue"], row["sequence"]): int(dict(row["extra"] or ()).get("redrives", 0))
-        for row in _rows(records, ds.field("id").isin(wanted), ["queue", "sequence", "extra"])
+        for row in _rows(records, ds.field("id").isin(named), ["queue", "sequence", "extra"])
     }
     lifecycles = tuple(
         replace(each, redrives=redrives.get((each.queue, each.sequence), 0))
         for each in search.lifecycles()
     )
-    return Trace(lifecycles, since_ms, len(found), "")
+    return Trace(lifecycles, since_ms, len(found), "", left_out)
 
 
 def _dataset(path: str) -> Any:

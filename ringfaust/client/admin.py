@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from itertools import product
 from typing import Any, Unpack
 
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
@@ -54,8 +55,6 @@ class Admin(AsyncResource):
     def __init__(self, **options: Unpack[ConnectOptions]) -> None:
         refuse_unknown(options, ConnectOptions)
         self._connection = Connection(options)
-        self._located: dict[str, tuple[int, ...]] = {}
-        """The partitions of queues that were found. A queue never moves (R113)."""
 
     async def start(self) -> None:
         """Connect.
@@ -130,19 +129,19 @@ class Admin(AsyncResource):
 
     async def _find(self, queue: str) -> tuple[int, ...]:
         """The partitions that have a queue; see `_homes`."""
-        if queue in self._located:
-            return self._located[queue]
-        answers = await self._ask_known("list", queue=queue, limit=0)
+        answers = await self._ask_about(queue)
         used = {
             each: answer["counts"]["added"] for each, answer in answers.items() if answer["exists"]
         }
         if not used:
-            text = "no message has arrived for it yet" if answers else "no partition has this queue"
-            raise Refused(UNKNOWN_QUEUE, queue, text)
-        homes = self._homes(queue, used)
-        if used[homes[0]]:
-            self._located[queue] = homes
-        return homes
+            raise Refused(UNKNOWN_QUEUE, queue, "no message has arrived for it yet")
+        return self._homes(queue, used)
+
+    async def _ask_about(self, queue: str) -> dict[int, dict[str, Any]]:
+        """What each partition that knows a queue answers: it may have come to others (R113)."""
+        if answers := await self._ask_known("list", queue=queue, limit=0):
+            return answers
+        raise Refused(UNKNOWN_QUEUE, queue, "no partition has this queue")
 
     async def _details(self, queue: str, partition: int, homes: tuple[int, ...]) -> QueueDetails:
         """What a queue holds in a partition, with all its consumers."""
@@ -183,15 +182,22 @@ class Admin(AsyncResource):
             body_bytes: how much of each body to fetch, up to 100,000.
         """
         for partition in await self._find(queue):
-            after: str | None = ""
-            while after is not None:
-                page = await self.browse_page(
-                    queue, state=state, message=message, selector=selector, after=after,
-                    body_bytes=body_bytes, partition=partition,
-                )  # fmt: skip
-                for each in page.messages:
-                    yield each
-                after = page.after
+            async for each in self._browse_in(
+                partition, queue, state=state, message=message, selector=selector,
+                body_bytes=body_bytes,
+            ):  # fmt: skip
+                yield each
+
+    async def _browse_in(
+        self, partition: int, queue: str, **options: Any
+    ) -> AsyncIterator[MessageDetails]:
+        """Yield what `browse` does of one partition."""
+        after: str | None = ""
+        while after is not None:
+            page = await self.browse_page(queue, after=after, partition=partition, **options)
+            for each in page.messages:
+                yield each
+            after = page.after
 
     async def browse_page(
         self,
@@ -233,10 +239,10 @@ class Admin(AsyncResource):
         self, queue: str, message: str, *, body_bytes: int = 100_000
     ) -> MessageDetails | None:
         """Return the first message with that id, in whatever state; None if there is none."""
-        for state in HELD_STATES:
-            async for found in self.browse(
-                queue, state=state, message=message, body_bytes=body_bytes
-            ):
+        homes = await self._find(queue)
+        asked: dict[str, Any] = {"message": message, "body_bytes": body_bytes}
+        for state, partition in product(HELD_STATES, homes):
+            async for found in self._browse_in(partition, queue, state=state, **asked):
                 return found
         return None
 
@@ -286,7 +292,6 @@ class Admin(AsyncResource):
     async def delete_queue(self, queue: str) -> None:
         """Delete a queue: evict what is ready, return what is held, remove what is scheduled."""
         await self._do_in(queue, "delete_queue")
-        self._located.pop(queue, None)
 
     async def pause(self, queue: str, what: Pausable = "dispatch") -> None:
         """Stop handing out messages, or reading new ones."""
@@ -304,11 +309,11 @@ class Admin(AsyncResource):
 
     async def remove(self, queue: str, message: str) -> None:
         """Remove one ready or scheduled message."""
-        await self._do_in(queue, "remove", message=message)
+        await self._do_to_message(queue, "remove", message=message)
 
     async def move(self, queue: str, message: str, to: str) -> None:
         """Move one ready or scheduled message to another queue of the same partition."""
-        await self._do_in(queue, "move", message=message, to=to)
+        await self._do_to_message(queue, "move", message=message, to=to)
 
     async def move_oldest(self, queue: str, to: str, most: int) -> AsyncIterator[int]:
         """Move the oldest ready messages to another queue of the same partition.
@@ -323,17 +328,21 @@ class Admin(AsyncResource):
         Yields:
             How many have been moved so far.
         """
-        ids: list[str] = []
-        async for message in self.browse(queue, body_bytes=0):
-            if len(ids) == most:
-                break
-            ids.append(message.id)
+        found: list[tuple[int, str]] = []
+        for partition in await self._find(queue):
+            async for each in self._browse_in(partition, queue, body_bytes=0):
+                if len(found) == most:
+                    break
+                found.append((partition, each.id))
         moved = 0
         yield moved
-        for start in range(0, len(ids), _MOVED_AT_ONCE):
-            batch = ids[start : start + _MOVED_AT_ONCE]
+        for start in range(0, len(found), _MOVED_AT_ONCE):
             results = await asyncio.gather(
-                *(self.move(queue, each, to) for each in batch), return_exceptions=True
+                *(
+                    self._do(partition, "move", queue=queue, message=message, to=to)
+                    for partition, message in found[start : start + _MOVED_AT_ONCE]
+                ),
+                return_exceptions=True,
             )
             for result in results:
                 has_left = isinstance(result, Refused) and result.reason == "bad_command"
@@ -344,15 +353,19 @@ class Admin(AsyncResource):
 
     async def deliver_now(self, queue: str, message: str) -> None:
         """Make one scheduled message due now."""
-        await self._do_in(queue, "deliver_now", message=message)
+        await self._do_to_message(queue, "deliver_now", message=message)
 
     async def cancel_scheduled(self, queue: str, message: str) -> None:
         """Cancel one scheduled message."""
-        await self._do_in(queue, "cancel_scheduled", message=message)
+        await self._do_to_message(queue, "cancel_scheduled", message=message)
 
     async def close_consumer(self, queue: str, consumer: str) -> None:
         """Detach a consumer; what it holds returns to the queue (R20)."""
-        await self._do_in(queue, "detach", consumer=consumer)
+        homes = await self.homes(queue)
+        names = {each.partition: [one.consumer for one in each.consumers] for each in homes}
+        attached = [partition for partition in names if consumer in names[partition]]
+        for partition in attached or [homes[0].partition]:  # which says that there is none
+            await self._do(partition, "detach", queue=queue, consumer=consumer)
 
     async def commit_xid(self, xid: str) -> None:
         """Commit a prepared distributed transaction in every partition that has it (R81)."""
@@ -430,27 +443,29 @@ class Admin(AsyncResource):
         return {partition: answer for partition, answer in found if answer is not None}
 
     async def _do_in(self, queue: str, kind: str, **fields: Any) -> None:
-        """Do something in each partition of a queue that is in use; one of them must accept it."""
-        refusals = []
-        homes = await self._find(queue)
-        for partition in homes:
+        """Do something in each partition of a queue that is in use."""
+        for partition in await self._find(queue):
+            await self._do(partition, kind, queue=queue, **fields)
+
+    async def _do_to_message(self, queue: str, kind: str, **fields: Any) -> None:
+        """Do something to one message, in the first partition of its queue that has it."""
+        refusals: dict[int, Refused] = {}
+        for partition in await self._find(queue):
             try:
-                await self._do(partition, kind, queue=queue, **fields)
+                return await self._do(partition, kind, queue=queue, **fields)
             except Refused as refused:
-                refusals.append(refused)
-        if len(refusals) == len(homes):
-            raise refusals[0]
+                refusals[partition] = refused
+        # A partition without the message says no more than that.
+        told = next((r for r in refusals.values() if r.reason != "bad_command"), None)
+        first = told or next(iter(refusals.values()))
+        if len({str(refused) for refused in refusals.values()}) == 1:
+            raise first
+        texts = (f"in partition {number}: {r.text}" for number, r in sorted(refusals.items()))
+        raise Refused(first.reason, first.about, "; ".join(texts))
 
     async def _do_everywhere(self, kind: str, queue: str, **fields: Any) -> None:
         """Do something that also prepares a queue, which may get its first message anywhere."""
-        for partition in await self._possible_partitions(queue):
-            await self._do(partition, kind, queue=queue, **fields)
-
-    async def _possible_partitions(self, queue: str) -> Iterable[int]:
-        if queue in self._located:
-            return self._located[queue]
-        answers = await self._ask_known("list", queue=queue, limit=0)
-        if not answers:
-            raise Refused(UNKNOWN_QUEUE, queue, "no partition has this queue")
+        answers = await self._ask_about(queue)
         used = [each for each, answer in answers.items() if answer["counts"]["added"]]
-        return used or answers.keys()
+        for partition in used or answers:
+            await self._do(partition, kind, queue=queue, **fields)

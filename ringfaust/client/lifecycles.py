@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
-_MOST_LINES = 10_000
+MOST_EVENTS = 10_000
 """The most events that a search returns."""
 _GAP = b'"event":"gap"'
 
@@ -44,6 +44,8 @@ class Trace:
     """How many records of the events topic were searched."""
     hint: str
     """For a message that was never seen: what is known about its record; may be empty."""
+    left_out: tuple[str, ...] = ()
+    """What was not looked at, although it may belong to the answer."""
 
 
 def place_of(source: str) -> tuple[str, int, int] | None:
@@ -74,10 +76,15 @@ class Search:
         self._found: list[Event] = []
         self._gaps: list[Lifecycle] = []
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many events as it returns. It does not look at later ones."""
+        return len(self._found) >= MOST_EVENTS
+
     def look(self, raw: bytes) -> None:
         """Search one record of events."""
         self.records += 1
-        if len(self._found) >= _MOST_LINES or not any(map(raw.__contains__, self._needles)):
+        if self.is_full or not any(map(raw.__contains__, self._needles)):
             return
         for line in raw.split(b"\n"):
             if any(map(line.__contains__, self._needles)):

@@ -45,6 +45,13 @@ def sentence(event: Event) -> str:
     return declared.says(event) if declared and declared.says else f"{event['event']}."
 
 
+def left_out(found: Trace) -> Iterator[str]:
+    """What a trace has not looked at."""
+    if found.left_out:
+        yield "Left out:"
+        yield from (f"  - {each}" for each in found.left_out)
+
+
 def never_seen(name: str, found: Trace) -> Iterator[str]:
     """What is known about a message that no event names, and what to check."""
     yield f"No event since {time_text(found.since_ms)} names message {name}."

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from ringfaust.client.brokers import stop
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import ClientError
-from ringfaust.client.lifecycles import Lifecycle, Search, Trace, place_of
-from ringfaust.protocol import headers as h
+from ringfaust.client.lifecycles import MOST_EVENTS, Lifecycle, Search, Trace, place_of
+from ringfaust.errors import ProtocolError
 from ringfaust.protocol.names import topic_name
-from ringfaust.protocol.records import Role
+from ringfaust.protocol.records import FetchedRecord, Role
+from ringfaust.protocol.routes import read_send
 
 _FETCH_BYTES = 8_000_000
 """Of one answer: the fastest. A larger one is copied outside the caches of the processor."""
 _POLL_MS = 5_000
+_PARTITIONS_AT_ONCE = 32
+"""Of each one, up to `_FETCH_BYTES` are in memory."""
 _MOST_RECORDS = 20
-"""How many producers' records a trace looks at."""
+"""How many producers' records a trace reads one by one."""
 _MOST_KEYED = 20
 """With a key: how many of its latest records in a partition are traced."""
 _KEYED_AMONG = 100_000
@@ -71,53 +74,75 @@ async def trace(
                 f"there is no topic {events}: check the application name "
                 f"({connection.application!r})"
             )
-        wanted = [target] if target else []
-        if key:
-            for topic in topics:
-                if topic in known:
-                    for number in sorted(await connection.producer.partitions_for(topic)):
-                        place = TopicPartition(topic, number)
-                        wanted += await _records_with_key(reader, place, key, since_ms)
+        keyed: dict[str, int] = {}
+        left_out: list[str] = []
+        for topic in topics if key else ():
+            if topic in known:
+                numbers = sorted(await connection.producer.partitions_for(topic))
+                places = [TopicPartition(topic, each) for each in numbers]
+                left_out += await _look_for_key(reader, places, key, since_ms, keyed)
+            else:
+                left_out.append(f"topic {topic}, which does not exist")
+        wanted = [target] if target else [*keyed]
         search = Search(wanted)
         if wanted:
-            numbers = await connection.producer.partitions_for(events)
-            places = [TopicPartition(events, each) for each in sorted(numbers)]
-            await _read(reader, places, search, since_ms)
-        lifecycles = await _with_redrives(reader, known, search.lifecycles())
+            numbers = sorted(await connection.producer.partitions_for(events))
+            places = [TopicPartition(events, each) for each in numbers]
+            await _read(reader, places, lambda record: search.look(record.value or b""), since_ms)
+        if search.is_full:
+            left_out.append(f"events after the first {MOST_EVENTS:,}")
+        lifecycles = search.lifecycles()
+        left_out += await _add_redrives(reader, known, lifecycles, keyed)
         hint = (
             ""
             if lifecycles or not target
             else await _about_record(connection, reader, known, target)
         )
-        return Trace(tuple(lifecycles), since_ms, search.records, hint)
+        return Trace(tuple(lifecycles), since_ms, search.records, hint, tuple(left_out))
     finally:
         await stop(reader)
         await connection.close()
 
 
 async def _read(
-    reader: AIOKafkaConsumer, places: Sequence[TopicPartition], search: Search, since_ms: int
+    reader: AIOKafkaConsumer,
+    places: Sequence[TopicPartition],
+    look: Callable[[ConsumerRecord], None],
+    since_ms: int,
+    latest: int = 0,
 ) -> None:
-    """Read partitions from that time to their ends."""
-    ends = await _seek(reader, places, since_ms)
-    while ends:
-        batches = await reader.getmany(timeout_ms=_POLL_MS)
-        for records in batches.values():
-            for record in records:
-                search.look(record.value or b"")
-        await _drop_finished(reader, ends)
+    """Read partitions from that time to their ends, and the latest records at least.
+
+    Args:
+        reader: it is assigned these partitions.
+        places: the partitions.
+        look: gets each record.
+        since_ms: in ms since 1970.
+        latest: how many records of each partition to read at least.
+    """
+    for start in range(0, len(places), _PARTITIONS_AT_ONCE):
+        part = places[start : start + _PARTITIONS_AT_ONCE]
+        ends = await _seek(reader, part, since_ms, latest)
+        while ends:
+            batches = await reader.getmany(timeout_ms=_POLL_MS)
+            for records in batches.values():
+                for record in records:
+                    look(record)
+            await _drop_finished(reader, ends)
 
 
 async def _seek(
-    reader: AIOKafkaConsumer, places: Sequence[TopicPartition], since_ms: int
+    reader: AIOKafkaConsumer, places: Sequence[TopicPartition], since_ms: int, latest: int
 ) -> dict[TopicPartition, int]:
-    """Go to that time in each partition; return the ends of those that have records after it."""
+    """Go to where `_read` begins; return the ends of the partitions with records after that."""
     reader.assign(places)
     ends = await reader.end_offsets(places)
     starts = await reader.offsets_for_times({place: since_ms for place in places})
+    begins = await reader.beginning_offsets(places) if latest else {}
     for place in places:
         found = starts[place]
-        reader.seek(place, ends[place] if found is None else found.offset)
+        first = ends[place] if found is None else found.offset
+        reader.seek(place, max(min(first, ends[place] - latest), begins.get(place, 0)))
     remaining = dict(ends)
     await _drop_finished(reader, remaining)
     return remaining
@@ -131,64 +156,99 @@ async def _drop_finished(reader: AIOKafkaConsumer, ends: dict[TopicPartition, in
             reader.pause(place)
 
 
-async def _records_with_key(
-    reader: AIOKafkaConsumer, place: TopicPartition, key: str, since_ms: int
+async def _look_for_key(
+    reader: AIOKafkaConsumer,
+    places: Sequence[TopicPartition],
+    key: str,
+    since_ms: int,
+    keyed: dict[str, int],
 ) -> list[str]:
-    """The latest records of a partition with that key, as topic/partition/offset."""
-    await _seek(reader, [place], since_ms)
-    ends = await reader.end_offsets([place])
-    begin = (await reader.beginning_offsets([place]))[place]
-    first = min(await reader.position(place), ends[place] - _KEYED_AMONG)
-    reader.resume(place)
-    reader.seek(place, max(first, begin))
-    await _drop_finished(reader, ends)
-    found: deque[str] = deque(maxlen=_MOST_KEYED)
+    """Add the latest records with that key: how often the message of each was redriven, by source.
+
+    Returns:
+        What was left out.
+    """
     raw = key.encode()
-    while ends:
-        batches = await reader.getmany(timeout_ms=_POLL_MS)
-        for records in batches.values():
-            found.extend(
-                f"{place.topic}/{place.partition}/{record.offset}"
-                for record in records
-                if record.key == raw
-            )
-        await _drop_finished(reader, ends)
-    return [*found]
+    found: dict[int, deque[ConsumerRecord]] = {
+        place.partition: deque(maxlen=_MOST_KEYED) for place in places
+    }
+    seen: Counter[int] = Counter()
+
+    def look(record: ConsumerRecord) -> None:
+        if record.key == raw:
+            found[record.partition].append(record)
+            seen[record.partition] += 1
+
+    await _read(reader, places, look, since_ms, _KEYED_AMONG)
+    left_out = []
+    for topic, partition in places:
+        for record in found[partition]:
+            keyed[f"{topic}/{partition}/{record.offset}"] = _redrives(record)
+        if earlier := seen[partition] - len(found[partition]):
+            left_out.append(f"earlier records with this key in {topic}/{partition}: {earlier}")
+    return left_out
 
 
-async def _with_redrives(
-    reader: AIOKafkaConsumer, known: Iterable[str], lifecycles: Sequence[Lifecycle]
-) -> list[Lifecycle]:
-    """Add what the producers' records of the latest lifecycles say about redrives."""
-    found = list(lifecycles)
-    for number, lifecycle in list(enumerate(found))[-_MOST_RECORDS:]:
-        place, offset = _place(lifecycle.source)
-        if place is not None and place.topic in known:
-            headers = await _headers_at(reader, place, offset)
-            if h.REDRIVE_OF in headers:
-                found[number] = replace(lifecycle, redrives=int(headers[h.REDRIVES]))
-    return found
+def _redrives(record: ConsumerRecord) -> int:
+    """How often the message of a producer's record was redriven, as a worker reads it."""
+    fetched = FetchedRecord(
+        record.topic, record.partition, record.offset,
+        key=record.key, value=record.value, headers=record.headers,
+    )  # fmt: skip
+    try:
+        return read_send(fetched, "", "", 0).redrives
+    except ProtocolError:
+        return 0
+
+
+async def _add_redrives(
+    reader: AIOKafkaConsumer,
+    known: Iterable[str],
+    lifecycles: list[Lifecycle],
+    read: Mapping[str, int],
+) -> list[str]:
+    """Add what the producers' records say about redrives.
+
+    Args:
+        reader: for the records that were not read yet.
+        known: the topics that exist.
+        lifecycles: to be completed.
+        read: how often the messages of records that were read had been redriven, by source.
+
+    Returns:
+        What was left out.
+    """
+    unread = [number for number, each in enumerate(lifecycles) if each.source not in read]
+    skipped = unread[:-_MOST_RECORDS]
+    for number, lifecycle in enumerate(lifecycles):
+        if number not in skipped:
+            redrives = read.get(lifecycle.source)
+            if redrives is None:
+                redrives = await _redrives_of(reader, known, lifecycle.source)
+            lifecycles[number] = replace(lifecycle, redrives=redrives)
+    return [f"whether earlier messages were redriven: {len(skipped)}"] if skipped else []
+
+
+async def _redrives_of(reader: AIOKafkaConsumer, known: Iterable[str], source: str) -> int:
+    """How often the message of a record was redriven; 0 if the record is deleted."""
+    place, offset = _place(source)
+    if place is None or place.topic not in known:
+        return 0
+    reader.assign([place])
+    begin = (await reader.beginning_offsets([place]))[place]
+    end = (await reader.end_offsets([place]))[place]
+    if not begin <= offset < end:
+        return 0
+    reader.seek(place, offset)
+    fetched = await reader.getmany(timeout_ms=_POLL_MS, max_records=1)
+    records = fetched.get(place, ())
+    return _redrives(records[0]) if records and records[0].offset == offset else 0
 
 
 def _place(source: str) -> tuple[TopicPartition | None, int]:
     """Read topic/partition/offset; None if it is not of that form."""
     found = place_of(source)
     return (TopicPartition(found[0], found[1]), found[2]) if found else (None, 0)
-
-
-async def _headers_at(
-    reader: AIOKafkaConsumer, place: TopicPartition, offset: int
-) -> dict[str, bytes]:
-    """The headers of one record; empty if it is deleted."""
-    reader.assign([place])
-    begin = (await reader.beginning_offsets([place]))[place]
-    end = (await reader.end_offsets([place]))[place]
-    if not begin <= offset < end:
-        return {}
-    reader.seek(place, offset)
-    fetched = await reader.getmany(timeout_ms=_POLL_MS, max_records=1)
-    records = fetched.get(place, ())
-    return dict(records[0].headers) if records and records[0].offset == offset else {}
 
 
 async def _about_record(

@@ -10,8 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ringfaust.importers.imported import CannotImport, Imported, Verdict, overlap
+from ringfaust.importers.vendor import most_steps
 
 _PATTERN_CHARS = 250
+_NAME_BYTES = 255
+"""The longest name in RabbitMQ."""
+_SEARCH_STEPS = 200_000_000
+"""Enough for .*a.*b.* in such a name. Few names are as long, and few searches try everything."""
 _READ_DIFFERENTLY = re.compile(r"\{,\d")
 """What Erlang takes for text, and Python for a repetition."""
 _PREFIX = re.compile(r"\^?([\w-]+(?:\\?\.[\w-]+)*)\\?\.(?:\.\*)?")
@@ -184,22 +189,26 @@ def _listed(definition: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {value}" for key, value in definition.items())[:80] or "nothing"
 
 
-NOT_READ = "is not read here: Python's regular expressions do not have all of Erlang's"
+NOT_READ = (
+    "is not read here: Python lacks some of Erlang's patterns, and some are searched for hours"
+)
 
 
 def compiled(pattern: str) -> re.Pattern[bytes] | None:
     """Return a pattern of the file, which RabbitMQ looks for in the bytes of a name.
 
-    None: it is not a regular expression here, too long, or Erlang reads it differently.
+    None: it is not a regular expression here, too long, Erlang reads it differently, or to search
+    for it might take very long. Erlang gives up such a search after 10,000,000 steps.
     """
     if len(pattern) > _PATTERN_CHARS or _READ_DIFFERENTLY.search(pattern):
         return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # [[:alpha:]] is another set in Python
-            return re.compile(pattern.encode())
+            found = re.compile(pattern.encode())
     except (re.error, OverflowError, FutureWarning):
         return None
+    return found if most_steps(found, _NAME_BYTES) <= _SEARCH_STEPS else None
 
 
 def _our_pattern(policy: _Policy, hosts: Collection[str]) -> str | None:

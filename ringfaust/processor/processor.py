@@ -363,20 +363,35 @@ class Processor(Generic[Buffer]):
             return False
         if repartitioned:
             self._note_copied(record)
+        may_be_first = (
+            (known is None or not known.counts.added)
+            and topic in self._keyed
+            and not self._has_received(queue)
+        )
         step = self._engine.begin(send, now_ms, (source, send.id, "", "", ""))
         self._room -= self._engine.spent_bytes
         self._out.emit(step, source, send.id)
         if self.state.unfinished is not None and not self.is_cut:
             self._finish()
-        if known is None and topic in self._keyed:
+        if may_be_first and self._has_received(queue):
             self._compare_key(record, queue, source, now_ms)
         return True
 
+    def _has_received(self, name: str) -> bool:
+        """Whether a queue has received a message, or an address has kept or passed one on."""
+        queue = self.state.queues.get(name)
+        if queue is None and (address := self.state.address(name)) is not None:
+            if address.after:
+                return True
+            members = [self.state.queue(member) for member in address.members]
+            return any([each is not None and each.counts.added > 0 for each in members])
+        queue = queue or self.state.queue(name)
+        return queue is not None and queue.counts.added > 0
+
     def _compare_key(self, record: FetchedRecord, queue: str, by: str, now_ms: int) -> None:
-        """Report a new queue that began in another partition than that of its key (R113)."""
+        """Report a queue or address that began in another partition than that of its key (R113)."""
         home = partition_of(record.key or b"", self._config.partitions)
-        found = self.state.queues.get(queue)
-        if home == record.partition or found is None or found.counts.added != 1:
+        if home == record.partition:
             return
         misplaced = Misplaced(queue, record.topic, record.partition, home)
         self._out.lines.append(misplaced_line(misplaced, by, self.state.step, now_ms))

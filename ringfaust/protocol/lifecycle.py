@@ -413,8 +413,8 @@ _TABLE = (
     ),
     Event(
         "misplaced",
-        "the first message of a queue that is named after a key came from another partition than "
-        "the key's (R113)",
+        "the first message of a queue or address that is named after a key came from another "
+        "partition than the key's (R113)",
         (
             _QUEUE, _PARTITION,
             Field("home", Kind.LONG, "where Kafka's default partitioner puts records with the key"),

@@ -1,4 +1,4 @@
-"""Queues named after a key whose records are not in the partition of that key (R113)."""
+"""Queues and addresses named after a key, whose records are in another partition (R113)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ class Misplaced(NamedTuple):
     """A queue whose first message has come from another partition than that of its key."""
 
     queue: str
+    """Its name, or that of an address."""
     topic: str
     partition: int
     """Of the record, where the queue is now."""
@@ -19,9 +20,9 @@ class Misplaced(NamedTuple):
     def __str__(self) -> str:
         """What is wrong, and what to do."""
         return (
-            f"queue {self.queue!r} began in partition {self.partition} of {self.topic}, but "
+            f"{self.queue!r} began in partition {self.partition} of {self.topic}, but "
             f"Kafka's default partitioner puts its key into partition {self.home}: records there "
-            "make a second queue of this name. Let all producers use the default partitioner, or "
+            "make a second one of this name. Let all producers use the default partitioner, or "
             "set hop: always on the route"
         )
 

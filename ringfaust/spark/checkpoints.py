@@ -22,9 +22,16 @@ def is_finished(spark: SparkSession, checkpoint: str) -> bool:
 
 def planned_offsets(spark: SparkSession, checkpoint: str, batch: int) -> dict[str, dict[str, int]]:
     """By topic and partition, where a micro-batch ends."""
-    lines = (HadoopFolder(spark, checkpoint).read_text(f"offsets/{batch}") or "").splitlines()
-    sources = [json.loads(line) for line in lines[2:] if line.startswith("{")]
+    sources = planned_sources(spark, checkpoint, batch)
     return {topic: at for source in sources for topic, at in source.items()}
+
+
+def planned_sources(
+    spark: SparkSession, checkpoint: str, batch: int
+) -> list[dict[str, dict[str, int]]]:
+    """The same for each source of the query, in their order; nothing if it has not begun."""
+    lines = (HadoopFolder(spark, checkpoint).read_text(f"offsets/{batch}") or "").splitlines()
+    return [json.loads(line) if line.startswith("{") else {} for line in lines[2:]]
 
 
 def initial_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str, int]]:

@@ -62,7 +62,7 @@ async def test_both_queues_of_a_key_in_two_partitions_are_shown(app: Application
         for partition in [HOME, HOME, HOME, OTHER, OTHER]:
             await producer.send_and_wait(topic, b"x", KEY.encode(), partition=partition)
     await until(lambda: "began in partition" in worker.log_text(), 60, "it is logged")
-    assert f"queue 'keyed.{KEY}' began in partition {OTHER} of {topic}" in worker.log_text()
+    assert f"'keyed.{KEY}' began in partition {OTHER} of {topic}" in worker.log_text()
     await until_ready(app, HOME, 3)
     await until_ready(app, OTHER, 2)
     listed = told(app, "queue", "ls", "keyed.#")

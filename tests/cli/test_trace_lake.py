@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from ringfaust.cli import trace_lake
 from ringfaust.cli.main import main
 from tests.client.test_sentences import LIVES, NOW_MS
 
@@ -49,7 +50,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: str, status: int = 0) -> str:
-    result = CliRunner().invoke(main, ["trace", *arguments])
+    result = CliRunner().invoke(main, ["trace", *arguments], catch_exceptions=False)
     assert result.exit_code == status, (result.output, result.exception)
     return result.stdout if status < 2 else result.stderr
 
@@ -66,8 +67,18 @@ def test_a_message_is_found_by_its_id_its_record_and_its_key(lake: Path) -> None
     assert run("--key", "k", "--lake", str(lake)) == by_id
 
 
+def test_earlier_messages_of_a_key_that_are_left_out_are_counted(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Left out" not in run("--key", "k", "--lake", str(lake))
+    monkeypatch.setattr(trace_lake, "_MOST_KEYED", 0)
+    said = run("--key", "k", "--lake", str(lake), status=1)
+    assert said.endswith("Left out:\n  - earlier messages with this key: 1\n")
+
+
 def test_a_message_that_the_lake_does_not_have_is_not_found(lake: Path) -> None:
     assert "No event since" in run("nobody", "--lake", str(lake), status=1)
+    assert "with the key nothing" in run("--key", "nothing", "--lake", str(lake), status=1)
     late = ("m", "--lake", str(lake), "--since", "2999-01-01")
     assert "No event since" in run(*late, status=1)
 

@@ -25,6 +25,7 @@ FIGURES: list[tuple[str, str, str, float]] = [
     ("audit", "pieces of # offsets", "_BUCKET", 1),
     ("backfill", "up to # records of a slice", "_TRANSACTION_RECORDS", 1),
     ("backfill", "no progress for # s", "_STAND_BY_S", 1),
+    ("backfill", "up to the first # bytes", "mapping.py ROW_BYTES", 1),
     ("client", "has # queued acks", "QUEUED_ACKS", 1),
     ("client", "acks stay queued, up to #", "QUEUED_ACKS", 1),
     ("client", "keeps up to # queues", "client status.py MOST_QUEUES", 1),

@@ -27,17 +27,44 @@ def processor(template: str = "keyed.{key}", **more: Any) -> Processor[list[OutR
         control_topic="control", repartition_topic="hop", routes=[Route("in", template)],
         max_record_bytes=1_000, log_is_clock=False, **{"partitions": 4, **more},
     )  # fmt: skip
-    catalog = Catalog({"keyed.*": {}, "fixed": {}}, {})
+    addresses = {
+        "news.*": {
+            "subscriptions": {
+                "one": {"selector": "JMSMessageID = 'm0'"},
+                "two": {"selector": "JMSMessageID = 'm1'"},
+            }
+        },
+        "kept.*": {"retroactive_count": 1},
+    }
+    catalog = Catalog(
+        {"keyed.*": {}, "strict.*": {"max_message_bytes": 200}, "fixed": {}}, {}, addresses
+    )
     return Processor(shared, State(ByteStore(MemoryKeyValue()), catalog), {}, list)
 
 
 def said(processor: Processor[list[OutRecord]], partition: int, count: int = 3) -> list[Any]:
     """The event after some records with the key; the log must have the same text."""
     records = [
-        new_record("in", offset, b"x", key=KEY)._replace(partition=partition)
+        new_record("in", offset, b"x", [("ringfaust-id", b"m%d" % offset)], KEY)._replace(
+            partition=partition
+        )
         for offset in range(count)
     ]
     processor.take(records, 1_000)
+    return reported(processor)
+
+
+def say(processor: Processor[list[OutRecord]], kind: str, **fields: Any) -> None:
+    """A command; it must be accepted."""
+    offset = processor.positions.get("control", 0)
+    asked = {"type": kind, "reply": "me", **fields}
+    processor.take([new_record("control", offset, json.dumps(asked).encode())], 1_000)
+    (reply,) = processor.outputs()[(Role.REPLIES, None)]
+    assert json.loads(reply[1] or b"")["ok"], reply
+
+
+def reported(processor: Processor[list[OutRecord]]) -> list[Any]:
+    """The events of the batch; the log must have the same texts."""
     logged = [each.text for each in processor.activity().log if each.asked == MISPLACED]
     lines: list[Any] = []
     for (role, _), out in processor.outputs().items():
@@ -55,6 +82,52 @@ def test_the_first_message_of_a_misplaced_queue_is_reported_once() -> None:
     assert (line["queue"], line["partition"], line["home"]) == ("keyed.k", OTHER, HOME)
     assert line["by"] == f"in/{OTHER}/0"
     assert "hop: always" in line["text"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("pause", {"what": "dispatch"}),
+        ("configure", {"settings": {"ring_size": 5}}),
+        ("attach", {"consumer": "me", "credit": 0}),
+        ("list", {}),
+    ],
+)
+def test_a_queue_that_was_in_use_before_its_first_message_is_reported(
+    kind: str, fields: dict[str, Any]
+) -> None:
+    processing = processor()
+    say(processing, kind, queue="keyed.k", **fields)
+    (line,) = said(processing, OTHER)
+    assert (line["queue"], line["by"]) == ("keyed.k", f"in/{OTHER}/0")
+
+
+def test_a_queue_whose_reading_was_paused_before_its_first_message_is_reported() -> None:
+    processing = processor()
+    say(processing, "pause", queue="keyed.k", what="pulling")
+    assert said(processing, OTHER) == []
+    say(processing, "resume", queue="keyed.k", what="pulling")
+    processing.paused_topics.clear()
+    (line,) = said(processing, OTHER)
+    assert (line["queue"], line["by"]) == ("keyed.k", f"in/{OTHER}/0")
+
+
+def test_a_queue_that_refused_its_first_message_is_reported_with_the_first_that_it_takes() -> None:
+    processing = processor("strict.{key}")
+    long = new_record("in", 0, b"x" * 300, key=KEY)._replace(partition=OTHER)
+    processing.take([long], 1_000)
+    assert reported(processing) == []
+    (line,) = said(processing, OTHER)
+    assert (line["queue"], line["by"]) == ("strict.k", f"in/{OTHER}/1")
+
+
+@pytest.mark.parametrize("template", ["news.{key}", "kept.{key}"])
+def test_an_address_is_reported_once(template: str) -> None:
+    """Also if its subscriptions get their first messages one after the other."""
+    processing = processor(template)
+    (line,) = said(processing, OTHER)
+    assert (line["queue"], line["by"]) == (template.format(key="k"), f"in/{OTHER}/0")
+    assert (line["home"], said(processor(template), HOME)) == (HOME, [])
 
 
 @pytest.mark.parametrize(

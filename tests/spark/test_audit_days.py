@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from ringfaust.config import RouteConfig
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit import period
@@ -123,7 +124,7 @@ def numbers(history: History, role: str, day: date) -> list[int]:
 
 def lose(history: History, role: str, number: int) -> None:
     records = history.topics[role]
-    records[number] = replace(records[number], topic="nowhere")
+    records[number] = records[number]._replace(topic="nowhere")
 
 
 def other_headers(headers: Any, **values: bytes) -> Any:
@@ -170,7 +171,7 @@ def plant_events(history: History) -> None:
     events = history.topics[Role.EVENTS]
     # A copy of the first day's last record is the second's first: in its place, as none is lost.
     last = numbers(history, Role.EVENTS, FIRST)[-1]
-    events.insert(last + 1, replace(events[last], timestamp=start_of(SECOND)))
+    events.insert(last + 1, events[last]._replace(timestamp=start_of(SECOND)))
     # A message that was delivered on the first day is evicted on the second.
     number, line = line_with(history, SECOND, event="added", queue="q.b")
     _, held = line_with(history, FIRST, event="dispatched", sequence=2, queue="q.b")
@@ -305,6 +306,37 @@ def test_a_round_reads_what_is_new_in_the_lake(spark: SparkSession, tmp_path: Pa
     whole = after.whole()
     assert rounds[0].lines + rounds[1].lines == whole.lines > rounds[0].lines > 0
     assert rounds[1].totals == whole.totals
+
+
+@pytest.mark.parametrize("unread", [0, 3])
+def test_the_inputs_of_a_removed_route_are_those_of_the_lake(
+    spark: SparkSession, tmp_path: Path, unread: int
+) -> None:
+    """Workers read `unread` more of them than the lake, before the route was removed."""
+    history = History()
+    one_day(history, FIRST)
+    one_day(history, SECOND)
+    count = len(history.topics["in"]) - unread
+    for number in range(count, count + unread):
+        lose(history, "in", number)
+    offsets = write_bronze(spark, history, tmp_path) | {
+        ("in", 0): (count, count), ("other", 0): (0, 0),
+    }  # fmt: skip
+    others = QUEUES.model_copy(update={"routes": [RouteConfig(topic="other", queue="q.other")]})
+    request = replace(REQUEST, queues=others)
+    reader = PeriodReader(spark, WORKER, others, offsets, str(tmp_path))
+    verdict = reconcile(request, reader.read(), offsets, closes=True)
+    assert named(verdict) == set()
+    assert verdict.inputs == count
+    assert verdict.closing is not None
+    assert verdict.closing.next["in"] == {0: count}
+    # A record in the middle that the lake does not have is a fault all the same.
+    without = reader.read()
+    without = replace(without, inputs=without.inputs.filter("offset <> 3"))
+    found = reconcile(request, without, offsets)
+    assert {(row["kind"], row["source"]) for row in found.findings.collect()} == {
+        ("unexplained", "in/0/3")
+    }
 
 
 # --- balances -------------------------------------------------------------------------------------

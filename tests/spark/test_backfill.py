@@ -133,6 +133,23 @@ def test_bad_rows_can_be_skipped_into_quarantine(bench: Bench) -> None:
     assert len(all_records(bench.worker, bench.topic)) == ROWS - 1
 
 
+def test_an_open_quote_is_refused_also_if_bad_rows_are_skipped(bench: Bench) -> None:
+    place = bench.folder / "bad"
+    request = bench.request(bench.rows(), name="open", skip_bad=str(place))
+    source = bench.folder / "open.csv"
+    source.write_text('n,carrier\n1,AA\n2,"BB\n3,CC\n')
+    options = request.options._replace(source=str(source))
+    request = replace(request, options=options, kind=Format.CSV, mapping=RowMapping(key="carrier"))
+    with pytest.raises(CannotBackfill) as refused:
+        backfill(bench.spark, bench.worker, bench.queues, request)
+    assert str(refused.value) == (
+        "SOURCE: row 3 of open.csv, column carrier: BB has no closing quote, so all that follows "
+        "is part of it: add it, or write a quote of the text itself twice"
+    )
+    assert not place.exists()
+    assert all_records(bench.worker, bench.topic) == []
+
+
 def test_rows_without_a_time_are_bad_rows(bench: Bench) -> None:
     rows = bench.rows().withColumn("at", F.when(F.col("n") != 5, F.col("at").cast("string")))
     rows = rows.withColumn("at", F.when(F.col("n") == 6, "yesterday").otherwise(F.col("at")))

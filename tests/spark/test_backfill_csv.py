@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -13,7 +16,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from ringfaust.spark.backfill.columns import FAULT
+from ringfaust.spark.backfill import csv_source, mapping
+from ringfaust.spark.backfill.columns import FAULT, TEXT
 from ringfaust.spark.backfill.csv_source import CsvReader
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.mapping import RowMapping, map_rows
@@ -67,9 +71,7 @@ def test_a_record_of_csv_is_sent_with_its_values(
     [
         (b"a,b\n1,2,3\n4,5\n", ["4"], "1,2,3 (row 2 of rows.csv): 3 values for 2 columns: put"),
         (b"a,b\n4,5\n6\n", ["4"], "6 (row 3 of rows.csv): 1 values for 2 columns"),
-        (b'a,b\n4,5\n1,"x\n2,3\n', ["4"], "(row 3 of rows.csv, column b): no closing quote"),
         (b"a,b\n1,2,\xff\n4,5\n", ["4"], "1,2,\ufffd (row 2 of rows.csv): 3 values for 2 columns"),
-        (b'a,b\n4,5\n"x\n2,3\n', ["4"], "(row 3 of rows.csv): 1 values for 2 columns: put"),
         (
             b"a,b\n1,2,3\n4,5\n7,M\xfcller\n",
             ["4"],
@@ -84,6 +86,61 @@ def test_a_row_of_csv_that_cannot_be_kept_is_a_bad_row(
     values, faults = mapped(spark, tmp_path / "rows.csv")
     assert [row["a"] for row in values] == good
     assert any(fault in each for each in faults), faults
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b'a,b\n4,5\n1,"x\n2,3\n', "row 3 of rows.csv, column b: x has no closing quote"),
+        (b'a,b\n4,5\n"x\n2,3\n', 'row 3 of rows.csv: "x has no closing quote'),
+        (b'a,b\n1,2,3\n4,"5\n', "row 3 of rows.csv, column b: 5 has no closing quote"),
+        (b'a,b\n1,"\n', "row 2 of rows.csv, column b: an empty value has no closing quote"),
+        (b'a,b\n1,"\xff\n', "row 2 of rows.csv, column b: \ufffd has no closing quote"),
+        (b'a,b\n1,2\n3,"' + b"x" * 300, "rows.csv cannot be read from row 3 on: close each quote"),
+    ],
+)
+def test_an_open_quote_stops_the_backfill(
+    content: bytes, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that follows it is unread: to skip it would lose rows that are good."""
+    monkeypatch.setattr(csv_source, "_BLOCK_BYTES", 100)
+    with pytest.raises(CannotBackfill, match=text):
+        read(("a", "b"), content, 2)
+
+
+@pytest.mark.parametrize("value", [None, "b"])
+def test_a_bad_row_of_csv_keeps_its_text(
+    spark: SparkSession, tmp_path: Path, value: str | None
+) -> None:
+    (tmp_path / "rows.csv").write_bytes(
+        b'a,b\n1,"x\ny",3\n7,M\xfc\xfcl"ler\n4,5\n6,\xff,"8"\n' + b"9" * 40 + b"\n"
+    )
+    rows = read_source(spark, str(tmp_path / "rows.csv"), Format.CSV)
+    with patch.object(mapping, "ROW_BYTES", 20):
+        found = map_rows(rows, RowMapping(value=value)).where("fault is not null").collect()
+    assert sorted(bytes(row["value"]) for row in found) == [
+        b'1,"x\ny",3', b'6,\xff,"8"', b'7,"M\xfc\xfcl""ler"', b"9" * 20,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [None, "n"])
+def test_a_bad_line_of_json_keeps_its_text(
+    spark: SparkSession, tmp_path: Path, value: str | None
+) -> None:
+    (tmp_path / "rows.json").write_bytes(b'{"n": 1}\n{"n": \xff}\n')
+    rows = read_source(spark, str(tmp_path / "rows.json"), Format.JSON)
+    (row,) = map_rows(rows, RowMapping(value=value)).where("fault is not null").collect()
+    assert bytes(row["value"]) == b'{"n": \xff}'
+
+
+def test_refused_rows_do_not_wait_for_the_end_of_their_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(csv_source, "_BLOCK_BYTES", 100)
+    content = b"a,b\n" + b"1,2,3\n4,5\n" * 100
+    batches = list(CsvReader(("a", "b")).rows(lines_of(content, 7)))
+    assert sum(batch.num_rows for batch in batches) == 200
+    assert max(batch.num_rows for batch in batches) < 50
 
 
 @pytest.mark.parametrize(
@@ -143,7 +200,7 @@ def test_generated_csv_is_read_as_python_reads_it(
     # Python does not read a carriage return that it wrote without quotes.
     assume(list(csv.reader(io.StringIO(out.getvalue(), newline=""))) == [list(names), *rows])
     found = read(names, out.getvalue().encode(), piece)
-    assert [row.pop(FAULT) for row in found] == [None] * len(rows)
+    assert [(row.pop(FAULT), row.pop(TEXT)) for row in found] == [(None, None)] * len(rows)
     assert [[value or "" for value in row.values()] for row in found] == rows
     if quoting != csv.QUOTE_MINIMAL:
         assert all(value is not None for row in found for value in row.values())
@@ -152,20 +209,30 @@ def test_generated_csv_is_read_as_python_reads_it(
 @settings(max_examples=300, deadline=None)
 @given(content=st.lists(st.sampled_from([*b'ab",\n\r\xff'])).map(bytes), piece=st.integers(1, 5))
 def test_each_file_is_read_or_refused(content: bytes, piece: int) -> None:
-    rows = read(("a", "b"), b"a,b\n" + content, piece)
+    try:
+        rows = read(("a", "b"), b"a,b\n" + content, piece)
+    except CannotBackfill as refused:
+        assert re.search(r"rows\.csv.*quote", str(refused))
+        assert b'"' in content
+        return
     assert all("rows.csv" in (row[FAULT] or "rows.csv") for row in rows)
     if not set(b'"\r') & set(content):
         assert len(rows) == sum(1 for line in content.split(b"\n") if line)
 
 
-def read(names: tuple[str, ...], content: bytes, piece: int) -> list[dict[str, str | None]]:
+def read(names: tuple[str, ...], content: bytes, piece: int) -> list[dict[str, Any]]:
     """Read a file whose lines come in batches of some lines."""
+    batches = CsvReader(names).rows(lines_of(content, piece))
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def lines_of(content: bytes, piece: int) -> list[pa.RecordBatch]:
+    """A file as Spark hands it out."""
     lines = content.removesuffix(b"\n").split(b"\n")
-    batches = [
+    return [
         pa.RecordBatch.from_pydict(
             {"line": part, "file_path": ["file:/tmp/rows.csv"] * len(part)},
             pa.schema({"line": pa.binary(), "file_path": pa.string()}),
         )
         for part in (lines[at : at + piece] for at in range(0, len(lines), piece))
     ]
-    return [row for batch in CsvReader(names).rows(batches) for row in batch.to_pylist()]

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.mapping import RowMapping, map_rows
 from ringfaust.spark.backfill.source import Format, read_source
+from ringfaust.spark.vendor import jvm
 
 AT = pd.Timestamp("2026-11-20T10:00:00.123456789")
 BEFORE_1970 = pd.Timestamp("1969-12-31T23:59:59.000000001").value
@@ -73,6 +74,37 @@ def test_parquet_keeps_each_digit(
     pq.write_table(pa.table({"at": array}), tmp_path / "tide.parquet")
     (value,), faults = mapped(spark, tmp_path / "tide.parquet", Format.PARQUET)
     assert (json.loads(value), faults) == ({"at": sent}, [])
+
+
+OLD_LISTS = {
+    "group": "optional group at (LIST) { repeated group array { required int64 t "
+    "(TIMESTAMP(NANOS,true)); required int32 n; } }",
+    "no list type": "repeated group at { required int64 t (TIMESTAMP(NANOS,true)); "
+    "required int32 n; }",
+}
+"""Lists as programs wrote them before there was a standard, or without one."""
+
+
+@pytest.mark.parametrize("schema", OLD_LISTS.values(), ids=OLD_LISTS)
+def test_old_lists_of_parquet_keep_each_digit(
+    spark: SparkSession, tmp_path: Path, schema: str
+) -> None:
+    path = tmp_path / "tide.parquet"
+    java = jvm(spark).org.apache.parquet
+    kind = java.schema.MessageTypeParser.parseMessageType(f"message tide {{ {schema} }}")
+    row = java.example.data.simple.SimpleGroup(kind)
+    at = row.addGroup("at")
+    item = at.addGroup("array") if "LIST" in schema else at
+    item.append("t", AT.value).append("n", 7)
+    writer = java.hadoop.example.ExampleParquetWriter.builder(
+        jvm(spark).org.apache.hadoop.fs.Path(str(path))
+    )
+    writer = writer.withType(kind).build()
+    writer.write(row)
+    writer.close()
+    (value,), faults = mapped(spark, path, Format.PARQUET)
+    sent = {"at": [{"t": "2026-11-20T10:00:00.123456789Z", "n": 7}]}
+    assert (json.loads(value or ""), faults) == (sent, [])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,10 @@ from aiokafka.structs import TopicPartition
 from pyspark.sql import SparkSession
 from typer.testing import Result
 
-from ringfaust.config import WorkerConfig
+from ringfaust.config import WorkerConfig, load_queues
+from ringfaust.spark.audit.period import PeriodReader
+from ringfaust.spark.audit.rounds import audit_offsets
+from ringfaust.spark.audit.verdict import AuditRequest
 from ringfaust.spark.lake import inputs
 from ringfaust.spark.lake import stream as lake_stream
 from ringfaust.spark.lake.tables import read
@@ -189,6 +192,21 @@ def test_the_topic_of_a_removed_route_may_be_deleted(lake: RoutedLake) -> None:
     lake.read("a")
     lake.read("a")
     assert lake.inputs() == places(a=range(4), b=range(3))
+
+
+def test_the_audit_reads_from_the_lake_what_it_has_of_a_removed_route(lake: RoutedLake) -> None:
+    lake.read("a", "b")
+    lake.send("b", 2)
+    lake.delete("b")
+    lake.read("a")
+    request = AuditRequest(lake.worker, load_queues(lake.folder / "queues.yaml"))
+    offsets = audit_offsets(lake.spark, request, lake.root)
+    of_inputs = {topic: at for (topic, _), at in offsets.items() if topic.endswith((".a", ".b"))}
+    assert of_inputs == {lake.topic("a"): (0, 3), lake.topic("b"): (3, 3)}
+    reader = PeriodReader(lake.spark, lake.worker, request.queues, offsets, lake.root)
+    sources = [row["source"] for row in reader.read().inputs.select("source").collect()]
+    names = (lake.topic("a"), lake.topic("b"))
+    assert sorted(sources) == sorted(f"{name}/0/{n}" for name in names for n in range(3))
 
 
 @pytest.mark.parametrize("partitions", [1, 2])

@@ -87,4 +87,6 @@ def test_what_no_closed_day_contains_is_kept(lake: BatchedLake) -> None:
     assert done.exit_code == 0, done.output
     # The last batch of events, what is not old, and a topic that the audit has not read.
     assert places(lake) == {f"{TOPIC}/0/2000000", "in/0/2", "in/0/6", "removed/0/0"}
-    assert "no closed day of the audit contains: 1." in " ".join(done.output.split())
+    shown = " ".join(done.output.split())
+    assert "no closed day of the audit contains: 1." in shown
+    assert "Those that no worker has read, such as the last ones of a removed route, stay" in shown

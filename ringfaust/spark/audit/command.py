@@ -75,7 +75,7 @@ class _Job:
             return None
         self._output.begin("reading the balance of the last closed day")
         with spark_errors():
-            offsets = audit_offsets(self._request, self._lake)
+            offsets = audit_offsets(self._spark, self._request, self._lake)
             self._days = LakeDays(self._spark, self._request, self._lake, offsets)
             opening = self._days.opening(since)
         self._output.earlier_faults(opening)

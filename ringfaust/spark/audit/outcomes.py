@@ -21,6 +21,7 @@ from ringfaust.spark.audit.sources import (
     AuditData,
     empty_digest,
     last_read,
+    of_removed_routes,
     parts_of,
     position,
     positions,
@@ -29,8 +30,9 @@ from ringfaust.spark.audit.sources import (
 from ringfaust.spark.lines import is_refusal
 
 Checkpoint = Callable[[DataFrame], DataFrame]
-_BEGINS = "topic string, partition int, begin long, floor long"
-"""The first record that must be there, and the first that no earlier period has read."""
+_BEGINS = "topic string, partition int, begin long, floor long, end long"
+"""The first record that must be there, the first that no earlier period has read, and for a removed
+route the first that the lake does not have: null for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ class OutcomeChecker:
         self._data = data
         self._events = events
         self._queues = queues
-        self._inputs = topics_of(worker, queues)["inputs"]
+        topics = topics_of(worker, queues)
+        self._removed = of_removed_routes(topics, offsets)
+        self._inputs = topics["inputs"] + self._removed
         self._control = worker.topic(Role.CONTROL)
         self._repartition_topic = worker.topic(Role.HOP)
         self._checkpoint = checkpoint
@@ -88,21 +92,25 @@ class OutcomeChecker:
         earlier = self._data.opening.next if self._data.opening else {}
         floors = {(t, p): at for t in self._inputs for p, at in earlier.get(t, {}).items()}
         begins = {at: begin for at, (begin, _) in offsets.items()}
-        frame = self._begin_rows(begins, floors)
+        ends = {at: end for at, (_, end) in offsets.items() if at[0] in self._removed}
+        frame = self._begin_rows(begins, floors, ends)
         if any(begin > floors.get(at, 0) for at, begin in begins.items() if at[0] in self._inputs):
             dropped = self._data.inputs.join(F.broadcast(frame), ["topic", "partition"])
             dropped = dropped.filter("offset >= floor and offset < begin")
             first = dropped.groupBy("topic", "partition").agg(F.min("offset").alias("offset"))
             for topic, of in positions(first).items():
                 begins |= {(topic, p): floors.get((topic, p), at) for p, at in of.items()}
-            frame = self._begin_rows(begins, floors)
+            frame = self._begin_rows(begins, floors, ends)
         return frame
 
     def _begin_rows(
-        self, begins: Mapping[tuple[str, int], int], floors: Mapping[tuple[str, int], int]
+        self,
+        begins: Mapping[tuple[str, int], int],
+        floors: Mapping[tuple[str, int], int],
+        ends: Mapping[tuple[str, int], int],
     ) -> DataFrame:
         every = sorted(begins.keys() | floors.keys())
-        rows = [(*at, begins.get(at, 0), floors.get(at, 0)) for at in every]
+        rows = [(*at, begins.get(at, 0), floors.get(at, 0), ends.get(at)) for at in every]
         return self._events.sparkSession.createDataFrame(rows, _BEGINS)
 
     # --- one outcome -----------------------------------------------------------------------------
@@ -307,18 +315,18 @@ class OutcomeChecker:
         return both.dropDuplicates(["source"])
 
     def _with_begins(self, frame: DataFrame) -> DataFrame:
-        """Add whether retention removed the source, and whether it is of an earlier period."""
+        """Add whether nobody has the source any more, and whether it is of an earlier period."""
         topic, partition, offset = parts_of(F.col("source"))
         # Names that no frame has: these columns are dropped again.
         at = {"_topic": topic, "_partition": partition, "_offset": offset}
         begins = self._begins.selectExpr(
-            "topic _topic", "partition _partition", "begin _begin", "floor _floor"
+            "topic _topic", "partition _partition", "begin _begin", "floor _floor", "end _end"
         )
         frame = frame.withColumns(at).join(F.broadcast(begins), ["_topic", "_partition"], "left")
         return frame.withColumns({
-            "is_gone": F.coalesce(F.col("_offset") < F.col("_begin"), F.lit(False)),
+            "is_gone": F.coalesce(F.expr("_offset < _begin OR _offset >= _end"), F.lit(False)),
             "is_earlier": F.coalesce(F.col("_offset") < F.col("_floor"), F.lit(False)),
-        }).drop("_topic", "_partition", "_offset", "_begin", "_floor")  # fmt: skip
+        }).drop("_topic", "_partition", "_offset", "_begin", "_floor", "_end")  # fmt: skip
 
     # --- unaltered -------------------------------------------------------------------------------
 

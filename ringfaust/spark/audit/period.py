@@ -23,6 +23,7 @@ from ringfaust.spark.audit.sources import (
     AuditData,
     checkpoint,
     last_read,
+    of_removed_routes,
     positions,
     read_commands,
     read_events,
@@ -46,7 +47,7 @@ class PeriodReader:
         spark: the session.
         worker: brokers and topics.
         queues: the routes.
-        offsets: first and end offsets of the topics.
+        offsets: first and end offsets of the topics; see `audit_offsets`.
         lake: folder or URI of a lake. Events and outputs are read from there, and those records of
             all other topics that Kafka no longer has.
 
@@ -65,7 +66,9 @@ class PeriodReader:
         self._spark = spark
         self._worker = worker
         self._offsets = offsets
-        self._inputs = topics_of(worker, queues)["inputs"]
+        topics = topics_of(worker, queues)
+        self._removed = of_removed_routes(topics, offsets)
+        self._inputs = topics["inputs"] + self._removed
         self._events = worker.topic(Role.EVENTS)
         self._outputs = [worker.topic(role) for role in OUTPUTS]
         self._bronze = None if lake is None else _bronze(spark, lake)
@@ -159,7 +162,8 @@ class PeriodReader:
 
         Kafka's, and those of the lake that Kafka no longer has.
         """
-        rows = read_topics(self._spark, self._worker, topics, self._from(topics, opening, ends))
+        there = [topic for topic in topics if topic not in self._removed]
+        rows = read_topics(self._spark, self._worker, there, self._from(there, opening, ends))
         dropped: dict[str, dict[int, tuple[int, int]]] = {}
         for (topic, partition), (begin, _) in self._offsets.items():
             start = _next(opening, topic, partition)

@@ -16,6 +16,7 @@ from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets, require_who
 from ringfaust.spark.audit.period import PeriodReader
 from ringfaust.spark.audit.sources import AuditData, topics_of
 from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
+from ringfaust.spark.lake.stream import read_to
 
 _WHOLE = (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 
@@ -41,7 +42,7 @@ def audit(
     Raises:
         CannotAudit: the topics or the lake cannot be read.
     """
-    before = audit_offsets(request, lake, opening)
+    before = audit_offsets(spark, request, lake, opening)
 
     def read(offsets: TopicOffsets) -> AuditData:
         return PeriodReader(spark, request.worker, request.queues, offsets, lake).read(opening)
@@ -49,7 +50,7 @@ def audit(
     with spark_errors():
         verdict = reconcile(request, read(before), before)
         if not verdict.balanced:
-            after = asyncio.run(topic_offsets(request.worker, {topic for topic, _ in before}))
+            after = audit_offsets(spark, request, lake, opening)
             if _end_offsets(after) != _end_offsets(before):
                 verdict = reconcile(request, read(after), after, confirmed_by=verdict.findings)
     return verdict
@@ -63,7 +64,7 @@ def audit_round(
     Raises:
         CannotAudit: the topics or the lake cannot be read.
     """
-    offsets = audit_offsets(request, lake, opening)
+    offsets = audit_offsets(spark, request, lake, opening)
     with spark_errors():
         reader = PeriodReader(spark, request.worker, request.queues, offsets, lake)
         verdict = reconcile(request, reader.read(opening), offsets, closes=True)
@@ -72,9 +73,15 @@ def audit_round(
 
 
 def audit_offsets(
-    request: AuditRequest, lake: str | None = None, opening: Balance | None = None
+    spark: SparkSession,
+    request: AuditRequest,
+    lake: str | None = None,
+    opening: Balance | None = None,
 ) -> TopicOffsets:
     """The offsets of all topics; those that are read from their beginning must have it.
+
+    A topic whose route was removed may not exist any more. The lake has what it has read of it, as
+    if the brokers had dropped that.
 
     Raises:
         CannotAudit: a topic is missing, or has lost records that the audit needs.
@@ -83,6 +90,10 @@ def audit_offsets(
     found = asyncio.run(topic_offsets(request.worker, [*topics["inputs"], *topics["ours"]]))
     if lake is None and opening is None:
         require_whole(found, [request.worker.topic(role) for role in _WHOLE])
+    if lake is not None:
+        for topic, of in read_to(spark, lake).items():
+            if topic not in topics["inputs"] and topic not in topics["ours"]:
+                found |= {(topic, int(number)): (end, end) for number, end in of.items()}
     return found
 
 

@@ -5,6 +5,7 @@ Payloads are read once and become digests (xxhash64, 64 bits: they detect damage
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
@@ -16,6 +17,7 @@ from ringfaust.protocol import headers as h
 from ringfaust.protocol.control import QUERIES, type_of
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import Balance, TopicPositions
+from ringfaust.spark.audit.offsets import TopicOffsets
 from ringfaust.spark.kafka import without_attributes
 from ringfaust.spark.lines import read_lines
 
@@ -62,6 +64,17 @@ def topics_of(worker: WorkerConfig, queues: QueuesConfig) -> dict[str, list[str]
         "inputs": sorted({route.topic for route in queues.routes}),
         "ours": [worker.topic(role) for role in roles],
     }
+
+
+def of_removed_routes(topics: Mapping[str, Sequence[str]], offsets: TopicOffsets) -> list[str]:
+    """The topics in `offsets` without a route: their inputs are in the lake.
+
+    Args:
+        topics: result of `topics_of`.
+        offsets: of these topics, and of all others that the lake knows.
+    """
+    known = {name for names in topics.values() for name in names}
+    return sorted({topic for topic, _ in offsets} - known)
 
 
 def checkpoint(frame: DataFrame) -> DataFrame:

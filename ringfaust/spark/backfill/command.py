@@ -19,7 +19,13 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import suggestion
 from ringfaust.kafka.names import backfill_group
 from ringfaust.spark.backfill.check import check_rows
-from ringfaust.spark.backfill.errors import SPARK_ERRORS, BadRows, CannotBackfill, first_line
+from ringfaust.spark.backfill.errors import (
+    SPARK_ERRORS,
+    BadRows,
+    CannotBackfill,
+    first_line,
+    raised_in_task,
+)
 from ringfaust.spark.backfill.estimate import estimate
 from ringfaust.spark.backfill.mapping import RowMapping, map_rows
 from ringfaust.spark.backfill.profile import JobProfile, profile_rows
@@ -189,6 +195,8 @@ def _checked(
         try:
             found = profile_rows(checked)
         except SPARK_ERRORS as error:
+            if refused := raised_in_task(error):
+                raise refused from None
             raise CannotBackfill("SOURCE", f"reading failed: {first_line(error)}") from error
         yield targets[request.options.topic], checked, found
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv as python_csv
 import io
 import re
 import uuid
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ringfaust.spark.backfill.columns import FAULT, LINE, SHOWN_CHARS, quoted
+from ringfaust.spark.backfill.columns import FAULT, LINE, SHOWN_CHARS, TEXT, quoted
 from ringfaust.spark.backfill.errors import CannotBackfill
 
 _WHOLE_FILES = {
@@ -30,8 +31,9 @@ _BLOCK_BYTES = 32 << 20
 _END = uuid.uuid4().hex
 """A last row that is added to each file. A row with an open quote has it in a value."""
 _ODD = uuid.uuid4().hex
-"""Stands for bytes that are not UTF-8, until their row gets its fault."""
+"""Stands for bytes that are not UTF-8, in hexadecimal, until their row gets its fault."""
 _ODD_BYTES = re.compile("[\udc80-\udcff]+")
+_STANDS_IN = re.compile(_ODD + r"([0-9a-f]+)\.")
 
 
 def read_csv(spark: SparkSession, path: str) -> DataFrame:
@@ -61,6 +63,7 @@ def read_csv(spark: SparkSession, path: str) -> DataFrame:
         if fault:
             raise CannotBackfill("SOURCE", f"{where}: {fault}")
     columns = [T.StructField(name, T.StringType()) for name in (*names, FAULT, *folders)]
+    columns.append(T.StructField(TEXT, T.BinaryType()))
     return lines.mapInArrow(CsvReader(tuple(names)).rows, T.StructType(columns))
 
 
@@ -119,7 +122,7 @@ class _FileLines(io.RawIOBase):
         self._rest = memoryview(b"")
 
     def _as_utf8(self, lines: bytes) -> bytes:
-        text = _ODD_BYTES.sub(_ODD, lines.decode("utf-8", "surrogateescape"))
+        text = _ODD_BYTES.sub(_stand_in, lines.decode("utf-8", "surrogateescape"))
         self.is_odd |= _ODD in text
         return text.encode()
 
@@ -170,13 +173,18 @@ class CsvReader:
         if not lines.file:
             return
         refused: set[int] = set()
-        faults: list[str] = []
+        bad: dict[str, bytes] = {}
+        unclosed: list[CannotBackfill] = []  # what is raised in `refuse` would be lost
 
         def refuse(row: Any) -> str:
             refused.add(row.number)
+            where = f"row {row.number} of {lines.file}"
+            if _END in row.text:
+                unclosed.append(_unclosed(where, row.text))
+                return "skip"
             about = f"{row.actual_columns} values for {row.expected_columns} columns: put a value "
             about += "with a comma or a line break in quotes, and close each quote"
-            faults.append(f"{_shown(row.text)} (row {row.number} of {lines.file}): {about}")
+            bad[f"{_shown(row.text)} ({where}): {about}"] = _restored(row.text)
             return "skip"
 
         numbers = (number for number in count(2) if number not in refused)
@@ -188,37 +196,90 @@ class CsvReader:
                 is_last = batch.num_rows and batch.column(0)[-1].as_py() == _END
                 rows = batch.select(self.names).slice(0, batch.num_rows - bool(is_last))
                 numbered = list(islice(numbers, rows.num_rows))
-                yield self._batch(rows.columns, _row_faults(rows, numbered, lines), lines)
+                faults = _row_faults(rows, numbered, lines)
+                texts = [_row_text(rows, at) if fault else None for at, fault in enumerate(faults)]
+                yield self._batch(rows.columns, faults, texts, lines)
+                yield self._bad_rows(bad, lines)
         except pa.ArrowInvalid as error:
-            faults.append(f"{lines.file} from row {next(numbers)} on: {error}")
-        nothing = [pa.nulls(len(faults), pa.string())] * len(self.names)
-        yield self._batch(nothing, faults, lines)
+            raise CannotBackfill(
+                "SOURCE",
+                f"{lines.file} cannot be read from row {next(numbers)} on: close each quote there; "
+                f"a row has at most {_BLOCK_BYTES >> 20} MiB ({error})",
+            ) from None
+        if unclosed:
+            raise unclosed[0]
+        yield self._bad_rows(bad, lines)
+
+    def _bad_rows(self, bad: dict[str, bytes], lines: _FileLines) -> pa.RecordBatch:
+        """The rows that Arrow refused since the last call, which do not wait for the end."""
+        nothing = [pa.nulls(len(bad), pa.string())] * len(self.names)
+        batch = self._batch(nothing, list(bad), list(bad.values()), lines)
+        bad.clear()
+        return batch
 
     def _batch(
-        self, texts: Sequence[pa.Array], faults: Sequence[str | None], lines: _FileLines
+        self,
+        values: Sequence[pa.Array],
+        faults: Sequence[str | None],
+        texts: Sequence[bytes | None],
+        lines: _FileLines,
     ) -> pa.RecordBatch:
         folders = [pa.array([value] * len(faults), pa.string()) for value in lines.folders.values()]
-        arrays = [*texts, pa.array(faults, pa.string()), *folders]
-        return pa.RecordBatch.from_arrays(arrays, [*self.names, FAULT, *lines.folders])
+        arrays = [*values, pa.array(faults, pa.string()), *folders, pa.array(texts, pa.binary())]
+        return pa.RecordBatch.from_arrays(arrays, [*self.names, FAULT, *lines.folders, TEXT])
 
 
 def _row_faults(
     rows: pa.RecordBatch, numbers: Sequence[int], lines: _FileLines
 ) -> list[str | None]:
-    """What is wrong with the values of each row."""
+    """What is wrong with the values of each row.
+
+    Raises:
+        CannotBackfill: a value has no closing quote.
+    """
     faults: list[str | None] = [None] * rows.num_rows
     suspects = range(rows.num_rows) if lines.is_odd else range(rows.num_rows)[-1:]
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         for at in suspects:
             value = column[at].as_py() or ""
-            where = f"{_shown(value)} (row {numbers[at]} of {lines.file}, column {name})"
+            where = f"row {numbers[at]} of {lines.file}, column {name}"
+            if _END in value:
+                raise _unclosed(where, value)
             if _ODD in value:
-                faults[at] = f"{where}: not UTF-8: save the file as UTF-8"
-            elif _END in value:
-                faults[at] = f"{where}: no closing quote, so all that follows is part of it: add it"
+                faults[at] = f"{_shown(value)} ({where}): not UTF-8: save the file as UTF-8"
     return faults
+
+
+def _unclosed(where: str, text: str) -> CannotBackfill:
+    """All rows that follow are in the value, so they cannot be skipped as one bad row."""
+    line = _shown(text).partition("\n")[0].rstrip("\r") or "an empty value"
+    return CannotBackfill(
+        "SOURCE",
+        f"{where}: {line} has no closing quote, so all that follows is part of it: add it, or "
+        "write a quote of the text itself twice",
+    )
+
+
+def _row_text(rows: pa.RecordBatch, at: int) -> bytes:
+    """A row as CSV with the bytes of its file."""
+    out = io.StringIO(newline="")
+    values = [column[at].as_py() for column in rows.columns]
+    python_csv.writer(out, lineterminator="").writerow(values)
+    return _restored(out.getvalue())
+
+
+def _stand_in(odd: re.Match[str]) -> str:
+    return f"{_ODD}{odd[0].encode('utf-8', 'surrogateescape').hex()}."
+
+
+def _restored(text: str) -> bytes:
+    """The bytes of a text as its file has them."""
+    parts = _STANDS_IN.split(text)
+    return b"".join(
+        bytes.fromhex(part) if number % 2 else part.encode() for number, part in enumerate(parts)
+    )
 
 
 def _shown(text: str) -> str:
     """The beginning of a text as its file has it."""
-    return text.partition(_END)[0].replace(_ODD, "\ufffd")[:SHOWN_CHARS]
+    return _STANDS_IN.sub("\ufffd", text.partition(_END)[0])[:SHOWN_CHARS]

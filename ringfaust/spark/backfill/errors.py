@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -70,3 +71,10 @@ def first_line(error: Exception) -> str:
     """Spark's message, without its stack trace and hints."""
     text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
     return str(text).strip().partition("\n")[0]
+
+
+def raised_in_task(error: Exception) -> CannotBackfill | None:
+    """The `CannotBackfill` of a task, which Spark passes on as the text of a traceback."""
+    name = re.escape(f"{CannotBackfill.__module__}.{CannotBackfill.__qualname__}")
+    found = re.search(rf"^{name}: ([^:]+): (.*)$", str(error), re.MULTILINE)
+    return CannotBackfill(found[1], found[2]) if found else None

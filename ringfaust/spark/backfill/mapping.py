@@ -12,7 +12,15 @@ from pyspark.sql import types as T
 
 from ringfaust.errors import suggestion
 from ringfaust.protocol import headers as h
-from ringfaust.spark.backfill.columns import FAULT, LINE, NESTED, OWN, SHOWN_CHARS, quoted
+from ringfaust.spark.backfill.columns import (
+    FAULT,
+    LINE,
+    NESTED,
+    OWN,
+    SHOWN_CHARS,
+    TEXT,
+    quoted,
+)
 from ringfaust.spark.backfill.errors import CannotBackfill, first_line
 from ringfaust.spark.vendor import is_deterministic
 
@@ -42,6 +50,8 @@ _AS_JSON = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 """Spark's own formats would cut times to milliseconds."""
+ROW_BYTES = 1_000_000
+"""How much of a row that cannot be read goes to the folder of bad rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +77,8 @@ class RowMapping:
 def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
     """Map rows to key, value, headers and timestamp_ms, with `what` and `fault` for bad rows.
 
+    The value of a row that cannot be read is its text, up to `ROW_BYTES`.
+
     Raises:
         CannotBackfill: an expression does not fit the rows; `field` is the option.
     """
@@ -82,11 +94,11 @@ def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
     ]
     headers = F.filter(F.array(*pairs), lambda pair: pair["value"].isNotNull())
     timestamp_ms, no_time = _time(rows, mapping.timestamp)
-    no_row = _unreadable(rows)
+    no_row, text_of_row = _unreadable(rows)
     what = F.when(no_row.isNotNull(), "row").when(no_time.isNotNull(), "timestamp")
     mapped = rows.select(
         key.alias("key"),
-        value.alias("value"),
+        F.when(no_row.isNull(), value).otherwise(text_of_row).alias("value"),
         # Never null: each null list on the way to Python costs as much as all lists before it in
         # the batch (Arrow rewrites their offsets each time Spark asks for the size).
         (headers if pairs else F.array()).cast(HEADERS).alias("headers"),
@@ -167,7 +179,9 @@ def _time(rows: DataFrame, text: str | None) -> tuple[Column, Column]:
     return time_ms, F.when(time_ms.isNull(), fault)
 
 
-def _unreadable(rows: DataFrame) -> Column:
+def _unreadable(rows: DataFrame) -> tuple[Column, Column]:
+    """The fault of a row that cannot be read, and its text."""
     if FAULT not in rows.columns:
-        return F.lit(None).cast("string")
-    return F.concat(F.lit("an unreadable line: "), F.col(FAULT))
+        return F.lit(None).cast("string"), F.lit(None).cast("binary")
+    text = F.substring(F.col(TEXT if TEXT in rows.columns else LINE), 1, ROW_BYTES)
+    return F.concat(F.lit("an unreadable line: "), F.col(FAULT)), text

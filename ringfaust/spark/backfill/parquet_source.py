@@ -104,8 +104,40 @@ def _below(nanos: Mapping[Path, bool], *names: str | None) -> dict[Path, bool]:
     return {
         path[len(names) :]: is_utc
         for path, is_utc in nanos.items()
-        if all(name in (None, found) for name, found in zip(names, path, strict=False))
+        if len(path) >= len(names)
+        and all(
+            name in (None, found) for name, found in zip(names, path[: len(names)], strict=True)
+        )
     }
+
+
+def _in_list(nanos: Mapping[Path, bool], element: T.DataType) -> dict[Path, bool]:
+    """Return the paths below the elements of a list, relative to an element.
+
+    Files have two names for the levels of a list. Old ones have one, and a field that is repeated
+    without being a list has none.
+    """
+    found = {}
+    for path, is_utc in nanos.items():
+        for names in (2, 1, 0):
+            if names <= len(path) and _leads_into(path[names:], element):
+                found[path[names:]] = is_utc
+                break
+    return found
+
+
+def _leads_into(path: Path, kind: T.DataType) -> bool:
+    """Whether a path is that of a single value in a type."""
+    if isinstance(kind, T.StructType):
+        return path[:1] in [(name,) for name in kind.names] and _leads_into(
+            path[1:], kind[path[0]].dataType
+        )
+    if isinstance(kind, T.ArrayType):
+        return bool(_in_list({path: True}, kind.elementType))
+    if isinstance(kind, T.MapType):
+        part = {"key": kind.keyType, "value": kind.valueType}.get(path[1]) if path[1:] else None
+        return part is not None and _leads_into(path[2:], part)
+    return not path
 
 
 def _with_digits(column: Column, kind: T.DataType, nanos: Mapping[Path, bool]) -> Column:
@@ -120,7 +152,7 @@ def _with_digits(column: Column, kind: T.DataType, nanos: Mapping[Path, bool]) -
         )  # fmt: skip
         return F.when(column.isNotNull(), F.struct(*fields))
     if isinstance(kind, T.ArrayType):
-        element, within = kind.elementType, _below(nanos, None, None)
+        element, within = kind.elementType, _in_list(nanos, kind.elementType)
         return F.transform(column, lambda each: _with_digits(each, element, within))
     if isinstance(kind, T.MapType):
         of_key, of_value = _below(nanos, None, "key"), _below(nanos, None, "value")

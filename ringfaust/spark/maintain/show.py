@@ -63,6 +63,7 @@ def print_summary(console: Console, tables: Sequence[MaintainedTable], unclosed:
     if unclosed:
         console.print(
             f"bronze keeps older records that no closed day of the audit contains: {unclosed:,}. "
-            "Close days with `ringfaust spark audit --lake`.",
+            "Close days with `ringfaust spark audit --lake`. Those that no worker has read, such "
+            "as the last ones of a removed route, stay.",
             highlight=False,
         )

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import RingfaustError
+from ringfaust.spark.checkpoints import last_planned, planned_sources
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, batch_rules, needed_starts
 from ringfaust.spark.ring.offsets import record_ends
@@ -76,6 +77,45 @@ def claim_checkpoint(
         known = replace(known, query=str(uuid.uuid4()))
         HadoopFolder(spark, checkpoint).write_text(_IDENTITY, json.dumps(asdict(known)))
     return known
+
+
+def check_topics_read(
+    spark: SparkSession, checkpoint: str, direct: Collection[str], repartitioned: Collection[str]
+) -> None:
+    """Check that a job still reads, in the same way, each topic that its checkpoint has read.
+
+    Spark ties the state to the topics: it can go on with others only in a new checkpoint.
+
+    Args:
+        spark: the session.
+        checkpoint: folder or URI.
+        direct: topics that are read without repartitioning.
+        repartitioned: all others.
+
+    Raises:
+        WrongCheckpoint: it does not; the text says how to go on.
+    """
+    planned = last_planned(spark, checkpoint)
+    if planned is None:
+        return
+    sources = planned_sources(spark, checkpoint, planned)
+    then = {topic: number for number, source in enumerate(sources) for topic in source}
+    now = dict.fromkeys(direct, 0) | dict.fromkeys(repartitioned, 1)
+    moved = [topic for topic in then if topic in now and then[topic] != now[topic]]
+    first = {*repartitioned} - {*then} if len(sources) == 1 else ()
+    found = {
+        "{}, which no route names any more": [topic for topic in then if topic not in now],
+        "{}, whose hop was changed": moved,
+        "no topic that is repartitioned, as {} is": first,
+    }
+    faults = [text.format(", ".join(sorted(of))) for text, of in found.items() if of]
+    if faults:
+        between = ". Start a worker in between, which says whether queues would move" * bool(moved)
+        raise WrongCheckpoint(
+            f"{checkpoint} has read {'; '.join(faults)}. Put the routes back, or continue in a new "
+            f"folder: `ringfaust spark move-to-worker --checkpoint {checkpoint}`, then "
+            f"`ringfaust spark ring --from-worker --checkpoint NEW`{between}"
+        )
 
 
 def record_start(

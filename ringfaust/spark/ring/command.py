@@ -21,6 +21,7 @@ from ringfaust.spark.options import RingOptions
 from ringfaust.spark.ring import move
 from ringfaust.spark.ring.checkpoint import (
     CheckpointIdentity,
+    check_topics_read,
     claim_checkpoint,
     record_start,
 )
@@ -154,11 +155,12 @@ def _run_queries(
         partitions=worker.partitions,
         tasks=min(settings.tasks, worker.partitions),
     )
+    direct = direct_topics(worker, queues)
+    repartitioned = [route.topic for route in repartitioned_routes(worker, queues)]
+    check_topics_read(spark, settings.checkpoint, direct, repartitioned)
     begun = last_planned(spark, settings.checkpoint) is not None
     identity = claim_checkpoint(spark, settings.checkpoint, wanted)
     settings = settings._replace(tasks=identity.tasks)
-    direct = direct_topics(worker, queues)
-    repartitioned = [route.topic for route in repartitioned_routes(worker, queues)]
     target = OutputTarget(
         worker=worker, query=identity.query, tasks=identity.tasks, inputs=frozenset(direct)
     )

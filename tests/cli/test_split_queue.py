@@ -1,0 +1,63 @@
+"""`queue show` of a queue that two partitions have, without a broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from generate.files import ROOT
+from generate.schemas import output_file
+from ringfaust import client
+from ringfaust.cli.main import main
+from ringfaust.client import Admin
+from tests.client.test_admin import Joined
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Joined:
+    joined = Joined()
+
+    def made(**_: object) -> Admin:
+        admin = Admin()
+        admin._connection = joined
+        return admin
+
+    monkeypatch.setattr(client, "Admin", made)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "queues.yaml").write_text("queues: {q: {}}\n")
+    joined.processors[1].send("q", "a")
+    return joined
+
+
+def show(*options: str) -> str:
+    result = CliRunner().invoke(main, ["queue", "show", "q", "--config", ".", *options])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def test_json_has_every_partition_of_the_queue(joined: Joined) -> None:
+    schema = json.loads((ROOT / output_file("queue show")).read_text("utf-8"))
+    found = json.loads(show("--json"))
+    jsonschema.validate(found, schema)
+    assert (found["partition"], found["also_in"], found["others"]) == (1, [], [])
+    for message in ("b", "c"):
+        joined.processors[0].send("q", message)
+    found = json.loads(show("--json"))
+    jsonschema.validate(found, schema)
+    (other,) = found["others"]
+    assert (found["partition"], found["counts"]["added"]) == (0, 2)
+    assert (other["partition"], other["counts"]["added"]) == (1, 1)
+
+
+def test_the_text_ends_with_its_last_line(joined: Joined) -> None:
+    assert show().splitlines()[-1].split() == ["added", "1"]
+    joined.processors[0].send("q", "b")
+    shown = show().splitlines()
+    assert [line.split() for line in shown].count(["queue", "q"]) == 2
+    assert shown[-1].startswith("q is in partitions 0, 1: ")
+    assert shown[-2] == ""
+    assert ("", "") not in zip(shown, shown[1:], strict=False)

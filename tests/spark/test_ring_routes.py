@@ -1,0 +1,100 @@
+"""A ring job whose routes change: Spark ties its checkpoint to the topics that it has read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ringfaust.config import load
+from ringfaust.config.topics import create_topics
+from ringfaust.protocol.records import Role
+from ringfaust.testing.broker import EmbeddedBroker
+from tests.spark.ring_harness import RINGS, RingHarness, lines
+from tests.spark.shared_session import run, run_command
+
+PIECE = 10
+"""Records for each ring at a time."""
+
+
+def added(harness: RingHarness) -> int:
+    events = [line["event"] for _, line in lines(harness.read(Role.EVENTS))]
+    return events.count("added")
+
+
+@pytest.mark.kafka
+def test_without_a_route_that_it_has_read_a_job_says_how_to_go_on(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    harness = RingHarness(tmp_path, broker.bootstrap_servers, "gone")
+    config = tmp_path / "queues.yaml"
+    without = config.read_text()
+    config.write_text(
+        without.replace("routes: [", "routes: [{topic: gone.too, queue: 'r.{key}'}, ")
+    )
+    asyncio.run(create_topics(*load(tmp_path)))
+    harness.send(0, PIECE)
+    run(spark, *harness.arguments("--once"))
+    assert added(harness) == PIECE * RINGS
+
+    config.write_text(without)
+    refused = run_command(spark, *harness.arguments("--once"))
+    assert refused.exit_code == 2
+    checkpoint, new = str(tmp_path / "checkpoint"), str(tmp_path / "new")
+    shown = " ".join(refused.stderr.split())
+    assert f"{checkpoint} has read gone.too, which no route names any more" in shown
+    remedy = (
+        f"ringfaust spark move-to-worker --checkpoint {checkpoint}",
+        "ringfaust spark ring --from-worker --checkpoint NEW",
+    )
+    assert all(each in shown for each in remedy)
+
+    # What it says can be carried out.
+    folders = ["--config", str(tmp_path), "--checkpoint"]
+    for command in (
+        ["move-to-worker", *folders, checkpoint],
+        ["ring", "--from-worker", *folders, new, "--once"],
+    ):
+        done = run_command(spark, "spark", *command)
+        assert done.exit_code == 0, done.output
+    harness.send(PIECE, PIECE)
+    harness.command("r.1", type="list", reply="asked", limit=1000)
+    run(spark, "spark", "ring", *folders, new, "--once")
+    assert added(harness) == 2 * PIECE * RINGS
+    (answer,) = [json.loads(each.value)["answer"] for each in harness.read(Role.REPLIES)]
+    assert len(answer["ready"]) == 2 * PIECE
+
+
+@pytest.mark.kafka
+def test_a_job_whose_route_is_repartitioned_from_now_on_says_so(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    harness = RingHarness(tmp_path, broker.bootstrap_servers, "moved")
+    run(spark, *harness.arguments("--once"))
+    config = tmp_path / "queues.yaml"
+    config.write_text(config.read_text().replace("hop: auto", "hop: always"))
+    refused = run_command(spark, *harness.arguments("--once"))
+    assert refused.exit_code == 2
+    shown = " ".join(refused.stderr.split())
+    assert "has read moved.sent, whose hop was changed" in shown
+    assert "Start a worker in between, which says whether queues would move" in shown
+
+
+@pytest.mark.kafka
+def test_a_job_that_gets_its_first_repartitioned_route_says_so(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    harness = RingHarness(tmp_path, broker.bootstrap_servers, "first")
+    run(spark, *harness.arguments("--once"))
+    config = tmp_path / "queues.yaml"
+    more = "routes: [{topic: first.too, queue: other, hop: always}, "
+    text = config.read_text().replace("routes: [", more)
+    config.write_text(text.replace("queues: {", "queues: {other: {}, "))
+    asyncio.run(create_topics(*load(tmp_path)))
+    refused = run_command(spark, *harness.arguments("--once"))
+    assert refused.exit_code == 2
+    shown = " ".join(refused.stderr.split())
+    assert "has read no topic that is repartitioned, as first.too is" in shown
