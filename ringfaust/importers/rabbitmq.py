@@ -122,7 +122,7 @@ def _note_vhosts(data: Mapping[str, Any], path: Path, imported: Imported, names:
         verdict, why = Verdict.TAKEN, "the names of its queues and exchanges stay as they are"
         if name not in hosts:
             verdict, why = Verdict.NONE, "there are no virtual hosts, and it has no queues"
-        elif names.queue(name, "q") != "q":
+        elif names.is_prefixed and name != "/":
             verdict, why = Verdict.CHANGED, f"its queues and exchanges are called {name[:SHOWN]}.…"
         imported.note(verdict, 0, f"vhost {name[:SHOWN]}", why)
 
@@ -246,13 +246,14 @@ def _members(
             why = f"queue {target} belongs to address {name}, and a queue has one address"
             imported.note(Verdict.NONE, 0, about, why)
             return None
-    declared = imported.addresses.setdefault(source, {})
-    members = cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
+    declared = imported.addresses.get(source, {"subscriptions": {}})
+    members = cast("dict[str, Fields]", declared["subscriptions"])
     if target not in members:
         if target not in queues:
             imported.note(Verdict.NONE, 0, about, "there is no such queue in the file")
             return None
         members[target] = {**queues.pop(target), "shared": True}
+    imported.addresses[source] = declared
     return members
 
 

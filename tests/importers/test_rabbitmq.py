@@ -134,6 +134,36 @@ def test_a_queue_without_a_delivery_limit_keeps_what_it_had(
     assert len(lines) == (attempts is not None), "one for each type"
 
 
+def test_two_virtual_hosts_never_share_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "definitions.json"
+    named = [("prod", "orders"), ("/", "prod.orders"), ("a.b", "c"), ("a", "b.c")]
+    queues = [{"name": name, "vhost": vhost, "arguments": {"x-max-length": number}}
+              for number, (vhost, name) in enumerate(named, 1)]  # fmt: skip
+    exchanges = [{"name": f"{name}.x", "vhost": vhost, "type": "fanout"} for vhost, name in named]
+    bound = [{"name": f"{name}.bound", "vhost": vhost} for vhost, name in named]
+    bindings = [{"source": f"{name}.x", "destination": f"{name}.bound", "vhost": vhost}
+                for vhost, name in named]  # fmt: skip
+    # No queue of its own virtual host has this name, but one of another.
+    bindings.append({"source": "amq.fanout", "destination": "prod.orders", "vhost": "prod"})
+    bindings.append({"source": "prod.orders.x", "destination": "q", "vhost": "/"})
+    path.write_text(json.dumps({"queues": [*queues, *bound], "exchanges": exchanges,
+                                "bindings": bindings}))  # fmt: skip
+    found = import_rabbitmq(path)
+    assert {name: each["ring_size"] for name, each in found.queues.items()} == {
+        "prod.orders": 2, "prod.orders-2": 1, "a.b.c": 3, "a.b.c-2": 4,
+    }  # fmt: skip
+    members = {name: [*each["subscriptions"]] for name, each in found.addresses.items()}
+    assert members == {
+        "prod.orders.x": ["prod.orders.bound"],
+        "prod.orders.x-exchange": ["prod.orders.bound-2"],
+        "a.b.c.x": ["a.b.c.bound"],
+        "a.b.c.x-exchange": ["a.b.c.bound-2"],
+    }
+    changed = {each.setting: each.text for each in found.findings if "called" in each.text}
+    assert "called prod.orders-2" in changed["queue orders, vhost = prod"]
+    write(found, tmp_path / "to")
+
+
 def written(tmp_path: Path, **definitions: Any) -> Path:
     """The folder with what an import of these definitions writes."""
     source = tmp_path / "definitions.json"

@@ -144,9 +144,11 @@ def test_a_queue_may_have_many_bindings(bindings: int, is_read: bool, tmp_path: 
 
 
 @pytest.mark.parametrize(("write_", "topics"), [
-    (".*", {"south.till", "south.bill.out"}), ("^bill\\..*$", {"south.bill.out"}),
+    (".*", {"south.till", "south.bill.out", "south.free"}), ("^bill\\..*$", {"south.bill.out"}),
     ("^(till|none)$", {"south.till"}), ("ill", {"south.till", "south.bill.out"}),
     ("^none$", set()), ("", set()),
+    # RabbitMQ checks the exchange, of which a queue's name is none.
+    ("^(only|free|receipts)$", set()), ("^amq\\.default$", {"south.free"}),
 ])  # fmt: skip
 def test_a_permission_is_a_pattern_of_its_virtual_host(
     write_: str, topics: set[str], tmp_path: Path
@@ -155,7 +157,8 @@ def test_a_permission_is_a_pattern_of_its_virtual_host(
     permission = {"user": "u", "vhost": "south", "configure": "", "write": write_, "read": ""}
     found = imported(
         tmp_path, permissions=[permission],
-        queues=[queue("receipts"), queue("receipts", "south"), queue("only", "south")],
+        queues=[queue("receipts"), queue("receipts", "south"), queue("only", "south"),
+                queue("free", "south")],
         exchanges=[{"name": "till", "vhost": "/", "type": "fanout"},
                    {"name": "till", "vhost": "south", "type": "topic"},
                    {"name": "bill.out", "vhost": "south", "type": "fanout"}],
@@ -164,4 +167,4 @@ def test_a_permission_is_a_pattern_of_its_virtual_host(
     )  # fmt: skip
     assert {acl.split("--topic ")[1] for acl in found.acls if "User:u" in acl} == topics
     (line,) = [each for each in found.findings if each.setting.startswith("permissions")]
-    assert ("covers no queue" in line.text) is (bool(write_) and not topics)
+    assert ("covers no exchange" in line.text) is (bool(write_) and not topics)
