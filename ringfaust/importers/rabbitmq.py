@@ -13,6 +13,7 @@ from ringfaust.importers.rabbitmq_names import SHOWN, Names, entries, vhost_of
 from ringfaust.importers.rabbitmq_permissions import read_permissions
 from ringfaust.importers.rabbitmq_policies import Policies
 from ringfaust.importers.rabbitmq_queues import (
+    note_types,
     queue_fields,
     queue_type,
     read_settings,
@@ -60,6 +61,7 @@ def _import(path: Path, data: Mapping[str, Any], imported: Imported) -> None:
     policies = Policies(entries(data, "policies", path), parameters, path)
     names = Names(data, path)
     _note_others(data, imported)
+    note_types(entries(data, "queues", path), imported)
     fields = _queues(data, path, policies, imported, names)
     _exchanges(data, path, fields, imported, names)
     for name, own in fields.items():

@@ -127,7 +127,7 @@ def test_a_queue_without_a_delivery_limit_keeps_what_it_had(
     path = tmp_path / "definitions.json"
     path.write_text(json.dumps({"rabbit_version": version, "queues": [*named, own]}))
     found = import_rabbitmq(path)
-    own_attempts = None if kind == "stream" else 5
+    own_attempts = {"stream": None, "classic": -1, "quorum": 5}[kind]
     expected = [attempts, attempts, own_attempts]
     assert [found.queues[name].get("max_attempts") for name in "abc"] == expected
     lines = [each for each in found.findings if "without delivery-limit" in each.setting]

@@ -55,6 +55,12 @@ def line(tmp_path: Path, about: str, **definitions: Any) -> ImportFinding:
      {"queues": [], "global_parameters": [{"name": "cluster_name", "value": "x"}]}),
     ("rabbit_version = 3.13.1", Verdict.TAKEN, {"queues": [], "rabbit_version": "3.13.1"}),
     ("queues, q, odd = 1", Verdict.NONE, {"queues": [{"name": "q", "odd": 1}]}),
+    ("queues without max-priority", Verdict.CHANGED, {"queues": [queue("q"), queue("r")]}),
+    ("queue q, max-priority = 9", Verdict.CHANGED, {"queues": [queue("q", max_priority=9)]}),
+    ("queue q, max-length with max-priority", Verdict.CHANGED,
+     {"queues": [queue("q", max_priority=9, max_length=2)]}),
+    ("quorum queues, returned messages", Verdict.CHANGED,
+     {"queues": [queue("q", queue_type="quorum"), queue("r", queue_type="quorum")]}),
     ("binding  -> q", Verdict.TAKEN, {"queues": [queue("q")], "bindings": [binding("", "q", "q")]}),
     ("binding  -> q", Verdict.NONE, {"queues": [], "bindings": [binding("", "q", "q")]}),
 ])  # fmt: skip

@@ -45,7 +45,9 @@ QUORUM = {"queue_type": "quorum"}
     ({"max_length": 2, "max_priority": 10, "overflow": "reject-publish"}, {}, {},
      {"max_messages": 2, "when_full": "reject_newest"}),
     # A stream is no queue that could be a ring.
-    ({"queue_type": "stream"}, {"max_length": 3}, {}, {}),
+    ({"queue_type": "stream"}, {"max_length_bytes": 3}, {}, {}),
+    # A classic queue has no delivery limit.
+    ({"delivery_limit": 3}, {"max_length": 2}, {}, {"ring_size": 2, "max_attempts": -1}),
 ])  # fmt: skip
 def test_what_applies_is_what_rabbitmq_applies(
     arguments: dict[str, Any], of_policy: dict[str, Any], of_operator: dict[str, Any],
@@ -65,6 +67,26 @@ def test_what_applies_is_what_rabbitmq_applies(
         for key, value in given_.items():
             line = f"{owner}, {key.replace('_', '-')} = {value}"
             assert said.count(line) == 1, line
+
+
+@pytest.mark.parametrize(("arguments", "key", "applies"), [
+    ({}, "delivery-limit", False), (QUORUM, "delivery-limit", True),
+    ({}, "dead-letter-strategy", False), ({}, "max-age", False), (QUORUM, "max-age", False),
+    (QUORUM, "ha-mode", False), ({}, "ha-mode", True), (QUORUM, "queue-mode", False),
+    ({}, "queue-mode", True), (QUORUM, "message-ttl", True),
+])  # fmt: skip
+def test_a_policy_with_what_the_type_of_queue_lacks_does_not_apply_at_all(
+    arguments: dict[str, Any], key: str, applies: bool, tmp_path: Path
+) -> None:
+    """The next one does."""
+    better = policy("better", "^q$", priority=2, max_length=7, **{key: 3})
+    found = imported(
+        tmp_path, queues=[queue("q", **arguments)],
+        policies=[policy("worse", "^q$", max_length=5), better],
+    )  # fmt: skip
+    assert found.queues["q"]["ring_size"] == (7 if applies else 5)
+    if not applies and not arguments:
+        assert found.queues["q"]["max_attempts"] == -1
 
 
 @pytest.mark.parametrize(("queues", "policies", "fields"), [

@@ -51,8 +51,8 @@ class Broker:
                 stdout=log, stderr=log, env=environment,
             )  # fmt: skip
             self._server = subprocess.Popen(
-                [*_WITH_US, f"{erts}/erlexec", "-noinput", "-s", "rabbit", "boot", "-boot", "start_sasl",
-                 "+W", "w", "+sbwt", "none", "+B", "i", "+S", "2:2",
+                [*_WITH_US, f"{erts}/erlexec", "-noinput", "-s", "rabbit", "boot",
+                 "-boot", "start_sasl", "+W", "w", "+sbwt", "none", "+B", "i", "+S", "2:2",
                  "-kernel", "inet_dist_use_interface", "{127,0,0,1}",
                  "-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false"],
                 stdout=log, stderr=log, env=environment, cwd=self._folder.name,

@@ -12,6 +12,8 @@ from copy import deepcopy
 from dataclasses import dataclass, fields
 from itertools import count
 
+from ringfaust.core.model import Message
+from ringfaust.core.queue import Queue
 from tests.oracle.rabbitmq.broker import Broker
 from tests.oracle.rabbitmq.client import Client, Seen
 from tests.oracle.rabbitmq.histories import LONG_MS, QUEUES, History, Operation, history
@@ -80,6 +82,11 @@ def play(
         finally:
             game.client.close()
             broker.remove(drawn.vhost)
+
+
+def _held(queue: Queue) -> list[Message]:
+    """What is being delivered."""
+    return [each.message for taker in queue.consumers.values() for each in queue.held_by(taker)]
 
 
 class Game:
@@ -166,9 +173,7 @@ class Game:
         """`max_messages` and `max_bytes` also count what is being delivered."""
         queue = self.ours.queue(name)
         spec, ready = queue.spec, list(queue.in_order())
-        held = [
-            each.message for taker in queue.consumers.values() for each in queue.held_by(taker)
-        ]
+        held = _held(queue)
         number, number_ready = len(ready) + len(held) + 1, len(ready) + 1
         total_ready = sum(each.size_bytes for each in ready) + size
         total = total_ready + sum(each.size_bytes for each in held)
@@ -176,9 +181,27 @@ class Game:
         def is_over(messages: int, size_bytes: int) -> bool:
             return 0 <= spec.max_messages < messages or 0 <= spec.max_bytes < size_bytes
 
+        is_quorum = self.arguments[name].get("x-queue-type") == "quorum"
+        if spec.when_full == "reject_newest" and is_quorum:
+            return is_over(number, total)
         if spec.when_full == "reject_newest":
             return is_over(number, total) != is_over(number_ready, total_ready)
         return bool(held) and is_over(number, total)
+
+    def _returns_otherwise(self, name: str, held: list[str]) -> bool:
+        """In quorum queues returned messages come first, and need no room if they go at once.
+
+        A full classic queue with priorities drops others than the oldest.
+        """
+        queue = self.ours.queue(name)
+        spec, ready = queue.spec, list(queue.in_order())
+        is_full = 0 < spec.ring_size < len(ready) + len(held)
+        if self.arguments[name].get("x-queue-type") != "quorum":
+            return is_full and spec.evict == "head"
+        taken = [each for each in _held(queue) if each.id in held]
+        returned = [each.position for each in ready if each.handovers]
+        is_later = returned and min(each.position for each in taken) < max(returned)
+        return bool(held) and (is_full or bool(is_later))
 
     def _consume(self, consume: Operation) -> bool:
         queue, arguments = consume.to, self.arguments[consume.to]
@@ -193,6 +216,12 @@ class Game:
     def _close(self, close: Operation) -> bool:
         if close.name not in self.ours.at:
             return False
+        queue = self.ours.queue(self.ours.at[close.name])
+        held = self.ours.held(close.name)
+        if held and queue.spec.max_attempts != -1:
+            return self._skip("an attempt that a consumer's leaving counts")
+        if self._returns_otherwise(self.ours.at[close.name], held):
+            return self._skip("how messages return")
         self.ours.leave(close.name)
         self.client.leave(close.name)
         return True
@@ -201,6 +230,9 @@ class Game:
         if settle.name not in self.ours.at or not (held := self.ours.held(settle.name)):
             return False
         message = held[settle.number % len(held)]
+        queue = self.ours.at[settle.name]
+        if settle.kind == "release" and self._returns_otherwise(queue, [message]):
+            return self._skip("how messages return")
         self.ours.settle(settle.kind, settle.name, message)
         self.client.settle(settle.kind, settle.name, message)
         return True

@@ -1,7 +1,7 @@
 """Definitions and what is done with them, drawn from a seed.
 
-As beside Artemis, an operation says little enough to make sense in any state: what makes no sense at
-its turn is skipped, so that a history stays one when some of it is left out.
+As beside Artemis, an operation says little enough to make sense in any state: what makes no sense
+at its turn is skipped, so that a history stays one when some of it is left out.
 """
 
 from __future__ import annotations
@@ -159,8 +159,10 @@ class _Writer:
                            arguments=arguments or {})  # fmt: skip
 
     def _binding(self, source: str, to: str, key: str, arguments: Entry) -> Entry:
-        return {"source": source, "vhost": self.vhost, "destination": to,
-                "destination_type": "queue", "routing_key": key, "arguments": arguments}  # fmt: skip
+        return {
+            "source": source, "vhost": self.vhost, "destination": to, "destination_type": "queue",
+            "routing_key": key, "arguments": arguments,
+        }  # fmt: skip
 
     def _bound(self, exchange: str, queue: str, kind: str) -> Entry:
         rng, key, arguments = self.rng, "", {}
@@ -170,7 +172,9 @@ class _Writer:
             if rng.random() < 0.8:
                 arguments["x-match"] = rng.choice(["all", "any", "all-with-x", "any-with-x"])
         elif kind == "topic":
-            words = [rng.choice([*_WORDS, "*", "*", ""]) for _ in range(rng.choice([0, 1, 2, 2, 3]))]
+            words = [
+                rng.choice([*_WORDS, "*", "*", ""]) for _ in range(rng.choice([0, 1, 2, 2, 3]))
+            ]
             key = ".".join([*words, *(["#"] if rng.random() < 0.4 else [])])
         else:
             key = rng.choice(["a", "b", "", "a.b"])

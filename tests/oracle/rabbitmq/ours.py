@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from ringfaust.config import QueuesConfig
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
-from ringfaust.core.model import DeadReason
+from ringfaust.core.model import DeadReason, Refusal
 from ringfaust.core.queue import Queue
 from ringfaust.importers.imported import ImportFinding, Verdict
 from ringfaust.importers.rabbitmq import import_rabbitmq
@@ -62,7 +62,9 @@ class Ours:
 
     def _lines(self, queue: str, setting: str) -> list[ImportFinding]:
         """The lines of a setting that applies to a queue."""
-        about = re.compile(rf"queue {re.escape(queue)}(, \S+ policy \S+|, policy \S+)?, {setting} = ")
+        about = re.compile(
+            rf"queue {re.escape(queue)}(, \S+ policy \S+|, policy \S+)?, {setting} = "
+        )
         return [
             each
             for each in self.findings
@@ -157,6 +159,8 @@ class Ours:
                 self._leaves(full, message.id, "maxlen")
             case e.Expired(full, message):
                 self._leaves(full, message.id, "expired")
+            case e.Refused(reason=Refusal.QUEUE_FULL):
+                pass  # the message is dead, too
             case e.Refused():
                 raise AssertionError(f"the engine refused a command: {effect}")
 
