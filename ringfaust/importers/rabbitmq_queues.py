@@ -42,7 +42,8 @@ def note_types(queues: Iterable[Mapping[str, Any]], imported: Imported) -> None:
     if any(kind == "quorum" for kind, _ in kinds):
         why = (
             "a returned message takes its old place, and leaves if the ring is full; in RabbitMQ "
-            "it is the first, and a consumer may take it before the limit is tested"
+            "it is the first, or without a delivery limit the last, and a consumer may take it "
+            "before the limit is tested"
         )
         imported.note(Verdict.CHANGED, 0, "quorum queues, returned messages", why)
 
