@@ -143,7 +143,9 @@ def read_settings(given: Settings, imported: Imported, kind: str = "") -> Fields
             name = "max_messages" if key == "max-length" else "max_bytes"
             why = f"{name}: {value}, which also counts messages that are being delivered"
             if key == "max-length-bytes":
-                why += ", and the bytes of key and headers"
+                why += (
+                    ", and the bytes of key and headers, and is not tested when a message returns"
+                )
             if rejects and kind == "quorum":
                 why += "; a quorum queue takes one more, and then none until a fifth is gone"
             imported.set(fields, name, value, ImportFinding(Verdict.CHANGED, 0, about, why))

@@ -67,7 +67,9 @@ def test_the_file_becomes_a_valid_configuration(tmp_path: Path) -> None:
     ("*.b.*", ["a.b.c"], ["a.b", "b.c", "a.b.c.d", "a.x.b.c"]),
     ("a_b.*", ["a_b.c"], ["axb.c"]),
     ("it's", ["it's"], ["its"]),
-    ("#", ["", "a.b"], []),
+    ("#", ["", "a.b"], []), ("*", ["a"], ["", "a.b", "."]), ("*.*", ["a.b", "."], ["", "a"]),
+    ("", [""], ["a", "."]), ("a.", ["a."], ["a", "a.b"]), ("a.#", ["a", "a."], ["", "ab"]),
+    (".#", ["", ".", ".a"], ["a", "a.b"]),
 ])  # fmt: skip
 def test_a_topic_binding_matches_the_same_keys(binding: str, yes: list[str], no: list[str]) -> None:
     text = topic_selector(binding)

@@ -139,6 +139,35 @@ def test_the_exchanges_of_every_host_are_known(
     assert [each for each in (*gets, *not_) if matches(each)] == gets
 
 
+@pytest.mark.parametrize(("arguments", "gets", "not_"), [
+    ({"h": "1", "x-h": "1"}, [{"h": "1"}], [{"x-h": "1"}, {}]),
+    ({"h": "1", "x-h": "1", "x-match": "all-with-x"}, [{"h": "1", "x-h": "1"}], [{"h": "1"}]),
+    ({"h": "1", "x-h": "1", "x-match": "any"}, [{"h": "1"}], [{"x-h": "1"}]),
+    ({"h": "1", "x-h": "1", "x-match": "any-with-x"}, [{"h": "1"}, {"x-h": "1"}], [{"h": "2"}]),
+    ({"content-type": "json", "and": "1"}, [{"content-type": "json", "and": "1"}], [{"and": "1"}]),
+    ({"JMSPriority": "9"}, [{"JMSPriority": "9"}], [{}]),
+    ({"x-h": "1", "x-match": "all"}, [{}, {"x-h": "2"}], []),
+])  # fmt: skip
+def test_a_headers_binding_matches_the_same_headers(
+    arguments: dict[str, str], gets: list[dict[str, str]], not_: list[dict[str, str]],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    bound = {**binding("amq.headers", "q"), "arguments": arguments}
+    found = imported(tmp_path, queues=[queue("q")], bindings=[bound])
+    members: Any = found.addresses["amq.headers"]["subscriptions"]
+    selector = members["q"]["selector"]
+
+    def matches(headers: dict[str, str]) -> bool:
+        encoded = tuple((name, value.encode()) for name, value in headers.items())
+        message = Message("m", 1, 0, 4, 0, 0, 0, "", 0, 0, (), 0,
+                          Payload(None, b"", encoded, "t/0/0"))  # fmt: skip
+        return not selector or compile_selector(selector).matches(message)
+
+    assert [each for each in (*gets, *not_) if matches(each)] == gets
+    (line,) = [each for each in found.findings if each.setting.startswith("binding")]
+    assert line.verdict is Verdict.CHANGED
+
+
 def test_an_exchange_that_nobody_declares_is_not_guessed(tmp_path: Path) -> None:
     found = imported(tmp_path, queues=[queue("q")], bindings=[binding("gone", "q", "k")])
     assert found.addresses == {} and "q" in found.queues

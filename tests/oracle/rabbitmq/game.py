@@ -208,11 +208,13 @@ class Game:
         queue = self.ours.queue(name)
         spec, ready = queue.spec, list(queue.in_order())
         is_full = 0 < spec.ring_size < len(ready) + len(held)
+        taken = [each for each in _held(queue) if each.id in held]
+        if held and 0 <= spec.max_bytes < sum(each.size_bytes for each in (*ready, *taken)):
+            return True
         if not self._is_quorum(name):
             return is_full and spec.evict == "head"
         if not held:
             return False
-        taken = [each for each in _held(queue) if each.id in held]
         returned = [each.position for each in ready if each.handovers]
         is_later = bool(returned) and min(each.position for each in taken) < max(returned)
         is_last = bool(ready) and spec.max_attempts == -1
