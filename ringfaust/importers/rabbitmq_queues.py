@@ -111,6 +111,9 @@ def queue_fields(
             "messages that return into a full ring the oldest leave"
         )
         imported.note(Verdict.CHANGED, 0, f"queue {name}, max-length with max-priority", why)
+    if "max-priority" in arguments and "max_bytes" in fields and "when_full" not in fields:
+        why = "the oldest messages leave; RabbitMQ drops the first, of the highest priority"
+        imported.note(Verdict.CHANGED, 0, f"queue {name}, max-length-bytes with max-priority", why)
     if queue.get("auto_delete"):
         imported.note(
             Verdict.NONE, 0, f"queue {name}, auto_delete",

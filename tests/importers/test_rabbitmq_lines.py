@@ -59,6 +59,8 @@ def line(tmp_path: Path, about: str, **definitions: Any) -> ImportFinding:
     ("queue q, max-priority = 9", Verdict.CHANGED, {"queues": [queue("q", max_priority=9)]}),
     ("queue q, max-length with max-priority", Verdict.CHANGED,
      {"queues": [queue("q", max_priority=9, max_length=2)]}),
+    ("queue q, max-length-bytes with max-priority", Verdict.CHANGED,
+     {"queues": [queue("q", max_priority=9, max_length_bytes=2)]}),
     ("quorum queues, returned messages", Verdict.CHANGED,
      {"queues": [queue("q", queue_type="quorum"), queue("r", queue_type="quorum")]}),
     ("binding  -> q", Verdict.TAKEN, {"queues": [queue("q")], "bindings": [binding("", "q", "q")]}),

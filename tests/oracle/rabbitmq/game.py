@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from itertools import count
 
@@ -84,6 +83,11 @@ def play(
             broker.remove(drawn.vhost)
 
 
+def _sorted(seen: Seen) -> Seen:
+    """The order in which one operation makes several messages leave does not count."""
+    return replace(seen, dead={name: sorted(facts) for name, facts in seen.dead.items()})
+
+
 def _held(queue: Queue) -> list[Message]:
     """What is being delivered."""
     return [each.message for taker in queue.consumers.values() for each in queue.held_by(taker)]
@@ -126,10 +130,10 @@ class Game:
         until = time.monotonic() + _ANSWER_SECONDS
         while True:
             theirs, ours = self.client.look(), self.ours.seen
-            if self._same(theirs, ours):
+            if _sorted(theirs) == _sorted(ours):
                 return None
             if time.monotonic() > until:
-                theirs = deepcopy(theirs)
+                theirs, ours = _sorted(theirs), _sorted(ours)
                 name = next(
                     each.name
                     for each in fields(Seen)
@@ -137,16 +141,6 @@ class Game:
                 )
                 return name, getattr(theirs, name), getattr(ours, name)
             time.sleep(0.002)
-
-    def _same(self, theirs: Seen, ours: Seen) -> bool:
-        """The order in which one step of a quorum queue drops several is not its order."""
-        theirs, ours = replace(theirs), replace(ours)
-        for seen in (theirs, ours):
-            seen.dead = {
-                name: sorted(facts) if self._is_quorum(name) else facts
-                for name, facts in seen.dead.items()
-            }
-        return theirs == ours
 
     def _is_quorum(self, name: str) -> bool:
         return self.arguments[name].get("x-queue-type") == "quorum"
@@ -198,6 +192,8 @@ class Game:
             return is_over(number, total)
         if spec.when_full == "reject_newest":
             return is_over(number, total) != is_over(number_ready, total_ready)
+        if is_over(number, total) and self.ours.most_priority[name] is not None:
+            return True
         return bool(held) and is_over(number, total)
 
     def _returns_otherwise(self, name: str, held: list[str], *, is_leaving: bool) -> bool:
@@ -209,6 +205,8 @@ class Game:
         spec, ready = queue.spec, list(queue.in_order())
         is_full = 0 < spec.ring_size < len(ready) + len(held)
         taken = [each for each in _held(queue) if each.id in held]
+        if is_full and any(0 < each.expires_at_ms <= self.ours.now_ms for each in taken):
+            return True
         if held and 0 <= spec.max_bytes < sum(each.size_bytes for each in (*ready, *taken)):
             return True
         if not self._is_quorum(name):
