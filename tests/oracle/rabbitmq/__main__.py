@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 
 from tests.oracle.rabbitmq.broker import Broker
-from tests.oracle.rabbitmq.game import TTL_MS, Difference, Late, Tally, play
+from tests.oracle.rabbitmq.game import Difference, Late, Tally, play
 from tests.oracle.rabbitmq.histories import history
 from tests.oracle.rabbitmq.packages import NoRabbitMQ
 
@@ -67,7 +67,7 @@ def _report(broker: Broker, seed: int, length: int, first: Difference) -> None:
         fewer = [each for each in kept if each != number]
         if (difference := play(broker, seed, length, kept=frozenset(fewer))) is not None:
             kept, found = fewer, difference
-    given = history(seed, length, "/", TTL_MS)
+    given = history(seed, length)
     print(f"seed {seed}: the sides differ; the shortest history that shows it:")
     for section in ("queues", "exchanges", "bindings", "policies", "parameters"):
         for entry in given.definitions[section]:

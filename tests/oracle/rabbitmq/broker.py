@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ringfaust.testing.broker import free_port
-from tests.oracle.rabbitmq.packages import NoRabbitMQ, fetch_rabbitmq
+from tests.oracle.rabbitmq.packages import fetch_rabbitmq
 
 _START_SECONDS, _STOP_SECONDS = 90.0, 20.0
 _CONF = """\
@@ -37,7 +37,8 @@ class Broker:
         """Start both.
 
         Raises:
-            NoRabbitMQ: it is not available on this machine, or does not start.
+            NoRabbitMQ: it is not available on this machine.
+            RuntimeError: it does not start.
         """
         root = fetch_rabbitmq()
         self._folder = tempfile.TemporaryDirectory(prefix="ringfaust-rabbitmq-")
@@ -119,7 +120,7 @@ class Broker:
                 time.sleep(0.2)
             else:
                 return str(overview["rabbitmq_version"])
-        raise NoRabbitMQ(f"RabbitMQ did not start:\n{self._log.read_text()[-2000:]}")
+        raise RuntimeError(f"RabbitMQ did not start:\n{self._log.read_text()[-2000:]}")
 
     def _environment(self, root: Path, distribution: int, epmd: int) -> dict[str, str]:
         """What the start scripts would set, for packages that are not in their place."""

@@ -15,10 +15,9 @@ from ringfaust.core.model import Message
 from ringfaust.core.queue import Queue
 from tests.oracle.rabbitmq.broker import Broker
 from tests.oracle.rabbitmq.client import Client, Seen
-from tests.oracle.rabbitmq.histories import LONG_MS, QUEUES, History, Operation, history
+from tests.oracle.rabbitmq.histories import LONG_MS, QUEUES, TTL_MS, History, Operation, history
 from tests.oracle.rabbitmq.ours import Ours
 
-TTL_MS = 400
 SLOWEST_TTL_MS = 3_200
 AFTER_MS = 150
 """How long after its time a message may stay at the head of a queue."""
@@ -63,7 +62,7 @@ def play(
     """
     ttl_ms = TTL_MS
     while True:
-        drawn = history(seed, length, f"h{next(_numbers)}", ttl_ms)
+        drawn = history(seed, length, f"h{next(_numbers)}", ttl_ms, broker.version)
         if kept is not None:
             chosen = (each for number, each in enumerate(drawn.operations) if number in kept)
             drawn = drawn._replace(operations=tuple(chosen))
@@ -143,7 +142,7 @@ class Game:
             time.sleep(0.002)
 
     def _is_quorum(self, name: str) -> bool:
-        return self.arguments[name].get("x-queue-type") == "quorum"
+        return bool(self.arguments[name].get("x-queue-type") == "quorum")
 
     def _age_ms(self) -> float:
         return (time.monotonic() - self.sent_s) * 1000 if self.sent_s is not None else 0
@@ -168,7 +167,8 @@ class Game:
         (ttl_ms,) = lives or {None}
         if ttl_ms is not None and ttl_ms < LONG_MS and self.sent_s is None:
             self.sent_s = time.monotonic()
-        ours.publish(publish, *priorities or {4}, ttl_ms)
+        (priority,) = priorities or {4}
+        ours.publish(publish, priority, ttl_ms)
         body = f"{publish.name}.".ljust(publish.size, "-")[: publish.size].encode()
         self.client.publish(
             "" if is_queue else publish.to, publish.to if is_queue else publish.key, body,

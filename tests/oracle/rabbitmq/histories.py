@@ -13,7 +13,8 @@ QUEUES = ("q1", "q2", "q3")
 DEAD, LOST = "dead", "lost"
 """The queues of the dead letter exchange and of the alternate exchange."""
 CONSUMERS = ("c1", "c2", "c3")
-LONG_MS = 3_600_000
+TTL_MS, LONG_MS = 400, 3_600_000
+"""Times to live: one that ends in a history, and one that does not."""
 _WORDS = ("a", "b", "c")
 _KINDS = ("direct", "topic", "fanout", "headers")
 Entry = dict[str, Any]
@@ -54,9 +55,16 @@ class History(NamedTuple):
         return name
 
 
-def history(seed: int, length: int, vhost: str, ttl_ms: int) -> History:
-    """The history of a seed. `ttl_ms`: the short time to live."""
-    return _Writer(random.Random(seed), vhost, ttl_ms).write(length)
+def history(
+    seed: int, length: int, vhost: str = "/", ttl_ms: int = TTL_MS, version: str = ""
+) -> History:
+    """The history of a seed.
+
+    `vhost`: the virtual host of all. `ttl_ms`: the short time to live. `version`: of RabbitMQ.
+    """
+    drawn = _Writer(random.Random(seed), vhost, ttl_ms).write(length)
+    drawn.definitions["rabbit_version"] = version
+    return drawn
 
 
 class _Writer:
@@ -94,7 +102,7 @@ class _Writer:
                 for _ in range(rng.choice([1, 1, 2, 3]))
             ]
         return {
-            "rabbit_version": "3.10.8", "vhosts": [{"name": self.vhost}],
+            "vhosts": [{"name": self.vhost}],
             "permissions": [{"user": "guest", "vhost": self.vhost, **everything}],
             "queues": queues, "exchanges": exchanges, "bindings": bindings,
             "policies": [self._policy(number) for number in range(rng.choice([0, 1, 1, 2, 3]))],
