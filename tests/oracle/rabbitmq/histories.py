@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 QUEUES = ("q1", "q2", "q3")
 DEAD, LOST = "dead", "lost"
 """The queues of the dead letter exchange and of the alternate exchange."""
-CONSUMERS = ("c1", "c2", "c3")
+CONSUMERS = ("c1", "c2")
 TTL_MS, LONG_MS = 400, 3_600_000
 """Times to live: one that ends in a history, and one that does not."""
 _WORDS = ("a", "b", "c")
@@ -91,6 +91,7 @@ class _Writer:
         exchanges = [self._exchange(name, "fanout") for name in ("dlx", "ae")]
         bindings = [self._binding("dlx", DEAD, "", {}), self._binding("ae", LOST, "", {})]
         owner = {name: rng.choice([*self.exchanges, ""]) for name in self.queues}
+        owner.update(zip(self.queues, self.exchanges, strict=False))
         for name in self.exchanges:
             kind = rng.choice(_KINDS)
             given = {"alternate-exchange": "ae"} if rng.random() < 0.3 else {}
@@ -193,7 +194,7 @@ class _Writer:
 
     def _operation(self) -> Operation:
         rng = self.rng
-        weights = {"publish": 40, "consume": 12, "ack": 16, "release": 8, "reject": 6, "close": 5,
+        weights = {"publish": 36, "consume": 14, "ack": 16, "release": 12, "reject": 6, "close": 4,
                    "advance": 6 if self.has_ttl else 0}  # fmt: skip
         (kind,) = rng.choices([*weights], [*weights.values()])
         if kind == "publish":
@@ -201,7 +202,7 @@ class _Writer:
         if kind == "consume":
             queue, prefetch = rng.choice(self.queues), rng.choice([1, 1, 2, 3])
             return Operation(kind, rng.choice(CONSUMERS), queue, prefetch)
-        return Operation(kind, rng.choice(CONSUMERS), number=rng.randint(0, 3))
+        return Operation(kind, rng.choice(CONSUMERS), number=rng.choice([0, 0, 1, 2]))
 
     def _publish(self) -> Operation:
         rng = self.rng
