@@ -100,8 +100,6 @@ class Client:
 
     def _on_dead(self, _: Any, __: Any, properties: Any, body: bytes) -> None:
         death, name = properties.headers["x-death"][0], body.decode().partition(".")[0]
-        if name in self._seen.refused and death["reason"] == "maxlen":
-            return  # reject-publish-dlx, and its publisher knows
         self._seen.dead[death["queue"]].append((name, death["reason"]))
 
     def _on_lost(self, _: Any, __: Any, ___: Any, body: bytes) -> None:

@@ -82,9 +82,16 @@ def play(
             broker.remove(drawn.vhost)
 
 
-def _sorted(seen: Seen) -> Seen:
-    """The order in which one operation makes several messages leave does not count."""
-    return replace(seen, dead={name: sorted(facts) for name, facts in seen.dead.items()})
+def _comparable(seen: Seen, refused_at: set[tuple[str, str]]) -> Seen:
+    """The order in which one operation makes several messages leave does not count.
+
+    `refused_at`: what queues have refused. With reject-publish-dlx RabbitMQ dead-letters it, too.
+    """
+    dead = {
+        name: sorted(fact for fact in facts if (name, fact[0]) not in refused_at)
+        for name, facts in seen.dead.items()
+    }
+    return replace(seen, dead=dead)
 
 
 def _held(queue: Queue) -> list[Message]:
@@ -132,11 +139,11 @@ class Game:
     def _differs(self) -> tuple[str, object, object] | None:
         until = time.monotonic() + _ANSWER_SECONDS
         while True:
-            theirs, ours = self.client.look(), self.ours.seen
-            if _sorted(theirs) == _sorted(ours):
+            theirs = _comparable(self.client.look(), self.ours.refused_at)
+            ours = _comparable(self.ours.seen, set())
+            if theirs == ours:
                 return None
             if time.monotonic() > until:
-                theirs, ours = _sorted(theirs), _sorted(ours)
                 name = next(
                     each.name
                     for each in fields(Seen)
@@ -220,8 +227,9 @@ class Game:
         returned = [each.position for each in ready if each.handovers]
         is_later = bool(returned) and min(each.position for each in taken) < max(returned)
         is_last = bool(ready) and spec.max_attempts == -1
+        is_next = is_leaving and bool(ready) and len(queue.consumers) > 1
         again = len(held) > 1 and any(each.handovers > 1 for each in taken)
-        return is_full or is_later or again or (is_last and not is_leaving)
+        return is_full or is_later or is_next or again or (is_last and not is_leaving)
 
     def _ends(self, name: str, message: str) -> bool:
         """Whether a release is the last one that the delivery limit allows.

@@ -57,6 +57,8 @@ class Ours:
         self.ttl_ms = {name: self._told(name, "message-ttl") for name in queues}
         self.most_priority = {name: self._told(name, "max-priority") for name in queues}
         self.has_dlx = {name for name in queues if self._has_dlx(name)}
+        self.refused_at: set[tuple[str, str]] = set()
+        """Queue and id of what a full queue has refused."""
         self.seen = Seen({name: [] for name in queues}, {name: [] for name in queues})
         self._count_ready()
 
@@ -150,7 +152,8 @@ class Ours:
                 seen.delivered[self._short[full]].append(fact)
             case e.Unrouted(_, message):
                 seen.unrouted.append(message.id)
-            case e.Dead(_, message, DeadReason.LIMIT):
+            case e.Dead(full, message, DeadReason.LIMIT):
+                self.refused_at.add((self._short[full], message.id))
                 if message.id not in seen.refused:
                     seen.refused.append(message.id)
             case e.Dead(full, message, reason):
