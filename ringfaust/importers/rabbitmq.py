@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from ringfaust.core.address import SEPARATOR
 from ringfaust.importers.imported import FILE_BYTES, CannotImport, Fields, Imported, Verdict
 from ringfaust.importers.rabbitmq_bindings import PREDECLARED, Conditions
 from ringfaust.importers.rabbitmq_names import SHOWN, Names, entries, vhost_of
@@ -66,6 +67,7 @@ def _import(path: Path, data: Mapping[str, Any], imported: Imported) -> None:
     _exchanges(data, path, fields, imported, names)
     for name, own in fields.items():
         imported.queues[name] = own
+    _note_queues(data, path, imported, names)
     hosts = {vhost_of(each) for each in entries(data, "queues", path)} or {"/"}
     for pattern, given in policies.for_later_queues(hosts, names.origins, imported).items():
         imported.settings[pattern] = read_settings(given, imported)
@@ -143,12 +145,29 @@ def _queues(
             why = f"called {ours}: there are no virtual hosts, and applications have own names"
             imported.note(Verdict.CHANGED, 0, f"{about}, vhost = {vhost}", why)
         if imported.is_name(ours, 0, about):
-            imported.note(Verdict.TAKEN, 0, about, f"queue {ours}")
             names.origins[ours] = vhost, name
             policy = policies.of(vhost, name, ours, queue_type(each), imported)
             found[ours] = queue_fields(each, ours, policy, imported)
             set_attempts(each, found[ours], version, noted, imported)
     return found
+
+
+def _note_queues(data: Mapping[str, Any], path: Path, imported: Imported, names: Names) -> None:
+    """Say what each queue is called, which depends on the exchange that feeds it."""
+    addresses = {
+        member: address
+        for address, fields in imported.addresses.items()
+        for member in cast("dict[str, Fields]", fields["subscriptions"])
+    }
+    for each in entries(data, "queues", path):
+        name = str(each.get("name", ""))
+        ours, about = names.queue(vhost_of(each), name), f"queue {name[:SHOWN]}"
+        if ours in addresses:
+            full = f"{addresses[ours]}{SEPARATOR}{ours}"
+            why = f"queue {full}; a record in the topic messages that names it reaches it alone"
+            imported.note(Verdict.CHANGED, 0, about, why)
+        elif ours in imported.queues:
+            imported.note(Verdict.TAKEN, 0, about, f"queue {ours}")
 
 
 def _version(data: Mapping[str, Any]) -> int:

@@ -55,6 +55,8 @@ def line(tmp_path: Path, about: str, **definitions: Any) -> ImportFinding:
      {"queues": [], "global_parameters": [{"name": "cluster_name", "value": "x"}]}),
     ("rabbit_version = 3.13.1", Verdict.TAKEN, {"queues": [], "rabbit_version": "3.13.1"}),
     ("queues, q, odd = 1", Verdict.NONE, {"queues": [{"name": "q", "odd": 1}]}),
+    ("queue q", Verdict.TAKEN, {"queues": [queue("q")]}),
+    ("queue q", Verdict.CHANGED, {"queues": [queue("q")], "bindings": [binding("amq.topic", "q")]}),
     ("queues without max-priority", Verdict.CHANGED, {"queues": [queue("q"), queue("r")]}),
     ("queue q, max-priority = 9", Verdict.CHANGED, {"queues": [queue("q", max_priority=9)]}),
     ("queue q, max-length with max-priority", Verdict.CHANGED,
