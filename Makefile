@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock dist lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check docs recording generate rules schema demo demo-spark bench bench-quick bench-publish bench-audit bench-lake bench-spark-ring bench-spark-skew chaos chaos-spark sim fuzz oracle mutants model clean
+.PHONY: help setup lock dist lint lint-deploy test test-quick test-pure test-browser test-all test-next-spark check docs recording generate rules schema demo demo-spark bench bench-quick bench-publish bench-audit bench-lake bench-spark-ring bench-spark-skew chaos chaos-spark sim fuzz oracle oracle-rabbitmq mutants model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -165,6 +165,9 @@ RUNS ?= 200
 
 oracle: $(READY) ## compare random histories with a real ActiveMQ Artemis: make oracle RUNS=200 SEED=1; IMPORTED=1 also imports its broker.xml
 	@$(BIN)/python -m tests.oracle --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(IMPORTED),--imported)
+
+oracle-rabbitmq: $(READY) ## compare random histories with a real RabbitMQ (Debian's) and its imported definitions: RUNS=200 SEED=1
+	@$(BIN)/python -m tests.oracle.rabbitmq --runs $(RUNS) $(if $(SEED),--seed $(SEED))
 
 mutants: $(READY) ## put faults into the engine; the tests must detect each of them
 	@$(BIN)/python -m tests.mutants

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from shlex import quote
 
 from ringfaust.importers.artemis_values import OF_THE_BROKER, Wildcards, note_unknown
@@ -22,28 +23,56 @@ _OPERATE = frozenset(
 _PRINCIPAL = re.compile(r"[\w.@+-]+")
 
 
-_Senders = dict[str, set[str]]
-"""The roles that may send, by match."""
+@dataclass(frozen=True, slots=True)
+class _Senders:
+    """The roles that may send, by match."""
+
+    by_pattern: dict[str, set[str]] = field(default_factory=dict)
+    by_beginning: dict[str, set[str]] = field(default_factory=dict)
+    """Of matches that are not read here: the roles of all that begin with the same text."""
+
+    def may_differ(self, pattern: str, queue: str, role: str) -> bool:
+        """Return whether a match that is not read may deny what `pattern` allows."""
+        return pattern != queue and any(
+            queue.startswith(beginning) and role not in roles
+            for beginning, roles in self.by_beginning.items()
+        )
 
 
 def read_security(core: Element, wildcards: Wildcards, imported: Imported) -> None:
     """Read `security-settings`."""
     sections = list(core.all("security-settings"))
-    senders: _Senders = {}
+    senders = _Senders()
     for element in (each for section in sections for each in section.all("security-setting")):
-        pattern = wildcards.translate(element.attributes.get("match", ""))
-        if pattern is not None and not pattern.startswith(OF_THE_BROKER):
-            senders[pattern] = {
-                role
-                for permission in element.all("permission")
-                if permission.attributes.get("type") == "send"
-                for role in _roles(permission)
-            }
+        match = element.attributes.get("match", "")
+        roles = {
+            role
+            for permission in element.all("permission")
+            if permission.attributes.get("type") == "send"
+            for role in _roles(permission)
+        }
+        if match.startswith(OF_THE_BROKER):
+            continue
+        if (pattern := _pattern(match, wildcards)) is not None:
+            senders.by_pattern[pattern] = roles
+        else:
+            beginning = wildcards.beginning(match)
+            senders.by_beginning[beginning] = roles & senders.by_beginning.get(beginning, roles)
     for section in sections:
         tags = {each.tag for each in section.children}
         note_unknown(section, "security-settings", imported, children=tags)
         for element in section.children:
             _read(element, senders, wildcards, imported)
+
+
+def _pattern(match: str, wildcards: Wildcards) -> str | None:
+    """Return a match in our syntax; None: it is not read here, such as `ord*`."""
+    pattern = wildcards.translate(match)
+    special = ("*", "#", wildcards.any_words, wildcards.single_word)
+    words = pattern.split(".") if pattern is not None else []
+    if any(len(word) > 1 and any(each in word for each in special) for word in words):
+        return None
+    return pattern
 
 
 def _roles(permission: Element) -> list[str]:
@@ -59,7 +88,7 @@ def _read(element: Element, senders: _Senders, wildcards: Wildcards, imported: I
         imported.note(Verdict.NONE, element.line, about, why)
         return
     match = element.attributes.get("match", "")
-    pattern, about = wildcards.translate(match), f"security-setting {match}"
+    pattern, about = _pattern(match, wildcards), f"security-setting {match}"
     note_unknown(element, about, imported, children=("permission",), attributes=("match",))
     if element.first("permission") is None:
         why = "nobody may do anything, as with Kafka's ACLs"
@@ -79,22 +108,24 @@ def _topics(pattern: str, role: str, senders: _Senders, imported: Imported) -> I
     """Yield the topics that a role may write to by this match.
 
     Of the matches of a queue the most specific one counts alone. The records of a topic with a
-    template name any queue, so a role needs the right for all of them.
+    template name any queue, so a role needs the right for all of them. A match that is not read may
+    be the more specific one.
     """
     declared = (*imported.queues, *imported.addresses)
     for topic, queue in imported.routes.items():
         if "{" in queue:
-            is_anywhere = all(role in roles for roles in senders.values())
+            everyone = (*senders.by_pattern.values(), *senders.by_beginning.values())
+            is_anywhere = all(role in roles for roles in everyone)
             if is_anywhere and all(covers(pattern, name) for name in declared):
                 yield topic
-        elif covers(pattern, queue):
-            matching = [match for match in senders if covers(match, queue)]
+        elif covers(pattern, queue) and not senders.may_differ(pattern, queue, role):
+            matching = [match for match in senders.by_pattern if covers(match, queue)]
             deciding = [
                 match
                 for match in matching
                 if not any(each != match and covers(match, each) for each in matching)
             ]
-            if pattern in deciding and all(role in senders[match] for match in deciding):
+            if pattern in deciding and all(role in senders.by_pattern[match] for match in deciding):
                 yield topic
 
 
@@ -114,7 +145,8 @@ def _permit(
         imported.note(Verdict.NONE, line, about, why)
     elif kind == "send" and not topics:
         why = (
-            "no topic is for the names that it, and no narrower match, is for: give rights by hand"
+            "no topic is for the names that it, and no narrower match, is for, or a match that is "
+            "not read here may be narrower: give rights by hand"
         )
         imported.note(Verdict.NONE, line, about, why)
     elif kind == "send":

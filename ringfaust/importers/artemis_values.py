@@ -171,6 +171,15 @@ class Wildcards:
         ours = {self.any_words: "#", self.single_word: "*"}
         return ".".join(ours.get(word, word) for word in words)
 
+    def beginning(self, pattern: str) -> str:
+        """Return the text with which all names begin that a pattern matches."""
+        text = pattern
+        if self.literal[0] and text.startswith(self.literal[0]):
+            text = text.removeprefix(self.literal[0])
+        for wildcard in (self.any_words, self.single_word, *filter(None, self.literal[1:])):
+            text = text.partition(wildcard)[0]
+        return text.removesuffix(self.delimiter)
+
 
 _SYNTAX = ("delimiter", "any-words", "single-word", "routing-enabled", "enabled")
 

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from ringfaust.core.address import SEPARATOR
 from ringfaust.importers.imported import FILE_BYTES, CannotImport, Fields, Imported, Verdict
 from ringfaust.importers.rabbitmq_bindings import PREDECLARED, Conditions
 from ringfaust.importers.rabbitmq_names import SHOWN, Names, entries, vhost_of
 from ringfaust.importers.rabbitmq_permissions import read_permissions
 from ringfaust.importers.rabbitmq_policies import Policies
 from ringfaust.importers.rabbitmq_queues import (
+    note_types,
     queue_fields,
     queue_type,
     read_settings,
@@ -60,10 +62,12 @@ def _import(path: Path, data: Mapping[str, Any], imported: Imported) -> None:
     policies = Policies(entries(data, "policies", path), parameters, path)
     names = Names(data, path)
     _note_others(data, imported)
+    note_types(entries(data, "queues", path), imported)
     fields = _queues(data, path, policies, imported, names)
     _exchanges(data, path, fields, imported, names)
     for name, own in fields.items():
         imported.queues[name] = own
+    _note_queues(data, path, imported, names)
     hosts = {vhost_of(each) for each in entries(data, "queues", path)} or {"/"}
     for pattern, given in policies.for_later_queues(hosts, names.origins, imported).items():
         imported.settings[pattern] = read_settings(given, imported)
@@ -122,7 +126,7 @@ def _note_vhosts(data: Mapping[str, Any], path: Path, imported: Imported, names:
         verdict, why = Verdict.TAKEN, "the names of its queues and exchanges stay as they are"
         if name not in hosts:
             verdict, why = Verdict.NONE, "there are no virtual hosts, and it has no queues"
-        elif names.queue(name, "q") != "q":
+        elif names.is_prefixed and name != "/":
             verdict, why = Verdict.CHANGED, f"its queues and exchanges are called {name[:SHOWN]}.…"
         imported.note(verdict, 0, f"vhost {name[:SHOWN]}", why)
 
@@ -141,12 +145,29 @@ def _queues(
             why = f"called {ours}: there are no virtual hosts, and applications have own names"
             imported.note(Verdict.CHANGED, 0, f"{about}, vhost = {vhost}", why)
         if imported.is_name(ours, 0, about):
-            imported.note(Verdict.TAKEN, 0, about, f"queue {ours}")
             names.origins[ours] = vhost, name
             policy = policies.of(vhost, name, ours, queue_type(each), imported)
             found[ours] = queue_fields(each, ours, policy, imported)
             set_attempts(each, found[ours], version, noted, imported)
     return found
+
+
+def _note_queues(data: Mapping[str, Any], path: Path, imported: Imported, names: Names) -> None:
+    """Say what each queue is called, which depends on the exchange that feeds it."""
+    addresses = {
+        member: address
+        for address, fields in imported.addresses.items()
+        for member in cast("dict[str, Fields]", fields["subscriptions"])
+    }
+    for each in entries(data, "queues", path):
+        name = str(each.get("name", ""))
+        ours, about = names.queue(vhost_of(each), name), f"queue {name[:SHOWN]}"
+        if ours in addresses:
+            full = f"{addresses[ours]}{SEPARATOR}{ours}"
+            why = f"queue {full}; a record in the topic messages that names it reaches it alone"
+            imported.note(Verdict.CHANGED, 0, about, why)
+        elif ours in imported.queues:
+            imported.note(Verdict.TAKEN, 0, about, f"queue {ours}")
 
 
 def _version(data: Mapping[str, Any]) -> int:
@@ -246,13 +267,14 @@ def _members(
             why = f"queue {target} belongs to address {name}, and a queue has one address"
             imported.note(Verdict.NONE, 0, about, why)
             return None
-    declared = imported.addresses.setdefault(source, {})
-    members = cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
+    declared = imported.addresses.get(source, {"subscriptions": {}})
+    members = cast("dict[str, Fields]", declared["subscriptions"])
     if target not in members:
         if target not in queues:
             imported.note(Verdict.NONE, 0, about, "there is no such queue in the file")
             return None
         members[target] = {**queues.pop(target), "shared": True}
+    imported.addresses[source] = declared
     return members
 
 

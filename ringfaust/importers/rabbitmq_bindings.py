@@ -90,19 +90,37 @@ def topic_selector(key: str) -> str | None:
         return None
     dots = "%.".join([""] * (len(words) + 1))
     like = ".".join("%" if word == "*" else _escaped(word) for word in words)
-    return f"{KEY} LIKE {_quoted(like)} ESCAPE '!' AND {KEY} NOT LIKE {_quoted(dots + '%')}"
+    text = f"{KEY} LIKE {_quoted(like)} ESCAPE '!' AND {KEY} NOT LIKE {_quoted(dots + '%')}"
+    return text if len(words) > 1 else f"{text} AND {KEY} <> ''"  # an empty key has no word
 
 
 def _headers_selector(arguments: Mapping[str, Any]) -> str | None:
-    wanted = {name: value for name, value in arguments.items() if not name.startswith("x-")}
-    if not wanted or not all(
-        name.isidentifier() and isinstance(value, str) for name, value in wanted.items()
-    ):
+    """As rabbit_exchange_type_headers: names that begin with x- count only in the -with-x kinds."""
+    match = str(arguments.get("x-match", "all"))
+    wanted = {
+        name: value
+        for name, value in arguments.items()
+        if name != "x-match" and (match.endswith("-with-x") or not name.startswith("x-"))
+    }
+    if not wanted:
+        return "" if match.startswith("all") else None
+    parts = [f"{_named(name)} = {_quoted(str(value))}" for name, value in sorted(wanted.items())]
+    text = (" OR " if match.startswith("any") else " AND ").join(parts)
+    try:
+        check_selector(text)
+    except BadSelector:
         return None
-    parts = [f"{name} = {_quoted(value)}" for name, value in sorted(wanted.items())]
-    return (" OR " if str(arguments.get("x-match", "all")).startswith("any") else " AND ").join(
-        parts
-    )
+    return text if all(isinstance(value, str) for value in wanted.values()) else None
+
+
+def _named(name: str) -> str:
+    """A header in a selector: quoted, unless it needs no quotes."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    try:
+        check_selector(f"{quoted} IS NULL")
+    except BadSelector:
+        return name
+    return quoted
 
 
 def _like(text: str, after: str) -> str:

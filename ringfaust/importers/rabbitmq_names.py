@@ -23,30 +23,59 @@ class Names:
     """
 
     def __init__(self, data: Mapping[str, Any], path: Path) -> None:
-        queues = entries(data, "queues", path)
         named = (each for part in _NAMED for each in entries(data, part, path))
-        self._is_prefixed = len({vhost_of(each) for each in named}) > 1
+        self.is_prefixed = len({vhost_of(each) for each in named}) > 1
+        """Whether the names of virtual hosts other than / come first."""
+        self._queues = _Unique()
+        self._exchanges = _Unique()
+        queues = [
+            (vhost_of(each), str(each.get("name", ""))) for each in entries(data, "queues", path)
+        ]
+        for queue in sorted(queues, key=lambda queue: queue[0] != "/"):  # those keep their names
+            self.queue(*queue)
         bound = {
             (vhost_of(each), str(each.get("destination", "")))
             for each in entries(data, "bindings", path)
             if each.get("source")
         }
-        own = {(vhost_of(each), str(each.get("name", ""))) for each in queues} - bound
-        self._queues = {self.queue(vhost, name) for vhost, name in own}
-        """The queues that no exchange feeds."""
+        self._exchanges.taken |= {self.queue(*queue) for queue in queues if queue not in bound}
+        for part, field in (("exchanges", "name"), ("bindings", "source")):
+            found = [
+                (vhost_of(each), str(each.get(field, ""))) for each in entries(data, part, path)
+            ]
+            for exchange in sorted(found, key=lambda exchange: exchange[0] != "/"):
+                self.exchange(*exchange)
         self.origins: dict[str, tuple[str, str]] = {}
         """By name of a queue or exchange here: its virtual host, and its name there."""
 
     def queue(self, vhost: str, name: str) -> str:
         """The name of a queue; with several virtual hosts, theirs come first."""
-        return f"{vhost}.{name}" if self._is_prefixed and vhost != "/" else name
+        return self._queues.of(vhost, name, self._prefixed(vhost, name), "-2")
 
     def exchange(self, vhost: str, name: str) -> str:
         """The name of an exchange, which differs from those of the queues that it does not feed."""
-        here = self.queue(vhost, name)
-        while here in self._queues:
-            here += "-exchange"
-        return here
+        return self._exchanges.of(vhost, name, self._prefixed(vhost, name), "-exchange")
+
+    def _prefixed(self, vhost: str, name: str) -> str:
+        return f"{vhost}.{name}" if self.is_prefixed and vhost != "/" else name
+
+
+class _Unique:
+    """Names here, each of which one name of one virtual host has."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, str], str] = {}
+        self.taken: set[str] = set()
+
+    def of(self, vhost: str, name: str, wanted: str, ending: str) -> str:
+        """The name of `name`. `ending`: what follows the wanted one if another has it."""
+        if (vhost, name) not in self._names:
+            here = wanted
+            while here in self.taken:
+                here += ending
+            self._names[vhost, name] = here
+            self.taken.add(here)
+        return self._names[vhost, name]
 
 
 def vhost_of(entry: Mapping[str, Any]) -> str:

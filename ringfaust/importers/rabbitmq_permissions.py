@@ -17,6 +17,9 @@ from ringfaust.protocol.records import Role
 _Topics = frozenset[tuple[str, str, str]]
 """User, virtual host and exchange of the permissions for topics."""
 
+_DEFAULT_EXCHANGE = "amq.default"
+"""What RabbitMQ calls the exchange without a name when it asks for rights."""
+
 
 def read_permissions(data: Mapping[str, Any], path: Path, imported: Imported, names: Names) -> None:
     """Turn the permissions of users into ACLs of Kafka.
@@ -70,7 +73,7 @@ def _permit(
             if right == "read":
                 allow(imported, user, topic_name("ringfaust", Role.DISPATCHED), "Read")
         if not (topics if right == "write" else is_found):
-            what = "queue or exchange" if right == "write" else "queue"
+            what = "exchange" if right == "write" else "queue"
             left.append(f"{right} = {pattern[:SHOWN]} covers no {what} of the file")
         else:
             taken = True
@@ -87,14 +90,21 @@ def _topics(
     imported: Imported,
     names: Names,
 ) -> Iterator[str]:
-    """Yield the topics of the queues and exchanges that a pattern covers.
+    """Yield the topics of the exchanges that a pattern covers.
 
-    The records of a topic with a template name any queue, so it has to cover all of them.
+    To send, RabbitMQ asks for the right at the exchange alone (rabbit_channel, basic.publish): at
+    `amq.default` for a queue that gets messages by its name. The records of a topic with a template
+    name any queue or exchange, so the pattern has to cover all of them.
     """
     for topic, queue in imported.routes.items():
-        named = [names.origins[queue]] if queue in names.origins else list(names.origins.values())
+        named = [queue] if queue in names.origins else names.origins
+        exchanges = {
+            (vhost, name if each in imported.addresses else _DEFAULT_EXCHANGE)
+            for each in named
+            for vhost, name in [names.origins[each]]
+        }
         if all(
             host == who[1] and write.search(name.encode()) and (*who, name) not in restricted
-            for host, name in named
+            for host, name in exchanges
         ):
             yield topic

@@ -23,6 +23,24 @@ _PREFIX = re.compile(r"\^?([\w-]+(?:\\?\.[\w-]+)*)\\?\.(?:\.\*)?")
 _APPLIES_TO = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
 _LIMITS = frozenset({"max-length", "max-length-bytes", "message-ttl", "expires", "delivery-limit"})
 """The smallest value applies, wherever it is set (rabbit_amqqueue_process, res_min)."""
+_OF_STREAMS = frozenset({"max-age", "stream-max-segment-size-bytes", "initial-cluster-size"})
+_OF_CLASSIC = (
+    "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown", "ha-promote-on-failure",
+    "queue-mode", "queue-master-locator", "max-priority",
+)  # fmt: skip
+_NOT_APPLICABLE = {
+    "classic": _OF_STREAMS | {"delivery-limit", "dead-letter-strategy"},
+    "quorum": _OF_STREAMS | {*_OF_CLASSIC},
+    "stream": frozenset({
+        *_OF_CLASSIC, "expires", "message-ttl", "dead-letter-exchange", "dead-letter-routing-key",
+        "max-length", "max-in-memory-length", "max-in-memory-bytes", "overflow", "delivery-limit",
+        "dead-letter-strategy",
+    }),
+}  # fmt: skip
+"""A policy with one of these does not apply to a queue of that type, with nothing that it sets.
+
+From `unsupported_policies` in rabbit_{classic,quorum,stream}_queue: what RabbitMQ 3.12 to 4 share.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +139,7 @@ class Policies:
                 if each.kind == source
                 and each.vhost == vhost
                 and each.applies_to in ("all", "queues", _APPLIES_TO.get(kind))
+                and not each.definition.keys() & _NOT_APPLICABLE.get(kind, frozenset())
                 and each.matches
                 and each.matches.search(name.encode())
             ]

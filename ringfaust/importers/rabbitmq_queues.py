@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict
@@ -29,6 +29,27 @@ _NO_EQUIVALENT = {
     "ha-sync-mode": _STORAGE,
     "quorum-initial-group-size": "`replication_factor` in worker.yaml",
 }
+
+
+def note_types(queues: Iterable[Mapping[str, Any]], imported: Imported) -> None:
+    """Give a line to what all queues of a type do otherwise here, whatever their settings."""
+    kinds = {(queue_type(each), _has_priorities(each)) for each in queues}
+    if any(kind in ("classic", "quorum") and not prioritized for kind, prioritized in kinds):
+        why = (
+            "RabbitMQ ignores the priority of messages: the producer leaves ringfaust-priority out"
+        )
+        imported.note(Verdict.CHANGED, 0, "queues without max-priority", why)
+    if any(kind == "quorum" for kind, _ in kinds):
+        why = (
+            "a returned message takes its old place, and leaves if the ring is full; in RabbitMQ "
+            "it is the first, or without a delivery limit the last, and a consumer may take it "
+            "before the limit is tested"
+        )
+        imported.note(Verdict.CHANGED, 0, "quorum queues, returned messages", why)
+
+
+def _has_priorities(queue: Mapping[str, Any]) -> bool:
+    return "x-max-priority" in (queue.get("arguments") or {}) and queue_type(queue) == "classic"
 
 
 def set_attempts(
@@ -75,15 +96,24 @@ def queue_fields(
         why = "evict: oldest, the default; a quorum queue does not have it and drops the oldest"
         imported.note(Verdict.CHANGED, 0, overflow.about("overflow"), why)
         del given["overflow"]
+    if kind == "classic" and (limit := given.pop("delivery-limit", None)):
+        why = "a classic queue has no delivery limit"
+        imported.note(Verdict.TAKEN, 0, limit.about("delivery-limit"), why)
     if kind == "stream":
         for key, each in given.items():
             imported.note(Verdict.NONE, 0, each.about(key), _STREAM)
         given = {}
-    fields = read_settings(given, imported)
+    fields = read_settings(given, imported, kind)
     if "max-priority" in arguments and "ring_size" in fields and kind == "classic":
         fields["evict"] = "head"
-        why = "evict: head; the first message that RabbitMQ drops is of the highest priority"
-        imported.note(Verdict.TAKEN, 0, f"queue {name}, max-length with max-priority", why)
+        why = (
+            "evict: head, as RabbitMQ drops the first message, of the highest priority; of "
+            "messages that return into a full ring the oldest leave"
+        )
+        imported.note(Verdict.CHANGED, 0, f"queue {name}, max-length with max-priority", why)
+    if "max-priority" in arguments and "max_bytes" in fields and "when_full" not in fields:
+        why = "the oldest messages leave; RabbitMQ drops the first, of the highest priority"
+        imported.note(Verdict.CHANGED, 0, f"queue {name}, max-length-bytes with max-priority", why)
     if queue.get("auto_delete"):
         imported.note(
             Verdict.NONE, 0, f"queue {name}, auto_delete",
@@ -95,8 +125,11 @@ def queue_fields(
     return fields
 
 
-def read_settings(given: Settings, imported: Imported) -> Fields:
-    """Return the fields that settings become; each gets its line."""
+def read_settings(given: Settings, imported: Imported, kind: str = "") -> Fields:
+    """Return the fields that settings become; each gets its line.
+
+    `kind`: type of queue; empty: not known.
+    """
     fields: Fields = {}
     overflow = given.get("overflow")
     rejects = overflow is not None and str(overflow.value).startswith("reject-publish")
@@ -112,6 +145,12 @@ def read_settings(given: Settings, imported: Imported) -> Fields:
         elif key in ("max-length", "max-length-bytes"):
             name = "max_messages" if key == "max-length" else "max_bytes"
             why = f"{name}: {value}, which also counts messages that are being delivered"
+            if key == "max-length-bytes":
+                why += (
+                    ", and the bytes of key and headers, and is not tested when a message returns"
+                )
+            if rejects and kind == "quorum":
+                why += "; a quorum queue takes one more, and then none until a fifth is gone"
             imported.set(fields, name, value, ImportFinding(Verdict.CHANGED, 0, about, why))
         else:
             _read_other(key, value, about, fields, imported)
@@ -132,12 +171,17 @@ def _read_other(key: str, value: Any, about: str, fields: Fields, imported: Impo
     elif key in ("dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy"):
         imported.note(Verdict.CHANGED, 0, about, _DEAD)
     elif key == "max-priority":
-        verdict = Verdict.TAKEN if value in (9, 10) else Verdict.CHANGED
-        why = "every queue has the priorities 0 to 9; a message without one has 4, not 0"
-        imported.note(verdict, 0, about, why)
+        why = (
+            "every queue has the priorities 0 to 9: the producer sets "
+            f"{f'at most {value}' if value < 9 else 'one'}, and 0 where it sets none"
+        )
+        imported.note(Verdict.CHANGED, 0, about, why)
     elif key == "delivery-limit":
         most = value + 1 if value >= 0 else -1
-        why = f"max_attempts: {most}, which counts the first delivery, too"
+        why = (
+            f"max_attempts: {most}, which counts the first delivery, too, but no delivery whose "
+            "consumer leaves"
+        )
         imported.set(fields, "max_attempts", most, ImportFinding(Verdict.CHANGED, 0, about, why))
     elif key == "single-active-consumer" and value:
         fields |= {"max_active_consumers": 1, "max_backup_consumers": BACKUPS}

@@ -12,7 +12,8 @@ from ringfaust.importers.imported import Imported, Verdict
 AUTO = "<address-settings><address-setting match='#'/></address-settings>"
 
 
-def imported(folder: Path, *settings: tuple[str, str], names: str = "a.b a.c x") -> Imported:
+def imported(folder: Path, *settings: tuple[str, str], names: str = "a.b a.c x",
+             syntax: str = "") -> Imported:  # fmt: skip
     """With a queue for each name; `settings`: matches, and the roles that may send."""
     queues = "".join(
         f"<address name='{name}'><anycast><queue name='{name}'/></anycast></address>"
@@ -25,7 +26,7 @@ def imported(folder: Path, *settings: tuple[str, str], names: str = "a.b a.c x")
     )
     path = folder / "broker.xml"
     path.write_text(
-        f"<core><addresses>{queues}</addresses>{AUTO}"
+        f"<core>{syntax}<addresses>{queues}</addresses>{AUTO}"
         f"<security-settings>{security}</security-settings></core>"
     )
     return import_artemis(path)
@@ -68,3 +69,34 @@ def test_a_right_that_reaches_no_topic_has_a_line(tmp_path: Path) -> None:
     found = imported(tmp_path, ("a.#", "r"), ("a.b", "s"), names="a.b")
     (line,) = [each for each in found.findings if "a.#, send for role r" in each.setting]
     assert line.verdict is Verdict.NONE and "by hand" in line.text
+
+
+SLASHES = "<wildcard-addresses><delimiter>/</delimiter></wildcard-addresses>"
+ARROWS = "<wildcard-addresses><any-words>></any-words></wildcard-addresses>"
+MARKED = "<literal-match-markers>()</literal-match-markers>"
+
+
+@pytest.mark.parametrize(("syntax", "settings", "sends"), [
+    # `*` inside a word matches in Artemis: the narrower match may decide.
+    ("", [("#", "r"), ("a*", "s")], {"x"}),
+    ("", [("#", "r"), ("a.b*", "s")], {"a.c", "x"}),
+    ("", [("#", "r"), ("*b", "s")], set()),
+    ("", [("a.*", "r"), ("a#", "s")], set()),
+    ("", [("#", "r"), ("a*", "r")], ALL),
+    ("", [("#", "r"), ("a*", "s"), ("a.b", "r")], {"a.b", "x"}),
+    # A match that is not read is for names that begin like it.
+    (SLASHES, [("#", "r"), ("a/b", "s"), ("a/#", "s")], {"x"}),
+    (SLASHES, [("#", "r"), ("#/b", "s")], set()),
+    (MARKED, [("#", "r"), ("(a.#)", "s")], {"x"}),
+    (ARROWS, [(">", "r"), ("a>", "s")], {"x"}),
+    # It gives no right itself.
+    ("", [("a*", "r")], set()),
+])  # fmt: skip
+def test_a_match_that_is_not_read_takes_the_right_of_wider_ones(
+    syntax: str, settings: list[tuple[str, str]], sends: set[str], tmp_path: Path
+) -> None:
+    found = imported(tmp_path, *settings, syntax=syntax)
+    assert topics(found, "r") == sends
+    if not sends:
+        lines = [each for each in found.findings if "send for role r" in each.setting]
+        assert lines and all("by hand" in line.text for line in lines)

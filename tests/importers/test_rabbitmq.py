@@ -67,7 +67,9 @@ def test_the_file_becomes_a_valid_configuration(tmp_path: Path) -> None:
     ("*.b.*", ["a.b.c"], ["a.b", "b.c", "a.b.c.d", "a.x.b.c"]),
     ("a_b.*", ["a_b.c"], ["axb.c"]),
     ("it's", ["it's"], ["its"]),
-    ("#", ["", "a.b"], []),
+    ("#", ["", "a.b"], []), ("*", ["a"], ["", "a.b", "."]), ("*.*", ["a.b", "."], ["", "a"]),
+    ("", [""], ["a", "."]), ("a.", ["a."], ["a", "a.b"]), ("a.#", ["a", "a."], ["", "ab"]),
+    (".#", ["", ".", ".a"], ["a", "a.b"]),
 ])  # fmt: skip
 def test_a_topic_binding_matches_the_same_keys(binding: str, yes: list[str], no: list[str]) -> None:
     text = topic_selector(binding)
@@ -127,11 +129,41 @@ def test_a_queue_without_a_delivery_limit_keeps_what_it_had(
     path = tmp_path / "definitions.json"
     path.write_text(json.dumps({"rabbit_version": version, "queues": [*named, own]}))
     found = import_rabbitmq(path)
-    own_attempts = None if kind == "stream" else 5
+    own_attempts = {"stream": None, "classic": -1, "quorum": 5}[kind]
     expected = [attempts, attempts, own_attempts]
     assert [found.queues[name].get("max_attempts") for name in "abc"] == expected
     lines = [each for each in found.findings if "without delivery-limit" in each.setting]
     assert len(lines) == (attempts is not None), "one for each type"
+
+
+def test_two_virtual_hosts_never_share_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "definitions.json"
+    named = [("prod", "orders"), ("/", "prod.orders"), ("a.b", "c"), ("a", "b.c")]
+    queues = [{"name": name, "vhost": vhost, "arguments": {"x-max-length": number}}
+              for number, (vhost, name) in enumerate(named, 1)]  # fmt: skip
+    exchanges = [{"name": f"{name}.x", "vhost": vhost, "type": "fanout"} for vhost, name in named]
+    bound = [{"name": f"{name}.bound", "vhost": vhost} for vhost, name in named]
+    bindings = [{"source": f"{name}.x", "destination": f"{name}.bound", "vhost": vhost}
+                for vhost, name in named]  # fmt: skip
+    # No queue of its own virtual host has this name, but one of another.
+    bindings.append({"source": "amq.fanout", "destination": "prod.orders", "vhost": "prod"})
+    bindings.append({"source": "prod.orders.x", "destination": "q", "vhost": "/"})
+    path.write_text(json.dumps({"queues": [*queues, *bound], "exchanges": exchanges,
+                                "bindings": bindings}))  # fmt: skip
+    found = import_rabbitmq(path)
+    assert {name: each["ring_size"] for name, each in found.queues.items()} == {
+        "prod.orders": 2, "prod.orders-2": 1, "a.b.c": 3, "a.b.c-2": 4,
+    }  # fmt: skip
+    members = {name: [*each["subscriptions"]] for name, each in found.addresses.items()}
+    assert members == {
+        "prod.orders.x": ["prod.orders.bound"],
+        "prod.orders.x-exchange": ["prod.orders.bound-2"],
+        "a.b.c.x": ["a.b.c.bound"],
+        "a.b.c.x-exchange": ["a.b.c.bound-2"],
+    }
+    changed = {each.setting: each.text for each in found.findings if "called" in each.text}
+    assert "called prod.orders-2" in changed["queue orders, vhost = prod"]
+    write(found, tmp_path / "to")
 
 
 def written(tmp_path: Path, **definitions: Any) -> Path:

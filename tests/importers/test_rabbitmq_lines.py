@@ -55,6 +55,16 @@ def line(tmp_path: Path, about: str, **definitions: Any) -> ImportFinding:
      {"queues": [], "global_parameters": [{"name": "cluster_name", "value": "x"}]}),
     ("rabbit_version = 3.13.1", Verdict.TAKEN, {"queues": [], "rabbit_version": "3.13.1"}),
     ("queues, q, odd = 1", Verdict.NONE, {"queues": [{"name": "q", "odd": 1}]}),
+    ("queue q", Verdict.TAKEN, {"queues": [queue("q")]}),
+    ("queue q", Verdict.CHANGED, {"queues": [queue("q")], "bindings": [binding("amq.topic", "q")]}),
+    ("queues without max-priority", Verdict.CHANGED, {"queues": [queue("q"), queue("r")]}),
+    ("queue q, max-priority = 9", Verdict.CHANGED, {"queues": [queue("q", max_priority=9)]}),
+    ("queue q, max-length with max-priority", Verdict.CHANGED,
+     {"queues": [queue("q", max_priority=9, max_length=2)]}),
+    ("queue q, max-length-bytes with max-priority", Verdict.CHANGED,
+     {"queues": [queue("q", max_priority=9, max_length_bytes=2)]}),
+    ("quorum queues, returned messages", Verdict.CHANGED,
+     {"queues": [queue("q", queue_type="quorum"), queue("r", queue_type="quorum")]}),
     ("binding  -> q", Verdict.TAKEN, {"queues": [queue("q")], "bindings": [binding("", "q", "q")]}),
     ("binding  -> q", Verdict.NONE, {"queues": [], "bindings": [binding("", "q", "q")]}),
 ])  # fmt: skip
@@ -97,8 +107,8 @@ def test_a_user_of_a_host_without_queues_reads_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("pattern", "topics"), [
-    (".*", ["q", "x", "messages"]), ("", []), ("^q$", ["q"]), ("^(q|x)$", ["q", "x"]),
-    ("[qrx]", ["q", "x", "messages"]),
+    (".*", ["q", "x", "messages"]), ("", []), ("^q$", []), ("^(q|x)$", ["x"]),
+    ("^amq\\.", ["q"]), ("^(x|amq\\.default)$", ["q", "x", "messages"]),
 ])  # fmt: skip
 def test_who_may_name_any_queue_may_write_to_all(
     pattern: str, topics: list[str], tmp_path: Path

@@ -45,7 +45,9 @@ QUORUM = {"queue_type": "quorum"}
     ({"max_length": 2, "max_priority": 10, "overflow": "reject-publish"}, {}, {},
      {"max_messages": 2, "when_full": "reject_newest"}),
     # A stream is no queue that could be a ring.
-    ({"queue_type": "stream"}, {"max_length": 3}, {}, {}),
+    ({"queue_type": "stream"}, {"max_length_bytes": 3}, {}, {}),
+    # A classic queue has no delivery limit.
+    ({"delivery_limit": 3}, {"max_length": 2}, {}, {"ring_size": 2, "max_attempts": -1}),
 ])  # fmt: skip
 def test_what_applies_is_what_rabbitmq_applies(
     arguments: dict[str, Any], of_policy: dict[str, Any], of_operator: dict[str, Any],
@@ -65,6 +67,26 @@ def test_what_applies_is_what_rabbitmq_applies(
         for key, value in given_.items():
             line = f"{owner}, {key.replace('_', '-')} = {value}"
             assert said.count(line) == 1, line
+
+
+@pytest.mark.parametrize(("arguments", "key", "applies"), [
+    ({}, "delivery-limit", False), (QUORUM, "delivery-limit", True),
+    ({}, "dead-letter-strategy", False), ({}, "max-age", False), (QUORUM, "max-age", False),
+    (QUORUM, "ha-mode", False), ({}, "ha-mode", True), (QUORUM, "queue-mode", False),
+    ({}, "queue-mode", True), (QUORUM, "message-ttl", True),
+])  # fmt: skip
+def test_a_policy_with_what_the_type_of_queue_lacks_does_not_apply_at_all(
+    arguments: dict[str, Any], key: str, applies: bool, tmp_path: Path
+) -> None:
+    """The next one does."""
+    better = policy("better", "^q$", priority=2, max_length=7, **{key: 3})
+    found = imported(
+        tmp_path, queues=[queue("q", **arguments)],
+        policies=[policy("worse", "^q$", max_length=5), better],
+    )  # fmt: skip
+    assert found.queues["q"]["ring_size"] == (7 if applies else 5)
+    if not applies and not arguments:
+        assert found.queues["q"]["max_attempts"] == -1
 
 
 @pytest.mark.parametrize(("queues", "policies", "fields"), [
@@ -117,6 +139,35 @@ def test_the_exchanges_of_every_host_are_known(
     assert [each for each in (*gets, *not_) if matches(each)] == gets
 
 
+@pytest.mark.parametrize(("arguments", "gets", "not_"), [
+    ({"h": "1", "x-h": "1"}, [{"h": "1"}], [{"x-h": "1"}, {}]),
+    ({"h": "1", "x-h": "1", "x-match": "all-with-x"}, [{"h": "1", "x-h": "1"}], [{"h": "1"}]),
+    ({"h": "1", "x-h": "1", "x-match": "any"}, [{"h": "1"}], [{"x-h": "1"}]),
+    ({"h": "1", "x-h": "1", "x-match": "any-with-x"}, [{"h": "1"}, {"x-h": "1"}], [{"h": "2"}]),
+    ({"content-type": "json", "and": "1"}, [{"content-type": "json", "and": "1"}], [{"and": "1"}]),
+    ({"JMSPriority": "9"}, [{"JMSPriority": "9"}], [{}]),
+    ({"x-h": "1", "x-match": "all"}, [{}, {"x-h": "2"}], []),
+])  # fmt: skip
+def test_a_headers_binding_matches_the_same_headers(
+    arguments: dict[str, str], gets: list[dict[str, str]], not_: list[dict[str, str]],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    bound = {**binding("amq.headers", "q"), "arguments": arguments}
+    found = imported(tmp_path, queues=[queue("q")], bindings=[bound])
+    members: Any = found.addresses["amq.headers"]["subscriptions"]
+    selector = members["q"]["selector"]
+
+    def matches(headers: dict[str, str]) -> bool:
+        encoded = tuple((name, value.encode()) for name, value in headers.items())
+        message = Message("m", 1, 0, 4, 0, 0, 0, "", 0, 0, (), 0,
+                          Payload(None, b"", encoded, "t/0/0"))  # fmt: skip
+        return not selector or compile_selector(selector).matches(message)
+
+    assert [each for each in (*gets, *not_) if matches(each)] == gets
+    (line,) = [each for each in found.findings if each.setting.startswith("binding")]
+    assert line.verdict is Verdict.CHANGED
+
+
 def test_an_exchange_that_nobody_declares_is_not_guessed(tmp_path: Path) -> None:
     found = imported(tmp_path, queues=[queue("q")], bindings=[binding("gone", "q", "k")])
     assert found.addresses == {} and "q" in found.queues
@@ -144,9 +195,11 @@ def test_a_queue_may_have_many_bindings(bindings: int, is_read: bool, tmp_path: 
 
 
 @pytest.mark.parametrize(("write_", "topics"), [
-    (".*", {"south.till", "south.bill.out"}), ("^bill\\..*$", {"south.bill.out"}),
+    (".*", {"south.till", "south.bill.out", "south.free"}), ("^bill\\..*$", {"south.bill.out"}),
     ("^(till|none)$", {"south.till"}), ("ill", {"south.till", "south.bill.out"}),
     ("^none$", set()), ("", set()),
+    # RabbitMQ checks the exchange, of which a queue's name is none.
+    ("^(only|free|receipts)$", set()), ("^amq\\.default$", {"south.free"}),
 ])  # fmt: skip
 def test_a_permission_is_a_pattern_of_its_virtual_host(
     write_: str, topics: set[str], tmp_path: Path
@@ -155,7 +208,8 @@ def test_a_permission_is_a_pattern_of_its_virtual_host(
     permission = {"user": "u", "vhost": "south", "configure": "", "write": write_, "read": ""}
     found = imported(
         tmp_path, permissions=[permission],
-        queues=[queue("receipts"), queue("receipts", "south"), queue("only", "south")],
+        queues=[queue("receipts"), queue("receipts", "south"), queue("only", "south"),
+                queue("free", "south")],
         exchanges=[{"name": "till", "vhost": "/", "type": "fanout"},
                    {"name": "till", "vhost": "south", "type": "topic"},
                    {"name": "bill.out", "vhost": "south", "type": "fanout"}],
@@ -164,4 +218,4 @@ def test_a_permission_is_a_pattern_of_its_virtual_host(
     )  # fmt: skip
     assert {acl.split("--topic ")[1] for acl in found.acls if "User:u" in acl} == topics
     (line,) = [each for each in found.findings if each.setting.startswith("permissions")]
-    assert ("covers no queue" in line.text) is (bool(write_) and not topics)
+    assert ("covers no exchange" in line.text) is (bool(write_) and not topics)

@@ -1,0 +1,1 @@
+"""A comparison of what `ringfaust import rabbitmq` writes with a real RabbitMQ."""
