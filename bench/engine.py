@@ -168,7 +168,13 @@ def quarter(selector: str) -> Callable[[Path, int, int], tuple[Bench, int]]:
     def run(folder: Path, count: int, batch: int) -> tuple[Bench, int]:
         bench = Bench(folder, "queue", -1)
         attach = c.Attach("queue", "consumer", CREDIT, selector=selector)
-        bench.run([bench.record("control", None, json.dumps({"type": "attach", **attach._asdict()}).encode())])
+        bench.run(
+            [
+                bench.record(
+                    "control", None, json.dumps({"type": "attach", **attach._asdict()}).encode()
+                )
+            ]
+        )
         for _ in range(COLORS):
             bench.run([bench.colored() for _ in range(CREDIT)])
         bench.forget_times()
@@ -211,7 +217,12 @@ def _acks(numbers: range, most: int, every: int = 1) -> Iterator[bytes]:
     who = {"queue": "queue", "consumer": "consumer"}
     if most == 1:
         for number in numbers:
-            ack = {"type": "ack", **who, "message": f"in/0/{number * every}", "delivery": number + 1}
+            ack = {
+                "type": "ack",
+                **who,
+                "message": f"in/0/{number * every}",
+                "delivery": number + 1,
+            }
             yield json.dumps(ack).encode()
         return
     for begin in range(numbers.start, numbers.stop, most):
