@@ -15,7 +15,7 @@ from ringfaust.core.new import new_send
 from ringfaust.core.selector.like import like
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import FetchedRecord, Headers, Payload
+from ringfaust.protocol.records import FetchedRecord, Headers, Payload, read_json
 
 _PAYLOAD: Final = Payload
 
@@ -204,7 +204,7 @@ def _check_properties(raw: bytes) -> None:
     if len(raw) > PROPERTIES_BYTES:
         raise ProtocolError(f"{wanted}, of at most {PROPERTIES_BYTES} bytes, not {len(raw)}")
     try:
-        found = _JSON.decode(raw.decode())  # UTF-8 only
+        found = read_json(_JSON, raw)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"{wanted}, not {raw[:40]!r}: {str(error)[:80]}") from None
     if type(found) is not dict:
