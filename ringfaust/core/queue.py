@@ -105,7 +105,10 @@ class Queue:
         self._sent_ids: SentIds | None = None
         self._decode(spec, row)
         self.history = SettlementHistory(write_set, name, row.departures if row else (0, 0))
-        self._begin_scans()
+        self.scans: dict[str, Scan] = {}
+        """By the text of each selector of an attached consumer; "" if one has no selector."""
+        self.scanned = [NOWHERE] * limits.PRIORITIES
+        """By level: how far any of them has come at most."""
         self._attached = row.attached if row else 0
         """How many rows of consumers the store had when the queue was decoded."""
         self._decode_consumers()
@@ -146,12 +149,6 @@ class Queue:
         """Deliveries that wait for a decision after their consumer has left (R81)."""
         self.last_level = 0
         """The level that got the last ready message."""
-
-    def _begin_scans(self) -> None:
-        self.scans: dict[str, Scan] = {}
-        """By the text of each selector of an attached consumer; "" if one has no selector."""
-        self.scanned = [NOWHERE] * limits.PRIORITIES
-        """By level: how far any of them has come at most."""
 
     def _decode_consumers(self) -> None:
         self.consumers: dict[str, Consumer] = {}
@@ -194,7 +191,6 @@ class Queue:
     def reset(self, spec: QueueSpec) -> None:
         """Make it new again: it was emptied and deleted, and is created within the same batch."""
         self._decode(spec, None)
-        self._begin_scans()
         self.consumers, self.consumers_by_priority = {}, []
         self.history.departures = (0, 0)
 

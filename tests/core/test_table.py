@@ -44,12 +44,16 @@ class Windows(RuleBasedStateMachine):
         rows=st.dictionaries(KEYS, VALUES, max_size=12),
         refill=st.sampled_from([1, 2, 3, 1_000]),
         refill_bytes=st.sampled_from([1, 1_300, 1 << 20]),
+        cache_bytes=st.sampled_from([0, 4_000, 1 << 20]),
     )
-    def begin(self, rows: dict[int, Value], refill: int, refill_bytes: int) -> None:
+    def begin(
+        self, rows: dict[int, Value], refill: int, refill_bytes: int, cache_bytes: int
+    ) -> None:
         self.store = DictStore()
         self.store.apply(((Kind.RING, "q", 0, key), value) for key, value in rows.items())
         self.write_set = WriteSet(self.store, refill)
         self.write_set.refill_bytes = refill_bytes
+        self.write_set.cache_bytes = cache_bytes
         self.truth = dict(rows)
         self.in_flight: dict[Row, Value | None] = {}
         self.table = Ordered(self.write_set, Kind.RING, "q", fresh=not rows, weighs=True)
@@ -93,6 +97,22 @@ class Windows(RuleBasedStateMachine):
     def read_some(self, most: int) -> None:
         pairs = zip(self.table, range(most), strict=False)
         assert [pair for pair, _ in pairs] == sorted(self.truth.items())[:most]
+
+    @rule(after=st.none() | KEYS, most=st.integers(0, 30), doomed=st.sets(KEYS), new=KEYS)
+    def walk(self, after: int | None, most: int, doomed: set[int], new: int) -> None:
+        """The current row may be deleted meanwhile, and rows may be put before it."""
+        expected = [key for key in sorted(self.truth) if after is None or key > after]
+        seen = []
+        for key, value in self.table.walk(after):
+            assert value == self.truth[key]
+            seen.append(key)
+            if key in doomed:
+                self.delete(key)
+            if new < key:
+                self.put_new(new, Value("new", 1))
+            if len(seen) > most:
+                break
+        assert seen == expected[: most + 1]
 
     @rule(doomed=st.sets(KEYS), before=st.lists(KEYS, max_size=2))
     def change_while_iterating(self, doomed: set[int], before: list[int]) -> None:
@@ -140,7 +160,8 @@ class Windows(RuleBasedStateMachine):
     @invariant()
     def weighs_what_it_holds(self) -> None:
         if hasattr(self, "table"):
-            held = self.table._values.values()
+            ahead = self.table._ahead
+            held = [*self.table._values.values(), *(ahead.values.values() if ahead else ())]
             assert self.write_set.cached_bytes == sum(v.size_bytes + ROW_BYTES for v in held)
 
     @invariant()
