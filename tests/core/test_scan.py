@@ -98,8 +98,8 @@ def test_a_returned_message_does_not_make_dispatch_look_again_at_what_follows_it
 
 def test_more_returned_messages_than_are_remembered_are_all_delivered_again() -> None:
     it = partition()
-    it.step(c.Attach("q", "k", UNWANTED, selector=RED), 1)
     fill(it, UNWANTED)
+    it.step(c.Attach("q", "k", UNWANTED, selector=RED), 1)
     again = [("k", f"m{number}") for number in range(3, UNWANTED, 4)]
     assert len(again) > limits.LATE
     assert given(it.step(c.Recover("q", "k"), 1)) == again
@@ -120,6 +120,34 @@ def test_what_waited_for_the_owner_of_its_group_is_delivered_once_the_owner_has_
     it.step(c.Ack("q", "other", "m3"), 1)
     assert given(it.step(c.Detach("q", "owner"), 1)) == [("other", "m0")]
     assert given(it.step(c.Ack("q", "other", "m0"), 1)) == [("other", "m1")]
+
+
+def test_such_a_message_is_not_passed_either_when_another_consumer_runs_out_of_credit() -> None:
+    it = partition()
+    it.step(c.Attach("q", "owner", 1, selector=RED), 1)
+    send(it, 0, "red", group="g")
+    send(it, 1, "red", group="g")
+    send(it, 2, "blue")
+    send(it, 3, "white")
+    it.step(c.Pause("q", "dispatch"), 1)
+    it.step(c.Attach("q", "other", 1, selector=RED), 1)
+    it.step(c.Attach("q", "blue", 1, selector=BLUE), 1)
+    assert given(it.step(c.Resume("q", "dispatch"), 1)) == [("blue", "m2")]
+    assert given(it.step(c.Detach("q", "owner"), 1)) == [("other", "m0")]
+    assert given(it.step(c.Ack("q", "other", "m0"), 1)) == [("other", "m1")]
+
+
+def test_what_has_returned_and_is_not_delivered_at_once_is_delivered_next() -> None:
+    it = partition()
+    fill(it, 20)
+    it.step(c.Attach("q", "k", 2, selector=RED), 1)
+    it.step(c.Attach("q", "other", 1, selector=RED), 1)
+    it.step(c.Pause("q", "dispatch"), 1)
+    it.step(c.Detach("q", "k"), 1)
+    it.step(c.Resume("q", "dispatch"), 1)
+    assert given(it.step(c.Ack("q", "other", "m11"), 1)) == [("other", "m3")]
+    assert given(it.step(c.Ack("q", "other", "m3"), 1)) == [("other", "m7")]
+    assert given(it.step(c.Ack("q", "other", "m7"), 1)) == [("other", "m15")]
 
 
 def test_a_message_of_a_group_that_its_owner_does_not_want_is_skipped() -> None:
