@@ -150,6 +150,14 @@ def test_what_has_returned_and_is_not_delivered_at_once_is_delivered_next() -> N
     assert given(it.step(c.Ack("q", "other", "m7"), 1)) == [("other", "m15")]
 
 
+def test_what_returns_before_the_place_of_one_selector_and_behind_that_of_another() -> None:
+    it = partition()
+    fill(it, UNWANTED)
+    it.step(c.Attach("q", "red", 20, selector=RED), 1)
+    it.step(c.Attach("q", "blue", 1, selector=BLUE), 1)
+    assert given(it.step(c.Release("q", "red", "m43"), 1)) == [("red", "m43")]
+
+
 def test_a_message_of_a_group_that_its_owner_does_not_want_is_skipped() -> None:
     it = partition()
     it.step(c.Attach("q", "k", 1, selector=RED), 1)

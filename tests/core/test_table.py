@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,7 +24,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.engine import Engine
 from ringfaust.core.limits import REFILL_BYTES
 from ringfaust.core.state import State
-from ringfaust.core.table import ROW_BYTES, Key, Kind, Ordered, Row, Rows, WriteSet
+from ringfaust.core.table import FIRST_REFILL, ROW_BYTES, Key, Kind, Ordered, Row, Rows, WriteSet
 from tests.model.harness import DictStore, rows_of
 
 KEYS = st.integers(0, 25)
@@ -234,6 +235,55 @@ def test_large_rows_are_read_a_few_at_a_time() -> None:
     assert table.first() == (0, large)
     assert store.decoded <= 4
     assert [key for key, _ in table.walk()] == [*range(100)]
+
+
+def even_rows(refill: int) -> tuple[Counting, Ordered]:
+    """A table with the keys 0, 2 … 198."""
+    rows = DictStore()
+    rows.apply(((Kind.RING, "q", 0, number), Value("small", 1)) for number in range(0, 200, 2))
+    store = Counting(rows)
+    return store, Ordered(WriteSet(store, refill), Kind.RING, "q", fresh=False, weighs=True)
+
+
+def keys_from(table: Ordered, after: int, most: int) -> list[int]:
+    return [key for key, _ in islice(table.walk(after), most)]
+
+
+def test_a_walk_behind_the_window_continues_in_what_the_last_one_has_read() -> None:
+    store, table = even_rows(10)
+    assert keys_from(table, 100, 3) == [102, 104, 106]
+    store.decoded = 0
+    assert keys_from(table, 106, 7) == [108, 110, 112, 114, 116, 118, 120]
+    assert store.decoded == 0
+    assert keys_from(table, 120, 1) == [122]
+    assert store.decoded == 10
+
+
+def test_such_a_walk_sees_what_has_changed_meanwhile() -> None:
+    _, table = even_rows(10)
+    assert keys_from(table, 100, 1) == [102]
+    table.delete(104)
+    assert keys_from(table, 100, 2) == [102, 106]
+    table.put_new(103, Value("new", 1))
+    assert keys_from(table, 100, 3) == [102, 103, 106]
+    table.put(106, Value("changed", 1))
+    assert dict(islice(table.walk(100), 3))[106] == Value("changed", 1)
+
+
+def test_such_a_walk_sees_what_was_deleted_while_the_window_reached_there() -> None:
+    _, table = even_rows(10)
+    assert keys_from(table, 100, 1) == [102]
+    assert len(list(table)) == 100
+    table.delete(104)
+    table.shed(1 << 30)
+    assert keys_from(table, 100, 2) == [102, 106]
+
+
+def test_a_walk_keeps_no_rows_for_which_the_cache_has_no_room() -> None:
+    _, table = even_rows(10)
+    table.write_set.cache_bytes = 9 * ROW_BYTES
+    assert keys_from(table, 100, 1) == [102]
+    assert table.write_set.cached_bytes <= FIRST_REFILL * (ROW_BYTES + 1)
 
 
 def test_a_read_does_not_pass_the_deleted_rows_at_the_head_of_a_ring() -> None:
