@@ -274,6 +274,7 @@ def test_such_a_walk_sees_what_was_deleted_while_the_window_reached_there() -> N
     _, table = even_rows(10)
     assert keys_from(table, 100, 1) == [102]
     assert len(list(table)) == 100
+    assert table.write_set.cached_bytes == 100 * (ROW_BYTES + 1)
     table.delete(104)
     table.shed(1 << 30)
     assert keys_from(table, 100, 2) == [102, 106]
