@@ -35,6 +35,7 @@ COMPILED = (
     "core/policy/artemis.py",
     "core/policy/default.py",
     "core/queue.py",
+    "core/scan.py",
     "core/settlement_history.py",
     "core/state.py",
     "core/table.py",

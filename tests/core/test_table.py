@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,7 +24,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.engine import Engine
 from ringfaust.core.limits import REFILL_BYTES
 from ringfaust.core.state import State
-from ringfaust.core.table import ROW_BYTES, Key, Kind, Ordered, Row, Rows, WriteSet
+from ringfaust.core.table import FIRST_REFILL, ROW_BYTES, Key, Kind, Ordered, Row, Rows, WriteSet
 from tests.model.harness import DictStore, rows_of
 
 KEYS = st.integers(0, 25)
@@ -44,12 +45,16 @@ class Windows(RuleBasedStateMachine):
         rows=st.dictionaries(KEYS, VALUES, max_size=12),
         refill=st.sampled_from([1, 2, 3, 1_000]),
         refill_bytes=st.sampled_from([1, 1_300, 1 << 20]),
+        cache_bytes=st.sampled_from([0, 4_000, 1 << 20]),
     )
-    def begin(self, rows: dict[int, Value], refill: int, refill_bytes: int) -> None:
+    def begin(
+        self, rows: dict[int, Value], refill: int, refill_bytes: int, cache_bytes: int
+    ) -> None:
         self.store = DictStore()
         self.store.apply(((Kind.RING, "q", 0, key), value) for key, value in rows.items())
         self.write_set = WriteSet(self.store, refill)
         self.write_set.refill_bytes = refill_bytes
+        self.write_set.cache_bytes = cache_bytes
         self.truth = dict(rows)
         self.in_flight: dict[Row, Value | None] = {}
         self.table = Ordered(self.write_set, Kind.RING, "q", fresh=not rows, weighs=True)
@@ -93,6 +98,22 @@ class Windows(RuleBasedStateMachine):
     def read_some(self, most: int) -> None:
         pairs = zip(self.table, range(most), strict=False)
         assert [pair for pair, _ in pairs] == sorted(self.truth.items())[:most]
+
+    @rule(after=st.none() | KEYS, most=st.integers(0, 30), doomed=st.sets(KEYS), new=KEYS)
+    def walk(self, after: int | None, most: int, doomed: set[int], new: int) -> None:
+        """The current row may be deleted meanwhile, and rows may be put before it."""
+        expected = [key for key in sorted(self.truth) if after is None or key > after]
+        seen = []
+        for key, value in self.table.walk(after):
+            assert value == self.truth[key]
+            seen.append(key)
+            if key in doomed:
+                self.delete(key)
+            if new < key:
+                self.put_new(new, Value("new", 1))
+            if len(seen) > most:
+                break
+        assert seen == expected[: most + 1]
 
     @rule(doomed=st.sets(KEYS), before=st.lists(KEYS, max_size=2))
     def change_while_iterating(self, doomed: set[int], before: list[int]) -> None:
@@ -140,7 +161,8 @@ class Windows(RuleBasedStateMachine):
     @invariant()
     def weighs_what_it_holds(self) -> None:
         if hasattr(self, "table"):
-            held = self.table._values.values()
+            ahead = self.table._ahead
+            held = [*self.table._values.values(), *(ahead.values.values() if ahead else ())]
             assert self.write_set.cached_bytes == sum(v.size_bytes + ROW_BYTES for v in held)
 
     @invariant()
@@ -213,6 +235,56 @@ def test_large_rows_are_read_a_few_at_a_time() -> None:
     assert table.first() == (0, large)
     assert store.decoded <= 4
     assert [key for key, _ in table.walk()] == [*range(100)]
+
+
+def even_rows(refill: int) -> tuple[Counting, Ordered]:
+    """A table with the keys 0, 2 … 198."""
+    rows = DictStore()
+    rows.apply(((Kind.RING, "q", 0, number), Value("small", 1)) for number in range(0, 200, 2))
+    store = Counting(rows)
+    return store, Ordered(WriteSet(store, refill), Kind.RING, "q", fresh=False, weighs=True)
+
+
+def keys_from(table: Ordered, after: int, most: int) -> list[int]:
+    return [key for key, _ in islice(table.walk(after), most)]
+
+
+def test_a_walk_behind_the_window_continues_in_what_the_last_one_has_read() -> None:
+    store, table = even_rows(10)
+    assert keys_from(table, 100, 3) == [102, 104, 106]
+    store.decoded = 0
+    assert keys_from(table, 106, 7) == [108, 110, 112, 114, 116, 118, 120]
+    assert store.decoded == 0
+    assert keys_from(table, 120, 1) == [122]
+    assert store.decoded == 10
+
+
+def test_such_a_walk_sees_what_has_changed_meanwhile() -> None:
+    _, table = even_rows(10)
+    assert keys_from(table, 100, 1) == [102]
+    table.delete(104)
+    assert keys_from(table, 100, 2) == [102, 106]
+    table.put_new(103, Value("new", 1))
+    assert keys_from(table, 100, 3) == [102, 103, 106]
+    table.put(106, Value("changed", 1))
+    assert dict(islice(table.walk(100), 3))[106] == Value("changed", 1)
+
+
+def test_such_a_walk_sees_what_was_deleted_while_the_window_reached_there() -> None:
+    _, table = even_rows(10)
+    assert keys_from(table, 100, 1) == [102]
+    assert len(list(table)) == 100
+    assert table.write_set.cached_bytes == 100 * (ROW_BYTES + 1)
+    table.delete(104)
+    table.shed(1 << 30)
+    assert keys_from(table, 100, 2) == [102, 106]
+
+
+def test_a_walk_keeps_no_rows_for_which_the_cache_has_no_room() -> None:
+    _, table = even_rows(10)
+    table.write_set.cache_bytes = 9 * ROW_BYTES
+    assert keys_from(table, 100, 1) == [102]
+    assert table.write_set.cached_bytes <= FIRST_REFILL * (ROW_BYTES + 1)
 
 
 def test_a_read_does_not_pass_the_deleted_rows_at_the_head_of_a_ring() -> None:

@@ -14,10 +14,11 @@ from ringfaust.core.address import Address
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import AckMode, Consumer, Counts
 from ringfaust.core.queue import Queue
+from ringfaust.core.scan import Scan
 from ringfaust.core.settings import AddressSpec, QueueSpec
 from ringfaust.core.settlement_history import ConsumerHistory, Past, SettlementHistory
 from ringfaust.core.state import State
-from ringfaust.core.table import Kind, Ordered, Rows, Store, WriteSet
+from ringfaust.core.table import Chunk, Kind, Ordered, Rows, Store, WriteSet
 
 
 def use_copiers(empty_store: Callable[[], Store]) -> None:
@@ -35,6 +36,8 @@ def _empty(store: Callable[[], Store]) -> dict[type, Callable[[], Any]]:
         WriteSet: write_set,
         Rows: lambda: Rows(write_set(), Kind.RING, ""),
         Ordered: lambda: Ordered(write_set(), Kind.RING, "", fresh=True),
+        Chunk: lambda: Chunk(None, []),
+        Scan: lambda: Scan(None),
         State: lambda: State(store(), Catalog({}, {}, {})),
         Queue: lambda: Queue(write_set(), "", QueueSpec(), None),
         Address: lambda: Address(write_set(), "", AddressSpec(), None),

@@ -16,6 +16,7 @@ from ringfaust.core.model import (
     cost_bytes,
 )
 from ringfaust.core.queue import Place, Queue
+from ringfaust.core.scan import NOWHERE, Scan
 from ringfaust.core.transitions.leaving import leave_dead, leave_expired
 from ringfaust.core.transitions.placing import set_group_owner, unplace, unweigh
 from ringfaust.core.work import Work
@@ -91,20 +92,58 @@ def _met(work: Work, queue: Queue, expired: Message) -> None:
 
 def _deliver_in_order(work: Work, queue: Queue, after: Any) -> Place | None:
     """Deliver in order, behind the place `after`. Return where this transaction is full."""
-    for place, message in queue.in_order_after(after):
-        if not work.has_room:
-            return after  # type: ignore[no-any-return]
-        work.spend(cost_bytes(message))
-        after = place
-        if 0 < message.expires_at_ms <= work.now:  # more than one sweep expires (R50), or C1
-            _met(work, queue, message)
+    first, behind = after or (0, NOWHERE)
+    for level, count in enumerate(queue.level_counts):
+        if not count or level < first:
             continue
-        consumer = queue.taker(message)
-        if consumer is not None:
-            _deliver(work, queue, message, consumer)
-            if not queue.has_open_consumer():
-                break
+        begun = behind if level == first else NOWHERE
+        position, is_cut = _deliver_level(work, queue, level, begun)
+        if position != NOWHERE:
+            after = (level, position)
+        if is_cut:
+            return after  # type: ignore[no-any-return]
     return None
+
+
+def _deliver_level(work: Work, queue: Queue, level: int, after: int) -> tuple[int, bool]:
+    """Deliver messages of one priority, behind the position `after`.
+
+    Returns:
+        The last position, and whether the transaction is full before the next one (R114).
+    """
+    # Whoever comes to an expired message has it leave (R50, C1): then nothing is skipped.
+    skips = not (queue.expiring and queue.may_meet_expired(work.now))
+    while scans := queue.open_scans():
+        begun = after
+        for message in queue.wanted(level, begun, scans if skips else []):
+            if not work.has_room:
+                _pass(queue, scans, level, begun, after)
+                return after, True
+            work.spend(cost_bytes(message))
+            position = message.position
+            if 0 < message.expires_at_ms <= work.now:
+                _met(work, queue, message)
+            elif (consumer := queue.taker(message)) is not None:
+                _deliver(work, queue, message, consumer)
+                if not consumer.is_open():
+                    after = position
+                    break
+            elif message.group:  # it may match, and wait for the owner of its group
+                _pass(queue, scans, level, begun, after)
+                scans = [scan for scan in scans if not scan.matches(message)]
+            after = position
+        else:
+            _pass(queue, scans, level, begun, after)
+            return after, False
+        _pass(queue, scans, level, begun, after)
+    return after, False
+
+
+def _pass(queue: Queue, scans: list[Scan], level: int, begun: int, position: int) -> None:
+    """What these scans match between the positions has been delivered."""
+    for scan in scans:
+        scan.passed(level, begun, position)
+        queue.scanned[level] = max(queue.scanned[level], scan.upto[level])
 
 
 def _deliver(work: Work, queue: Queue, message: Message, consumer: Consumer) -> None:

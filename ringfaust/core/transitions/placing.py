@@ -33,6 +33,9 @@ def place(queue: Queue, message: Message) -> None:
     queue.last_level = level
     queue.level_counts[level] += 1
     queue.counts.ready += 1
+    if message.position <= queue.scanned[level]:
+        for scan in queue.scans.values():
+            scan.placed(level, message.position)
     if message.expires_at_ms:
         _watch_expiry(queue, message, level, message.position)
 
