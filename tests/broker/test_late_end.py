@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka.errors import KafkaError
 
+from ringfaust.client.brokers import KafkaBrokers
 from ringfaust.client.errors import OutcomeUnknown
 from ringfaust.client.transactions import ClientTransactions
 from ringfaust.kafka.offsets import group_offsets
@@ -101,7 +102,7 @@ async def test_a_client_does_not_commit_twice(
     """R117: the transaction's outcome is reported as unknown, and the next one has a new epoch."""
     between, servers = proxy
     topic = (await new_topics(broker, evicted=1 << 20))["evicted"]
-    writer = ClientTransactions({"bootstrap_servers": servers}, f"client-{topic}")
+    writer = ClientTransactions(KafkaBrokers({"bootstrap_servers": servers}), f"client-{topic}")
     try:
         between.lose(END_TXN)
         with pytest.raises(OutcomeUnknown):
@@ -122,7 +123,7 @@ async def test_a_client_does_not_abort_twice(
     """R117: a late abort could end the next transaction, too."""
     between, servers = proxy
     topic = (await new_topics(broker, evicted=1 << 20))["evicted"]
-    writer = ClientTransactions({"bootstrap_servers": servers}, f"client-{topic}")
+    writer = ClientTransactions(KafkaBrokers({"bootstrap_servers": servers}), f"client-{topic}")
     try:
         await writer.write([OutgoingRecord(topic, b"1", partition=0)])
         between.lose(END_TXN)
