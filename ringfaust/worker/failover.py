@@ -17,7 +17,8 @@ from ringfaust.cancellation import is_cancelled, run_again
 log = logging.getLogger(__name__)
 
 SIGNS = 4
-"""A worker is gone if another one has given so many signs since its last one."""
+"""How many signs a worker gives in the time after which a silent one is gone. So one is gone once
+another has given one more than that since its last sign."""
 _RETRY_S = 10.0
 _STOP_TIMEOUT_S = 2.0
 
@@ -58,7 +59,7 @@ class Peers:
             self._mine_since[worker] = 0
         else:
             self._mine_since = {name: count + 1 for name, count in self._mine_since.items()}
-        gone = [name for name, count in self._mine_since.items() if count >= SIGNS]
+        gone = [name for name, count in self._mine_since.items() if count > SIGNS]
         for name in gone:
             del self._mine_since[name]
         return gone
