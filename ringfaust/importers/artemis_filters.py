@@ -13,7 +13,9 @@ _FIELDS = {
 _MODES = {"'DURABLE'": "'PERSISTENT'", "'NON_DURABLE'": "'NON_PERSISTENT'"}
 """What `AMQDurable` is compared with, and what its equivalent is."""
 _PREFIX = "AMQ"
-_PARTS = re.compile(r"'(?:[^']|'')*'|[A-Za-z_$][\w$]*|<>|<=|>=|.", re.DOTALL)
+_PARTS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")+"|[A-Za-z_$][\w$]*|<>|<=|>=|.""", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_$][\w$]*")
+_RESERVED = frozenset(("ESCAPE", "FALSE", "TRUE"))
 _WORDS = frozenset(("AND", "BETWEEN", "IN", "IS", "LIKE", "NOT", "NULL", "OR"))
 _COMPARISONS = frozenset(("=", "<>"))
 
@@ -36,20 +38,36 @@ def _translated(parts: list[str]) -> Iterator[str]:
     compared = ""
     """The field that a literal is compared with: the last one, or the one behind it."""
     for place, part in enumerate(parts):
-        if part in _MODES:
+        if part[0] == '"' and len(part) > 1:
+            compared = part[1:-1]
+            yield _named(compared, part)
+        elif part in _MODES:
             of = _right_operand(parts[place + 1 :]) or compared
             yield _MODES[part] if of == "AMQDurable" else part
         elif part[0].isalpha() or part[0] in "_$":
             is_word = part.upper() in _WORDS
             compared = ("" if part.upper() in ("AND", "OR") else compared) if is_word else part
-            if part.startswith(_PREFIX) and part not in _FIELDS:
-                raise UnknownField(part)
-            yield _FIELDS.get(part, part)
+            if part.upper() == "LIKE" and compared == "AMQDurable":
+                raise UnknownField("AMQDurable LIKE")
+            yield _named(part, part)
         else:
             yield part
 
 
+def _named(name: str, text: str) -> str:
+    """A field or property in a selector. `text`: how the filter writes it; Artemis ignores quotes.
+
+    Raises:
+        UnknownField: it is a field that has no equivalent.
+    """
+    if name in _FIELDS:
+        return _FIELDS[name]
+    if name.startswith(_PREFIX):
+        raise UnknownField(name)
+    return name if _NAME.fullmatch(name) and name.upper() not in _WORDS | _RESERVED else text
+
+
 def _right_operand(parts: list[str]) -> str:
     """The field that follows a comparison; empty if none does."""
-    rest = [part for part in parts if not part.isspace()]
+    rest = [part.strip('"') for part in parts if not part.isspace() and part != "("]
     return rest[1] if len(rest) > 1 and rest[0] in _COMPARISONS else ""

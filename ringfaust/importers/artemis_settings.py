@@ -122,6 +122,8 @@ class AddressSetting:
     """Whether sending to a new name creates a queue, which is Artemis' default."""
     is_multicast: bool = False
     retroactive: int = 0
+    capped_ms: int = 0
+    """Artemis' own cap of a growing delay; 0: none."""
     fields: Fields = field(default_factory=dict)
 
 
@@ -349,9 +351,12 @@ def read_address_settings(
         setting = _Setting(reader, imported, target)
         for child in element.children:
             setting.read(child)
-        _cap_delay(target, imported)
     for target in found.values():
         _set_policy(target, list(found.values()), imported)
+        _cap_delay(target, list(found.values()), imported)
+    for target in found.values():
+        if target.capped_ms:
+            target.fields["redelivery_delay_max_ms"] = target.capped_ms
     return list(found.values())
 
 
@@ -371,14 +376,28 @@ def _set_policy(
     imported.note(Verdict.CHANGED, target.line, about, why)
 
 
-def _cap_delay(target: AddressSetting, imported: Imported) -> None:
-    """Artemis caps a growing delay at ten times its beginning, unless told otherwise."""
-    fields = target.fields
-    delay = fields.get("redelivery_delay_ms", 0)
-    if not delay or "redelivery_delay_max_ms" in fields or "redelivery_multiplier" not in fields:
+def _cap_delay(target: AddressSetting, every: Sequence[AddressSetting], imported: Imported) -> None:
+    """Artemis caps a growing delay at ten times its beginning, unless a match says otherwise."""
+    own = target.fields.keys() & {"redelivery_delay_ms", "redelivery_multiplier"}
+    delay, multiplier, longest = (
+        _inherited(target, every, name)
+        for name in ("redelivery_delay_ms", "redelivery_multiplier", "redelivery_delay_max_ms")
+    )
+    if not own or not delay or multiplier is None or longest is not None:
         return
     assert isinstance(delay, int)
-    fields["redelivery_delay_max_ms"] = 10 * delay
+    target.capped_ms = 10 * delay
     about = f"address-setting {target.pattern}, no max-redelivery-delay"
     why = f"redelivery_delay_max_ms: {10 * delay}, which is Artemis' default"
     imported.note(Verdict.CHANGED, target.line, about, why)
+
+
+def _inherited(target: AddressSetting, every: Sequence[AddressSetting], name: str) -> object:
+    """The field of the most specific match that has it and covers the target; None: none has it."""
+    having = [
+        each for each in every if name in each.fields and covers(each.pattern, target.pattern)
+    ]
+    for each in having:
+        if all(covers(other.pattern, each.pattern) for other in having):
+            return each.fields[name]
+    return None

@@ -74,6 +74,22 @@ def set_attempts(
     imported.note(Verdict.TAKEN, 0, about, why)
 
 
+def set_types(queues: Iterable[dict[str, Any]], vhosts: Iterable[Mapping[str, Any]]) -> None:
+    """Give queues without a type that of their virtual host, as RabbitMQ does when it imports."""
+    defaults = {
+        str(each.get("name")): kind
+        for each in vhosts
+        for metadata in [each.get("metadata")]
+        if (kind := each.get("default_queue_type")
+            or (isinstance(metadata, dict) and metadata.get("default_queue_type")))
+    }  # fmt: skip
+    for queue in queues:
+        is_typed = queue.get("type") or "x-queue-type" in (queue.get("arguments") or {})
+        default = defaults.get(str(queue.get("vhost", "/")))
+        if default and not is_typed:
+            queue["type"] = str(default).removeprefix("rabbit_").removesuffix("_queue")
+
+
 def queue_type(queue: Mapping[str, Any]) -> str:
     """Return `classic`, `quorum` or `stream`."""
     given = (queue.get("arguments") or {}).get("x-queue-type") or queue.get("type")
