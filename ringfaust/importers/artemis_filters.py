@@ -14,8 +14,6 @@ _MODES = {"'DURABLE'": "'PERSISTENT'", "'NON_DURABLE'": "'NON_PERSISTENT'"}
 """What `AMQDurable` is compared with, and what its equivalent is."""
 _PREFIX = "AMQ"
 _PARTS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")+"|[A-Za-z_$][\w$]*|<>|<=|>=|.""", re.DOTALL)
-_NAME = re.compile(r"[A-Za-z_$][\w$]*")
-_RESERVED = frozenset(("ESCAPE", "FALSE", "TRUE"))
 _WORDS = frozenset(("AND", "BETWEEN", "IN", "IS", "LIKE", "NOT", "NULL", "OR"))
 _COMPARISONS = frozenset(("=", "<>"))
 
@@ -39,8 +37,7 @@ def _translated(parts: list[str]) -> Iterator[str]:
     """The field that a literal is compared with: the last one, or the one behind it."""
     for place, part in enumerate(parts):
         if part[0] == '"' and len(part) > 1:
-            compared = part[1:-1]
-            yield _named(compared, part)
+            raise UnknownField(f"{part}, a quoted name,")  # Artemis refuses such a filter
         elif part in _MODES:
             of = _right_operand(parts[place + 1 :]) or compared
             yield _MODES[part] if of == "AMQDurable" else part
@@ -49,25 +46,18 @@ def _translated(parts: list[str]) -> Iterator[str]:
             compared = ("" if part.upper() in ("AND", "OR") else compared) if is_word else part
             if part.upper() == "LIKE" and compared == "AMQDurable":
                 raise UnknownField("AMQDurable LIKE")
-            yield _named(part, part)
+            yield _named(part)
         else:
             yield part
 
 
-def _named(name: str, text: str) -> str:
-    """A field or property in a selector. `text`: how the filter writes it; Artemis ignores quotes.
-
-    Raises:
-        UnknownField: it is a field that has no equivalent.
-    """
-    if name in _FIELDS:
-        return _FIELDS[name]
-    if name.startswith(_PREFIX):
+def _named(name: str) -> str:
+    if name.startswith(_PREFIX) and name not in _FIELDS:
         raise UnknownField(name)
-    return name if _NAME.fullmatch(name) and name.upper() not in _WORDS | _RESERVED else text
+    return _FIELDS.get(name, name)
 
 
 def _right_operand(parts: list[str]) -> str:
     """The field that follows a comparison; empty if none does."""
-    rest = [part.strip('"') for part in parts if not part.isspace() and part != "("]
+    rest = [part for part in parts if not part.isspace() and part != "("]
     return rest[1] if len(rest) > 1 and rest[0] in _COMPARISONS else ""

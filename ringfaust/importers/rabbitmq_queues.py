@@ -75,19 +75,23 @@ def set_attempts(
 
 
 def set_types(queues: Iterable[dict[str, Any]], vhosts: Iterable[Mapping[str, Any]]) -> None:
-    """Give queues without a type that of their virtual host, as RabbitMQ does when it imports."""
-    defaults = {
-        str(each.get("name")): kind
-        for each in vhosts
-        for metadata in [each.get("metadata")]
-        if (kind := each.get("default_queue_type")
-            or (isinstance(metadata, dict) and metadata.get("default_queue_type")))
-    }  # fmt: skip
+    """Give queues without a type that of their virtual host (augment_declare_args).
+
+    RabbitMQ does so only for a queue that can have it: durable, and not deleted by itself.
+    """
+    defaults: dict[str, str] = {}
+    for each in vhosts:
+        metadata = each.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        given = str(each.get("default_queue_type") or metadata.get("default_queue_type") or "")
+        kind = given.removeprefix("rabbit_").removesuffix("_queue")
+        if kind in ("classic", "quorum", "stream"):
+            defaults[str(each.get("name"))] = kind
     for queue in queues:
         is_typed = queue.get("type") or "x-queue-type" in (queue.get("arguments") or {})
-        default = defaults.get(str(queue.get("vhost", "/")))
-        if default and not is_typed:
-            queue["type"] = str(default).removeprefix("rabbit_").removesuffix("_queue")
+        is_able = queue.get("durable", True) and not queue.get("auto_delete")
+        if is_able and not is_typed:
+            queue["type"] = defaults.get(str(queue.get("vhost", "/")), "classic")
 
 
 def queue_type(queue: Mapping[str, Any]) -> str:

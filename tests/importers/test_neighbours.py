@@ -75,16 +75,15 @@ def test_a_name_that_would_be_a_pattern_or_a_template_is_refused(name: str, tmp_
 
 
 @pytest.mark.parametrize(("text", "selector"), [
-    ("&quot;AMQPriority&quot; = 5", "JMSPriority = 5"),
-    ("&quot;color&quot; = 'red'", "color = 'red'"),
-    ("&quot;a-b&quot; = 'AMQSize'", "\"a-b\" = 'AMQSize'"),
+    ("AMQPriority = 5", "JMSPriority = 5"),
     ("'DURABLE' = (AMQDurable)", "'PERSISTENT' = (JMSDeliveryMode)"),
 ])  # fmt: skip
 def test_filters_become_selectors(text: str, selector: str, tmp_path: Path) -> None:
     assert filtered(tmp_path, text)[0] == selector
 
 
-@pytest.mark.parametrize("text", ["&quot;AMQSize&quot; = 5", "AMQDurable LIKE 'DUR%'",
+@pytest.mark.parametrize("text", ["&quot;AMQPriority&quot; = 5", "AMQDurable LIKE 'DUR%'",
+                                  "&quot;a-b&quot; = 'x'",
                                   "AMQDurable NOT LIKE 'NON%'", "color = '${colour}'"])  # fmt: skip
 def test_filters_without_a_selector(text: str, tmp_path: Path) -> None:
     assert filtered(tmp_path, text) == ("", Verdict.NONE)
@@ -134,9 +133,10 @@ def test_a_queue_without_a_type_has_that_of_its_virtual_host(
 ) -> None:
     found = definitions.imported(
         tmp_path, vhosts=[{"name": "/", **vhost}],
-        queues=[queue("a"), {**queue("b"), "type": "classic"}],
+        queues=[queue("a"), {**queue("b"), "type": "classic"}, {**queue("c"), "durable": False}],
     )  # fmt: skip
-    assert found.queues == {"a": {"max_attempts": 21}, "b": {"max_attempts": -1}}
+    assert found.queues == {"a": {"max_attempts": 21}, "b": {"max_attempts": -1},
+                            "c": {"max_attempts": -1}}  # fmt: skip
 
 
 def test_open_mq_has_no_limits_of_topics_alone(tmp_path: Path) -> None:
