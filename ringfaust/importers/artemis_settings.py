@@ -122,8 +122,6 @@ class AddressSetting:
     """Whether sending to a new name creates a queue, which is Artemis' default."""
     is_multicast: bool = False
     retroactive: int = 0
-    capped_ms: int = 0
-    """Artemis' own cap of a growing delay; 0: none."""
     fields: Fields = field(default_factory=dict)
 
 
@@ -351,13 +349,12 @@ def read_address_settings(
         setting = _Setting(reader, imported, target)
         for child in element.children:
             setting.read(child)
-    for target in found.values():
-        _set_policy(target, list(found.values()), imported)
-        _cap_delay(target, list(found.values()), imported)
-    for target in found.values():
-        if target.capped_ms:
-            target.fields["redelivery_delay_max_ms"] = target.capped_ms
-    return list(found.values())
+    every = list(found.values())
+    for target in every:
+        _set_policy(target, every, imported)
+    for target, cap in [(each, _cap(each, every, imported)) for each in every]:
+        target.fields |= {"redelivery_delay_max_ms": cap} if cap else {}
+    return every
 
 
 def _set_policy(
@@ -376,20 +373,18 @@ def _set_policy(
     imported.note(Verdict.CHANGED, target.line, about, why)
 
 
-def _cap_delay(target: AddressSetting, every: Sequence[AddressSetting], imported: Imported) -> None:
+def _cap(target: AddressSetting, every: Sequence[AddressSetting], imported: Imported) -> int:
     """Artemis caps a growing delay at ten times its beginning, unless a match says otherwise."""
-    own = target.fields.keys() & {"redelivery_delay_ms", "redelivery_multiplier"}
-    delay, multiplier, longest = (
-        _inherited(target, every, name)
-        for name in ("redelivery_delay_ms", "redelivery_multiplier", "redelivery_delay_max_ms")
-    )
-    if not own or not delay or multiplier is None or longest is not None:
-        return
+    names = "redelivery_delay_ms", "redelivery_multiplier", "redelivery_delay_max_ms"
+    delay, multiplier, longest = (_inherited(target, every, name) for name in names)
+    is_own = target.fields.keys() & {*names}
+    if not is_own or not delay or multiplier is None or longest is not None:
+        return 0
     assert isinstance(delay, int)
-    target.capped_ms = 10 * delay
     about = f"address-setting {target.pattern}, no max-redelivery-delay"
     why = f"redelivery_delay_max_ms: {10 * delay}, which is Artemis' default"
     imported.note(Verdict.CHANGED, target.line, about, why)
+    return 10 * delay
 
 
 def _inherited(target: AddressSetting, every: Sequence[AddressSetting], name: str) -> object:
