@@ -9,7 +9,7 @@ from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSelector
 from ringfaust.importers.artemis_filters import UnknownField, translated
 from ringfaust.importers.artemis_settings import BACKUPS, set_ring_size
-from ringfaust.importers.artemis_values import Reader, UnknownValue, note_unknown
+from ringfaust.importers.artemis_values import Reader, UnknownValue, note_unknown, placeholder
 from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict, first_value
 from ringfaust.importers.xml_file import Element
 
@@ -222,6 +222,10 @@ def read_filter(owner: str, element: Element, fields: Fields, imported: Imported
     about = f"{owner}, filter = {text}"
     if not text:
         imported.note(Verdict.TAKEN, element.line, about, "the queue gets every message")
+        return
+    if unknown := placeholder(text):
+        why = f"the property {unknown} is not known here, so the queue gets every message"
+        imported.note(Verdict.NONE, element.line, about, why)
         return
     try:
         selector = translated(text)

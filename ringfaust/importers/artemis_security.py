@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from shlex import quote
 
-from ringfaust.importers.artemis_values import OF_THE_BROKER, Wildcards, note_unknown
+from ringfaust.importers.artemis_values import INCLUDE, OF_THE_BROKER, Wildcards, note_unknown
 from ringfaust.importers.imported import Imported, Verdict, covers
 from ringfaust.importers.xml_file import Element
 from ringfaust.kafka.names import topic_name
@@ -43,8 +43,12 @@ def read_security(core: Element, wildcards: Wildcards, imported: Imported) -> No
     """Read `security-settings`."""
     sections = list(core.all("security-settings"))
     senders = _Senders()
-    for element in (each for section in sections for each in section.all("security-setting")):
+    tags = "security-setting", INCLUDE
+    for element in (each for section in sections for each in section.all(*tags)):
         match = element.attributes.get("match", "")
+        if _is_unknown(element):  # it may be narrower than any match of the file
+            senders.by_beginning[match.partition("${")[0]] = set()
+            continue
         roles = {
             role
             for permission in element.all("permission")
@@ -59,10 +63,16 @@ def read_security(core: Element, wildcards: Wildcards, imported: Imported) -> No
             beginning = wildcards.beginning(match)
             senders.by_beginning[beginning] = roles & senders.by_beginning.get(beginning, roles)
     for section in sections:
-        tags = {each.tag for each in section.children}
-        note_unknown(section, "security-settings", imported, children=tags)
+        every = {each.tag for each in section.children}
+        note_unknown(section, "security-settings", imported, children=every)
         for element in section.children:
-            _read(element, senders, wildcards, imported)
+            if not _is_unknown(element):
+                _read(element, senders, wildcards, imported)
+
+
+def _is_unknown(element: Element) -> bool:
+    """Another file, or a match with a property of the broker's machine; both have their line."""
+    return element.tag == INCLUDE or "${" in element.attributes.get("match", "")
 
 
 def _pattern(match: str, wildcards: Wildcards) -> str | None:

@@ -349,10 +349,12 @@ def read_address_settings(
         setting = _Setting(reader, imported, target)
         for child in element.children:
             setting.read(child)
-        _cap_delay(target, imported)
-    for target in found.values():
-        _set_policy(target, list(found.values()), imported)
-    return list(found.values())
+    every = list(found.values())
+    for target in every:
+        _set_policy(target, every, imported)
+    for target, cap in [(each, _cap(each, every, imported)) for each in every]:
+        target.fields |= {"redelivery_delay_max_ms": cap} if cap else {}
+    return every
 
 
 def _set_policy(
@@ -371,14 +373,26 @@ def _set_policy(
     imported.note(Verdict.CHANGED, target.line, about, why)
 
 
-def _cap_delay(target: AddressSetting, imported: Imported) -> None:
-    """Artemis caps a growing delay at ten times its beginning, unless told otherwise."""
-    fields = target.fields
-    delay = fields.get("redelivery_delay_ms", 0)
-    if not delay or "redelivery_delay_max_ms" in fields or "redelivery_multiplier" not in fields:
-        return
+def _cap(target: AddressSetting, every: Sequence[AddressSetting], imported: Imported) -> int:
+    """Artemis caps a growing delay at ten times its beginning, unless a match says otherwise."""
+    names = "redelivery_delay_ms", "redelivery_multiplier", "redelivery_delay_max_ms"
+    delay, multiplier, longest = (_inherited(target, every, name) for name in names)
+    is_own = target.fields.keys() & {*names}
+    if not is_own or not delay or multiplier is None or longest is not None:
+        return 0
     assert isinstance(delay, int)
-    fields["redelivery_delay_max_ms"] = 10 * delay
     about = f"address-setting {target.pattern}, no max-redelivery-delay"
     why = f"redelivery_delay_max_ms: {10 * delay}, which is Artemis' default"
     imported.note(Verdict.CHANGED, target.line, about, why)
+    return 10 * delay
+
+
+def _inherited(target: AddressSetting, every: Sequence[AddressSetting], name: str) -> object:
+    """The field of the most specific match that has it and covers the target; None: none has it."""
+    having = [
+        each for each in every if name in each.fields and covers(each.pattern, target.pattern)
+    ]
+    for each in having:
+        if all(covers(other.pattern, each.pattern) for other in having):
+            return each.fields[name]
+    return None

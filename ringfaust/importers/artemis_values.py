@@ -13,6 +13,7 @@ from ringfaust.importers.xml_file import Element
 
 OF_THE_BROKER = ("activemq.management", "$sys", "$.artemis")
 """How the matches of addresses of the broker itself begin."""
+INCLUDE = "xi:include"
 _PLACEHOLDER = re.compile(r"\$\{([^}:]*)(?::([^}]*))?\}")
 _SIZE = re.compile(r"(-?\d+)\s*(?:([kmg])i?b?|b)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -97,7 +98,7 @@ def resolve(element: Element, imported: Imported) -> None:
     """Fill in the defaults of all placeholders, as Artemis does before it reads the file.
 
     An element whose name has a placeholder without a default, and an include of another file, get
-    a line and are taken out.
+    a line and are taken out. Those of `security-settings` stay, for what they may deny.
     """
     kept = []
     for child in element.children:
@@ -108,7 +109,8 @@ def resolve(element: Element, imported: Imported) -> None:
         names += [each.text for each in child.all("address", "forwarding-address")]
         unknown = [found for name in names if (found := _PLACEHOLDER.search(name))]
         about = f"{element.tag}, {child.tag}"
-        if child.tag == "xi:include":
+        is_security = element.tag == "security-settings"
+        if child.tag == INCLUDE:
             about += f" {child.attributes.get('href', '')[:100]}"
             why = "another file was not read: put its content in the place of this line"
             imported.note(Verdict.NONE, child.line, about, why)
@@ -116,9 +118,15 @@ def resolve(element: Element, imported: Imported) -> None:
             about += f" {' '.join(filter(None, names))[:100]}"
             why = f"the property {unknown[0][1]} is not known here: write its value in its place"
             imported.note(Verdict.NONE, child.line, about, why)
-        else:
+        if is_security or not (unknown or child.tag == INCLUDE):
             kept.append(child)
     element.children = kept
+
+
+def placeholder(text: str) -> str:
+    """The property of the first placeholder without a default; empty if there is none."""
+    found = _PLACEHOLDER.search(text)
+    return found[1] if found else ""
 
 
 def _filled(text: str) -> str:
@@ -169,6 +177,8 @@ class Wildcards:
             if len(words) > 1 or "." in pattern:
                 return None  # our words end at dots, so names with another delimiter are one word
         ours = {self.any_words: "#", self.single_word: "*"}
+        if any(word in ("#", "*") and word not in ours for word in words):
+            return None  # text for Artemis
         return ".".join(ours.get(word, word) for word in words)
 
     def beginning(self, pattern: str) -> str:

@@ -99,12 +99,19 @@ class Imported:
         fields[name] = value
         self.findings.append(finding)
 
-    def is_name(self, name: str, line: int, setting: str) -> bool:
-        """Return whether a queue or address can have this name; record it if not."""
+    def is_name(self, name: str, line: int, setting: str, *, patterns: bool = True) -> bool:
+        """Return whether a queue or address can have this name; record it if not.
+
+        `patterns`: whether * and # have the same meaning in the other broker's names.
+        """
         if not name or len(name) > limits.NAME_CHARS or SEPARATOR in name or "\0" in name:
             why = f"a name has 1 to {limits.NAME_CHARS} characters and no ::"
         elif any(len(word) > 1 and {"*", "#"} & set(word) for word in name.split(".")):
             why = "* and # stand for whole words between dots"
+        elif {"{", "}"} & set(name):
+            why = "{ and } are for the placeholders of a route"
+        elif not patterns and is_pattern(name):
+            why = "* and # make it a pattern of many names"
         else:
             return True
         self.note(Verdict.NONE, line, setting, f"the name is not possible here: {why}")

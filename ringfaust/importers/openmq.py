@@ -114,6 +114,9 @@ class _OpenMq:
                 "created" if self._creates[found[1]] else "refused"
             )
             self._imported.note(Verdict.TAKEN, line, about, why)
+        elif found and found[2] and found[1] == "topic" and found[2] in (*_LIMITS, "limitBehavior"):
+            why = "Open MQ has this limit for destinations, not for topics alone"
+            self._imported.note(Verdict.NONE, line, about, why)
         elif found and found[2]:
             self._setting(line, about, found[2], value, self._auto)
         elif name == "imq.message.max_size":
@@ -167,7 +170,7 @@ class _OpenMq:
                     why = "the retention of the topic ringfaust.dead limits it"
                     self._imported.note(Verdict.NONE, line, f"{about}, {value[:100]}", why)
             return
-        if not self._imported.is_name(name, line, about):
+        if not self._imported.is_name(name, line, about, patterns=False):
             return
         is_topic = kind == "t"
         fields: Fields = {}

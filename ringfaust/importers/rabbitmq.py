@@ -19,6 +19,7 @@ from ringfaust.importers.rabbitmq_queues import (
     queue_type,
     read_settings,
     set_attempts,
+    set_types,
 )
 
 _KNOWN = {
@@ -37,7 +38,7 @@ _KNOWN = {
 _FIELDS = {
     "tags": "Kafka's ACLs say what a user may do", "limits": "Kafka has quotas",
     "metadata": "it describes the virtual host; queues have no types here",
-    "default_queue_type": "a queue says what it is; there are no types of queue",
+    "default_queue_type": "the type of queues that say none; types only differ in what is imported",
     "tracing": "the topics hold what happened", "description": "about the file itself",
 }  # fmt: skip
 _VERSIONS = ("rabbit_version", "rabbitmq_version")
@@ -58,6 +59,7 @@ def import_rabbitmq(path: Path) -> Imported:
 
 
 def _import(path: Path, data: Mapping[str, Any], imported: Imported) -> None:
+    set_types(entries(data, "queues", path), entries(data, "vhosts", path))
     parameters = entries(data, "parameters", path)
     policies = Policies(entries(data, "policies", path), parameters, path)
     names = Names(data, path)
@@ -144,7 +146,7 @@ def _queues(
         if ours != name:
             why = f"called {ours}: there are no virtual hosts, and applications have own names"
             imported.note(Verdict.CHANGED, 0, f"{about}, vhost = {vhost}", why)
-        if imported.is_name(ours, 0, about):
+        if imported.is_name(ours, 0, about, patterns=False):
             names.origins[ours] = vhost, name
             policy = policies.of(vhost, name, ours, queue_type(each), imported)
             found[ours] = queue_fields(each, ours, policy, imported)
@@ -214,7 +216,7 @@ def _exchanges(
         elif known is None:
             why = f"the file does not declare the exchange {exchange[:SHOWN]}, so its type is open"
             imported.note(Verdict.NONE, 0, about, why)
-        elif imported.is_name(source, 0, about):
+        elif imported.is_name(source, 0, about, patterns=False):
             names.origins.setdefault(source, (vhost, exchange))
             if members := _members(source, target, queues, about, imported):
                 fields, found = members[target], conditions.setdefault(target, Conditions())

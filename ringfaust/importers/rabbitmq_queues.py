@@ -74,6 +74,26 @@ def set_attempts(
     imported.note(Verdict.TAKEN, 0, about, why)
 
 
+def set_types(queues: Iterable[dict[str, Any]], vhosts: Iterable[Mapping[str, Any]]) -> None:
+    """Give queues without a type that of their virtual host (augment_declare_args).
+
+    RabbitMQ does so only for a queue that can have it: durable, and not deleted by itself.
+    """
+    defaults: dict[str, str] = {}
+    for each in vhosts:
+        metadata = each.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        given = str(each.get("default_queue_type") or metadata.get("default_queue_type") or "")
+        kind = given.removeprefix("rabbit_").removesuffix("_queue")
+        if kind in ("classic", "quorum", "stream"):
+            defaults[str(each.get("name"))] = kind
+    for queue in queues:
+        is_typed = queue.get("type") or "x-queue-type" in (queue.get("arguments") or {})
+        is_able = queue.get("durable", True) and not queue.get("auto_delete")
+        if is_able and not is_typed:
+            queue["type"] = defaults.get(str(queue.get("vhost", "/")), "classic")
+
+
 def queue_type(queue: Mapping[str, Any]) -> str:
     """Return `classic`, `quorum` or `stream`."""
     given = (queue.get("arguments") or {}).get("x-queue-type") or queue.get("type")
