@@ -44,6 +44,7 @@ aiokafka 0.14:
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -155,9 +156,10 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
     async def close_coordinator(self) -> None:
         """Take part in the group no more, and go on reading. Called in the thread.
 
-        A static member stays in the group until it is removed, or its session expires.
+        A static member stays in the group until it is removed, or its session expires. To cancel
+        this does not cancel what goes on: the client would raise that whenever somebody fetches.
         """
-        await self.kafka_consumer._coordinator.close()  # noqa: SLF001
+        await asyncio.shield(self.kafka_consumer._coordinator.close())  # noqa: SLF001
 
     def keep_reading(
         self,
