@@ -80,8 +80,9 @@ _CHECKSUM = Struct(">16xbI")
 """Where a batch of the current format has its format and the checksum of what follows."""
 _FORMAT = 2
 _FETCH = 1
-_OF_MEMBERS = frozenset({11, 12, 14})
-"""Requests that the group answers without an error only to members: join, heartbeat and sync."""
+_OF_MEMBERS = frozenset({12, 14})
+"""Requests that the group answers without an error only to members that know what they have been
+assigned: heartbeat and sync. One that joins may have missed an assignment."""
 _NOT_THERE = frozenset({1, 3, 100})
 """Error codes: the offset is out of range; the topic or partition, or the topic id, is unknown."""
 
