@@ -13,10 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence, Set
-from contextlib import suppress
 from functools import partial
 
-from aiokafka.errors import IllegalStateError, KafkaError
+from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from ringfaust.config.topics import GROWN_REMEDY
@@ -39,6 +38,10 @@ _HANDOVER_S = 30.0
 
 _LAST_HANDOVER_S = 5.0
 """The same, if the worker stops."""
+
+_END_TIMEOUT_S = 1.0
+"""How long the client may take to end its membership. During a rebalance it waits for the other
+members, until this one has left."""
 
 _LEAVE_TIMEOUT_S = 5.0
 
@@ -143,7 +146,7 @@ class Assignment:
         handover.cancel()
         await task.close()
         del self._handovers[task]
-        mine = {tp for tp in task.work.tps if self._tasks[tp] is task}
+        mine = {tp for tp in task.work.tps if self._tasks.get(tp) is task}
         for tp in mine:
             del self._tasks[tp]
         self._context.reader().stop_reading(task.work.tps)
@@ -251,9 +254,12 @@ class Assignment:
     async def _leave_to_others(self) -> bool:
         """Leave the group. Returns whether other workers are in it."""
         try:
+            async with asyncio.timeout(_END_TIMEOUT_S):
+                await self._context.reader().end_membership()
+        except (TimeoutError, KafkaError) as error:  # after a crash the client has stopped
+            log.debug("the client does not end its membership: %r", error)
+        try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
-                with suppress(IllegalStateError):  # after a crash the client has stopped
-                    await self._context.reader().end_membership()
                 return await self._context.leave_group()
         except (TimeoutError, KafkaError, OSError, RingfaustError) as error:
             log.debug("cannot leave the group in order: %r", error)

@@ -12,7 +12,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
+from aiokafka.errors import KafkaError
+
 from ringfaust.cancellation import is_cancelled, run_again
+from ringfaust.errors import RingfaustError
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +84,7 @@ class Failover:
             signs: the log.
             me: this worker's identity.
             failover_after_ms: how long another worker may give no sign.
-            remove: removes a worker from the group.
+            remove: removes a worker from the group. If it fails, it is called again later.
         """
         self._signs = signs
         self._me = me
@@ -124,5 +127,11 @@ class Failover:
         async for worker, is_alive in self._signs.read():
             for gone in peers.hear(worker, is_alive=is_alive):
                 log.warning("worker %s gives no sign of life; removing it from the group", gone)
-                await self._remove(gone)
-                await self._signs.write(gone, is_alive=False)
+                try:
+                    await self._remove(gone)
+                except (KafkaError, OSError, RingfaustError) as error:
+                    # If this ended the signs, the others would remove this worker, too.
+                    log.warning("cannot remove worker %s from the group (%s)", gone, error)
+                    peers.hear(gone, is_alive=True)  # tries again after as many signs
+                else:
+                    await self._signs.write(gone, is_alive=False)

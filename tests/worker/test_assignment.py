@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from aiokafka.errors import IllegalStateError, KafkaError
 from faust.types import TP
 
 from ringfaust.kafka.topic_ids import TopicIds
@@ -37,6 +38,8 @@ class Surroundings:
         self.context: Any = self
         self.partitions = 4
         self.members: bool | Exception = False
+        self.ending: asyncio.Event | Exception = asyncio.Event()
+        self.ending.set()
         self.calls: list[str] = []
         """What was asked of the reader, and what became of the tasks, in order."""
 
@@ -58,6 +61,9 @@ class Surroundings:
 
     async def end_membership(self) -> None:
         self.calls.append("end membership")
+        if isinstance(self.ending, Exception):
+            raise self.ending
+        await self.ending.wait()
 
     async def leave_group(self) -> bool:
         self.calls.append("leave")
@@ -78,11 +84,14 @@ class FakeTask:
         self.trouble = ""
         self.number = number
         self.calls = world.calls
-        self.fenced = asyncio.Event()
+        self.fenced, self.may_close = asyncio.Event(), asyncio.Event()
+        self.fenced.set()  # until it is started
+        self.may_close.set()
         self.offered: list[Any] = []
 
     def start(self) -> None:
         self.calls.append(f"start {self.number}")
+        self.fenced.clear()
 
     def offer(self, batch: Any) -> None:
         self.offered.append(batch)
@@ -93,6 +102,7 @@ class FakeTask:
 
     async def close(self) -> None:
         await asyncio.sleep(0)
+        await self.may_close.wait()
         self.calls.append(f"close {self.number}")
 
 
@@ -188,6 +198,24 @@ async def test_a_partition_that_comes_and_goes_meanwhile_is_not_opened(
     assert {tp.partition for tp in found._tasks} == {0}
 
 
+async def test_a_partition_that_comes_and_goes_while_it_is_closed_is_closed_once(
+    world: Surroundings,
+) -> None:
+    """Its last commit may take seconds; the task that waits for that has nothing to close."""
+    found = await assigned(world, 0, 1)
+    leaving = task_of(found, 1)
+    leaving.may_close.clear()
+    for numbers in ((0,), (0, 1), (0,)):
+        await found.on_assigned(partitions(*numbers))
+        await settle()
+    leaving.may_close.set()
+    await settle()
+    assert world.calls == [
+        "hand over 1", "hand over 1", "close 1", "stop reading 1", "close 1", "stop reading 1"
+    ]  # fmt: skip
+    assert {tp.partition for tp in found._tasks} == {0}
+
+
 async def test_a_topic_that_appears_is_read_by_a_new_task(world: Surroundings) -> None:
     found = Assignment(world.context, [])
     await found.on_assigned(partitions(0, topics=(CONTROL, HOP)))
@@ -218,6 +246,21 @@ async def test_a_worker_that_stops_serves_until_the_others_have_its_partitions(
     assert world.calls == ["end membership", "leave", "hand over 0"]
     leaving.fenced.set()
     await stopping
+    assert world.calls == ["end membership", "leave", "hand over 0", "close 0", "stop reading 0"]
+
+
+@pytest.mark.parametrize(
+    "error", [None, IllegalStateError("stopped"), KafkaError("unexpected")], ids=str
+)
+async def test_a_worker_whose_client_does_not_end_its_membership_leaves_nevertheless(
+    world: Surroundings, error: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If not, its partitions belong to nobody until its session ends: no worker removes it."""
+    monkeypatch.setattr(assignment, "_END_TIMEOUT_S", 0)
+    found = await assigned(world, 0)
+    world.members, world.ending = True, error or asyncio.Event()
+    task_of(found, 0).fenced.set()
+    await found.on_stop(is_orderly=True)
     assert world.calls == ["end membership", "leave", "hand over 0", "close 0", "stop reading 0"]
 
 

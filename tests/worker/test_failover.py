@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ringfaust import cancellation
+from ringfaust.kafka.admin import BrokerUnreachable
 from ringfaust.worker import failover
 from ringfaust.worker.failover import SIGNS, Failover, Peers
 
@@ -98,6 +99,28 @@ async def test_it_gives_signs_removes_who_is_gone_and_says_that_it_stops() -> No
     assert running.cancelled()
     assert signs.written[-1] == ("me", False)
     assert signs.stops == signs.starts == 1
+
+
+async def test_a_worker_that_cannot_be_removed_is_removed_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its machine may have had the group's coordinator, too. The signs of this one go on."""
+    signs = Signs(("a", True), *[("me", True)] * 2 * SIGNS)
+    errors: list[Exception] = [BrokerUnreachable("b:9092", "no answer")]
+    removed: list[str] = []
+
+    async def remove(worker: str) -> None:
+        if errors:
+            raise errors.pop()
+        removed.append(worker)
+
+    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove).run())
+    await until(lambda: ("a", False) in signs.written)
+    assert removed == ["a"]
+    assert signs.starts == 1
+    assert "cannot remove worker a from the group" in caplog.text
+    running.cancel()
+    await asyncio.wait({running})
 
 
 async def test_an_error_begins_it_again(monkeypatch: pytest.MonkeyPatch) -> None:

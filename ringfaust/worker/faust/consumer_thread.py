@@ -4,6 +4,7 @@ The Kafka client runs in Faust's consumer thread, so heartbeats continue while a
 """
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
@@ -318,7 +319,7 @@ class BatchThread(FaustConsumerThread):
             enable_auto_commit=False,
             auto_offset_reset="none",  # a position that does not exist must not go unnoticed (R112)
             max_poll_records=conf.broker_max_poll_records,
-            max_poll_interval_ms=int(conf.broker_max_poll_interval * 1000),
+            max_poll_interval_ms=sys.maxsize,  # who has nothing to read stays a member
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,
             fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
             request_timeout_ms=int(conf.broker_request_timeout * 1000),

@@ -44,6 +44,7 @@ aiokafka 0.14:
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -79,8 +80,9 @@ _CHECKSUM = Struct(">16xbI")
 """Where a batch of the current format has its format and the checksum of what follows."""
 _FORMAT = 2
 _FETCH = 1
-_OF_MEMBERS = frozenset({11, 12, 14})
-"""Requests that the group answers without an error only to members: join, heartbeat and sync."""
+_OF_MEMBERS = frozenset({12, 14})
+"""Requests that the group answers without an error only to members that know what they have been
+assigned: heartbeat and sync. One that joins may have missed an assignment."""
 _NOT_THERE = frozenset({1, 3, 100})
 """Error codes: the offset is out of range; the topic or partition, or the topic id, is unknown."""
 
@@ -155,9 +157,10 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
     async def close_coordinator(self) -> None:
         """Take part in the group no more, and go on reading. Called in the thread.
 
-        A static member stays in the group until it is removed, or its session expires.
+        A static member stays in the group until it is removed, or its session expires. To cancel
+        this does not cancel what goes on: the client would raise that whenever somebody fetches.
         """
-        await self.kafka_consumer._coordinator.close()  # noqa: SLF001
+        await asyncio.shield(self.kafka_consumer._coordinator.close())  # noqa: SLF001
 
     def keep_reading(
         self,

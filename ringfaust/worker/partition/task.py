@@ -124,6 +124,8 @@ class Task:
         """
         try:
             await self._catch_up()
+            # That may have taken long.
+            await self._context.reader().prove_membership(is_fenced=False)
             await self._load()
         except StopsWorker:
             raise

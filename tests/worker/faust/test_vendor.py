@@ -8,6 +8,7 @@ code of the library, and run tests/broker/test_transport.py.
 from __future__ import annotations
 
 import ast
+import asyncio
 import gc
 import inspect
 import tracemalloc
@@ -258,6 +259,31 @@ def test_a_client_that_has_left_its_group_reads_on() -> None:
     assert "await self._maybe_leave_group()" in close
     assert "self._subscription" not in close
     assert "if self._closing.done():" in close  # the client closes it once more
+
+
+async def test_nobody_who_stops_waiting_for_the_end_of_a_membership_cancels_the_coordination() -> (
+    None
+):
+    """If so: every fetch raises the cancellation, and the worker fetches without pause."""
+
+    async def joins() -> None:
+        await asyncio.Event().wait()
+
+    closed = asyncio.get_running_loop().create_future()
+    coordinator: Any = SimpleNamespace(
+        _closing=closed, _coordination_task=asyncio.ensure_future(joins())
+    )
+    coordinator.close = lambda: GroupCoordinator.close(coordinator)
+    thread: Any = SimpleNamespace(kafka_consumer=SimpleNamespace(_coordinator=coordinator))
+    ending = asyncio.ensure_future(vendor.FaustConsumerThread.close_coordinator(thread))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    ending.cancel()
+    await asyncio.wait({ending})
+    await asyncio.sleep(0)
+    assert closed.done()
+    assert not coordinator._coordination_task.done()
+    coordinator._coordination_task.cancel()
 
 
 def test_the_fetcher_waits_for_unrequested_records_as_long_as_prefetch_backoff() -> None:
