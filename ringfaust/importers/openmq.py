@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -56,6 +57,8 @@ _OFF = {
 """Values that leave the same behaviour as here."""
 _DEAD_MESSAGES = "mq.sys.dmq"
 _DEAD = "dead messages of all queues go to the topic ringfaust.dead, whole"
+_MESSAGE_BYTES = ("imq.message.max_size", "imq.autocreate.destination.maxBytesPerMsg")
+"""Limits of the broker and of a destination: a message has to keep both."""
 _AUTO = re.compile(r"imq\.autocreate\.(queue|topic|destination)(?:\.(\w+))?")
 
 
@@ -84,6 +87,7 @@ def import_openmq(path: Path) -> Imported:
                     line, name, _ = others[0]
                     about = f"{name[:60]!r} is neither NAME=VALUE nor imqcmd"
                     raise CannotImport(path, line, about)
+                source.survey({name: value for _, name, value in given})
                 for line, name, value in given:
                     source.property(line, name, value)
                 source.note_default()
@@ -101,6 +105,18 @@ class _OpenMq:
         self._imported = imported
         self._creates = {"queue": True, "topic": True}
         self._auto: Fields = {}
+        self._most_bytes: int | None = None
+
+    def survey(self, given: Mapping[str, str]) -> None:
+        """Read what decides about other properties, wherever it stands."""
+        for kind in self._creates:
+            self._creates[kind] = given.get(f"imq.autocreate.{kind}", "true").lower() == "true"
+        if given.get("imq.autocreate.topic") and self._creates == {"queue": False, "topic": True}:
+            self._imported.addresses["#"] = {}
+        limits = [_parsed(value) for name, value in given.items() if name in _MESSAGE_BYTES]
+        self._most_bytes = min(
+            (each for each in limits if each is not None and each >= 0), default=None
+        )
 
     def property(self, line: int, name: str, value: str) -> None:
         """Read a property."""
@@ -109,18 +125,21 @@ class _OpenMq:
             about = re.split(r"[^\w.-]", name)[0][:100]
         found = _AUTO.fullmatch(name)
         if found and found[2] is None and found[1] != "destination":
-            self._creates[found[1]] = value.lower() == "true"
-            why = f"{found[1]}s of unknown names are " + (
-                "created" if self._creates[found[1]] else "refused"
+            self._note_creation(line, about, found[1])
+        elif name in _MESSAGE_BYTES and self._number(line, "maxBytesPerMsg", value) != (
+            self._most_bytes if self._most_bytes is not None else -1
+        ):
+            why = (
+                f"max_message_bytes: {self._most_bytes}; the smaller of two limits holds, as there"
             )
-            self._imported.note(Verdict.TAKEN, line, about, why)
+            self._imported.note(Verdict.CHANGED, line, about, why)
+        elif name in _MESSAGE_BYTES:
+            self._setting(line, about, "maxBytesPerMsg", value, self._auto)
         elif found and found[2] and found[1] == "topic" and found[2] in (*_LIMITS, "limitBehavior"):
             why = "Open MQ has this limit for destinations, not for topics alone"
             self._imported.note(Verdict.NONE, line, about, why)
         elif found and found[2]:
             self._setting(line, about, found[2], value, self._auto)
-        elif name == "imq.message.max_size":
-            self._setting(line, about, "maxBytesPerMsg", value, self._auto)
         elif name.startswith("imq.destination.DMQ") or name == "imq.destination.logDeadMsgs":
             self._imported.note(Verdict.CHANGED, line, about, _DEAD)
         elif name == "imq.message.expiration.interval":
@@ -129,6 +148,16 @@ class _OpenMq:
         else:
             why = "a setting of the broker itself; Kafka stores, authenticates and replicates"
             self._imported.note(Verdict.NONE, line, about, why)
+
+    def _note_creation(self, line: int, about: str, kind: str) -> None:
+        """Say what becomes of unknown names; here one that is sent to is a queue, if they are."""
+        creates = self._creates[kind]
+        if kind == "topic" and creates and self._creates["queue"]:
+            why = "what is unknown becomes a queue: declare each topic as an address"
+            self._imported.note(Verdict.CHANGED, line, about, why)
+            return
+        why = f"{kind}s of unknown names are {'created' if creates else 'refused'}"
+        self._imported.note(Verdict.TAKEN, line, about, why)
 
     def note_default(self) -> None:
         """Say what a file means that has nothing about the queues of unknown names."""
@@ -209,13 +238,13 @@ class _OpenMq:
             imported.note(Verdict.NONE, line, about, why)
 
     def _number(self, line: int, key: str, value: str) -> int:
-        found = re.fullmatch(r"(-?\d{1,18})\s*([bkm]?)", value.lower())
-        if found is None:
+        number = _parsed(value)
+        if number is None:
             raise CannotImport(
                 self._imported.source, line,
                 f"{key} = {value[:60]!r} is not a number, such as 1000 or 10m",
             )  # fmt: skip
-        return int(found[1]) * _UNITS[found[2]]
+        return number
 
     def finish(self) -> None:
         """Declare what is created automatically, and say what holds without a limitBehavior."""
@@ -243,3 +272,9 @@ def _verb(words: list[str]) -> list[str]:
         if word in _VERBS:
             return words[index : index + 2]
     return []
+
+
+def _parsed(value: str) -> int | None:
+    """A number with its unit, in bytes or messages; None: it is none."""
+    found = re.fullmatch(r"(-?\d{1,18})\s*([bkm]?)", value.lower())
+    return int(found[1]) * _UNITS[found[2]] if found else None

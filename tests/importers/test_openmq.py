@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
 from ringfaust.config import load_queues
-from ringfaust.importers.imported import CannotImport, Imported, Verdict
+from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict
 from ringfaust.importers.openmq import import_openmq
 from ringfaust.importers.write import write
 
@@ -148,6 +148,36 @@ def test_scripts_as_people_write_them(text: str, queues: dict[str, object], tmp_
 def test_properties_are_read_as_java_reads_them(text: str, most: int, tmp_path: Path) -> None:
     found = of_script(text, tmp_path)
     assert found.settings == {"#": {"max_messages": most, "when_full": "reject_newest"}}
+
+
+MAX_SIZE, PER_MESSAGE = "imq.message.max_size=", "imq.autocreate.destination.maxBytesPerMsg="
+
+
+@pytest.mark.parametrize(("first", "second", "holds", "verdicts"), [
+    (f"{PER_MESSAGE}10k", f"{MAX_SIZE}70m", 10240, [Verdict.TAKEN, Verdict.CHANGED]),
+    (f"{MAX_SIZE}70m", f"{PER_MESSAGE}10k", 10240, [Verdict.CHANGED, Verdict.TAKEN]),
+    (f"{PER_MESSAGE}10m", f"{MAX_SIZE}1m", 1 << 20, [Verdict.CHANGED, Verdict.TAKEN]),
+    (f"{PER_MESSAGE}-1", f"{MAX_SIZE}1m", 1 << 20, [Verdict.CHANGED, Verdict.TAKEN]),
+    (f"{PER_MESSAGE}-1", f"{MAX_SIZE}-1", -1, [Verdict.TAKEN, Verdict.TAKEN]),
+])  # fmt: skip
+def test_of_the_limits_of_broker_and_destination_the_smaller_holds(
+    first: str, second: str, holds: int, verdicts: list[Verdict], tmp_path: Path
+) -> None:
+    found = of_script(f"{first}\n{second}\n", tmp_path)
+    assert found.settings["#"]["max_message_bytes"] == holds
+    assert [each.verdict for each in found.findings] == verdicts
+
+
+@pytest.mark.parametrize(("queue", "queues", "addresses", "verdict"), [
+    ("false", {}, {"#": {}}, Verdict.TAKEN), ("true", {"#": {}}, {}, Verdict.CHANGED),
+])  # fmt: skip
+def test_topics_of_unknown_names_are_addresses_unless_these_are_queues(
+    queue: str, queues: Fields, addresses: Fields, verdict: Verdict, tmp_path: Path
+) -> None:
+    text = f"imq.autocreate.topic=true\nimq.autocreate.queue={queue}\n"
+    found = of_script(f"{text}imq.autocreate.destination.maxNumMsgs=5\n", tmp_path)
+    assert (found.queues, found.addresses) == (queues, addresses)
+    assert found.findings[0].verdict is verdict
 
 
 def test_a_line_that_only_java_takes_for_a_property_is_no_fault(tmp_path: Path) -> None:
