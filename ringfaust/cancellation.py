@@ -27,9 +27,9 @@ def cancellation_is_kept() -> Iterator[None]:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody has cancelled this task: a Kafka client may raise CancelledError by itself.
+    """Whether somebody has cancelled this task: CancelledError may have come from what it awaits.
 
-    aiokafka does that if it stops before it has asked anything.
+    A client of aiokafka raises it by itself if it stops before it has asked anything.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -12,6 +12,7 @@ from typing import Any
 from ringfaust.app.context import CallNext, Context, Middleware
 from ringfaust.app.handler import BadBody, Handler
 from ringfaust.app.health import SubscriberHealth
+from ringfaust.cancellation import is_cancelled
 from ringfaust.client import Closed, Message, RingConsumer, RingProducer, SettleRefused
 from ringfaust.client.brokers import CLOSE_TIMEOUT_S
 
@@ -111,15 +112,12 @@ class RunningSubscriber:
             await asyncio.wait(self._calls, timeout=CLOSE_TIMEOUT_S)
         await self._consumer.close()
 
-    @property
-    def _is_receiving(self) -> bool:
-        return self._receiving is not None and not self._receiving.done()
-
     def health(self) -> SubscriberHealth:
         """How it is."""
+        is_receiving = self._receiving is not None and not self._receiving.done()
         return SubscriberHealth(
             queue=self.queue,
-            is_attached=self._is_receiving and not self.end.done(),
+            is_attached=is_receiving and not self.end.done(),
             handling=len(self._calls),
             acked=self._acked,
             retried=self._retried,
@@ -170,7 +168,7 @@ class RunningSubscriber:
             with nullcontext() if message.span is None else message.span.current():
                 await self._chain(context)
         except asyncio.CancelledError as error:
-            if _is_cancelled():
+            if is_cancelled():
                 raise  # it is not settled: it goes back when the consumer detaches
             await self._failed(message, error)
         except (Exception, SystemExit) as error:
@@ -210,9 +208,3 @@ class RunningSubscriber:
     async def _reject(self, message: Message, text: str) -> None:
         await message.reject(text[:_REASON_CHARS])
         self._dead += 1
-
-
-def _is_cancelled() -> bool:
-    """Whether somebody has cancelled this task, and not only something that it waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from typing import cast
-
 from ringfaust.importers.artemis_queues import read_filter
 from ringfaust.importers.artemis_values import Reader, UnknownValue, note_unknown
-from ringfaust.importers.imported import Fields, Imported, Verdict
+from ringfaust.importers.imported import Imported, Verdict, topic_of
 from ringfaust.importers.xml_file import Element
 
 _READ = (
@@ -47,29 +44,24 @@ def read_diverts(section: Element, reader: Reader, imported: Imported) -> None:
         if is_exclusive and divert.first("filter") is not None:
             why = "a message goes to one queue or to each queue of an address, not to either"
             imported.note(Verdict.NONE, divert.line, about, why)
-        elif is_exclusive and _topic_name(source) in imported.routes:
-            why = f"topic {_topic_name(source)} has another detour, and a record takes one route"
+        elif is_exclusive and topic_of(source) in imported.routes:
+            why = f"topic {topic_of(source)} has another detour, and a record takes one route"
             imported.note(Verdict.NONE, divert.line, about, why)
         elif is_exclusive:
             if target not in imported.queues and target not in imported.addresses:
                 imported.queues[target] = {}
-            imported.routes[_topic_name(source)] = target
-            why = f"a route takes the records of topic {_topic_name(source)} to {target}"
+            imported.routes[topic_of(source)] = target
+            why = f"a route takes the records of topic {topic_of(source)} to {target}"
             imported.note(Verdict.CHANGED, divert.line, about, why)
         else:
             _copy(divert, name, source, about, imported)
 
 
-def _topic_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:240]
-
-
 def _copy(divert: Element, name: str, source: str, about: str, imported: Imported) -> None:
     """A copy is a queue of the address; a plain queue becomes an address for it."""
     plain = imported.queues.pop(source, None)
-    declared = imported.addresses.setdefault(source, {})
-    declared.pop("routing", None)
-    queues = cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
+    queues = imported.subscriptions(source)
+    imported.addresses[source].pop("routing", None)
     if plain is not None:
         queues[source] = plain
     fields = queues.setdefault(name, {})

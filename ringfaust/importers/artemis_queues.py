@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from ringfaust.core.selector import check_selector
 from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSelector
 from ringfaust.importers.artemis_filters import UnknownField, translated
-from ringfaust.importers.artemis_settings import BACKUPS, set_ring_size
+from ringfaust.importers.artemis_settings import set_ring_size
 from ringfaust.importers.artemis_values import Reader, UnknownValue, note_unknown, placeholder
-from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict, first_value
+from ringfaust.importers.imported import (
+    BACKUPS,
+    Fields,
+    Imported,
+    ImportFinding,
+    Verdict,
+    first_value,
+)
 from ringfaust.importers.xml_file import Element
 
 _NO_EQUIVALENT = {
@@ -99,7 +104,7 @@ def read_old_queues(section: Element, reader: Reader, imported: Imported) -> Non
             fields = imported.queues.setdefault(name, {})
             imported.note(Verdict.TAKEN, queue.line, about, f"queue {name}")
         else:
-            fields = _subscription(imported, address, name)
+            fields = imported.subscriptions(address).setdefault(name, {})
             why = f"queue {name} of address {address}: consumers attach {address}::{name}"
             imported.note(Verdict.TAKEN, queue.line, about, why)
         _queue_fields(name, queue, fields, reader, imported)
@@ -136,18 +141,12 @@ def _as_address(
         own = queue.attributes.get("name", "")
         if not imported.is_name(own, queue.line, f"queue {own} of address {name}"):
             continue
-        fields = _subscription(imported, name, own)
+        fields = imported.subscriptions(name).setdefault(own, {})
         why = f"consumers attach {name}::{own}"
         imported.note(Verdict.TAKEN, queue.line, f"queue {own} of address {name}", why)
         _queue_fields(own, queue, fields, reader, imported)
         if queue in subscribed and queue.attributes.get("max-consumers") != "1":
             fields["shared"] = True
-
-
-def _subscription(imported: Imported, address: str, name: str) -> Fields:
-    declared = imported.addresses.setdefault(address, {})
-    subscriptions = cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
-    return subscriptions.setdefault(name, {})
 
 
 def _queue_fields(

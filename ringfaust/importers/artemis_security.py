@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from shlex import quote
 
 from ringfaust.importers.artemis_values import INCLUDE, OF_THE_BROKER, Wildcards, note_unknown
 from ringfaust.importers.imported import Imported, Verdict, covers
 from ringfaust.importers.xml_file import Element
-from ringfaust.kafka.names import topic_name
-from ringfaust.protocol.records import Role
 
-_OWN = "ringfaust"
 _OPERATE = frozenset(
     {
         "browse", "manage", "view", "edit", "createDurableQueue", "deleteDurableQueue",
         "createNonDurableQueue", "deleteNonDurableQueue", "createAddress", "deleteAddress",
     }
 )  # fmt: skip
-_PRINCIPAL = re.compile(r"[\w.@+-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +144,9 @@ def _permit(
 ) -> None:
     about = f"security-setting {match}, {kind} for role {role}"
     line = permission.line
-    if not _PRINCIPAL.fullmatch(role):
-        why = "a user's name in these commands has letters, digits and . _ @ + -"
-        imported.note(Verdict.NONE, line, about, why)
-    elif kind == "send" and not topics:
+    if not imported.is_user(role, line, about):
+        return
+    if kind == "send" and not topics:
         why = (
             "no topic is for the names that it, and no narrower match, is for, or a match that is "
             "not read here may be narrower: give rights by hand"
@@ -161,36 +154,19 @@ def _permit(
         imported.note(Verdict.NONE, line, about, why)
     elif kind == "send":
         for topic in topics:
-            allow(imported, role, topic, "Write")
+            imported.allow(role, topic, "Write")
         why = f"User:{role} may write to {_listed(topics)}; ACLs name users, not roles"
         imported.note(Verdict.CHANGED, line, about, why)
     elif kind == "consume":
-        allow_control(imported, role)
-        allow(imported, role, topic_name(_OWN, Role.DISPATCHED), "Read")
+        imported.allow_receiving(role)
         why = f"User:{role} may attach and receive, from all queues; ACLs name users, not roles"
         imported.note(Verdict.CHANGED, line, about, why)
     elif kind in _OPERATE:
-        allow_control(imported, role)
+        imported.allow_control(role)
         why = f"User:{role} may write commands, for all queues; ACLs name users, not roles"
         imported.note(Verdict.CHANGED, line, about, why)
     else:
         imported.note(Verdict.NONE, line, about, "not a permission that is known here")
-
-
-def allow_control(imported: Imported, user: str) -> None:
-    """Let a user write commands and read the answers."""
-    allow(imported, user, topic_name(_OWN, Role.CONTROL), "Write")
-    allow(imported, user, topic_name(_OWN, Role.REPLIES), "Read")
-
-
-def allow(imported: Imported, user: str, topic: str, operation: str) -> None:
-    """Let a user read or write a topic."""
-    acl = (
-        f"--add --allow-principal {quote(f'User:{user}')} --operation {operation} "
-        f"--operation Describe --topic {quote(topic)}"
-    )
-    if acl not in imported.acls:
-        imported.acls.append(acl)
 
 
 def _listed(topics: list[str]) -> str:

@@ -13,11 +13,16 @@ from ringfaust.importers.artemis_values import (
     Wildcards,
     note_unknown,
 )
-from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict, covers
+from ringfaust.importers.imported import (
+    BACKUPS,
+    Fields,
+    Imported,
+    ImportFinding,
+    Verdict,
+    covers,
+)
 from ringfaust.importers.xml_file import Element
 
-BACKUPS = 100
-"""Backup consumers of a queue that is exclusive: Artemis admits any number."""
 _PAGES = "not needed: messages that do not fit stay in their Kafka topic"
 _DEAD = "not needed: one dead topic serves all queues, and names the queue in a header"
 _DELETED = "a queue that is empty and unused stays; delete it with `ringfaust queue delete`"

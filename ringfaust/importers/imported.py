@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
+from typing import cast
 
 from ringfaust.core import limits
 from ringfaust.core.address import SEPARATOR
@@ -18,8 +20,13 @@ from ringfaust.kafka.names import topic_name
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
 
-FILE_BYTES = 10 << 20
+_FILE_BYTES = 10 << 20
 """Size of the largest file that an import of configuration reads."""
+BACKUPS = 100
+"""Backup consumers of a queue with one active consumer: the other brokers admit any number."""
+_OWN = "ringfaust"
+"""`application` in the worker.yaml that is written."""
+_USER = re.compile(r"[\w.@+-]+")
 
 Fields = dict[str, object]
 
@@ -33,6 +40,16 @@ class CannotImport(RingfaustError):
         self.line = line
         self.findings: list[ImportFinding] = []
         """What was found until then."""
+
+
+def refuse_large(path: Path) -> None:
+    """Refuse a file that is larger than a configuration can be.
+
+    Raises:
+        CannotImport: it is.
+    """
+    if path.stat().st_size > _FILE_BYTES:
+        raise CannotImport(path, 0, f"is larger than {_FILE_BYTES >> 20} MiB")
 
 
 class Verdict(StrEnum):
@@ -117,6 +134,38 @@ class Imported:
         self.note(Verdict.NONE, line, setting, f"the name is not possible here: {why}")
         return False
 
+    def subscriptions(self, address: str) -> dict[str, Fields]:
+        """Return the queues of an address, which is declared if it is not yet."""
+        declared = self.addresses.setdefault(address, {})
+        return cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
+
+    def allow_control(self, user: str) -> None:
+        """Let a user write commands and read the answers."""
+        self.allow(user, topic_name(_OWN, Role.CONTROL), "Write")
+        self.allow(user, topic_name(_OWN, Role.REPLIES), "Read")
+
+    def allow_receiving(self, user: str) -> None:
+        """Let a user attach to queues and receive."""
+        self.allow_control(user)
+        self.allow(user, topic_name(_OWN, Role.DISPATCHED), "Read")
+
+    def allow(self, user: str, topic: str, operation: str) -> None:
+        """Let a user read or write a topic."""
+        acl = (
+            f"--add --allow-principal {quote(f'User:{user}')} --operation {operation} "
+            f"--operation Describe --topic {quote(topic)}"
+        )
+        if acl not in self.acls:
+            self.acls.append(acl)
+
+    def is_user(self, name: str, line: int, setting: str) -> bool:
+        """Return whether these commands can name a user; record it if not."""
+        if _USER.fullmatch(name):
+            return True
+        why = "a user's name in these commands has letters, digits and . _ @ + -"
+        self.note(Verdict.NONE, line, setting, why)
+        return False
+
     def add_routes(self) -> None:
         """Give every queue and address a topic; patterns and queues of addresses share another."""
         named = {name: None for name in (*self.queues, *self.addresses) if not is_pattern(name)}
@@ -129,9 +178,9 @@ class Imported:
 
     def _topic(self, name: str) -> str:
         """Return a valid topic name that differs from all others, also in Kafka's metrics."""
-        ours = {topic_name("ringfaust", role) for role in Role}
+        ours = {topic_name(_OWN, role) for role in Role}
         taken = {_metric(topic) for topic in (*self.routes, *ours)}
-        base = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:240]
+        base = topic_of(name)
         base = base if base.strip(".") else "queue"
         topic, number = base, 1
         while _metric(topic) in taken:
@@ -164,6 +213,11 @@ def covers(wider: str, other: str) -> bool:
         pattern.matches([part for word in words for part in (some if word == "#" else [word])])
         for some in ([], ["-"], ["-", "-"])
     )
+
+
+def topic_of(name: str) -> str:
+    """Return the name of a queue in the characters of a topic's name, and not too long for one."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:240]
 
 
 def _metric(topic: str) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import cast
 
 from ringfaust.importers.imported import (
-    FILE_BYTES,
     CannotImport,
     Fields,
     Imported,
     ImportFinding,
     Verdict,
+    refuse_large,
 )
 from ringfaust.importers.openmq_files import IMQCMD, ScriptError, commands, is_script, properties
 
@@ -68,8 +68,7 @@ def import_openmq(path: Path) -> Imported:
     Raises:
         CannotImport: the file is too large, not text, or a value is not what it should be.
     """
-    if path.stat().st_size > FILE_BYTES:
-        raise CannotImport(path, 0, f"is larger than {FILE_BYTES >> 20} MiB")
+    refuse_large(path)
     text = path.read_bytes().decode("latin-1")  # as Java reads properties
     if "\0" in text:
         raise CannotImport(path, 1 + text[: text.index("\0")].count("\n"), "is not text")
@@ -189,21 +188,20 @@ class _OpenMq:
             self._destination(line, words)
 
     def _destination(self, line: int, words: list[str]) -> None:
-        options = dict(zip(words[1::1], words[2::1], strict=False))
+        pairs = [*zip(words[1:], words[2:], strict=False)]
+        options = dict(pairs)
         name, kind = options.get("-n", ""), options.get("-t", "q")
+        settings = [value for option, value in pairs if option == "-o"]
         about = f"destination {name}"
         if name == _DEAD_MESSAGES:
             self._imported.note(Verdict.CHANGED, line, about, _DEAD)
-            for option, value in zip(words, words[1:], strict=False):
-                if option == "-o":
-                    why = "the retention of the topic ringfaust.dead limits it"
-                    self._imported.note(Verdict.NONE, line, f"{about}, {value[:100]}", why)
+            for each in settings:
+                why = "the retention of the topic ringfaust.dead limits it"
+                self._imported.note(Verdict.NONE, line, f"{about}, {each[:100]}", why)
             return
         if not self._imported.is_name(name, line, about, patterns=False):
             return
-        is_topic = kind == "t"
-        fields: Fields = {}
-        if is_topic:
+        if kind == "t":
             self._imported.addresses.setdefault(name, {})
             fields = self._imported.settings.setdefault(name, {})
             why = f"address {name}, which copies to each subscription"
@@ -211,10 +209,9 @@ class _OpenMq:
             fields = self._imported.queues.setdefault(name, {})
             why = f"queue {name}"
         self._imported.note(Verdict.TAKEN, line, about, why)
-        for option, value in zip(words, words[1:], strict=False):
-            if option == "-o":
-                key, _, text = value.partition("=")
-                self._setting(line, f"{about}, {key} = {text}", key, text, fields)
+        for each in settings:
+            key, _, text = each.partition("=")
+            self._setting(line, f"{about}, {key} = {text}", key, text, fields)
 
     def _setting(self, line: int, about: str, key: str, value: str, fields: Fields) -> None:
         imported = self._imported

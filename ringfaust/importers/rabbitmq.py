@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ringfaust.core.address import SEPARATOR
-from ringfaust.importers.imported import FILE_BYTES, CannotImport, Fields, Imported, Verdict
+from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict, refuse_large
 from ringfaust.importers.rabbitmq_bindings import PREDECLARED, Conditions
 from ringfaust.importers.rabbitmq_names import SHOWN, Names, entries, vhost_of
 from ringfaust.importers.rabbitmq_permissions import read_permissions
@@ -67,8 +67,7 @@ def _import(path: Path, data: Mapping[str, Any], imported: Imported) -> None:
     note_types(entries(data, "queues", path), imported)
     fields = _queues(data, path, policies, imported, names)
     _exchanges(data, path, fields, imported, names)
-    for name, own in fields.items():
-        imported.queues[name] = own
+    imported.queues.update(fields)
     _note_queues(data, path, imported, names)
     hosts = {vhost_of(each) for each in entries(data, "queues", path)} or {"/"}
     for pattern, given in policies.for_later_queues(hosts, names.origins, imported).items():
@@ -79,8 +78,7 @@ def _import(path: Path, data: Mapping[str, Any], imported: Imported) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if path.stat().st_size > FILE_BYTES:
-        raise CannotImport(path, 0, f"is larger than {FILE_BYTES >> 20} MiB")
+    refuse_large(path)
     try:
         data = json.loads(path.read_bytes())
         json.dumps(data, ensure_ascii=False).encode()

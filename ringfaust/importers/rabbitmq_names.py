@@ -10,8 +10,6 @@ from ringfaust.importers.imported import CannotImport
 
 SHOWN = 80
 """How much of a name a line shows."""
-
-
 _NAMED = ("queues", "exchanges", "bindings")
 """The sections whose names belong to a virtual host."""
 

@@ -7,12 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ringfaust.importers.artemis_security import allow, allow_control
 from ringfaust.importers.imported import Imported, Verdict
 from ringfaust.importers.rabbitmq_names import SHOWN, Names, entries, vhost_of
 from ringfaust.importers.rabbitmq_policies import NOT_READ, compiled
-from ringfaust.kafka.names import topic_name
-from ringfaust.protocol.records import Role
 
 _Topics = frozenset[tuple[str, str, str]]
 """User, virtual host and exchange of the permissions for topics."""
@@ -49,9 +46,7 @@ def _permit(
 ) -> None:  # fmt: skip
     user, vhost = str(entry.get("user", "")), vhost_of(entry)
     about = f"permissions of {user[:SHOWN]} in vhost {vhost[:SHOWN]}"
-    if not re.fullmatch(r"[\w.@+-]+", user):
-        why = "a user's name in these commands has letters, digits and . _ @ + -"
-        imported.note(Verdict.NONE, 0, about, why)
+    if not imported.is_user(user, 0, about):
         return
     left: list[str] = []
     taken = False
@@ -67,11 +62,11 @@ def _permit(
         is_found = any(host == vhost and matches.search(name.encode()) for host, name in queues)
         if right == "write":
             for topic in topics:
-                allow(imported, user, topic, "Write")
+                imported.allow(user, topic, "Write")
+        elif is_found and right == "read":
+            imported.allow_receiving(user)
         elif is_found:
-            allow_control(imported, user)
-            if right == "read":
-                allow(imported, user, topic_name("ringfaust", Role.DISPATCHED), "Read")
+            imported.allow_control(user)
         if not (topics if right == "write" else is_found):
             what = "exchange" if right == "write" else "queue"
             left.append(f"{right} = {pattern[:SHOWN]} covers no {what} of the file")

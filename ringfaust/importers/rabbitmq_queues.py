@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict
+from ringfaust.importers.imported import BACKUPS, Fields, Imported, ImportFinding, Verdict
 from ringfaust.importers.rabbitmq_policies import Given, Settings, merged
 
-BACKUPS = 100
-"""Backup consumers of a queue with one active consumer: RabbitMQ admits any number."""
 _LIMITED_SINCE, _QUORUM_ATTEMPTS = 4, 21
 """RabbitMQ 4 redelivers a message of a quorum queue 20 times; earlier versions have no limit."""
 _DEAD = "evicted messages go to the topic ringfaust.evicted, dead ones to ringfaust.dead"

@@ -14,7 +14,7 @@ from xml.sax.xmlreader import AttributesImpl
 from defusedxml.common import DefusedXmlException
 from defusedxml.expatreader import create_parser
 
-from ringfaust.importers.imported import FILE_BYTES, CannotImport
+from ringfaust.importers.imported import CannotImport, refuse_large
 
 DEPTH = 50
 """How deeply elements may nest. A broker.xml has about ten levels."""
@@ -53,8 +53,7 @@ def read_xml(path: Path) -> Element:
     Raises:
         CannotImport: it is too large, nests too deeply, or is not XML; it names the line.
     """
-    if path.stat().st_size > FILE_BYTES:
-        raise CannotImport(path, 0, f"is larger than {FILE_BYTES >> 20} MiB")
+    refuse_large(path)
     builder = _Builder(path)
     parser = XmlParser(path, builder)
     with path.open("rb") as file:

@@ -7,15 +7,13 @@ pytest loads it wherever ringfaust is installed, so it imports the rest when it 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from ringfaust.app import RingApp
     from ringfaust.testing.memory.running import RunningApp
 
 RunApp = Callable[..., "AbstractAsyncContextManager[RunningApp]"]
@@ -36,18 +34,6 @@ def ring_app() -> RunApp:
 
     It takes the app, and what `MemoryBroker` takes: queues, `partitions`, `topics`.
     """
+    from ringfaust.testing.memory.running import running
 
-    @asynccontextmanager
-    async def run(
-        app: RingApp,
-        queues: Path | str | Mapping[str, Any] | None = None,
-        *,
-        partitions: int = 1,
-        topics: Sequence[str] = (),
-    ) -> AsyncIterator[RunningApp]:
-        from ringfaust.testing.memory.running import running
-
-        async with running(app, queues, partitions=partitions, topics=topics) as found:
-            yield found
-
-    return run
+    return running

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from aiokafka import TopicPartition
 from aiokafka.errors import ConsumerStoppedError, UnknownTopicOrPartitionError
@@ -14,16 +14,8 @@ from aiokafka.structs import RecordMetadata
 from ringfaust.protocol.records import FetchedRecord, Headers, OutgoingRecord
 from ringfaust.testing.memory.topics import MemoryTopics
 
-
-class Log(Protocol):
-    """Where the clients of a `MemoryBroker` write and read."""
-
-    topics: MemoryTopics
-
-    def write(
-        self, records: Sequence[OutgoingRecord], writer: MemoryProducer
-    ) -> list[FetchedRecord]:
-        """Store records, all at once, and have the worker process them."""
+if TYPE_CHECKING:
+    from ringfaust.testing.memory.broker import MemoryBroker
 
 
 class _Metadata(NamedTuple):
@@ -39,8 +31,8 @@ class _Metadata(NamedTuple):
 class MemoryProducer:
     """A producer. It also stands for its program: while it is open, its consumers are alive."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -63,11 +55,11 @@ class MemoryProducer:
 
     async def fetch_all_metadata(self) -> _Metadata:
         """All topics."""
-        return _Metadata(dict(self._log.topics.partitions))
+        return _Metadata(dict(self._broker.topics.partitions))
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic."""
-        return set(range(self._log.topics.partitions[topic]))
+        return set(range(self._broker.topics.partitions[topic]))
 
     async def send_and_wait(
         self,
@@ -88,10 +80,10 @@ class MemoryProducer:
             UnknownTopicOrPartitionError: there is no such topic.
         """
         for record in records:
-            count = self._log.topics.partitions.get(record.topic, 0)
+            count = self._broker.topics.partitions.get(record.topic, 0)
             if not 0 <= (record.partition or 0) < count:
                 raise UnknownTopicOrPartitionError(record.topic)
-        written = self._log.write(records, self)
+        written = self._broker.write(records, self)
         await asyncio.sleep(0)  # who reads has its turn, as with real brokers
         return [
             RecordMetadata(
@@ -107,8 +99,8 @@ class MemoryWriter:
 
     may_be_committed = False
 
-    def __init__(self, log: Log) -> None:
-        self._producer = MemoryProducer(log)
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._producer = MemoryProducer(broker)
         self._sent: list[OutgoingRecord] = []
 
     async def start(self) -> None:
@@ -223,7 +215,7 @@ class MemoryConsumer:
             found = self._fetch(1)
             for (record,) in found.values():
                 return record
-            await self._wait()
+            await self._arrived.wait()
 
     async def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None
@@ -233,7 +225,7 @@ class MemoryConsumer:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_ms / 1000):
                     while not found:
-                        await self._wait()
+                        await self._arrived.wait()
                         found = self._fetch(max_records)
         return found
 
@@ -261,6 +253,3 @@ class MemoryConsumer:
                     self._positions[place] += len(records)
                     most = None if most is None else most - len(records)
         return found
-
-    async def _wait(self) -> None:
-        await self._arrived.wait()

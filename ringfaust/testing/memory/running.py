@@ -45,10 +45,10 @@ class RunningApp:
 @asynccontextmanager
 async def running(
     app: RingApp,
-    queues: Path | str | Mapping[str, Any] | None,
+    queues: Path | str | Mapping[str, Any] | None = None,
     *,
-    partitions: int,
-    topics: Sequence[str],
+    partitions: int = 1,
+    topics: Sequence[str] = (),
 ) -> AsyncIterator[RunningApp]:
     """Run an app on a broker of its own; see `MemoryBroker` for the arguments."""
     options = app.options
