@@ -105,7 +105,7 @@ async def test_a_worker_that_cannot_be_removed_is_removed_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its machine may have had the group's coordinator, too. The signs of this one go on."""
-    signs = Signs(("a", True), *[("me", True)] * 2 * SIGNS)
+    signs = Signs(("a", True), *[("me", True)] * 2 * (SIGNS + 1))
     errors: list[Exception] = [BrokerUnreachable("b:9092", "no answer")]
     removed: list[str] = []
 
