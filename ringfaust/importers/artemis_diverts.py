@@ -47,6 +47,10 @@ def read_diverts(section: Element, reader: Reader, imported: Imported) -> None:
         if is_exclusive and divert.first("filter") is not None:
             why = "a message goes to one queue or to each queue of an address, not to either"
             imported.note(Verdict.NONE, divert.line, about, why)
+        elif is_exclusive and _topic_name(source) in imported.routes:
+            other = imported.routes[_topic_name(source)]
+            why = f"the topic {_topic_name(source)} leads to {other} already, and to one queue only"
+            imported.note(Verdict.NONE, divert.line, about, why)
         elif is_exclusive:
             if target not in imported.queues and target not in imported.addresses:
                 imported.queues[target] = {}
