@@ -45,7 +45,8 @@ def read_diverts(section: Element, reader: Reader, imported: Imported) -> None:
             why = "a message goes to one queue or to each queue of an address, not to either"
             imported.note(Verdict.NONE, divert.line, about, why)
         elif is_exclusive and topic_of(source) in imported.routes:
-            why = f"topic {topic_of(source)} has another detour, and a record takes one route"
+            other = imported.routes[topic_of(source)]
+            why = f"the topic {topic_of(source)} leads to {other} already, and to one queue only"
             imported.note(Verdict.NONE, divert.line, about, why)
         elif is_exclusive:
             if target not in imported.queues and target not in imported.addresses:

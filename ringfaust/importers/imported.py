@@ -169,10 +169,8 @@ class Imported:
     def add_routes(self) -> None:
         """Give every queue and address a topic; patterns and queues of addresses share another."""
         named = {name: None for name in (*self.queues, *self.addresses) if not is_pattern(name)}
-        routed = set(self.routes.values())
         for name in named:
-            if name not in routed:
-                self.routes[self._topic(name)] = name
+            self.routes[self._topic(name)] = name
         if self.addresses or any(map(is_pattern, self.queues)):
             self.routes[self._topic("messages")] = f"{{header:{h.QUEUE}}}"
 

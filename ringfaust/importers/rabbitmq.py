@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ringfaust.core.address import SEPARATOR
 from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict, refuse_large
-from ringfaust.importers.rabbitmq_bindings import PREDECLARED, Conditions
+from ringfaust.importers.rabbitmq_bindings import PREDECLARED, ROUTED, Conditions
 from ringfaust.importers.rabbitmq_names import SHOWN, Names, entries, vhost_of
 from ringfaust.importers.rabbitmq_permissions import read_permissions
 from ringfaust.importers.rabbitmq_policies import Policies
@@ -41,6 +41,10 @@ _FIELDS = {
     "default_queue_type": "the type of queues that say none; types only differ in what is imported",
     "tracing": "the topics hold what happened", "description": "about the file itself",
 }  # fmt: skip
+_NO_SELECTOR = {
+    "topic": "this combination of words cannot be a selector",
+    "headers": "only headers that are texts can be compared in a selector",
+}
 _VERSIONS = ("rabbit_version", "rabbitmq_version")
 _NEWEST = 4
 """The newest version of RabbitMQ whose defaults are known here."""
@@ -233,6 +237,9 @@ def _note_exchange(exchange: Mapping[str, Any], imported: Imported, names: Names
     elif ours != name:
         why = f"address {ours}: an exchange here has a name that no queue and no other one has"
         imported.note(Verdict.CHANGED, 0, about, why)
+    elif exchange.get("type") not in (*ROUTED, "x-delayed-message"):
+        why = f"address {ours}: each of its queues gets every message, for its type is not known"
+        imported.note(Verdict.CHANGED, 0, f"{about}, type {exchange.get('type')}"[:SHOWN], why)
     else:
         imported.note(Verdict.TAKEN, 0, about, f"address {ours}")
 
@@ -286,12 +293,13 @@ def _bind(
     selector = conditions.selector()
     fields["selector"] = selector or ""
     if condition is None or selector is None:
-        why = (
-            "this combination of words cannot be a selector"
-            if condition is None
-            else "the selector of all its bindings is too long"
-        )
+        why = "the selector of all its bindings is too long"
+        if condition is None:
+            why = _NO_SELECTOR.get(
+                kind, f"no selector does what an exchange of type {kind[:SHOWN]} does"
+            )
         imported.note(Verdict.NONE, 0, about, f"{why}, so the queue gets every message")
         return
-    said = f"{ours}, selector: {condition}; the producer sets the header routing_key"
+    sets = "the headers it names" if kind == "headers" else "the header routing_key"
+    said = f"{ours}, selector: {condition}; the producer sets {sets}"
     imported.note(Verdict.CHANGED, 0, about, said if condition else ours)

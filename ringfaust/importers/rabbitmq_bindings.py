@@ -18,6 +18,9 @@ PREDECLARED = {
 }
 """Types of the exchanges of every virtual host, which `export_definitions` leaves out."""
 
+ROUTED = frozenset(PREDECLARED.values())
+"""Types of exchanges whose bindings have a meaning here."""
+
 
 class Conditions:
     """What a queue with several bindings gets: what any of them lets through."""

@@ -104,6 +104,23 @@ def test_a_divert_becomes_a_queue_of_the_address_or_a_route() -> None:
     assert finding(found, "divert either").verdict is Verdict.NONE
 
 
+def test_the_target_of_a_divert_keeps_its_own_topic(tmp_path: Path) -> None:
+    found = imported(
+        "<core><diverts>"
+        + "".join(
+            f"<divert name='{source}-{target}'><address>{source}</address><forwarding-address>"
+            f"{target}</forwarding-address><exclusive>true</exclusive></divert>"
+            for source, target in [("old", "orders"), ("old", "other"), ("gone", "orders")]
+        )
+        + "</diverts><addresses><address name='orders'><anycast><queue name='orders'/></anycast>"
+        "</address></addresses></core>",
+        tmp_path,
+    )
+    assert found.routes == {"old": "orders", "gone": "orders", "orders": "orders"}
+    second = finding(found, "divert old-other")
+    assert second.verdict is Verdict.NONE and "leads to orders already" in second.text
+
+
 def test_roles_become_acls() -> None:
     found = import_artemis(FIXTURES / "shop.xml")
     added = "--add --allow-principal User:"

@@ -120,7 +120,8 @@ def test_of_two_detours_of_one_topic_the_second_is_not_taken(
         for n, source in enumerate(sources)
     )
     found = artemis(tmp_path, f"<diverts>{text}</diverts>")
-    assert list(found.routes.values()) == ["t0"] and list(found.queues) == ["t0"]
+    assert list(found.queues) == ["t0"]
+    assert set(found.routes.values()) == {"t0"}  # the topics of the source and of its target
     assert [each.verdict for each in found.findings] == [Verdict.CHANGED, Verdict.NONE]
 
 

@@ -220,3 +220,25 @@ def test_nothing_is_left_of_files_that_would_not_be_valid(tmp_path: Path) -> Non
     with pytest.raises(CannotImport, match=r"definitions.json: nothing was written: .*address"):
         write(imported, tmp_path / "to")
     assert not [*(tmp_path / "to").iterdir()]
+
+
+@pytest.mark.parametrize(("kind", "arguments", "verdict", "says"), [
+    ("headers", {"x-match": "all", "kind": "a"}, Verdict.TAKEN, "the headers it names"),
+    ("headers", {"x-match": "any", "n": 3}, Verdict.TAKEN, "only headers that are texts"),
+    ("x-consistent-hash", {}, Verdict.CHANGED, "an exchange of type x-consistent-hash"),
+])  # fmt: skip
+def test_a_binding_says_what_its_exchange_decides_by(
+    kind: str, arguments: dict[str, Any], verdict: Verdict, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "definitions.json"
+    bound = {"source": "e", "vhost": "/", "destination": "q", "arguments": arguments}
+    definitions = {
+        "queues": [{"name": "q", "vhost": "/"}],
+        "exchanges": [{"name": "e", "vhost": "/", "type": kind}],
+        "bindings": [{**bound, "destination_type": "queue", "routing_key": "1"}],
+    }
+    path.write_text(json.dumps(definitions))
+    found = import_rabbitmq(path).findings
+    (of_binding,) = [each for each in found if each.setting.startswith("binding e")]
+    (of_exchange,) = [each for each in found if each.setting.startswith("exchange e")]
+    assert says in of_binding.text and of_exchange.verdict is verdict
