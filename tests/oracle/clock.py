@@ -24,7 +24,7 @@ class Broker(Protocol):
 
 
 class Late(Exception):
-    """This machine was too slow for slots of this length."""
+    """This machine was too slow for what takes time."""
 
 
 class Clock:

@@ -15,6 +15,7 @@ from ringfaust.protocol.records import Payload
 from tests.oracle.artemis import Artemis
 from tests.oracle.broker_xml import imported_fields, write_broker_xml
 from tests.oracle.clock import Clock, Late
+from tests.oracle.comparing import Tally
 from tests.oracle.engine import FACTS, QUEUE, Engine, Seen, fields_of
 from tests.oracle.naive import Naive
 from tests.oracle.operations import PAST, History, Operation
@@ -22,7 +23,6 @@ from tests.oracle.operations import PAST, History, Operation
 SLOT_MS = 100
 SLOWEST_MS = 3_200
 PAYLOAD = Payload(None, b"", (), "oracle/0/1")
-Tally = Counter[str]
 """How many operations made sense, and how many facts of each kind there were."""
 _names = count(1)
 

@@ -15,7 +15,7 @@ from tests.oracle.engine import fields_of
 from tests.oracle.game import Difference, play
 from tests.oracle.naive import Naive
 from tests.oracle.operations import CONSUMERS, History, Operation, Settings, history
-from tests.oracle.shrink import shrink
+from tests.shortest import shortest
 
 KINDS = """
     ack advance attach burst close commit credit deliver_now pause recover reject release resize
@@ -84,14 +84,14 @@ def test_an_unreported_eviction_is_found_and_its_history_shrunk() -> None:
     assert play(Naive(), long) is None
     found: list[Difference] = []
 
-    def fails(fewer: History) -> bool:
-        difference = play(Liar(), fewer)
+    def fails(fewer: tuple[Operation, ...]) -> bool:
+        difference = play(Liar(), long._replace(operations=fewer))
         found.extend([difference] if difference else [])
         return difference is not None
 
-    shortest = shrink(long, fails)
-    assert [operation.kind for operation in shortest.operations] == ["send", "send", "send"]
-    assert shortest.operations[0].name == "m2"
+    kept = shortest(long.operations, fails)
+    assert [operation.kind for operation in kept] == ["send", "send", "send"]
+    assert kept[0].name == "m2"
     last = found[-1]
     assert (last.step, last.what, last.artemis, last.engine) == (3, "evicted", [], ["m2"])
     assert str(last).startswith("after operation 3 (send name=m")
@@ -100,11 +100,10 @@ def test_an_unreported_eviction_is_found_and_its_history_shrunk() -> None:
 def test_shrinking_keeps_only_what_is_needed() -> None:
     takes = {"m3", "m7"}
 
-    def fails(fewer: History) -> bool:
-        return takes <= {operation.name for operation in fewer.operations}
+    def fails(fewer: tuple[str, ...]) -> bool:
+        return takes <= {*fewer}
 
-    shortest = shrink(of(*["send"] * 10), fails)
-    assert {operation.name for operation in shortest.operations} == takes
+    assert {*shortest(tuple(f"m{number}" for number in range(10)), fails)} == takes
 
 
 def test_a_seed_gives_one_history_and_all_that_is_promised_is_drawn() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from tests.shortest import shortest
 from tests.sim.plan import Plan, random_plan
 from tests.sim.script import STEPS, Script, Step
 from tests.sim.world import World
@@ -65,29 +66,13 @@ def failure(given: History, events: Counter[str] | None = None) -> str:
 
 def shrink(given: History, fails: Callable[[History], object]) -> History:
     """Leave out steps, then settings, as long as the history still fails."""
-    given = given._replace(steps=_fewer(given, fails))
+    steps = shortest(tuple(given.steps), lambda fewer: bool(fails(given._replace(steps=[*fewer]))))
+    given = given._replace(steps=[*steps])
     for plan in _plainer(given.plan):
         merged = plan(given.plan)
         if merged != given.plan and fails(given._replace(plan=merged)):
             given = given._replace(plan=merged)
     return given
-
-
-def _fewer(given: History, fails: Callable[[History], object]) -> list[Step]:
-    """Leave out many steps at a time, then fewer."""
-    steps = list(given.steps)
-    size = max(len(steps) // 2, 1)
-    while True:
-        start, left_out = 0, False
-        while start < len(steps):
-            fewer = steps[:start] + steps[start + size :]
-            if fails(given._replace(steps=fewer)):
-                steps, left_out = fewer, True
-            else:
-                start += size
-        if size == 1 and not left_out:
-            return steps
-        size = max(size // 2, 1)
 
 
 def _plainer(plan: Plan) -> Iterator[Callable[[Plan], Plan]]:

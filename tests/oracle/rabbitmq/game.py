@@ -13,6 +13,8 @@ from itertools import count
 
 from ringfaust.core.model import Message
 from ringfaust.core.queue import Queue
+from tests.oracle.clock import Late
+from tests.oracle.comparing import Tally
 from tests.oracle.rabbitmq.broker import Broker
 from tests.oracle.rabbitmq.client import Client, Seen
 from tests.oracle.rabbitmq.histories import LONG_MS, QUEUES, TTL_MS, History, Operation, history
@@ -23,11 +25,6 @@ AFTER_MS = 150
 """How long after its time a message may stay at the head of a queue."""
 _ANSWER_SECONDS = 5.0
 _numbers = count(1)
-Tally = Counter[str]
-
-
-class Late(Exception):
-    """This machine was too slow for what expires."""
 
 
 @dataclass
@@ -190,22 +187,17 @@ class Game:
     def _counts_otherwise(self, name: str, size: int) -> bool:
         """`max_messages` and `max_bytes` also count what is being delivered."""
         queue = self.ours.queue(name)
-        spec, ready = queue.spec, list(queue.in_order())
-        held = _held(queue)
+        spec, ready, held = queue.spec, list(queue.in_order()), _held(queue)
         number, number_ready = len(ready) + len(held) + 1, len(ready) + 1
         total_ready = sum(each.size_bytes for each in ready) + size
         total = total_ready + sum(each.size_bytes for each in held)
 
-        def is_over(messages: int, size_bytes: int) -> bool:
-            return 0 <= spec.max_messages < messages or 0 <= spec.max_bytes < size_bytes
-
+        is_over = queue.exceeds(number, total)
         if spec.when_full == "reject_newest" and self._is_quorum(name):
-            return is_over(number, total)
+            return is_over
         if spec.when_full == "reject_newest":
-            return is_over(number, total) != is_over(number_ready, total_ready)
-        if is_over(number, total) and self.ours.most_priority[name] is not None:
-            return True
-        return bool(held) and is_over(number, total)
+            return is_over != queue.exceeds(number_ready, total_ready)
+        return is_over and (bool(held) or self.ours.most_priority[name] is not None)
 
     def _returns_otherwise(self, name: str, held: list[str], *, is_leaving: bool) -> bool:
         """In quorum queues returned messages come first or last, and may need no room.

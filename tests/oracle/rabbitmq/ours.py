@@ -56,7 +56,7 @@ class Ours:
         """The queue of each attached consumer."""
         self.ttl_ms = {name: self._told(name, "message-ttl") for name in queues}
         self.most_priority = {name: self._told(name, "max-priority") for name in queues}
-        self.has_dlx = {name for name in queues if self._has_dlx(name)}
+        self.has_dlx = {name for name in queues if self._lines(name, "dead-letter-exchange")}
         self.refused_at: set[tuple[str, str]] = set()
         """Queue and id of what a full queue has refused."""
         self.seen = Seen({name: [] for name in queues}, {name: [] for name in queues})
@@ -77,9 +77,6 @@ class Ours:
         lines = self._lines(queue, setting)
         assert len(lines) < 2, lines
         return int(lines[0].setting.rpartition(" = ")[2]) if lines else None
-
-    def _has_dlx(self, queue: str) -> bool:
-        return bool(self._lines(queue, "dead-letter-exchange"))
 
     def is_open(self, exchange: str) -> bool:
         """Whether each binding of an exchange is taken over."""

@@ -15,8 +15,9 @@ import pytest
 
 from ringfaust.importers import rabbitmq_policies
 from ringfaust.importers.rabbitmq import import_rabbitmq
+from tests.oracle.comparing import Tally
 from tests.oracle.rabbitmq.broker import Broker
-from tests.oracle.rabbitmq.game import Tally, play
+from tests.oracle.rabbitmq.game import play
 from tests.oracle.rabbitmq.histories import history
 from tests.oracle.rabbitmq.packages import NoRabbitMQ
 
