@@ -60,7 +60,7 @@ FIGURES: list[tuple[str, str, str, float]] = [
     ("faq", "`failover_after_ms` (# s by default)", "worker.yaml failover_after_ms", S),
     ("import", "up to # messages and", "TRANSACTION_RECORDS", 1),
     ("import", "messages and # MB", "TRANSACTION_BYTES", MB),
-    ("import", "A file may have # MiB", "importers FILE_BYTES", MIB),
+    ("import", "A file may have # MiB", "_FILE_BYTES", MIB),
     ("import", "and XML # levels", "DEPTH", 1),
     ("maintain", "in files of about # MB", "maintain FILE_BYTES", MIB),
     ("operations", "a transaction coordinator for up to # s", "COORDINATOR_TIMEOUT_S", 1),
