@@ -363,6 +363,19 @@ async def test_two_workers_share_partitions(broker: EmbeddedBroker) -> None:
             await until(lambda: len(second.owned) == 6)
 
 
+async def test_a_worker_that_has_nothing_to_read_stays_a_member(broker: EmbeddedBroker) -> None:
+    """If not, nobody takes over when the others are gone."""
+    topic, name = await new_topic(broker), group()
+    both = [Recorder(broker, name, topic, broker_max_poll_interval=0.001) for _ in range(2)]
+    async with both[0].running(), both[1].running():
+        await until(lambda: {len(each.owned) for each in both} == {0, 1})
+        busy, spare = sorted(both, key=lambda each: not each.owned)
+        before_s = spare.app.reader.unconfirmed_s()
+        await until(lambda: spare.app.reader.unconfirmed_s() < before_s)  # a heartbeat
+        await busy.app.stop()
+        await until(lambda: spare.owned, 20)
+
+
 async def test_a_rebalance_does_not_interrupt_what_is_read(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

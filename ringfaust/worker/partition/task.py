@@ -123,16 +123,22 @@ class Task:
             StopsWorker: the worker must not run.
         """
         try:
-            await self._catch_up()
-            # That may have taken long.
-            await self._context.reader().prove_membership(is_fenced=False)
-            await self._load()
+            await self._take_over()
         except StopsWorker:
             raise
         except Exception as error:
             self._unopened = error
             return
         await self._read_on()
+
+    async def _take_over(self, *, is_fenced: bool = False) -> None:
+        """Load the state, as soon as this worker is sure to own the partition (R126)."""
+        if not self._is_started:
+            await self._catch_up()  # may take long
+        # Starting the producer fences whoever has the partition now.
+        await self._context.reader().prove_membership(is_fenced=is_fenced)
+        self._suspicion = ""
+        await self._load()
 
     async def _load(self) -> None:
         """Load the committed state, and compare it with the log that exists now."""
@@ -473,7 +479,7 @@ class Task:
         return False
 
     async def _reopen(self, *, is_fenced: bool = False) -> None:
-        """Open the partition again, as soon as this worker is sure to own it still (R126)."""
+        """Open the partition again."""
         name, wait_s = self.work.name, RETRY_MIN_S
         self._alone = None
         if self.failure is not None and self._is_started:
@@ -483,11 +489,8 @@ class Task:
         await self._release()
         while True:
             await self._clock.sleep(wait_s)
-            # Starting the producer fences whoever has the partition now.
-            await self._context.reader().prove_membership(is_fenced=is_fenced)
             try:
-                self._suspicion = ""
-                await self._load()
+                await self._take_over(is_fenced=is_fenced)
                 break
             except StopsWorker:
                 raise

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import faust
 import pytest
@@ -251,6 +252,31 @@ async def test_a_rebalance_keeps_what_is_being_read() -> None:
     join = source(GroupCoordinator._on_join_prepare) + source(GroupCoordinator._on_join_complete)
     assert "self._subscription.begin_reassignment()" in join
     assert "self._subscription.assign_from_subscribed(assignment.partitions())" in join
+
+
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
+
+
+@pytest.mark.parametrize(
+    ("key", "error_code", "is_told"),
+    [
+        (HEARTBEAT, 0, True), (SYNC_GROUP, 0, True), (HEARTBEAT, 27, False),
+        (JOIN_GROUP, 0, False), (LEAVE_GROUP, 0, False),
+    ],
+)  # fmt: skip
+async def test_a_member_is_who_knows_what_the_group_has_assigned(
+    key: int, error_code: int, is_told: bool
+) -> None:
+    """One that joins may have missed an assignment, and would shut out the new owner (R126)."""
+
+    async def send(*_: object) -> Any:
+        return SimpleNamespace(API_KEY=key, error_code=error_code)
+
+    client, told = SimpleNamespace(send=send), list[float]()
+    thread: Any = SimpleNamespace(kafka_consumer=SimpleNamespace(_client=client))
+    vendor.FaustConsumerThread.watch_answers(thread, Mock(), told.append)
+    await client.send(0, None)
+    assert bool(told) is is_told
 
 
 def test_a_client_that_has_left_its_group_reads_on() -> None:

@@ -45,6 +45,8 @@ async def start_of(broker: Broker, found: CommittedOffset | None, number: int = 
     async def seek(partition: TP, offset: int) -> None:
         sought.append(offset)
 
+    async def prove_membership(*, is_fenced: bool) -> None: ...
+
     async def topic_ids(_: object) -> TopicIds:
         return TopicIds("cluster", {"in": "id"})
 
@@ -61,7 +63,7 @@ async def start_of(broker: Broker, found: CommittedOffset | None, number: int = 
         new_commit_slot=SimpleNamespace,
         group_offsets=group_offsets,
         read_bounds=read_bounds,
-        reader=lambda: SimpleNamespace(seek=seek),
+        reader=lambda: SimpleNamespace(seek=seek, prove_membership=prove_membership),
         task_settings=TaskSettings(batch_records=1),
     )
     task = repartition_task(Route("in", "{header:queue}"), number, context)

@@ -160,6 +160,39 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringfaust.worker.partition.task.RETRY_MIN_S", 0.01)
 
 
+async def test_a_new_owner_is_up_to_date_and_still_a_member_before_it_shuts_out_the_old_one() -> (
+    None
+):
+    """R124, R126: to apply the changelog may take long, and may fail."""
+    calls: list[str] = []
+    errors: list[Exception] = [KafkaConnectionError("no broker")]
+    work = OneCommit()
+
+    class Reader(AnyReader):
+        async def prove_membership(self, *, is_fenced: bool) -> None:
+            calls.append("member")
+
+    class Producer(FailingProducer):
+        async def start(self) -> None:
+            calls.append("shut out")
+
+    async def no_store(*_: object) -> None: ...
+
+    async def catch_up() -> None:
+        calls.append("catch up")
+        if errors:
+            raise errors.pop()
+
+    context = context_of(1, print)
+    context.reader = Reader
+    task = Task(work, context, no_store, lambda: Producer([]), catch_up)
+    task.start()
+    async with asyncio.timeout(30):
+        await work.settled.wait()
+    await task.close()
+    assert calls == ["catch up", "catch up", "member", "shut out"]
+
+
 async def test_an_unknown_outcome_reopens_the_partition_with_a_new_producer() -> None:
     """R117: the producer whose commit failed is not used again."""
     work, opened = OneCommit(), []
