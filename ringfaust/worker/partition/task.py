@@ -142,10 +142,11 @@ class Task:
 
     async def _load(self) -> None:
         """Load the committed state, and compare it with the log that exists now."""
-        bounds_of = await self._context.read_bounds(self.work.tps)
-        bounds = {tp.topic: at for tp, at in bounds_of.items()}
         committed = await self._restore()
         try:
+            # Not before: the old owner has read on until it was shut out, past an earlier end.
+            found = await self._context.read_bounds(self.work.tps)
+            bounds = {tp.topic: at for tp, at in found.items()}
             if self._is_started:
                 self.work.check_inputs(bounds, committed)
             else:

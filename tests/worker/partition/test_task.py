@@ -181,14 +181,20 @@ async def test_a_new_owner_is_up_to_date_and_a_member_before_it_shuts_out_the_ol
         if errors:
             raise errors.pop()
 
+    async def read_bounds(_: object) -> dict[TP, Any]:
+        calls.append("look at the logs")
+        return {}
+
     context = context_of(1, print)
-    context.reader = Reader
+    context.reader, context.read_bounds = Reader, read_bounds
     task = Task(work, context, no_store, lambda: Producer([]), catch_up)
     task.start()
     async with asyncio.timeout(30):
         await work.settled.wait()
     await task.close()
-    assert calls == ["catch up", "catch up", "member", "shut out"]
+    # The old owner reads on until it is shut out. An older end of a log would lie before its
+    # position, as if the log had lost its end, and its records would be read twice (R112).
+    assert calls == ["catch up", "catch up", "member", "shut out", "look at the logs"]
 
 
 async def test_an_unknown_outcome_reopens_the_partition_with_a_new_producer() -> None:
