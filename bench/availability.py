@@ -2,7 +2,7 @@
 
 Two workers, four partitions, and in each one ring, a consumer, and 50 messages a second. For each
 change the longest time between two messages of a consumer is noted: for rings whose worker stays,
-for rings that move, and before the change ("steady"). docs/operations.md has the figures.
+for rings that move, and before the change ("steady").
 """
 
 from __future__ import annotations
