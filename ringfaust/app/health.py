@@ -90,7 +90,7 @@ async def serve_health(
                 )
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asked has gone, or did not speak HTTP
+            pass  # the client has disconnected, or does not speak HTTP
         finally:
             writer.close()
 

@@ -1,4 +1,4 @@
-"""Run an app until it is told to stop: in this process, or in several."""
+"""Run an app in this process, or in several, until a signal stops it."""
 
 from __future__ import annotations
 

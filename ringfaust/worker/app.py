@@ -94,6 +94,7 @@ def create_app(
         attach: adds pages to those of the worker.
         is_clock_checked: the clock has just been found right.
     """
+    identity = worker_identity(worker.data_dir)
     app = BatchApp(
         worker.application,
         protocol=worker_protocol(fingerprint(worker, queues)),
@@ -101,7 +102,7 @@ def create_app(
         broker_max_poll_records=min(worker.batch_records, FETCH_RECORDS),
         broker_credentials=_credentials(worker),
         consumer_metadata_max_age_ms=_METADATA_MAX_AGE_MS,
-        consumer_group_instance_id=worker_identity(worker.data_dir),
+        consumer_group_instance_id=identity,
         broker_heartbeat_interval=_HEARTBEAT_S,
         broker_session_timeout=worker.session_timeout_ms / 1000,
         broker_request_timeout=max(40.0, worker.session_timeout_ms / 1000 + 10),
@@ -122,8 +123,9 @@ def create_app(
     clock = _clock(worker, is_checked=is_clock_checked)
     log_ends = LogEnds(topics[Role.CONTROL], worker.client_options(), clock)
     context = _context(
-        worker, topics, processor_config, queues, app, clock=clock, log_ends=log_ends
-    )
+        worker, topics, processor_config, queues, app,
+        identity=identity, clock=clock, log_ends=log_ends,
+    )  # fmt: skip
     assignment = Assignment(context, repartitioned)
     app.listener = assignment
     app.background = _background(clock, log_ends)
@@ -136,7 +138,9 @@ def create_app(
         lambda: app.reader.unconfirmed_s() if assignment.tasks else 0.0,
         memory,
     )
-    app.beside = partial(_beside, worker, app, assignment, health, clock, attach=attach)
+    app.beside = partial(
+        _beside, worker, app, assignment, health, clock, identity=identity, attach=attach
+    )
 
     @app.agent(app.topic(*sorted(assignment.topics)), name="ringfaust")
     async def ring(batches: StreamT) -> None:
@@ -162,6 +166,7 @@ async def _beside(
     health: Health,
     clock: WorkerClock,
     *,
+    identity: str,
     attach: AttachPages | None,
 ) -> None:
     """What runs beside the partitions: the log of the worker's health, its status, and pages."""
@@ -189,9 +194,9 @@ async def _beside(
     )
     failover = Failover(
         SignTopic(worker.client_options(), worker.topic(Role.STATUS)),
-        worker_identity(worker.data_dir),
+        identity,
         worker.failover_after_ms,
-        lambda identity: remove_from_group(worker, identity),
+        lambda other: remove_from_group(worker, other),
     )
     running = [
         health.memory.watch(), health.watch(), numbers.count(status), status.run(), failover.run()
@@ -232,6 +237,7 @@ def _context(
     queues: QueuesConfig,
     app: BatchApp,
     *,
+    identity: str,
     clock: WorkerClock,
     log_ends: LogEnds,
 ) -> WorkerContext:
@@ -271,7 +277,7 @@ def _context(
         group_offsets=committed,
         read_bounds=lambda tps: read_bounds(client, tps),
         topic_ids=lambda names: topic_ids(client, names),
-        leave_group=lambda: leave_group(worker, worker_identity(worker.data_dir)),
+        leave_group=lambda: leave_group(worker, identity),
         log_end=log_ends.end,
         is_metered=True,
         reader=lambda: app.reader,

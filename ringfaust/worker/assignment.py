@@ -146,9 +146,9 @@ class Assignment:
         handover.cancel()
         await task.close()
         del self._handovers[task]
-        mine = {tp for tp in task.work.tps if self._tasks.get(tp) is task}
-        for tp in mine:
-            del self._tasks[tp]
+        for tp in task.work.tps:
+            if self._tasks.get(tp) is task:
+                del self._tasks[tp]
         self._context.reader().stop_reading(task.work.tps)
 
     def _on_closed(self, closing: asyncio.Task[None]) -> None:

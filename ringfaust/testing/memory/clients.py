@@ -29,7 +29,7 @@ class _Metadata(NamedTuple):
 
 
 class MemoryProducer:
-    """A producer. It also stands for its program: while it is open, its consumers are alive."""
+    """A producer. While it is open, the consumers of its program send heartbeats."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker

@@ -157,8 +157,8 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
     async def close_coordinator(self) -> None:
         """Take part in the group no more, and go on reading. Called in the thread.
 
-        A static member stays in the group until it is removed, or its session expires. To cancel
-        this does not cancel what goes on: the client would raise that whenever somebody fetches.
+        A static member stays in the group until it is removed, or its session expires. Cancelling
+        this does not cancel the coordination; if it did, each later fetch would be cancelled, too.
         """
         await asyncio.shield(self.kafka_consumer._coordinator.close())  # noqa: SLF001
 
@@ -169,7 +169,7 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
     ) -> None:
         """Let the client read on while the group is rebalanced, and after that (R124).
 
-        By itself it would deliver nothing meanwhile, and begin anew with all partitions. Now it
+        Without this, it delivers nothing meanwhile and then forgets all positions. Now it
         keeps what is being read, even if the group has given it to another member, and leaves a new
         partition alone until it is sought and resumed.
 

@@ -135,7 +135,7 @@ class Task:
         """Load the state, as soon as this worker is sure to own the partition (R126)."""
         if not self._is_started:
             await self._catch_up()  # may take long
-        # Starting the producer fences whoever has the partition now.
+        # Starting the producer fences the present owner.
         await self._context.reader().prove_membership(is_fenced=is_fenced)
         self._suspicion = ""
         await self._load()

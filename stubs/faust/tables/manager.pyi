@@ -4,7 +4,6 @@ from mode import Service
 
 class TableManager(Service):
     app: AppT
-    _recovery: Recovery | None
     @property
     def recovery(self) -> Recovery: ...
     async def _update_channels(self) -> None: ...

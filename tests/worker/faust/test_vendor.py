@@ -85,7 +85,7 @@ def test_faust_subscribes_with_the_listener_of_the_consumer_class() -> None:
 def test_faust_drops_messages_of_another_generation_only() -> None:
     """If not: batches that are read on during a rebalance may be dropped.
 
-    Only Faust's own listener changes the generation, and it is told of the first assignment alone.
+    Only Faust's own listener changes the generation, and it sees the first assignment alone.
     """
     assert "self._thread.app.consumer_generation_id = generation" in source(
         driver.ConsumerRebalanceListener.on_partitions_assigned
