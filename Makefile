@@ -4,7 +4,10 @@ SHELL := /bin/bash
 PYTHON ?= $(or $(shell command -v python3.11 || command -v python3),python3)
 VENV := .venv
 BIN := $(VENV)/bin
+# Stamps: ready for development, and for the demo.
 READY := $(VENV)/.ready
+RUNNABLE := $(VENV)/.runnable
+, := ,
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -13,15 +16,26 @@ PIP := $(BIN)/pip --quiet --disable-pip-version-check
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## create .venv with ringfaust in it, and compile the engine; does nothing if both are up to date
-	@$(BIN)/python hatch_build.py
-
-# The stamp is written last, so an interrupted setup is repeated.
-$(READY): pyproject.toml constraints.txt
-	@echo "setting up $(VENV) (once; about a minute)"
+# $(call install,EXTRAS) creates .venv and installs ringfaust with these extras in it.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ringfaust needs Python 3.11 or newer, this is %s; try: make PYTHON=/path/to/python3.11" % sys.version.split()[0])'
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@$(PIP) install -c constraints.txt -e '.[$(1)]'
+endef
+
+setup: $(READY) ## create .venv for development, and compile the engine; does nothing if both are up to date
+	@$(BIN)/python hatch_build.py
+
+# The stamps are written last, so an interrupted setup is repeated.
+$(READY): pyproject.toml constraints.txt
+	@echo "setting up $(VENV) for development (once; a few minutes, 2 GB)"
+	$(call install,dev)
+	@touch $(RUNNABLE) $@
+
+# Without Spark, the documentation's tools and those of the tests.
+$(RUNNABLE): pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (once; about a minute, 0.4 GB)"
+	$(call install,demo$(,)compile)
 	@touch $@
 
 lock: $(READY) ## pin what pyproject.toml asks for in constraints.txt: make lock UPGRADE=1 takes newer releases
@@ -112,7 +126,8 @@ schema: generate
 
 rules: generate
 
-demo: setup ## replay flights through rings on a real broker and account for every eviction
+demo: $(RUNNABLE) ## replay flights through rings on a real broker and account for every eviction
+	@$(BIN)/python hatch_build.py
 	@$(BIN)/ringfaust demo
 
 demo-spark: setup ## run the flights by worker and by Spark job, with lake, audit and report, and compare
