@@ -26,8 +26,8 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "docs/faq", "docs/glossary",
         ),
         "Deploy": (
-            "docs/operations", "docs/troubleshooting", "docs/configuration", "docs/commands",
-            "docs/cli", "docs/console",
+            "docs/install", "docs/operations", "docs/troubleshooting", "docs/configuration",
+            "docs/commands", "docs/cli", "docs/console",
             "docs/import", "docs/artemis", "docs/spark", "docs/spark-ring", "docs/spark-plan",
             "docs/performance", "SECURITY",
             "CHANGELOG",
@@ -46,7 +46,10 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "docs/tutorials/README": {"": ("[1-9]*",)},
     "docs/how-to/README": {
-        "": ("deploy-a-worker", "queue-between-programs", "account-for-evictions")
+        "": (
+            "deploy-a-worker", "scale-out", "upgrade", "kafka-is-down", "change-a-ring-size",
+            "delete-a-message", "queue-between-programs", "account-for-evictions",
+        )
     },
     "docs/adr/README": {"": ("0*",)},
 }  # fmt: skip

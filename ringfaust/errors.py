@@ -102,6 +102,22 @@ class ProtocolError(RingfaustError):
         self.reason = reason
 
 
+class MissingExtra(RingfaustError):
+    """Packages of an extra are not installed. The text has the command that installs them.
+
+    Attributes:
+        modules: what cannot be imported.
+    """
+
+    def __init__(self, user: str, modules: list[str], extra: str) -> None:
+        """`user`: what needs the packages, as the subject of a sentence."""
+        super().__init__(
+            f"{user} needs packages that are not installed ({', '.join(modules)}). To install "
+            f"them from a checkout of ringfaust: pip install '.[{extra}]'"
+        )
+        self.modules = modules
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return half a sentence that names the known word most like this one, or all known words."""
     words = list(known)

@@ -86,7 +86,7 @@ def worker_pages(worker: WorkerConfig, queues: QueuesConfig) -> Callable[[web.Ap
 
     Raises:
         BadToken: the token cannot be read, or is too short.
-        MissingPackages: see `Backend`.
+        MissingExtra: see `Backend`.
     """
     options = console_options(worker.web, worker.web.bind, read_token(worker.web.token_file))
 

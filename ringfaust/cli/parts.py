@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import MissingExtra, RingfaustError
 from ringfaust.visible import visible
 
 if TYPE_CHECKING:
@@ -80,21 +80,6 @@ SPARK_MODULES = (
 """The top-level modules of the packages of the extra `spark`, in the order of pyproject.toml."""
 
 
-class MissingExtra(RingfaustError):
-    """Packages that a command needs are not installed. The text has the command that does it.
-
-    Attributes:
-        modules: the modules that cannot be imported.
-    """
-
-    def __init__(self, modules: list[str], extra: str) -> None:
-        super().__init__(
-            f"This command needs packages that are not installed ({', '.join(modules)}). To "
-            f"install them: pip install 'ringfaust[{extra}]'"
-        )
-        self.modules = modules
-
-
 def require_spark() -> None:
     """Check that the packages of the extra `spark` are installed, without importing them.
 
@@ -111,7 +96,7 @@ def require_modules(names: Sequence[str], extra: str = "spark") -> None:
         MissingExtra: some are not.
     """
     if missing := [name for name in names if not _is_installed(name)]:
-        raise MissingExtra(missing, extra)
+        raise MissingExtra("This command", missing, extra)
 
 
 def _is_installed(name: str) -> bool:

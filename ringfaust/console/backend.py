@@ -31,7 +31,7 @@ class Backend:
         """Connect to nothing yet.
 
         Raises:
-            MissingPackages: there is a schema registry, and nothing that decodes.
+            MissingExtra: there is a schema registry, and nothing that decodes.
         """
         self.worker = worker
         self.queues = queues

@@ -22,7 +22,7 @@ import aiohttp
 from ringfaust.client.inspected import Excerpt, MessageDetails
 from ringfaust.console.avro import read_avro, zigzag
 from ringfaust.console.redriving import GoneMessage
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import MissingExtra
 
 log = logging.getLogger(__name__)
 
@@ -38,15 +38,6 @@ Decode = Callable[[bytes], Any]
 """From the bytes after the schema's number to what JSON can show."""
 
 
-class MissingPackages(RingfaustError):
-    """`web.schema_registry` is set, and the packages that decode are not installed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "web.schema_registry needs packages to decode values: pip install 'ringfaust[console]'"
-        )
-
-
 class Schemas:
     """A schema registry with the API of Confluent's, and what it has said."""
 
@@ -54,10 +45,10 @@ class Schemas:
         """Connect to nothing yet.
 
         Raises:
-            MissingPackages: fastavro or protobuf is not installed.
+            MissingExtra: fastavro or protobuf is not installed.
         """
         if url and not (find_spec("fastavro") and find_spec("google.protobuf")):
-            raise MissingPackages
+            raise MissingExtra("web.schema_registry", ["fastavro", "google.protobuf"], "console")
         self._url = url.rstrip("/")
         self._known: dict[int, Decode] = {}
         self._failed: dict[int, float] = {}

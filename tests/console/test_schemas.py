@@ -15,7 +15,8 @@ from aiohttp.test_utils import TestServer
 
 from ringfaust.client.inspected import Excerpt, MessagePage
 from ringfaust.console import schemas as module
-from ringfaust.console.schemas import MissingPackages, Schemas
+from ringfaust.console.schemas import Schemas
+from ringfaust.errors import MissingExtra
 from tests.console.harness import console_of, message_row
 
 fastavro = pytest.importorskip("fastavro")
@@ -181,7 +182,7 @@ async def test_without_a_registry_nothing_is_asked() -> None:
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda _name: None)
     Schemas("")
-    with pytest.raises(MissingPackages, match=r"pip install 'ringfaust\[console\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '.\[console\]'"):
         Schemas("http://127.0.0.1:8081")
 
 

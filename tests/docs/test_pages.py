@@ -126,6 +126,14 @@ def test_the_readme_lists_the_pages_by_reader() -> None:
     assert linked == {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
 
 
+def test_one_page_alone_says_how_to_install() -> None:
+    """No package index has ringfaust yet: a release changes that page, and not ten."""
+    named = re.compile(r"pip install '?ringfaust")
+    assert "is on no package index yet" in (ROOT / "docs/install.md").read_text()
+    told = [page for page in pages() if "adr" not in page.parts]
+    assert not [page for page in told if named.search(page.read_text())]
+
+
 def test_every_decision_is_in_the_index() -> None:
     index = (ROOT / "docs/adr/README.md").read_text()
     listed = re.findall(r"^\d+\. \[.*\]\(([\w-]+\.md)\)$", index, re.MULTILINE)
