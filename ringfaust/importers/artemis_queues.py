@@ -236,7 +236,8 @@ def read_filter(owner: str, element: Element, fields: Fields, imported: Imported
         check_selector(selector)
         QueueSpec().with_fields({"selector": selector})
     except BadSelector as error:
-        why = f"not a selector here, so the queue gets every message: {error.advice}"
+        read = f", read as {selector}" if selector != text else ""
+        why = f"not a selector here{read}, so the queue gets every message: {error.advice}"
         imported.note(Verdict.NONE, element.line, about, why)
         return
     fields["selector"] = selector
