@@ -57,8 +57,7 @@ def _read(path: Path, root: Element, imported: Imported) -> None:
     _note_dead_letters(core, imported)
     _keep_retroactive(found, imported)
     _declare_patterns(found, imported)
-    for section in core.all("diverts"):
-        read_diverts(section, reader, imported)
+    read_diverts(core, reader, imported)
     imported.add_routes()
     read_security(core, wildcards, imported)
 

@@ -116,7 +116,8 @@ def _topics(pattern: str, role: str, senders: _Senders, imported: Imported) -> I
     be the more specific one.
     """
     declared = (*imported.queues, *imported.addresses)
-    for topic, queue in imported.routes.items():
+    for topic, target in imported.routes.items():
+        queue = imported.detours.get(topic, target)
         if "{" in queue:
             everyone = (*senders.by_pattern.values(), *senders.by_beginning.values())
             is_anywhere = all(role in roles for roles in everyone)

@@ -29,3 +29,101 @@ def test_not_binds_as_in_artemis(text: str, selector: str, tmp_path: Path) -> No
 def test_a_filter_that_artemis_reads_as_not_of_its_first_operand(text: str, tmp_path: Path) -> None:
     """In JMS it is NOT of the comparison; Artemis 2.44 takes it for never true, or refuses it."""
     assert filtered(tmp_path, text) == ("", Verdict.NONE)
+
+
+def diverts(*given: tuple[str, str, str], copies: bool = False) -> str:
+    """Diverts by name, source and target."""
+    exclusive = "" if copies else "<exclusive>true</exclusive>"
+    text = "".join(
+        f"<divert name='{name}'><address>{source}</address>"
+        f"<forwarding-address>{target}</forwarding-address>{exclusive}</divert>"
+        for name, source, target in given
+    )
+    return f"<diverts>{text}</diverts>"
+
+
+def declared(*names: str) -> str:
+    text = "".join(
+        f"<address name='{name}'><anycast><queue name='{name}'/></anycast></address>"
+        for name in names
+    )
+    return f"<addresses>{text}</addresses>"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_record_ends_at_the_end_of_a_chain_of_detours(turned: bool, tmp_path: Path) -> None:
+    """DivertImpl.route gives the message to the post office, which routes it by its new address."""
+    chain = [("1", "a", "c"), ("2", "c", "d"), ("3", "b", "c")]
+    found = artemis(tmp_path, diverts(*(chain[::-1] if turned else chain)))
+    assert found.routes == {"a": "d", "b": "d", "c": "d", "d": "d"}
+    assert set(found.queues) == {"d"}
+    (line,) = [each for each in found.findings if each.setting.startswith("divert 1")]
+    assert (line.verdict, "through c to d" in line.text) == (Verdict.CHANGED, True)
+
+
+@pytest.mark.parametrize("given", [
+    [("1", "a", "c"), ("2", "c", "a")], [("1", "a", "a")],
+    [("0", "b", "a"), ("1", "a", "c"), ("2", "c", "d"), ("3", "d", "a")],
+])  # fmt: skip
+def test_detours_in_a_circle_have_no_end(given: list[tuple[str, str, str]], tmp_path: Path) -> None:
+    found = artemis(tmp_path, diverts(*given))
+    assert not found.routes and not found.queues
+    assert [each.verdict for each in found.findings] == [Verdict.NONE] * len(given)
+    assert all("in a circle" in each.text for each in found.findings)
+
+
+def test_a_queue_whose_address_a_divert_empties_has_no_topic(tmp_path: Path) -> None:
+    """BindingsImpl.route: what an exclusive divert takes is not routed to the queues."""
+    found = artemis(tmp_path, declared("a", "d") + diverts(("1", "a", "d")))
+    assert found.routes == {"a": "d", "d": "d", "messages": "{header:ringfaust-queue}"}
+    assert set(found.queues) == {"a", "d"}
+    (line,) = [each for each in found.findings if each.setting.startswith("divert 1")]
+    assert "queue a gets only records of the topic messages that name it" in line.text
+
+
+def test_who_may_send_to_the_source_of_a_detour_may_write_to_its_topic(tmp_path: Path) -> None:
+    """A divert routes by itself: no right for its target is asked for, and that right is none."""
+    security = "".join(
+        f"<security-setting match='{name}'><permission type='send' roles='to-{name}'/>"
+        "</security-setting>"
+        for name in "ad"
+    )
+    text = f"{declared('d')}{diverts(('1', 'a', 'd'))}"
+    found = artemis(tmp_path, f"{text}<security-settings>{security}</security-settings>")
+    assert sorted((acl.split()[2], acl.split()[-1]) for acl in found.acls) == [
+        ("User:to-a", "a"), ("User:to-d", "d"),
+    ]  # fmt: skip
+
+
+def test_a_copy_of_an_address_that_a_detour_empties_is_none(tmp_path: Path) -> None:
+    text = diverts(("1", "a", "d")) + diverts(("2", "a", "e"), copies=True)
+    found = artemis(tmp_path, text)
+    assert found.routes == {"a": "d", "d": "d"} and not found.addresses
+    (line,) = [each for each in found.findings if each.setting.startswith("divert 2")]
+    assert (line.verdict, "divert 1 takes" in line.text) == (Verdict.NONE, True)
+
+
+def test_a_copy_leads_to_the_end_of_the_chain(tmp_path: Path) -> None:
+    text = diverts(("1", "a", "c"), copies=True) + diverts(("2", "c", "d"))
+    found = artemis(tmp_path, text)
+    assert found.addresses == {"a": {"subscriptions": {"1": {}}}}
+    (line,) = [each for each in found.findings if each.setting.startswith("divert 1")]
+    assert "consumers of d attach there" in line.text
+
+
+def test_a_copy_of_a_copy_says_what_does_not_get_it(tmp_path: Path) -> None:
+    found = artemis(tmp_path, diverts(("1", "a", "c"), ("2", "c", "d"), copies=True))
+    (line,) = [each for each in found.findings if each.setting.startswith("divert 1")]
+    assert "divert 2 does not copy them on to d" in line.text
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_divert_to_several_addresses_or_from_a_pattern_is_none(
+    copies: bool, tmp_path: Path
+) -> None:
+    given = [("1", "a", "c,d"), ("2", "orders.#", "d")]
+    found = artemis(tmp_path, declared("orders.eu") + diverts(*given, copies=copies))
+    assert set(found.queues) == {"orders.eu"} and not found.addresses
+    lines = [each for each in found.findings if each.setting.startswith("divert")]
+    assert [each.verdict for each in lines] == [Verdict.NONE] * 2
+    assert "one divert for each" in lines[0].text and "each address by name" in lines[1].text
