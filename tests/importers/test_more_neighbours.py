@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ringfaust.importers.imported import Verdict
+from ringfaust.importers.artemis import import_artemis
+from ringfaust.importers.imported import Imported, Verdict
+from ringfaust.importers.write import write
 from tests.importers.test_neighbours import artemis, filtered
 
 
@@ -127,3 +129,70 @@ def test_a_divert_to_several_addresses_or_from_a_pattern_is_none(
     lines = [each for each in found.findings if each.setting.startswith("divert")]
     assert [each.verdict for each in lines] == [Verdict.NONE] * 2
     assert "one divert for each" in lines[0].text and "each address by name" in lines[1].text
+
+
+def artemis_1(folder: Path, jms: str, core: str = "") -> Imported:
+    path = folder / "broker.xml"
+    path.write_text(f"<configuration><jms>{jms}</jms><core>{core}</core></configuration>")
+    found = import_artemis(path)
+    write(found, folder / "to")
+    return found
+
+
+@pytest.mark.parametrize("core", [
+    "<queues><queue name='jms.queue.a'><address>jms.queue.a</address></queue></queues>",
+    "<addresses><address name='jms.queue.a'><anycast><queue name='jms.queue.a'/></anycast>"
+    "</address></addresses>",
+])  # fmt: skip
+def test_the_prefix_of_artemis_1_is_nowhere_in_a_name(core: str, tmp_path: Path) -> None:
+    found = artemis_1(tmp_path, "<queue name='a'/>", core)
+    assert (found.queues, found.addresses) == ({"a": {}}, {})
+
+
+def test_a_divert_of_artemis_1_leads_to_the_queue_without_a_prefix(tmp_path: Path) -> None:
+    core = diverts(("1", "jms.queue.a", "jms.topic.t"))
+    settings = (
+        "<address-settings><address-setting match='jms.queue.a'>"
+        "<dead-letter-address>jms.queue.dead</dead-letter-address>"
+        "</address-setting></address-settings>"
+    )
+    jms = "<queue name='dead'/><topic name='t'/>"
+    found = artemis_1(tmp_path, jms, core + settings)
+    assert set(found.queues) == {"dead", "a"} and found.addresses == {"t": {}}
+    assert found.routes["a"] == "t"
+    assert any(each.setting == "dead letter or expiry queue dead" for each in found.findings)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_queue_and_a_topic_of_one_name_are_two_in_artemis_1(turned: bool, tmp_path: Path) -> None:
+    jms = ["<queue name='a'/>", "<topic name='a'/>"]
+    settings = "".join(
+        f"<address-setting match='jms.{kind}.a'><max-delivery-attempts>{most}"
+        "</max-delivery-attempts></address-setting>"
+        for kind, most in (("topic", 3), ("queue", 5))
+    )
+    found = artemis_1(
+        tmp_path,
+        "".join(jms[::-1] if turned else jms),
+        f"<address-settings>{settings}</address-settings>"
+        "<queues><queue name='s'><address>jms.topic.a</address></queue></queues>",
+    )
+    assert set(found.queues) == {"a"}
+    assert found.addresses == {"a-topic": {"subscriptions": {"s": {}}}}
+    assert found.settings == {"a": {"max_attempts": 5}, "a-topic": {"max_attempts": 3}}
+    (line,) = [each for each in found.findings if each.setting == "jms, topic a"]
+    assert (line.verdict, "a is a queue" in line.text) == (Verdict.CHANGED, True)
+
+
+def test_a_pattern_of_queues_alone_is_no_pattern_of_topics(tmp_path: Path) -> None:
+    settings = (
+        "<address-settings><address-setting match='jms.queue.#'><max-delivery-attempts>3"
+        "</max-delivery-attempts></address-setting></address-settings>"
+    )
+    found = artemis_1(tmp_path, "<queue name='a'/>", settings)
+    assert found.settings == {"#": {"max_attempts": 3}}
+    (tmp_path / "2").mkdir()
+    found = artemis_1(tmp_path / "2", "<queue name='a'/><topic name='t'/>", settings)
+    assert not found.settings
+    (line,) = [each for each in found.findings if "jms.queue.#" in each.setting]
+    assert (line.verdict, "topic t" in line.text) == (Verdict.NONE, True)
