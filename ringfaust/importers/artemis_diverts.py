@@ -157,16 +157,10 @@ def _copy(
     if _is_circle(path):
         divert.note(Verdict.NONE, _CIRCLE, imported)
         return
-    plain = imported.queues.pop(source, None)
-    queues = imported.subscriptions(source)
+    fields = imported.subscriptions(source).setdefault(divert.name, {})
     imported.addresses[source].pop("routing", None)
-    if plain is not None:
-        queues[source] = plain
-    fields = queues.setdefault(divert.name, {})
     where = f"{source}::{divert.name}"
     why = f"{source} copies to its queue {where}; consumers of {path[-1]} attach there"
-    if plain is not None:
-        why += f", and those of {source} attach {source}::{source}"
     for other in copies:
         if other.source == path[-1]:
             why += f"; divert {other.name} does not copy them on to {other.target}"

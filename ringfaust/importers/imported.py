@@ -138,9 +138,14 @@ class Imported:
         return False
 
     def subscriptions(self, address: str) -> dict[str, Fields]:
-        """Return the queues of an address, which is declared if it is not yet."""
+        """Return the queues of an address; it is declared, and a plain queue is one of its own."""
         declared = self.addresses.setdefault(address, {})
-        return cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
+        queues = cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
+        if address in self.queues:
+            queues[address] = self.queues.pop(address)
+            why = f"address {address} with other queues; consumers attach {address}::{address}"
+            self.note(Verdict.CHANGED, 0, f"queue {address}", why)
+        return queues
 
     def allow_control(self, user: str) -> None:
         """Let a user write commands and read the answers."""

@@ -164,6 +164,23 @@ def test_a_divert_of_artemis_1_leads_to_the_queue_without_a_prefix(tmp_path: Pat
 
 
 @pytest.mark.parametrize("turned", [False, True])
+def test_old_queues_of_one_address_are_its_queues(turned: bool, tmp_path: Path) -> None:
+    """The whole file was refused, because a was a queue and an address."""
+    given = [
+        "<queue name='a'><address>a</address></queue>",
+        "<queue name='b'><address>a</address><durable>true</durable></queue>",
+    ]
+    text = "".join(given[::-1] if turned else given)
+    found = artemis(tmp_path, f"{declared('c')}<queues>{text}<queue name='d'><address>c</address>"
+                              "</queue></queues>")  # fmt: skip
+    assert not found.queues
+    assert found.addresses == {
+        "a": {"subscriptions": {"a": {}, "b": {}}}, "c": {"subscriptions": {"c": {}, "d": {}}},
+    }  # fmt: skip
+    write(found, tmp_path / "to")
+
+
+@pytest.mark.parametrize("turned", [False, True])
 def test_a_queue_and_a_topic_of_one_name_are_two_in_artemis_1(turned: bool, tmp_path: Path) -> None:
     jms = ["<queue name='a'/>", "<topic name='a'/>"]
     settings = "".join(
