@@ -9,12 +9,14 @@ from ringfaust.importers.artemis_values import INCLUDE, OF_THE_BROKER, Wildcards
 from ringfaust.importers.imported import Imported, Verdict, covers
 from ringfaust.importers.xml_file import Element
 
-_OPERATE = frozenset(
+_OPERATE = ("manage", "edit")
+_SINGLE = frozenset(
     {
-        "browse", "manage", "view", "edit", "createDurableQueue", "deleteDurableQueue",
-        "createNonDurableQueue", "deleteNonDurableQueue", "createAddress", "deleteAddress",
+        "browse", "view", "createDurableQueue", "deleteDurableQueue", "createNonDurableQueue",
+        "deleteNonDurableQueue", "createAddress", "deleteAddress",
     }
 )  # fmt: skip
+"""Rights to one operation each. Here one right is for all of them, and for all queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ def _permit(
     elif kind == "send":
         for topic in topics:
             imported.allow(role, topic, "Write")
-        why = f"User:{role} may write to {_listed(topics)}; ACLs name users, not roles"
+        why = f"User:{role} may write to {', '.join(topics)}; ACLs name users, not roles"
         imported.note(Verdict.CHANGED, line, about, why)
     elif kind == "consume":
         imported.allow_receiving(role)
@@ -166,10 +168,11 @@ def _permit(
         imported.allow_control(role)
         why = f"User:{role} may write commands, for all queues; ACLs name users, not roles"
         imported.note(Verdict.CHANGED, line, about, why)
+    elif kind in _SINGLE:
+        why = (
+            "whoever may consume or operate may do it; the right to write commands is for all "
+            "queues and operations, so give it by hand to a role that has neither"
+        )
+        imported.note(Verdict.NONE, line, about, why)
     else:
         imported.note(Verdict.NONE, line, about, "not a permission that is known here")
-
-
-def _listed(topics: list[str]) -> str:
-    more = f" and {len(topics) - 3} more" if len(topics) > 3 else ""
-    return ", ".join(topics[:3]) + more

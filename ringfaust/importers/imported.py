@@ -112,9 +112,7 @@ class Imported:
         try:
             QueueSpec().with_fields(stored_names({name: value}))
         except BadSetting as error:
-            self.note(
-                Verdict.NONE, finding.line, finding.setting, f"{name} has to be {error.advice}"
-            )
+            self.note(Verdict.NONE, finding.line, finding.setting, f"{name} {error.advice}")
             return
         fields[name] = value
         self.findings.append(finding)

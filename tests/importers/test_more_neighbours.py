@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringfaust.importers.artemis import import_artemis
-from ringfaust.importers.imported import Imported, Verdict
+from ringfaust.importers.imported import CannotImport, Imported, Verdict
 from ringfaust.importers.write import write
 from tests.importers.test_neighbours import artemis, filtered
 
@@ -213,3 +213,50 @@ def test_a_pattern_of_queues_alone_is_no_pattern_of_topics(tmp_path: Path) -> No
     assert not found.settings
     (line,) = [each for each in found.findings if "jms.queue.#" in each.setting]
     assert (line.verdict, "topic t" in line.text) == (Verdict.NONE, True)
+
+
+@pytest.mark.parametrize("kind", [
+    "browse", "view", "createNonDurableQueue", "deleteNonDurableQueue", "createDurableQueue",
+    "deleteDurableQueue", "createAddress", "deleteAddress",
+])  # fmt: skip
+def test_a_right_to_a_single_operation_is_no_right_to_all(kind: str, tmp_path: Path) -> None:
+    """There is one right to write commands, with which a user may also purge any queue."""
+    security = (
+        f"<security-settings><security-setting match='a'><permission type='{kind}' roles='r'/>"
+        "</security-setting></security-settings>"
+    )
+    found = artemis(tmp_path, declared("a") + security)
+    assert not found.acls
+    (line,) = [each for each in found.findings if f"{kind} for role r" in each.setting]
+    assert (line.verdict, "by hand" in line.text) == (Verdict.NONE, True)
+
+
+def test_all_topics_of_a_right_are_named(tmp_path: Path) -> None:
+    security = (
+        "<security-settings><security-setting match='#'><permission type='send' roles='r'/>"
+        "</security-setting></security-settings>"
+    )
+    found = artemis(tmp_path, declared(*"abcde") + security)
+    (line,) = [each for each in found.findings if "send for role r" in each.setting]
+    assert "a, b, c, d, e;" in line.text
+
+
+def test_a_delimiter_that_no_name_has_here_is_no_change_of_syntax(tmp_path: Path) -> None:
+    syntax = "<wildcard-addresses><delimiter>{}</delimiter></wildcard-addresses>"
+    (line,) = artemis(tmp_path, syntax.format("/")).findings
+    assert (line.verdict, "a name with / is one word" in line.text) == (Verdict.NONE, True)
+    (line,) = artemis(tmp_path, syntax.format(".")).findings
+    assert line.verdict is Verdict.TAKEN
+
+
+def test_a_value_that_is_not_allowed_is_named_in_one_sentence(tmp_path: Path) -> None:
+    found = artemis(tmp_path, "<addresses><address name='a'><anycast><queue name='a' "
+                    "max-consumers='-5'/></anycast></address></addresses>")  # fmt: skip
+    (line,) = [each for each in found.findings if each.verdict is Verdict.NONE]
+    assert line.text.startswith("max_active_consumers must be ")
+
+
+def test_what_makes_the_result_invalid_is_named(tmp_path: Path) -> None:
+    found = Imported(tmp_path / "broker.xml", queues={"a": {}}, addresses={"a": {}})
+    with pytest.raises(CannotImport, match="written: queues.a: is also an address"):
+        write(found, tmp_path / "to")
