@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ringfaust.importers.artemis_values import INCLUDE, OF_THE_BROKER, Wildcards, note_unknown
+from ringfaust.importers.artemis_values import (
+    INCLUDE,
+    OF_THE_BROKER,
+    Wildcards,
+    note_unknown,
+    placeholder,
+)
 from ringfaust.importers.imported import Imported, Verdict, covers
 from ringfaust.importers.xml_file import Element
 
@@ -147,6 +153,10 @@ def _permit(
 ) -> None:
     about = f"security-setting {match}, {kind} for role {role}"
     line = permission.line
+    if unknown := placeholder(role):
+        why = f"the property {unknown} is not known here: write its value in its place"
+        imported.note(Verdict.NONE, line, about, why)
+        return
     if not imported.is_user(role, line, about):
         return
     if kind == "send" and not topics:

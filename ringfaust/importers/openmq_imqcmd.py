@@ -64,11 +64,18 @@ class Script:
         self._created: set[_Key] = set()
         self._last: dict[tuple[_Key, str], _Command] = {}
         """By destination and option, which command sets it last."""
+        existing: dict[_Key, _Command] = {}
+        self._refused: dict[int, _Command] = {}
+        """By place, the command that has created what another one would create."""
         for each in read:
             if each.verb == ["destroy", "dst"]:
                 self._ends[each.destination] = each
+                existing.pop(each.destination, None)
             elif each.verb == ["create", "dst"]:
                 self._created.add(each.destination)
+                if (first := existing.setdefault(each.destination, each)) is not each:
+                    self._refused[each.place] = first
+                    continue
             for option in each.options:
                 self._last[each.destination, option.partition("=")[0]] = each
         self._queues = {
@@ -142,6 +149,10 @@ class Script:
         line, name, about = command.line, command.name, f"destination {command.name}"
         if (end := self._end_of(command)) is not None:
             self._imported.note(Verdict.NONE, line, about, f"line {end.line} destroys it")
+            return
+        if (first := self._refused.get(command.place)) is not None:
+            why = f"it exists since line {first.line}, so Open MQ refuses to create it"
+            self._imported.note(Verdict.NONE, line, about, why)
             return
         if not self._imported.is_name(name, line, about, patterns=False):
             return

@@ -36,6 +36,8 @@ _COMMAND_OPTION = re.compile(r"-\w*c")
 _HEREDOC = re.compile(r"(?<!<)<<(-?)[ \t]*(?:'([^']+)'|\"([^\"]+)\"|\\?([A-Za-z_]\w*))")
 _NESTED = 5
 """How deep commands within the text of others are looked for."""
+_QUOTED_LINES = 50
+"""The most lines that a quoted text may have."""
 SUBSTITUTED = "${}"
 """Stands for the output of a command."""
 _HEREDOC_TEXT = "(the text of a heredoc)"
@@ -59,14 +61,32 @@ def commands(text: str) -> Iterator[tuple[int, list[str]]]:
     """
     rest, texts = _without_heredocs(text)
     found = [(line, [_HEREDOC_TEXT]) for line in texts]
-    for line, content in joined(rest, "#", is_indent_kept=True):
+    given = list(joined(rest, "#", is_indent_kept=True))
+    place = 0
+    while place < len(given):
+        line = given[place][0]
         try:
-            found += [(line, words) for words in _commands_of(content, _NESTED)]
+            read, place = _next_commands(given, place)
+            found += [(line, words) for words in read]
         except ValueError as error:
-            if NAMES_IMQCMD.search(content):
+            if NAMES_IMQCMD.search(given[place][1]):
                 raise ScriptError(line, str(error)) from None
             found.append((line, ["(a quote that is not closed)"]))
+            place += 1
     yield from sorted(found, key=lambda each: each[0])
+
+
+def _next_commands(given: list[tuple[int, str]], place: int) -> tuple[list[list[str]], int]:
+    """Read the line at `place`, and more if a quote goes on; return also the place of the next."""
+    content = given[place][1]
+    for after in range(place + 1, place + _QUOTED_LINES):
+        try:
+            return list(_commands_of(content, _NESTED)), after
+        except ValueError as error:
+            if after == len(given) or "closing quotation" not in str(error):
+                raise
+        content += "\n" + given[after][1]
+    return list(_commands_of(content, _NESTED)), place + _QUOTED_LINES
 
 
 def is_heredoc(words: list[str]) -> bool:
@@ -184,7 +204,8 @@ def _run_by(words: list[str], depth: int) -> Iterator[list[str]]:
             return
         is_text = is_wrapped or _COMMAND_OPTION.fullmatch(before)
         if is_text and depth and re.search(r"\s", word) and NAMES_IMQCMD.search(word):
-            yield from _commands_of(word, depth - 1)
+            for line in word.splitlines():
+                yield from _commands_of(line, depth - 1)
             return
         if base in _MENTIONS:
             break

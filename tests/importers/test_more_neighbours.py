@@ -260,3 +260,12 @@ def test_what_makes_the_result_invalid_is_named(tmp_path: Path) -> None:
     found = Imported(tmp_path / "broker.xml", queues={"a": {}}, addresses={"a": {}})
     with pytest.raises(CannotImport, match="written: queues.a: is also an address"):
         write(found, tmp_path / "to")
+
+
+def test_a_role_that_only_the_machine_knows_is_named_so(tmp_path: Path) -> None:
+    security = (
+        "<security-settings><security-setting match='#'><permission type='send' roles='${R}'/>"
+        "</security-setting></security-settings>"
+    )
+    (line,) = artemis(tmp_path, security).findings
+    assert "the property R is not known here" in line.text

@@ -142,3 +142,23 @@ def test_a_queue_and_a_topic_of_one_name_are_two(turned: bool, tmp_path: Path) -
     (line,) = [each for each in found.findings if "address a-topic" in each.text]
     assert (line.verdict, "a is a queue" in line.text) == (Verdict.CHANGED, True)
     write(found, tmp_path / "to")
+
+
+def test_what_exists_is_not_created_again(tmp_path: Path) -> None:
+    """Open MQ refuses the second, so its settings do not hold (DestinationList.java)."""
+    found = of_script(
+        f"imqcmd {CREATE} -o maxNumMsgs=3\nimqcmd {CREATE} -o maxNumMsgs=5 -o maxBytesPerMsg=9\n",
+        tmp_path,
+    )
+    assert found.queues["a"] == {"max_messages": 3, "when_full": "reject_newest"}
+    assert lines(found.findings) == [(1, Verdict.TAKEN), (1, Verdict.TAKEN), (2, Verdict.NONE)]
+    assert "exists since line 1" in found.findings[2].text
+
+
+@pytest.mark.parametrize("text", [
+    f"echo 'usage:\nimqcmd {CREATE}\n'", f'HELP="\n  imqcmd {CREATE}\n  it\'s so"\n',
+    f"sh -c 'sleep 4\nimqcmd {CREATE}'",
+])  # fmt: skip
+def test_a_text_may_have_several_lines(text: str, tmp_path: Path) -> None:
+    found = of_script(f"{text}\nimqcmd create dst -n b", tmp_path)
+    assert set(found.queues) == ({"a", "b"} if text.startswith("sh") else {"b"})
