@@ -18,6 +18,7 @@ from ringfaust.core import limits
 from ringfaust.core.address import SEPARATOR, queue_name, row_bytes
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.patterns import is_pattern
+from ringfaust.core.selector import check_selector
 from ringfaust.core.settings import (
     FIELD_NAMES,
     STORED_NAMES,
@@ -26,7 +27,7 @@ from ringfaust.core.settings import (
     stored_names,
     written_name,
 )
-from ringfaust.errors import BadSetting, suggestion
+from ringfaust.errors import BadSelector, BadSetting, suggestion
 from ringfaust.protocol.routes import Route
 
 
@@ -72,8 +73,10 @@ def _wrong_fields(given: dict[str, object]) -> Iterator[PydanticCustomError]:
             yield refuse(f"is also given as {stored}: remove one of them", name)
             continue
         try:
-            QueueSpec().with_fields({stored: value, **compat})
-        except BadSetting as error:
+            spec = QueueSpec().with_fields({stored: value, **compat})
+            if spec.selector:
+                check_selector(spec.selector)
+        except (BadSetting, BadSelector) as error:
             yield refuse(f"{shown(value)} is not allowed: {error.advice}", name)
 
 

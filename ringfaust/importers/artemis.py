@@ -8,6 +8,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.patterns import Pattern, is_pattern
 from ringfaust.importers.artemis_core import HANDLED, read_core
 from ringfaust.importers.artemis_diverts import read_diverts
+from ringfaust.importers.artemis_jms import JmsNames, read_jms
 from ringfaust.importers.artemis_queues import read_addresses, read_old_queues
 from ringfaust.importers.artemis_security import read_security
 from ringfaust.importers.artemis_settings import AddressSetting, read_address_settings
@@ -33,8 +34,9 @@ def _read(path: Path, root: Element, imported: Imported) -> None:
     jms = list(root.all("jms")) if root.tag == "configuration" else []
     has_core = not jms or root.first("core") is not None
     core = _core(path, root) if has_core else Element("core", {}, root.line)
+    names = JmsNames(jms, core)
     if jms:
-        _strip_prefixes(core)
+        names.strip(core, imported)
     _note_others(root, imported)
     for element in {id(each): each for each in (root, core) if each.tag in _OUTER}.values():
         tags = {child.tag for child in element.children}
@@ -53,12 +55,11 @@ def _read(path: Path, root: Element, imported: Imported) -> None:
     for section in core.all("queues"):
         read_old_queues(section, reader, imported)
     for section in jms:
-        _read_jms(section, imported)
+        read_jms(section, names, imported)
     _note_dead_letters(core, imported)
     _keep_retroactive(found, imported)
     _declare_patterns(found, imported)
-    for section in core.all("diverts"):
-        read_diverts(section, reader, imported)
+    read_diverts(core, reader, imported)
     imported.add_routes()
     read_security(core, wildcards, imported)
 
@@ -80,40 +81,6 @@ def _core(path: Path, root: Element) -> Element:
 
 
 _OUTER = ("configuration", "core")
-_JMS = ("jms.queue.", "jms.topic.")
-"""How the names of JMS queues and topics begin in the core of Artemis 1."""
-
-
-def _strip_prefixes(element: Element) -> None:
-    """Take these off the names and matches of the core, since queues and topics have none here."""
-    for name in ("name", "match", "address"):
-        for prefix in _JMS:
-            if element.attributes.get(name, "").startswith(prefix):
-                element.attributes[name] = element.attributes[name].removeprefix(prefix)
-    for child in element.children:
-        _strip_prefixes(child)
-
-
-def _read_jms(section: Element, imported: Imported) -> None:
-    """Read `jms` of Artemis 1: its queues, and its topics, which become addresses."""
-    for each in section.children:
-        name, about = each.attributes.get("name", ""), f"jms, {each.tag}"
-        if each.tag not in ("queue", "topic"):
-            why = "not read: Kafka clients connect to the brokers"
-            imported.note(Verdict.NONE, each.line, about, why)
-        elif imported.is_name(name, each.line, f"{about} {name}"):
-            note_unknown(
-                each, f"{about} {name}", imported, attributes=("name",),
-                children={child.tag for child in each.children},
-            )  # fmt: skip
-            is_queue = each.tag == "queue"
-            (imported.queues if is_queue else imported.addresses).setdefault(name, {})
-            what = "queue" if is_queue else "address"
-            imported.note(Verdict.TAKEN, each.line, f"{about} {name}", f"{what} {name}")
-            for child in each.children:  # entries of JNDI, a selector, durable
-                why = "not read: set it by hand if the queue needs it"
-                said = f"{about} {name}, {child.tag} = {child.text}"
-                imported.note(Verdict.NONE, child.line, said, why)
 
 
 def _note_others(root: Element, imported: Imported) -> None:

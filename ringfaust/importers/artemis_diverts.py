@@ -1,7 +1,15 @@
-"""`diverts` of broker.xml: a copy becomes a queue of the address, a detour becomes a route."""
+"""`diverts` of broker.xml: a copy becomes a queue of the address, a detour becomes a route.
+
+Artemis routes what a divert forwards by its new address, so diverts form chains; and what an
+exclusive one takes reaches neither the queues of the address nor its other diverts
+(`DivertImpl.route`, `BindingsImpl.route`).
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ringfaust.core.patterns import Pattern, is_pattern
 from ringfaust.importers.artemis_queues import read_filter
 from ringfaust.importers.artemis_values import Reader, UnknownValue, note_unknown
 from ringfaust.importers.imported import Imported, Verdict, topic_of
@@ -13,63 +21,149 @@ _READ = (
 )  # fmt: skip
 
 
-def read_diverts(section: Element, reader: Reader, imported: Imported) -> None:
-    """Read `diverts`."""
-    note_unknown(section, "diverts", imported, children=("divert",))
-    for divert in section.all("divert"):
-        name = divert.attributes.get("name", "")
-        source, target = divert.text_of("address"), divert.text_of("forwarding-address")
-        about = f"divert {name} from {source} to {target}"
-        if not (
-            imported.is_name(source, divert.line, about)
-            and imported.is_name(target, divert.line, about)
-            and imported.is_name(name, divert.line, about)
-        ):
-            continue
-        for child in divert.all(
-            "transformer", "transformer-class-name", "routing-type", "routing-name"
-        ):
-            why = "the message stays as it is, and its divert has one name"
-            imported.note(Verdict.NONE, child.line, f"{about}, {child.tag}", why)
-        note_unknown(divert, about, imported, children=_READ, attributes=("name",))
-        exclusive = divert.first("exclusive")
-        try:
-            is_exclusive = exclusive is not None and reader.switch(
-                exclusive, "exclusive", reader.value(exclusive)
-            )
-        except UnknownValue as unknown:
-            why = f"the property {unknown} is not known here, so it may be a copy or a detour"
-            imported.note(Verdict.NONE, divert.line, about, why)
-            continue
-        if is_exclusive and divert.first("filter") is not None:
-            why = "a message goes to one queue or to each queue of an address, not to either"
-            imported.note(Verdict.NONE, divert.line, about, why)
-        elif is_exclusive and topic_of(source) in imported.routes:
-            other = imported.routes[topic_of(source)]
-            why = f"the topic {topic_of(source)} leads to {other} already, and to one queue only"
-            imported.note(Verdict.NONE, divert.line, about, why)
-        elif is_exclusive:
-            if target not in imported.queues and target not in imported.addresses:
-                imported.queues[target] = {}
-            imported.routes[topic_of(source)] = target
-            why = f"a route takes the records of topic {topic_of(source)} to {target}"
-            imported.note(Verdict.CHANGED, divert.line, about, why)
-        else:
-            _copy(divert, name, source, about, imported)
+@dataclass(frozen=True, slots=True)
+class _Divert:
+    """One divert, whose names are possible here."""
+
+    name: str
+    source: str
+    target: str
+    element: Element
+    about: str
+
+    def note(self, verdict: Verdict, why: str, imported: Imported) -> None:
+        imported.note(verdict, self.element.line, self.about, why)
 
 
-def _copy(divert: Element, name: str, source: str, about: str, imported: Imported) -> None:
+def read_diverts(core: Element, reader: Reader, imported: Imported) -> None:
+    """Read all `diverts`, since they form chains."""
+    sections = list(core.all("diverts"))
+    for section in sections:
+        note_unknown(section, "diverts", imported, children=("divert",))
+    elements = [element for section in sections for element in section.all("divert")]
+    named = [_named(element, imported) for element in elements]
+    copies: list[_Divert] = []
+    by_topic: dict[str, _Divert] = {}
+    for divert in filter(None, named):
+        is_exclusive = _is_exclusive(divert, reader, imported)
+        if is_exclusive is None or not _is_possible(divert, is_exclusive, imported):
+            continue
+        if not is_exclusive:
+            copies.append(divert)
+        elif (other := by_topic.setdefault(topic_of(divert.source), divert)) is not divert:
+            topic = topic_of(divert.source)
+            why = f"the topic {topic} leads to {other.target} already, and to one queue only"
+            divert.note(Verdict.NONE, why, imported)
+    detours = {divert.source: divert for divert in by_topic.values()}
+    for divert in detours.values():
+        _detour(divert, detours, imported)
+    for divert in copies:
+        _copy(divert, detours, copies, imported)
+
+
+def _named(element: Element, imported: Imported) -> _Divert | None:
+    """Read the names of a divert, and say what has no equivalent; None: it is not taken over."""
+    name = element.attributes.get("name", "")
+    source, target = element.text_of("address"), element.text_of("forwarding-address")
+    about = f"divert {name} from {source} to {target}"
+    if not all(imported.is_name(each, element.line, about) for each in (source, target, name)):
+        return None
+    for child in element.all(
+        "transformer", "transformer-class-name", "routing-type", "routing-name"
+    ):
+        why = "the message stays as it is, and its divert has one name"
+        imported.note(Verdict.NONE, child.line, f"{about}, {child.tag}", why)
+    note_unknown(element, about, imported, children=_READ, attributes=("name",))
+    return _Divert(name, source, target, element, about)
+
+
+def _is_exclusive(divert: _Divert, reader: Reader, imported: Imported) -> bool | None:
+    """Whether a divert is a detour; None: only the broker's machine knows."""
+    exclusive = divert.element.first("exclusive")
+    if exclusive is None:
+        return False
+    try:
+        return reader.switch(exclusive, "exclusive", reader.value(exclusive))
+    except UnknownValue as unknown:
+        why = f"the property {unknown} is not known here, so it may be a copy or a detour"
+        divert.note(Verdict.NONE, why, imported)
+        return None
+
+
+def _is_possible(divert: _Divert, is_exclusive: bool, imported: Imported) -> bool:
+    """Return whether there is an equivalent; say why if there is none."""
+    declared = (*imported.queues, *imported.addresses)
+    pattern = Pattern(divert.source)
+    hidden = [name for name in declared if pattern.matches(name.split("."))]
+    if "," in divert.target:
+        why = "it forwards to several addresses: write one divert for each"
+    elif is_pattern(divert.source) and (is_exclusive or hidden):
+        why = "its source is a pattern: write a divert for each address by name"
+    elif is_exclusive and divert.element.first("filter") is not None:
+        why = "a message goes to one queue or to each queue of an address, not to either"
+    else:
+        return True
+    divert.note(Verdict.NONE, why, imported)
+    return False
+
+
+def _path(start: str, detours: dict[str, _Divert]) -> list[str]:
+    """The addresses that a message passes; the last one twice if they are a circle."""
+    path = [start]
+    while (detour := detours.get(path[-1])) is not None:
+        path.append(detour.target)
+        if detour.target in path[:-1]:
+            break
+    return path
+
+
+def _is_circle(path: list[str]) -> bool:
+    return path[-1] in path[:-1]
+
+
+_CIRCLE = "diverts lead in a circle, which has no end in Artemis either"
+
+
+def _detour(divert: _Divert, detours: dict[str, _Divert], imported: Imported) -> None:
+    """A detour is a route to the end of its chain."""
+    source = divert.source
+    path = _path(source, detours)
+    if _is_circle(path):
+        divert.note(Verdict.NONE, _CIRCLE, imported)
+        return
+    end = path[-1]
+    if end not in imported.queues and end not in imported.addresses:
+        imported.queues[end] = {}
+    topic = topic_of(source)
+    imported.routes[topic] = end
+    imported.detours[topic] = source
+    through = f"through {', '.join(path[1:-1])} " if path[1:-1] else ""
+    why = f"a route takes the records of topic {topic} {through}to {end}"
+    for what, table in (("queue", imported.queues), ("address", imported.addresses)):
+        if source in table:
+            why += f"; {what} {source} gets only records of the topic messages that name it"
+    divert.note(Verdict.CHANGED, why, imported)
+
+
+def _copy(
+    divert: _Divert, detours: dict[str, _Divert], copies: list[_Divert], imported: Imported
+) -> None:
     """A copy is a queue of the address; a plain queue becomes an address for it."""
-    plain = imported.queues.pop(source, None)
-    queues = imported.subscriptions(source)
+    source, path = divert.source, _path(divert.target, detours)
+    if (other := detours.get(source)) is not None:
+        why = f"nothing reaches it: divert {other.name} takes what is sent to {source}"
+        divert.note(Verdict.NONE, why, imported)
+        return
+    if _is_circle(path):
+        divert.note(Verdict.NONE, _CIRCLE, imported)
+        return
+    fields = imported.subscriptions(source).setdefault(divert.name, {})
     imported.addresses[source].pop("routing", None)
-    if plain is not None:
-        queues[source] = plain
-    fields = queues.setdefault(name, {})
-    target = divert.text_of("forwarding-address")
-    why = f"{source} copies to its queue {source}::{name}; consumers of {target} attach there"
-    if plain is not None:
-        why += f", and those of {source} attach {source}::{source}"
-    imported.note(Verdict.CHANGED, divert.line, about, why)
-    if (selector := divert.first("filter")) is not None:
-        read_filter(about, selector, fields, imported)
+    where = f"{source}::{divert.name}"
+    why = f"{source} copies to its queue {where}; consumers of {path[-1]} attach there"
+    for other in copies:
+        if other.source == path[-1]:
+            why += f"; divert {other.name} does not copy them on to {other.target}"
+    divert.note(Verdict.CHANGED, why, imported)
+    if (selector := divert.element.first("filter")) is not None:
+        read_filter(divert.about, selector, fields, imported)

@@ -13,9 +13,14 @@ _FIELDS = {
 _MODES = {"'DURABLE'": "'PERSISTENT'", "'NON_DURABLE'": "'NON_PERSISTENT'"}
 """What `AMQDurable` is compared with, and what its equivalent is."""
 _PREFIX = "AMQ"
-_PARTS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")+"|[A-Za-z_$][\w$]*|<>|<=|>=|.""", re.DOTALL)
+_PARTS = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")+"|[A-Za-z_$][\w$]*|\.?\d[\w.]*|<>|<=|>=|.""", re.DOTALL
+)
 _WORDS = frozenset(("AND", "BETWEEN", "IN", "IS", "LIKE", "NOT", "NULL", "OR"))
 _COMPARISONS = frozenset(("=", "<>"))
+_OPERATORS = frozenset((*_COMPARISONS, "<", "<=", ">", ">=", "+", "-", "*", "/", "BETWEEN"))
+_BEFORE_OPERAND = _OPERATORS | {"(", "AND", "OR"}
+_UNARY = frozenset(("NOT", "+", "-"))
 
 
 class UnknownField(Exception):
@@ -28,8 +33,43 @@ def translated(text: str) -> str:
     Raises:
         UnknownField: it names a field that has no equivalent.
     """
-    parts = _PARTS.findall(text)
-    return "".join(_translated(parts))
+    return "".join(_translated(_enclosed(_PARTS.findall(text))))
+
+
+def _enclosed(parts: list[str]) -> list[str]:
+    """Put NOT and its operand in parentheses where JMS would read it otherwise.
+
+    In Artemis it binds like a minus: `NOT a = 'x'` is `(NOT a) = 'x'` (HyphenatedParser.jj,
+    unaryExpr); in JMS it is `NOT (a = 'x')`.
+    """
+    places = [place for place, part in enumerate(parts) if not part.isspace()]
+    words = [parts[place].upper() for place in places]
+    closing = _closing(words)
+    enclosed = [*parts]
+    for index, word in enumerate(words):
+        before = words[index - 1] if index else "("
+        if word != "NOT" or before not in _BEFORE_OPERAND:
+            continue
+        last = index
+        while last + 1 < len(words) and words[last] in _UNARY:
+            last += 1
+        last = closing.get(last, last)
+        after = words[last + 1] if last + 1 < len(words) else ")"
+        if before in _OPERATORS or after not in (")", "AND", "OR"):
+            enclosed[places[index]] = "(" + enclosed[places[index]]
+            enclosed[places[last]] += ")"
+    return _PARTS.findall("".join(enclosed))
+
+
+def _closing(words: list[str]) -> dict[int, int]:
+    """The place of each closing parenthesis by that of its opening one."""
+    opened, found = [], {}
+    for index, word in enumerate(words):
+        if word == "(":
+            opened.append(index)
+        elif word == ")" and opened:
+            found[opened.pop()] = index
+    return found
 
 
 def _translated(parts: list[str]) -> Iterator[str]:

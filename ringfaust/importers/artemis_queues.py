@@ -91,20 +91,22 @@ def _merged(section: Element) -> list[Element]:
 def read_old_queues(section: Element, reader: Reader, imported: Imported) -> None:
     """Read the `queues` of an older broker.xml, which name their address."""
     note_unknown(section, "queues", imported, children=("queue",))
-    for queue in section.all("queue"):
-        name = queue.attributes.get("name", "")
-        address = queue.text_of("address") or name
+    named = [(queue, queue.attributes.get("name", "")) for queue in section.all("queue")]
+    placed = [(queue, name, queue.text_of("address") or name) for queue, name in named]
+    several = {address for queue, name, address in placed if _needs_address(address, queue)}
+    for queue, name, address in placed:
         about = f"queue {name} of address {address}"
         if not (
             imported.is_name(name, queue.line, about)
             and imported.is_name(address, queue.line, about)
         ):
             continue
-        if address == name and queue.first("filter") is None:
+        if address not in several and address not in imported.addresses:
             fields = imported.queues.setdefault(name, {})
             imported.note(Verdict.TAKEN, queue.line, about, f"queue {name}")
         else:
             fields = imported.subscriptions(address).setdefault(name, {})
+            imported.addresses[address].pop("routing", None)
             why = f"queue {name} of address {address}: consumers attach {address}::{name}"
             imported.note(Verdict.TAKEN, queue.line, about, why)
         _queue_fields(name, queue, fields, reader, imported)
@@ -236,7 +238,8 @@ def read_filter(owner: str, element: Element, fields: Fields, imported: Imported
         check_selector(selector)
         QueueSpec().with_fields({"selector": selector})
     except BadSelector as error:
-        why = f"not a selector here, so the queue gets every message: {error.advice}"
+        read = f", read as {selector}" if selector != text else ""
+        why = f"not a selector here{read}, so the queue gets every message: {error.advice}"
         imported.note(Verdict.NONE, element.line, about, why)
         return
     fields["selector"] = selector

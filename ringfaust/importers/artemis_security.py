@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ringfaust.importers.artemis_values import INCLUDE, OF_THE_BROKER, Wildcards, note_unknown
+from ringfaust.importers.artemis_values import (
+    INCLUDE,
+    OF_THE_BROKER,
+    Wildcards,
+    note_unknown,
+    placeholder,
+)
 from ringfaust.importers.imported import Imported, Verdict, covers
 from ringfaust.importers.xml_file import Element
 
-_OPERATE = frozenset(
+_OPERATE = ("manage", "edit")
+_SINGLE = frozenset(
     {
-        "browse", "manage", "view", "edit", "createDurableQueue", "deleteDurableQueue",
-        "createNonDurableQueue", "deleteNonDurableQueue", "createAddress", "deleteAddress",
+        "browse", "view", "createDurableQueue", "deleteDurableQueue", "createNonDurableQueue",
+        "deleteNonDurableQueue", "createAddress", "deleteAddress",
     }
 )  # fmt: skip
+"""Rights to one operation each. Here one right is for all of them, and for all queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,8 @@ def _topics(pattern: str, role: str, senders: _Senders, imported: Imported) -> I
     be the more specific one.
     """
     declared = (*imported.queues, *imported.addresses)
-    for topic, queue in imported.routes.items():
+    for topic, target in imported.routes.items():
+        queue = imported.detours.get(topic, target)
         if "{" in queue:
             everyone = (*senders.by_pattern.values(), *senders.by_beginning.values())
             is_anywhere = all(role in roles for roles in everyone)
@@ -144,6 +153,10 @@ def _permit(
 ) -> None:
     about = f"security-setting {match}, {kind} for role {role}"
     line = permission.line
+    if unknown := placeholder(role):
+        why = f"the property {unknown} is not known here: write its value in its place"
+        imported.note(Verdict.NONE, line, about, why)
+        return
     if not imported.is_user(role, line, about):
         return
     if kind == "send" and not topics:
@@ -155,7 +168,7 @@ def _permit(
     elif kind == "send":
         for topic in topics:
             imported.allow(role, topic, "Write")
-        why = f"User:{role} may write to {_listed(topics)}; ACLs name users, not roles"
+        why = f"User:{role} may write to {', '.join(topics)}; ACLs name users, not roles"
         imported.note(Verdict.CHANGED, line, about, why)
     elif kind == "consume":
         imported.allow_receiving(role)
@@ -165,10 +178,11 @@ def _permit(
         imported.allow_control(role)
         why = f"User:{role} may write commands, for all queues; ACLs name users, not roles"
         imported.note(Verdict.CHANGED, line, about, why)
+    elif kind in _SINGLE:
+        why = (
+            "whoever may consume or operate may do it; the right to write commands is for all "
+            "queues and operations, so give it by hand to a role that has neither"
+        )
+        imported.note(Verdict.NONE, line, about, why)
     else:
         imported.note(Verdict.NONE, line, about, "not a permission that is known here")
-
-
-def _listed(topics: list[str]) -> str:
-    more = f" and {len(topics) - 3} more" if len(topics) > 3 else ""
-    return ", ".join(topics[:3]) + more

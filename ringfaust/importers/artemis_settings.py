@@ -331,7 +331,8 @@ def read_address_settings(
         if match.startswith(OF_THE_BROKER):
             why = "an address of the broker itself; `ringfaust queue` and `message` operate queues"
         elif pattern in found:
-            why = "repeated: the first address-setting with this match counts"
+            first = found[pattern].line
+            why = f"repeated: the address-setting of line {first} has this match, and counts alone"
         elif pattern is None or not imported.is_name(
             pattern, element.line, f"address-setting {match}"
         ):

@@ -207,8 +207,16 @@ def wildcards_of(core: Element, imported: Imported) -> Wildcards:
         return Wildcards(literal=literal)
     found: Mapping[str, str] = {child.tag: child.text for child in given.children if child.text}
     for child in given.children:
-        if child.tag in _SYNTAX:
-            setting = f"wildcard-addresses, {child.tag} = {child.text}"
+        setting = f"wildcard-addresses, {child.tag} = {child.text}"
+        if child.tag == "delimiter" and child.text in ("", "."):
+            imported.note(Verdict.TAKEN, child.line, setting, "words end at dots, as here")
+        elif child.tag == "delimiter":
+            why = (
+                f"words end at dots here: a name with {child.text} is one word, which only # and * "
+                "cover, and a match with it has a line of its own"
+            )
+            imported.note(Verdict.NONE, child.line, setting, why)
+        elif child.tag in _SYNTAX:
             imported.note(Verdict.CHANGED, child.line, setting, text)
     note_unknown(given, "wildcard-addresses", imported, children=_SYNTAX)
     return Wildcards(

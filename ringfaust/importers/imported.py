@@ -87,6 +87,9 @@ class Imported:
     settings: dict[str, Fields] = field(default_factory=dict)
     routes: dict[str, str] = field(default_factory=dict)
     """The queue, or the template of its name, by topic."""
+    detours: dict[str, str] = field(default_factory=dict)
+    """By topic the name that its records are sent to, where a divert leads them elsewhere. A queue
+    or an address of that name gets no topic, for nothing that is sent to it reaches it."""
     acls: list[str] = field(default_factory=list)
     """Arguments of kafka-acls.sh, without the brokers; each once."""
     findings: list[ImportFinding] = field(default_factory=list)
@@ -109,9 +112,7 @@ class Imported:
         try:
             QueueSpec().with_fields(stored_names({name: value}))
         except BadSetting as error:
-            self.note(
-                Verdict.NONE, finding.line, finding.setting, f"{name} has to be {error.advice}"
-            )
+            self.note(Verdict.NONE, finding.line, finding.setting, f"{name} {error.advice}")
             return
         fields[name] = value
         self.findings.append(finding)
@@ -135,9 +136,14 @@ class Imported:
         return False
 
     def subscriptions(self, address: str) -> dict[str, Fields]:
-        """Return the queues of an address, which is declared if it is not yet."""
+        """Return the queues of an address; it is declared, and a plain queue is one of its own."""
         declared = self.addresses.setdefault(address, {})
-        return cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
+        queues = cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
+        if address in self.queues:
+            queues[address] = self.queues.pop(address)
+            why = f"address {address} with other queues; consumers attach {address}::{address}"
+            self.note(Verdict.CHANGED, 0, f"queue {address}", why)
+        return queues
 
     def allow_control(self, user: str) -> None:
         """Let a user write commands and read the answers."""
@@ -167,11 +173,13 @@ class Imported:
         return False
 
     def add_routes(self) -> None:
-        """Give every queue and address a topic; patterns and queues of addresses share another."""
+        """Give every queue and address a topic; others share another."""
         named = {name: None for name in (*self.queues, *self.addresses) if not is_pattern(name)}
+        unreached = {*self.detours.values()} & {*named}
         for name in named:
-            self.routes[self._topic(name)] = name
-        if self.addresses or any(map(is_pattern, self.queues)):
+            if name not in unreached:
+                self.routes[self._topic(name)] = name
+        if self.addresses or unreached or any(map(is_pattern, self.queues)):
             self.routes[self._topic("messages")] = f"{{header:{h.QUEUE}}}"
 
     def _topic(self, name: str) -> str:

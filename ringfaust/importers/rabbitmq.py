@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from ringfaust.core.address import SEPARATOR
-from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict, refuse_large
+from ringfaust.importers.imported import Fields, Imported, Verdict
 from ringfaust.importers.rabbitmq_bindings import PREDECLARED, ROUTED, Conditions
-from ringfaust.importers.rabbitmq_names import SHOWN, Names, entries, vhost_of
+from ringfaust.importers.rabbitmq_definitions import (
+    KNOWN,
+    SHOWN,
+    VERSIONS,
+    Definitions,
+    read_definitions,
+)
+from ringfaust.importers.rabbitmq_names import Names, vhost_of
 from ringfaust.importers.rabbitmq_permissions import read_permissions
 from ringfaust.importers.rabbitmq_policies import Policies
 from ringfaust.importers.rabbitmq_queues import (
@@ -22,19 +28,6 @@ from ringfaust.importers.rabbitmq_queues import (
     set_types,
 )
 
-_KNOWN = {
-    "queues": {"name", "vhost", "durable", "auto_delete", "arguments", "type"},
-    "exchanges": {"name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"},
-    "bindings": {"source", "vhost", "destination", "destination_type", "routing_key", "arguments",
-                 "properties_key"},
-    "policies": {"name", "vhost", "pattern", "apply-to", "priority", "definition"},
-    "parameters": {"component", "name", "vhost", "value"},
-    "permissions": {"user", "vhost", "configure", "write", "read"},
-    "topic_permissions": {"user", "vhost", "exchange", "write", "read"},
-    "users": {"name", "password_hash", "password", "hashing_algorithm"},
-    "vhosts": {"name"},
-}  # fmt: skip
-"""Sections of the file, and the fields of an entry that have a line of their own or need none."""
 _FIELDS = {
     "tags": "Kafka's ACLs say what a user may do", "limits": "Kafka has quotas",
     "metadata": "it describes the virtual host; queues have no types here",
@@ -45,9 +38,6 @@ _NO_SELECTOR = {
     "topic": "this combination of words cannot be a selector",
     "headers": "only headers that are texts can be compared in a selector",
 }
-_VERSIONS = ("rabbit_version", "rabbitmq_version")
-_NEWEST = 4
-"""The newest version of RabbitMQ whose defaults are known here."""
 
 
 def import_rabbitmq(path: Path) -> Imported:
@@ -58,61 +48,42 @@ def import_rabbitmq(path: Path) -> Imported:
     """
     imported = Imported(path)
     with imported.kept_when_refused():
-        _import(path, _read(path), imported)
+        _import(read_definitions(path), imported)
     return imported
 
 
-def _import(path: Path, data: Mapping[str, Any], imported: Imported) -> None:
-    set_types(entries(data, "queues", path), entries(data, "vhosts", path))
-    parameters = entries(data, "parameters", path)
-    policies = Policies(entries(data, "policies", path), parameters, path)
-    names = Names(data, path)
-    _note_others(data, imported)
-    note_types(entries(data, "queues", path), imported)
-    fields = _queues(data, path, policies, imported, names)
-    _exchanges(data, path, fields, imported, names)
+def _import(given: Definitions, imported: Imported) -> None:
+    set_types(given.entries("queues"), given.entries("vhosts"))
+    parameters = given.entries("parameters")
+    policies = Policies(given.entries("policies"), parameters, given.path)
+    names = Names(given)
+    _note_others(given, imported)
+    note_types(given.entries("queues"), imported)
+    fields = _queues(given, policies, imported, names)
+    _exchanges(given, fields, imported, names)
     imported.queues.update(fields)
-    _note_queues(data, path, imported, names)
-    hosts = {vhost_of(each) for each in entries(data, "queues", path)} or {"/"}
-    for pattern, given in policies.for_later_queues(hosts, names.origins, imported).items():
-        imported.settings[pattern] = read_settings(given, imported)
-    _note_vhosts(data, path, imported, names)
+    _note_queues(given, imported, names)
+    hosts = {vhost_of(each) for each in given.entries("queues")} or {"/"}
+    for pattern, merged in policies.for_later_queues(hosts, names.origins, imported).items():
+        imported.settings[pattern] = read_settings(merged, imported)
+    _note_vhosts(given, imported, names)
     imported.add_routes()
-    read_permissions(data, path, imported, names)
+    read_permissions(given, imported, names)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    refuse_large(path)
-    try:
-        data = json.loads(path.read_bytes())
-        json.dumps(data, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
-        raise CannotImport(path, error.lineno, f"not JSON: {error.msg}") from None
-    except UnicodeError:
-        raise CannotImport(path, 0, "not JSON: it is not UTF-8") from None
-    except ValueError:
-        raise CannotImport(path, 0, "has a number of more than 4300 digits") from None
-    except RecursionError:
-        raise CannotImport(path, 0, "nests too deeply") from None
-    if not isinstance(data, dict) or not data.keys() & _KNOWN.keys():
-        text = 'is not RabbitMQ\'s definitions, which are {"queues": […], "exchanges": […], …}'
-        raise CannotImport(path, 1, text)
-    return data
-
-
-def _note_others(data: Mapping[str, Any], imported: Imported) -> None:
+def _note_others(given: Definitions, imported: Imported) -> None:
     """Give a line to each section, entry and field that nothing here reads."""
     why = "a setting of the broker or a plugin"
-    for section in sorted(data.keys() - {*_KNOWN, *_VERSIONS}):
-        content = data[section]
+    for section in sorted(given.data.keys() - {*KNOWN, *VERSIONS}):
+        content = given.data[section]
         for each in content if isinstance(content, list) else [content]:
             name = str(each.get("name", "")) if isinstance(each, dict) else str(each)
             imported.note(Verdict.NONE, 0, f"{section} {name}"[:SHOWN].strip(), why)
-    for section in sorted(data.keys() & set(_VERSIONS)):
-        about = f"{section} = {data[section]}"[:SHOWN]
-        imported.note(Verdict.TAKEN, 0, about, f"the defaults of RabbitMQ {_version(data)}")
-    for section, known in _KNOWN.items():
-        for each in entries(data, section, imported.source):
+    for section in sorted(given.data.keys() & set(VERSIONS)):
+        about = f"{section} = {given.data[section]}"[:SHOWN]
+        imported.note(Verdict.TAKEN, 0, about, f"the defaults of RabbitMQ {given.version}")
+    for section, known in KNOWN.items():
+        for each in given.entries(section):
             owner = str(each.get("name") or each.get("user") or each.get("source") or "")
             if section == "parameters" and each.get("component") != "operator_policy":
                 about = f"parameter {each.get('component')} {owner}"
@@ -123,9 +94,9 @@ def _note_others(data: Mapping[str, Any], imported: Imported) -> None:
                 imported.note(Verdict.NONE, 0, about, other)
 
 
-def _note_vhosts(data: Mapping[str, Any], path: Path, imported: Imported, names: Names) -> None:
-    hosts = {vhost_of(each) for each in entries(data, "queues", path)}
-    for each in entries(data, "vhosts", path):
+def _note_vhosts(given: Definitions, imported: Imported, names: Names) -> None:
+    hosts = {vhost_of(each) for each in given.entries("queues")}
+    for each in given.entries("vhosts"):
         name = str(each.get("name", ""))
         verdict, why = Verdict.TAKEN, "the names of its queues and exchanges stay as they are"
         if name not in hosts:
@@ -136,12 +107,12 @@ def _note_vhosts(data: Mapping[str, Any], path: Path, imported: Imported, names:
 
 
 def _queues(
-    data: Mapping[str, Any], path: Path, policies: Policies, imported: Imported, names: Names
+    given: Definitions, policies: Policies, imported: Imported, names: Names
 ) -> dict[str, Fields]:
     """Return the fields of each queue by name."""
     found: dict[str, Fields] = {}
-    version, noted = _version(data), set[str]()
-    for each in entries(data, "queues", path):
+    version, noted = given.version, set[str]()
+    for each in given.entries("queues"):
         vhost, name = vhost_of(each), str(each.get("name", ""))
         about = f"queue {name[:SHOWN]}"
         ours = names.queue(vhost, name)
@@ -156,14 +127,14 @@ def _queues(
     return found
 
 
-def _note_queues(data: Mapping[str, Any], path: Path, imported: Imported, names: Names) -> None:
+def _note_queues(given: Definitions, imported: Imported, names: Names) -> None:
     """Say what each queue is called, which depends on the exchange that feeds it."""
     addresses = {
         member: address
         for address, fields in imported.addresses.items()
         for member in cast("dict[str, Fields]", fields["subscriptions"])
     }
-    for each in entries(data, "queues", path):
+    for each in given.entries("queues"):
         name = str(each.get("name", ""))
         ours, about = names.queue(vhost_of(each), name), f"queue {name[:SHOWN]}"
         if ours in addresses:
@@ -174,20 +145,13 @@ def _note_queues(data: Mapping[str, Any], path: Path, imported: Imported, names:
             imported.note(Verdict.TAKEN, 0, about, f"queue {ours}")
 
 
-def _version(data: Mapping[str, Any]) -> int:
-    """The first number of RabbitMQ's version; 4 if the file does not say it."""
-    text = str(data.get("rabbit_version") or data.get("rabbitmq_version") or "")
-    first = text.partition(".")[0]
-    return int(first) if first.isdecimal() and len(first) < 4 else _NEWEST
-
-
 def _exchanges(
-    data: Mapping[str, Any], path: Path, queues: dict[str, Fields], imported: Imported,
+    given: Definitions, queues: dict[str, Fields], imported: Imported,
     names: Names,
 ) -> None:  # fmt: skip
     """Turn each exchange that queues are bound to into an address with these queues."""
     kinds: dict[str, str] = {}
-    for each in entries(data, "exchanges", path):
+    for each in given.entries("exchanges"):
         name, kind = str(each.get("name", "")), str(each.get("type", ""))
         arguments = each.get("arguments") or {}
         if kind == "x-delayed-message":
@@ -199,7 +163,7 @@ def _exchanges(
         kinds[ours] = kind
         _note_attributes(each, f"exchange {name[:SHOWN]}", arguments, imported)
     conditions: dict[str, Conditions] = {}
-    for each in entries(data, "bindings", path):
+    for each in given.entries("bindings"):
         vhost, exchange = vhost_of(each), str(each.get("source", ""))
         source = exchange and names.exchange(vhost, exchange)
         target = names.queue(vhost, str(each.get("destination", "")))
@@ -224,7 +188,7 @@ def _exchanges(
                 fields, found = members[target], conditions.setdefault(target, Conditions())
                 ours = f"queue {source}::{target}"
                 _bind(fields, found, known, each, ours=ours, about=about, imported=imported)
-    for each in entries(data, "exchanges", path):
+    for each in given.entries("exchanges"):
         _note_exchange(each, imported, names)
 
 

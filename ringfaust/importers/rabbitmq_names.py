@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from ringfaust.importers.imported import CannotImport
+from ringfaust.importers.rabbitmq_definitions import Definitions
 
-SHOWN = 80
-"""How much of a name a line shows."""
 _NAMED = ("queues", "exchanges", "bindings")
 """The sections whose names belong to a virtual host."""
 
@@ -20,27 +17,23 @@ class Names:
     In RabbitMQ a name is unique only within its virtual host, and among queues or exchanges.
     """
 
-    def __init__(self, data: Mapping[str, Any], path: Path) -> None:
-        named = (each for part in _NAMED for each in entries(data, part, path))
+    def __init__(self, given: Definitions) -> None:
+        named = (each for part in _NAMED for each in given.entries(part))
         self.is_prefixed = len({vhost_of(each) for each in named}) > 1
         """Whether the names of virtual hosts other than / come first."""
         self._queues = _Unique()
         self._exchanges = _Unique()
-        queues = [
-            (vhost_of(each), str(each.get("name", ""))) for each in entries(data, "queues", path)
-        ]
+        queues = [(vhost_of(each), str(each.get("name", ""))) for each in given.entries("queues")]
         for queue in sorted(queues, key=lambda queue: queue[0] != "/"):  # those keep their names
             self.queue(*queue)
         bound = {
             (vhost_of(each), str(each.get("destination", "")))
-            for each in entries(data, "bindings", path)
+            for each in given.entries("bindings")
             if each.get("source")
         }
         self._exchanges.taken |= {self.queue(*queue) for queue in queues if queue not in bound}
         for part, field in (("exchanges", "name"), ("bindings", "source")):
-            found = [
-                (vhost_of(each), str(each.get(field, ""))) for each in entries(data, part, path)
-            ]
+            found = [(vhost_of(each), str(each.get(field, ""))) for each in given.entries(part)]
             for exchange in sorted(found, key=lambda exchange: exchange[0] != "/"):
                 self.exchange(*exchange)
         self.origins: dict[str, tuple[str, str]] = {}
@@ -79,20 +72,3 @@ class _Unique:
 def vhost_of(entry: Mapping[str, Any]) -> str:
     """The virtual host that an entry belongs to."""
     return str(entry.get("vhost", "/"))
-
-
-def entries(data: Mapping[str, Any], section: str, path: Path) -> list[dict[str, Any]]:
-    """Return what a section lists.
-
-    Raises:
-        CannotImport: it is not a list of objects.
-    """
-    found = data.get(section) or []
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise CannotImport(path, 0, f"{section} is not a list of objects")
-    for each in found:
-        for part in ("arguments", "definition"):
-            if each.get(part) and not isinstance(each[part], dict):
-                name = str(each.get("name"))[:SHOWN]
-                raise CannotImport(path, 0, f"{section}, {name!r}: {part} is not an object")
-    return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from ringfaust.importers.imported import Imported, Verdict
-from ringfaust.importers.rabbitmq_names import SHOWN, Names, entries, vhost_of
+from ringfaust.importers.rabbitmq_definitions import SHOWN, Definitions
+from ringfaust.importers.rabbitmq_names import Names, vhost_of
 from ringfaust.importers.rabbitmq_policies import NOT_READ, compiled
 
 _Topics = frozenset[tuple[str, str, str]]
@@ -18,25 +18,25 @@ _DEFAULT_EXCHANGE = "amq.default"
 """What RabbitMQ calls the exchange without a name when it asks for rights."""
 
 
-def read_permissions(data: Mapping[str, Any], path: Path, imported: Imported, names: Names) -> None:
+def read_permissions(given: Definitions, imported: Imported, names: Names) -> None:
     """Turn the permissions of users into ACLs of Kafka.
 
     Raises:
         CannotImport: a section is not a list of objects.
     """
-    for each in entries(data, "users", path):
+    for each in given.entries("users"):
         about = f"user {str(each.get('name', ''))[:SHOWN]}"
         why = "Kafka authenticates users: create them there with new passwords"
         imported.note(Verdict.NONE, 0, about, why)
     restricted = set()
-    for each in entries(data, "topic_permissions", path):
+    for each in given.entries("topic_permissions"):
         user, exchange = str(each.get("user", "")), str(each.get("exchange", ""))
         restricted.add((user, vhost_of(each), exchange))
         about = f"topic permission of {user[:SHOWN]} for exchange {exchange[:SHOWN]}"
         why = "ACLs do not know routing keys, so the user gets no right to write to this exchange"
         imported.note(Verdict.NONE, 0, about, why)
-    queues = [(vhost_of(each), str(each.get("name", ""))) for each in entries(data, "queues", path)]
-    for each in entries(data, "permissions", path):
+    queues = [(vhost_of(each), str(each.get("name", ""))) for each in given.entries("queues")]
+    for each in given.entries("permissions"):
         _permit(each, queues, frozenset(restricted), imported, names)
 
 

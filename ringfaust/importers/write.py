@@ -61,7 +61,8 @@ def write(imported: Imported, folder: Path) -> list[Path]:
     except ConfigError as error:
         for name in files:
             (folder / name).unlink()
-        text = f"nothing was written: {error.faults[0].text}"
+        fault = error.faults[0]
+        text = f"nothing was written: {fault.field}: {fault.text}"
         raise CannotImport(imported.source, 0, text) from None
     return [folder / name for name in files]
 

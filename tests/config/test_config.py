@@ -322,6 +322,10 @@ HOSTILE_QUEUES = {
         "addresses:\n  a:\n    subscriptions:\n      x: {ring_size: 0}\n",
         "line 4, addresses.a.subscriptions.x.ring_size: 0 is not allowed: must be",
     ),
+    "selector that is never true": (
+        "addresses:\n  a:\n    subscriptions:\n      x: {selector: 'JMSPriority > 9'}\n",
+        "line 4, addresses.a.subscriptions.x.selector: 'JMSPriority > 9' is not allowed: > is",
+    ),
     "subscription pattern": (
         "addresses: {a: {subscriptions: {'*': }}}",
         "is not a valid name for a subscription",

@@ -53,6 +53,16 @@ def test_an_address_is_not_a_queue() -> None:
     ]
 
 
+def test_a_selector_that_is_never_true_is_no_setting() -> None:
+    it = host()
+    never = {"selector": "JMSPriority > 9"}
+    create = c.CreateQueue("prices::late", never)
+    assert refusals(it.step(create, 0).all_effects) == [Refusal.BAD_SELECTOR]
+    it.step(c.CreateQueue("prices::late", {}), 0)
+    configure = c.Configure("prices::late", never)
+    assert refusals(it.step(configure, 0).all_effects) == [Refusal.BAD_SELECTOR]
+
+
 def test_a_durable_subscription_keeps_its_queue() -> None:
     it = host()
     it.step(subscribe("k1", subscription="all", client="ann"), 0)

@@ -108,3 +108,37 @@ def test_values_of_any_kind_are_result_of(text: str, properties: dict[str, Any])
     opposite = result_of(f"NOT ({text})", **properties)
     result = result_of(text, **properties)
     assert opposite is (None if result is None else not result)
+
+
+FIELDS = words("JMSPriority", "JMSXDeliveryCount", "JMSTimestamp", "JMSExpiration")
+OF_FIELDS = st.one_of(
+    joined(FIELDS, words("=", "<>", "<", "<=", ">", ">="), NUMBERS),
+    joined(FIELDS, words("+", "*", "/", "-"), FIELDS, words("=", "<", ">"), NUMBERS),
+    joined(FIELDS, words("BETWEEN", "NOT BETWEEN"), NUMBERS, words("AND"), NUMBERS),
+    joined(words("JMSDeliveryMode", "JMSXGroupID"), words("=", "<>"), words("'PERSISTENT'", "''")),
+    joined(words("JMSDeliveryMode", "JMSPriority"), words("IS NULL", "IN ('x')", "LIKE '%S%'")),
+    joined(
+        words("JMSRedelivered", "FALSE", "JMSPriority = TRUE", "1 = 2", "'a' < b", "JMSPriority")
+    ),
+)
+
+
+@given(
+    st.one_of(CONDITIONS, OF_FIELDS, joined(OF_FIELDS, words("AND", "OR"), CONDITIONS)),
+    st.booleans(),
+    st.fixed_dictionaries(dict.fromkeys("abcstfg", VALUES)),
+    st.integers(0, 9), st.integers(0, 3),
+)  # fmt: skip
+@settings(max_examples=800, deadline=None)
+def test_a_fault_is_found_only_where_nothing_is_true(
+    text: str, is_negated: bool, properties: dict[str, Any], priority: int, attempts: int
+) -> None:
+    """The whole is never true, unless it is a part of OR that is not."""
+    text = f"NOT ({text})" if is_negated else text
+    try:
+        selector = compile_selector(text)
+    except BadSelector:
+        return
+    message = PLAIN._replace(priority=priority, attempts=attempts, handovers=attempts)
+    if selector.fault is not None and " OR " not in text:
+        assert selector.evaluate(message, properties) is not True

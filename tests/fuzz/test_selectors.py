@@ -93,7 +93,7 @@ def test_it_is_no_setting_either(partition: Partition, name: str) -> None:
         " AND ".join(["a = a"] * 400),
         "a IN (" + ", ".join(["'b'"] * 600) + ")",
         "- - - - - - - 1 = a",
-        "1 / 0 = a",
+        "1 / (a - a) = a",
         "a * 9223372036854775807 * 9223372036854775807 > 0",
         "a = '" + "'" * 2_000 + "'",
     ],

@@ -8,10 +8,15 @@ from ringfaust.core import commands as c
 from ringfaust.core import limits
 from ringfaust.core.address import subscription_queue
 from ringfaust.core.checks.queues import create_queue, known_address
-from ringfaust.core.checks.refusal import CommandRefused, bad, beyond, known_queue
+from ringfaust.core.checks.refusal import (
+    CommandRefused,
+    bad,
+    beyond,
+    check_given_selector,
+    known_queue,
+)
 from ringfaust.core.model import WINDOW, AckMode, Consumer, Delivery, Refusal, Stage
 from ringfaust.core.queue import Queue
-from ringfaust.core.selector import check_selector
 from ringfaust.core.transitions.attaching import LEAVE
 from ringfaust.core.transitions.settling import (
     ALIVE,
@@ -24,7 +29,6 @@ from ringfaust.core.transitions.settling import (
     RETURN_SESSION,
 )
 from ringfaust.core.work import Work
-from ringfaust.errors import BadSelector
 
 # --- joining -------------------------------------------------------------------------------------
 
@@ -98,11 +102,7 @@ def _check_values(attach: c.Attach | c.Subscribe) -> None:
         raise bad(attach.consumer, f"credit must be from 0 to {limits.CREDIT}")
     if not 0 <= attach.credit_bytes <= limits.CREDIT_BYTES:
         raise bad(attach.consumer, f"credit_bytes must be from 0 to {limits.CREDIT_BYTES}")
-    try:
-        if attach.selector:
-            check_selector(attach.selector)
-    except BadSelector as error:
-        raise CommandRefused(Refusal.BAD_SELECTOR, attach.consumer, str(error)) from None
+    check_given_selector(attach.consumer, attach.selector)
 
 
 def _check_places(work: Work, queue: Queue, name: str) -> None:

@@ -8,7 +8,13 @@ from ringfaust.core import commands as c
 from ringfaust.core import limits
 from ringfaust.core.address import Address, address_of, queue_name, row_bytes
 from ringfaust.core.admission import beyond_limits
-from ringfaust.core.checks.refusal import CommandRefused, bad, beyond, known_queue
+from ringfaust.core.checks.refusal import (
+    CommandRefused,
+    bad,
+    beyond,
+    check_given_selector,
+    known_queue,
+)
 from ringfaust.core.model import Message, Refusal, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import SCHEDULED, Queue
@@ -93,6 +99,7 @@ def create_queue(work: Work, create: c.CreateQueue) -> list[Stage]:
         work.state.catalog.spec(name, create.settings)
     except BadSetting as error:
         raise bad(name, str(error)) from error
+    check_given_selector(name, str(create.settings.get("selector", "")))
     stages = [Stage(CREATE, "", (name, create.settings, address))]
     return stages if address is None else [*stages, Stage(COPY, name)]
 
@@ -117,6 +124,7 @@ def configure(work: Work, configure: c.Configure) -> list[Stage]:
         spec = work.state.catalog.spec(queue.name, settings)
     except BadSetting as error:
         raise bad(queue.name, str(error)) from error
+    check_given_selector(queue.name, str(configure.settings.get("selector", "")))
     return [
         Stage(CONFIGURE, queue.name, (configure.settings, settings, spec)),
         Stage(EXPIRE, queue.name),

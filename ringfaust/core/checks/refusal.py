@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ringfaust.core.model import Refusal
 from ringfaust.core.queue import Queue
+from ringfaust.core.selector import check_selector
 from ringfaust.core.transitions.opening import find
 from ringfaust.core.work import Work
+from ringfaust.errors import BadSelector
 
 
 class CommandRefused(Exception):
@@ -31,6 +33,19 @@ def bad(about: str, text: str) -> CommandRefused:
 def beyond(about: str, text: str) -> CommandRefused:
     """Return a refusal because there would be too many of something (R120)."""
     return CommandRefused(Refusal.LIMIT, about, text)
+
+
+def check_given_selector(about: str, text: str) -> None:
+    """Check a selector that a command gives; empty text is none (R15).
+
+    Raises:
+        CommandRefused: it is no condition, or never true.
+    """
+    try:
+        if text:
+            check_selector(text)
+    except BadSelector as error:
+        raise CommandRefused(Refusal.BAD_SELECTOR, about, str(error)) from None
 
 
 def known_queue(work: Work, name: str) -> Queue:

@@ -18,7 +18,7 @@ from ringfaust.errors import BadSelector
 
 if TYPE_CHECKING:
     from ringfaust.core.model import Message
-    from ringfaust.core.selector.grammar import Fault
+    from ringfaust.core.selector.nodes import Fault
 
 __all__ = ["Selector", "Untyped", "check_selector", "compile_selector"]
 
@@ -63,14 +63,16 @@ def compile_selector(text: str) -> Selector:
     from ringfaust.core.selector.grammar import parse  # noqa: PLC0415
 
     condition = parse(text)
-    return Selector(text, condition.run, condition.needs_properties, condition.fault)
+    return Selector(
+        text, condition.run, condition.needs_properties, condition.mismatch or condition.never
+    )
 
 
 def check_selector(text: str) -> Selector:
     """Compile a selector that somebody gives. One that was stored before may have a fault.
 
     Raises:
-        BadSelector: as `compile_selector`, or a part of it can never be true.
+        BadSelector: as `compile_selector`, or a condition in it can never be true.
     """
     selector = compile_selector(text)
     if selector.fault is not None:

@@ -1,7 +1,7 @@
 """The grammar of selectors, and the closures built from it (R15).
 
-The parser turns each part into a `Node` with a closure that evaluates it. There is no syntax tree
-and no recursion, however deeply the text nests; a chain (`a AND b AND …`) is a single node.
+The parser turns each part into a `Node` with a closure that evaluates it. There is no recursion,
+however deeply the text nests; a chain (`a AND b AND …`) is a single node.
 Importing this module loads the parser library; `selector` imports it with the first selector.
 """
 
@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 
-from ringfaust.core import limits
-from ringfaust.core.selector import values
+from ringfaust.core.selector import nodes, possible, values
 from ringfaust.core.selector.like import like
+from ringfaust.core.selector.nodes import Invalid, Node, Run, ValueKind
+from ringfaust.core.selector.possible import Possible
 from ringfaust.errors import BadSelector
 
 if TYPE_CHECKING:
     from ringfaust.core.model import Message
-
-Run = Callable[["Message", Mapping[str, Any]], Any]
-"""Returns the value of a part for a message and its properties."""
 
 GRAMMAR = r"""
 ?start: either
@@ -68,61 +65,6 @@ _RESERVED = {
 }  # fmt: skip
 
 
-class ValueKind(StrEnum):
-    """What the text alone says about the values of a part."""
-
-    ANY = "an identifier"
-    NUMBER = "a number"
-    TEXT = "text"
-    TRUTH = "a condition"
-
-
-class Fault(NamedTuple):
-    """A part that is allowed, but never true."""
-
-    position: int
-    """Of its first character, counted from 1."""
-    advice: str
-
-
-class Node(NamedTuple):
-    """A part of a selector."""
-
-    run: Run
-    kind: ValueKind
-    start: int
-    """Index of its first character, counted from 0."""
-    depth: int = 1
-    needs_properties: bool = False
-    is_name: bool = False
-    fault: Fault | None = None
-    """Why it is hardly what its author means."""
-
-
-class _Invalid(Exception):
-    """The text is invalid at `start`, counted from 0."""
-
-    def __init__(self, start: int, advice: str) -> None:
-        super().__init__(advice)
-        self.start = start
-        self.advice = advice
-
-
-def _above(start: int, parts: Sequence[Node]) -> int:
-    """Return the depth of a node made of these parts."""
-    depth = 1 + max(part.depth for part in parts)
-    if depth > limits.SELECTOR_DEPTH:
-        advice = f"nested too deeply; at most {limits.SELECTOR_DEPTH} levels are allowed"
-        raise _Invalid(start, advice)
-    return depth
-
-
-def _node(run: Run, kind: ValueKind, start: int, *parts: Node) -> Node:
-    needs_properties = any(part.needs_properties for part in parts)
-    fault = next((part.fault for part in parts if part.fault), None)
-    return Node(run, kind, start, _above(start, parts), needs_properties, fault=fault)
-
-
 def _start(token: Token) -> int:
     assert token.start_pos is not None
     return token.start_pos
@@ -130,71 +72,6 @@ def _start(token: Token) -> int:
 
 def _unquoted(token: Token) -> str:
     return token[1:-1].replace("''", "'")
-
-
-def _literal(value: object, kind: ValueKind, token: Token) -> Node:
-    return Node(lambda message, properties: value, kind, _start(token))
-
-
-def _name(run: Run, start: int) -> Node:
-    return Node(run, ValueKind.ANY, start, is_name=True)
-
-
-def _condition(node: Node) -> Run:
-    """Return the closure of a part that must be true, false or unknown."""
-    if node.kind is ValueKind.TRUTH:
-        return node.run
-    if node.kind is not ValueKind.ANY:
-        raise _Invalid(node.start, f"{node.kind} is not a condition; compare it with something")
-    run, truth = node.run, values.truth
-    return lambda message, properties: truth(run(message, properties))
-
-
-def _operand(node: Node, use: str) -> Run:
-    """Return the closure of a part that must be a number."""
-    if node.kind not in (ValueKind.ANY, ValueKind.NUMBER):
-        raise _Invalid(node.start, f"{use} needs numbers, but this is {node.kind}")
-    return node.run
-
-
-def _never_true(left: Node, sign: str, right: Node) -> Fault | None:
-    """What is wrong with a comparison of different types (JMS 2.0, 3.8.1.1)."""
-    if ValueKind.ANY in (left.kind, right.kind) or left.kind is right.kind:
-        return None
-    advice = f"{sign} is never true of {left.kind} and {right.kind}"
-    if ValueKind.NUMBER in (left.kind, right.kind):
-        advice += '; a property whose name has a minus or a dot is named in double quotes, "a-b"'
-    return Fault(left.start + 1, advice)
-
-
-def _identifier(node: Node, use: str) -> Run:
-    if not node.is_name:
-        raise _Invalid(node.start, f"{use} needs an identifier before it")
-    return node.run
-
-
-def _not(run: Run) -> Run:
-    def negation(message: Message, properties: Mapping[str, Any]) -> bool | None:
-        result = run(message, properties)
-        return None if result is None else not result
-
-    return negation
-
-
-def _chain_of(conditions: Sequence[Run], decisive: bool) -> Run:
-    """Evaluate in order: the first true value decides OR, the first false value decides AND."""
-
-    def chain(message: Message, properties: Mapping[str, Any]) -> bool | None:
-        result: bool | None = not decisive
-        for condition in conditions:
-            value: bool | None = condition(message, properties)
-            if value is decisive:
-                return decisive
-            if value is None:
-                result = None
-        return result
-
-    return chain
 
 
 def _calculated(first: Run, rest: Sequence[tuple[Callable[[Any, Any], Any], Run]]) -> Run:
@@ -207,55 +84,65 @@ def _calculated(first: Run, rest: Sequence[tuple[Callable[[Any, Any], Any], Run]
     return calculate
 
 
-_HEADERS: dict[str, Callable[[Message], object]] = {
-    "JMSPriority": lambda message: message.priority,
-    "JMSTimestamp": lambda message: message.enqueued_ms,
-    "JMSMessageID": lambda message: message.id,
-    "JMSXGroupID": lambda message: message.group or None,
-    "JMSXDeliveryCount": lambda message: message.attempts + 1,
-    "JMSExpiration": lambda message: message.expires_at_ms,
-    "JMSRedelivered": lambda message: message.handovers > 0,
-    "JMSDeliveryMode": lambda message: "PERSISTENT" if message.persistent else "NON_PERSISTENT",
-}
+_Header = tuple[Callable[["Message"], object], Possible]
+_HEADERS: dict[str, _Header] = {
+    "JMSPriority": (lambda message: message.priority, Possible((0, 9))),
+    "JMSTimestamp": (lambda message: message.enqueued_ms, possible.ANY_NUMBER),
+    "JMSMessageID": (lambda message: message.id, possible.ANY_TEXT),
+    "JMSXGroupID": (
+        lambda message: message.group or None, possible.ANY_TEXT._replace(may_be_null=True)
+    ),
+    "JMSXDeliveryCount": (lambda message: message.attempts + 1, Possible((1, math.inf))),
+    "JMSExpiration": (lambda message: message.expires_at_ms, possible.ANY_NUMBER),
+    "JMSRedelivered": (lambda message: message.handovers > 0, possible.ANY_TRUTH),
+    "JMSDeliveryMode": (
+        lambda message: "PERSISTENT" if message.persistent else "NON_PERSISTENT",
+        Possible(texts=frozenset(("PERSISTENT", "NON_PERSISTENT"))),
+    ),
+}  # fmt: skip
+"""The fields of a message that a selector names, and what values each may have."""
 
 
 def _property(name: str, start: int) -> Node:
-    node = _name(lambda message, properties: properties.get(name), start)
-    return node._replace(needs_properties=True)
+    return Node(
+        lambda message, properties: properties.get(name), ValueKind.ANY, start, possible.ANY,
+        needs_properties=True, is_name=True,
+    )  # fmt: skip
 
 
 class _Builder(Transformer[Token, Node]):
     """Makes a node of each part. Its methods are named after the rules of the grammar."""
 
     def either(self, parts: list[Node]) -> Node:
-        run = _chain_of([_condition(part) for part in parts], decisive=True)
-        return _node(run, ValueKind.TRUTH, parts[0].start, *parts)
+        return nodes.chain(parts, decisive=True)
 
     def both(self, parts: list[Node]) -> Node:
-        run = _chain_of([_condition(part) for part in parts], decisive=False)
-        return _node(run, ValueKind.TRUTH, parts[0].start, *parts)
+        return nodes.chain(parts, decisive=False)
 
     def negation(self, parts: tuple[Token, Node]) -> Node:
         token, part = parts
-        return _node(_not(_condition(part)), ValueKind.TRUTH, _start(token), part)
+        return nodes.negation(part, _start(token))
 
     def comparison(self, parts: tuple[Node, Token, Node]) -> Node:
         left, sign, right = parts
         if sign in ("=", "<>"):
             first, second = left.run, right.run
         else:
-            first, second = _operand(left, sign), _operand(right, sign)
+            first, second = nodes.operand(left, sign), nodes.operand(right, sign)
         compare = values.COMPARISONS[sign]
 
         def run(message: Message, properties: Mapping[str, Any]) -> bool | None:
             return compare(first(message, properties), second(message, properties))
 
-        node = _node(run, ValueKind.TRUTH, left.start, left, right)
-        return node._replace(fault=node.fault or _never_true(left, sign, right))
+        may = possible.compared(left.possible, sign, right.possible)
+        advice = f"{sign} is never true of {left.possible} and {right.possible}"
+        node = nodes.truth(run, left.start, [left, right], may, advice)
+        return node._replace(mismatch=node.mismatch or nodes.mismatch(left, sign, right))
 
     def between(self, parts: tuple[Node, Token | None, Node, Node]) -> Node:
         part, negated, low, high = parts
-        value, least, greatest = (_operand(node, "BETWEEN") for node in (part, low, high))
+        of = (part, low, high)
+        value, least, greatest = (nodes.operand(node, "BETWEEN") for node in of)
         at_least, at_most = values.COMPARISONS[">="], values.COMPARISONS["<="]
 
         def run(message: Message, properties: Mapping[str, Any]) -> bool | None:
@@ -266,7 +153,11 @@ class _Builder(Transformer[Token, Node]):
                 return False
             return None if above is None or below is None else True
 
-        return _node(_not(run) if negated else run, ValueKind.TRUTH, part.start, part, low, high)
+        may = possible.between(*(node.possible for node in of))
+        said = f"BETWEEN {low.possible} AND {high.possible} is never true of {part.possible}"
+        if not possible.may_be_in_order(low.possible, high.possible):
+            said += "; the lower bound comes first"
+        return _negated(nodes.truth(run, part.start, of, may, said), negated, said)
 
     def listed(self, parts: Sequence[Any]) -> Node:
         part, negated, *tokens = parts
@@ -277,63 +168,67 @@ class _Builder(Transformer[Token, Node]):
         part, negated, pattern, escape = parts
         char = _unquoted(escape) if escape is not None else ""
         if escape is not None and len(char) != 1:
-            raise _Invalid(_start(escape), "ESCAPE needs exactly one character")
+            raise Invalid(_start(escape), "ESCAPE needs exactly one character")
         try:
             holds = like(_unquoted(pattern), char)
         except ValueError:
             advice = f"the pattern ends with its escape character {char}"
-            raise _Invalid(_start(pattern), advice) from None
+            raise Invalid(_start(pattern), advice) from None
         return self._of_text(part, negated, "LIKE", holds)
 
     def _of_text(
         self, part: Node, negated: Token | None, use: str, holds: Callable[[str], bool]
     ) -> Node:
-        value = _identifier(part, use)
+        value = nodes.identifier(part, use)
 
         def run(message: Message, properties: Mapping[str, Any]) -> bool | None:
             found = value(message, properties)
             return None if found is None else values.is_text(found) and holds(found)
 
-        return _node(_not(run) if negated else run, ValueKind.TRUTH, part.start, part)
+        may, said = possible.tested(part.possible, holds), f"{use} is never true of {part.possible}"
+        return _negated(nodes.truth(run, part.start, [part], may, said), negated, said)
 
     def null(self, parts: tuple[Node, Token | None]) -> Node:
         part, negated = parts
-        value = _identifier(part, "IS NULL")
+        value = nodes.identifier(part, "IS NULL")
 
         def run(message: Message, properties: Mapping[str, Any]) -> bool:
             return value(message, properties) is None
 
-        return _node(_not(run) if negated else run, ValueKind.TRUTH, part.start, part)
+        may, said = possible.is_null(part.possible), f"IS NULL is never true of {part.possible}"
+        return _negated(nodes.truth(run, part.start, [part], may, said), negated, said)
 
     def sum(self, parts: Sequence[Any]) -> Node:
-        nodes, signs = parts[::2], parts[1::2]
-        first = _operand(nodes[0], signs[0])
+        terms, signs = parts[::2], parts[1::2]
+        first = nodes.operand(terms[0], signs[0])
         rest = [
-            (values.CALCULATIONS[sign], _operand(node, sign))
-            for sign, node in zip(signs, nodes[1:], strict=True)
+            (values.CALCULATIONS[sign], nodes.operand(node, sign))
+            for sign, node in zip(signs, terms[1:], strict=True)
         ]
-        return _node(_calculated(first, rest), ValueKind.NUMBER, nodes[0].start, *nodes)
+        may = possible.calculated(terms[0].possible, signs, [node.possible for node in terms[1:]])
+        return nodes.calculation(_calculated(first, rest), terms[0].start, terms, may)
 
     product = sum
 
     def signed(self, parts: tuple[Token, Node]) -> Node:
         sign, part = parts
-        calculate, operand = values.CALCULATIONS[sign], _operand(part, sign)
+        calculate, operand = values.CALCULATIONS[sign], nodes.operand(part, sign)
 
         def run(message: Message, properties: Mapping[str, Any]) -> int | float | None:
             return calculate(0, operand(message, properties))
 
-        return _node(run, ValueKind.NUMBER, _start(sign), part)
+        may = possible.calculated(possible.constant(0), [sign], [part.possible])
+        return nodes.calculation(run, _start(sign), [part], may)
 
     def bracket(self, parts: list[Node]) -> Node:
         (part,) = parts
-        return part._replace(depth=_above(part.start, parts))
+        return part._replace(depth=nodes.depth_above(part.start, parts))
 
     def text(self, tokens: list[Token]) -> Node:
-        return _literal(_unquoted(tokens[0]), ValueKind.TEXT, tokens[0])
+        return nodes.literal(_unquoted(tokens[0]), ValueKind.TEXT, _start(tokens[0]))
 
     def truth(self, tokens: list[Token]) -> Node:
-        return _literal(tokens[0].type == "TRUE", ValueKind.TRUTH, tokens[0])
+        return nodes.literal(tokens[0].type == "TRUE", ValueKind.TRUTH, _start(tokens[0]))
 
     def exact(self, tokens: list[Token]) -> Node:
         (token,) = tokens
@@ -343,30 +238,33 @@ class _Builder(Transformer[Token, Node]):
             value = int(digits, base)
         except ValueError:
             advice = "a number that starts with 0 is octal, as in Java; remove the leading 0"
-            raise _Invalid(_start(token), advice) from None
+            raise Invalid(_start(token), advice) from None
         # One more than the greatest is allowed, so that the least can be written with a minus.
         if value > values.GREATEST + 1:
             advice = f"an exact number is at most {values.GREATEST}; write a greater one like 1E30"
-            raise _Invalid(_start(token), advice)
-        return _literal(value, ValueKind.NUMBER, token)
+            raise Invalid(_start(token), advice)
+        return nodes.literal(value, ValueKind.NUMBER, _start(token))
 
     def approximate(self, tokens: list[Token]) -> Node:
         (token,) = tokens
         value = float(token.rstrip("fFdD"))
         if not math.isfinite(value):
-            raise _Invalid(_start(token), "an approximate number is at most 1.7E308")
-        return _literal(value, ValueKind.NUMBER, token)
+            raise Invalid(_start(token), "an approximate number is at most 1.7E308")
+        return nodes.literal(value, ValueKind.NUMBER, _start(token))
 
     def identifier(self, tokens: list[Token]) -> Node:
         name, start = str(tokens[0]), _start(tokens[0])
         if not name.replace("$", "_").isidentifier():
-            raise _Invalid(
+            raise Invalid(
                 start,
                 "an identifier consists of letters, digits, _ and $, and starts with no digit",
             )
         header = _HEADERS.get(name)
         if header is not None:
-            return _name(lambda message, properties: header(message), start)
+            read, may = header
+            return Node(
+                lambda message, properties: read(message), ValueKind.ANY, start, may, is_name=True
+            )
         return _property(name, start)
 
     def quoted(self, tokens: list[Token]) -> Node:
@@ -374,8 +272,12 @@ class _Builder(Transformer[Token, Node]):
         name, start = tokens[0][1:-1].replace('""', '"'), _start(tokens[0])
         is_plain = name.replace("$", "_").isidentifier() and name.upper() not in _RESERVED
         if is_plain and name not in _HEADERS:
-            raise _Invalid(start, f"text needs single quotes, and the name {name} needs none")
+            raise Invalid(start, f"text needs single quotes, and the name {name} needs none")
         return _property(name, start)
+
+
+def _negated(node: Node, is_negated: Token | None, said: str) -> Node:
+    return nodes.negation(node, node.start, f"NOT {said}") if is_negated is not None else node
 
 
 def parse(text: str) -> Node:
@@ -386,8 +288,8 @@ def parse(text: str) -> Node:
     """
     try:
         node = cast(Node, _parser().parse(text))
-        return node._replace(run=_condition(node))
-    except _Invalid as error:
+        return nodes.whole(node)
+    except Invalid as error:
         raise BadSelector(text, error.start + 1, error.advice) from None
     except UnexpectedCharacters as error:
         advice = _CHARACTERS.get(error.char, "this character is allowed only within quotes")
