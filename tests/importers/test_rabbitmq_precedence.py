@@ -44,8 +44,6 @@ QUORUM = {"queue_type": "quorum"}
     ({"max_priority": 10}, {"max_length": 2}, {}, {"ring_size": 2, "evict": "head"}),
     ({"max_length": 2, "max_priority": 10, "overflow": "reject-publish"}, {}, {},
      {"max_messages": 2, "when_full": "reject_newest"}),
-    # A stream is no queue that could be a ring.
-    ({"queue_type": "stream"}, {"max_length_bytes": 3}, {}, {}),
     # A classic queue has no delivery limit.
     ({"delivery_limit": 3}, {"max_length": 2}, {}, {"ring_size": 2, "max_attempts": -1}),
 ])  # fmt: skip
