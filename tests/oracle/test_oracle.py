@@ -11,8 +11,9 @@ import pytest
 from tests.oracle.artemis import Artemis
 from tests.oracle.broker_xml import imported_fields, write_broker_xml
 from tests.oracle.clock import Clock, Late
+from tests.oracle.comparing import Difference
 from tests.oracle.engine import fields_of
-from tests.oracle.game import Difference, play
+from tests.oracle.game import play
 from tests.oracle.naive import Naive
 from tests.oracle.operations import CONSUMERS, History, Operation, Settings, history
 from tests.shortest import shortest
@@ -93,7 +94,7 @@ def test_an_unreported_eviction_is_found_and_its_history_shrunk() -> None:
     assert [operation.kind for operation in kept] == ["send", "send", "send"]
     assert kept[0].name == "m2"
     last = found[-1]
-    assert (last.step, last.what, last.artemis, last.engine) == (3, "evicted", [], ["m2"])
+    assert (last.step, last.what, last.theirs, last.ours) == (3, "evicted", [], ["m2"])
     assert str(last).startswith("after operation 3 (send name=m")
 
 
