@@ -43,6 +43,11 @@ _FIELDS = {
     "default_queue_type": "the type of queues that say none; types only differ in what is imported",
     "tracing": "the topics hold what happened", "description": "about the file itself",
 }  # fmt: skip
+_PARAMETERS = {
+    "shovel": "it moved messages: a program has to do that",
+    "federation-upstream": "it brought messages of another broker: a program has to do that",
+    "vhost-limits": "Kafka has quotas",
+}
 _VERSIONS = ("rabbit_version", "rabbitmq_version")
 
 
@@ -115,8 +120,9 @@ def _note_others(definitions: Definitions, imported: Imported) -> None:
         for each in definitions.entries(section):
             owner = str(each.get("name") or each.get("user") or each.get("source") or "")
             if section == "parameters" and each.get("component") != "operator_policy":
-                about = f"parameter {each.get('component')} {owner}"
-                imported.note(Verdict.NONE, 0, about[:SHOWN], why)
+                component = str(each.get("component"))
+                about, other = f"parameter {component} {owner}", _PARAMETERS.get(component, why)
+                imported.note(Verdict.NONE, 0, about[:SHOWN], other)
             for key in sorted(key for key in each.keys() - known if each[key]):
                 about = f"{section}, {owner[:SHOWN]}, {key} = {each[key]}"[: 2 * SHOWN]
                 other = _FIELDS.get(key, "not a setting that is known here")

@@ -29,18 +29,20 @@ class Conditions:
         self._keys: dict[str, None] = {}
         self._others: dict[str, None] = {}
         self._every_message = False
+        self.is_incomplete = False
+        """Whether a binding has no selector, so that every message is let through."""
 
-    def add(self, kind: str, binding: Mapping[str, Any]) -> str | None:
-        """Add a binding and return its selector; empty: every message; None: there is none."""
+    def add(self, kind: str, binding: Mapping[str, Any]) -> None:
+        """Add a binding."""
         found = selector_of(kind, binding)
         key = str(binding.get("routing_key", ""))
         if not found:
             self._every_message = True
+            self.is_incomplete |= found is None
         elif found == f"{KEY} = {_quoted(key)}":
             self._keys[_quoted(key)] = None
         else:
             self._others[found] = None
-        return found
 
     def selector(self) -> str | None:
         """Return the selector of all bindings; None if it would be too long."""

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ringfaust.importers.imported import Fields, Imported, Verdict
-from ringfaust.importers.rabbitmq_bindings import PREDECLARED, ROUTED, Conditions, matches_nothing
+from ringfaust.importers.rabbitmq_bindings import (
+    PREDECLARED,
+    ROUTED,
+    Conditions,
+    matches_nothing,
+    selector_of,
+)
 from ringfaust.importers.rabbitmq_names import SHOWN, Definitions, Name, Names, name_of, vhost_of
 
 _NO_SELECTOR = {
@@ -56,6 +62,8 @@ class Exchanges:
             self._declare(each)
         for each in self._definitions.entries("bindings"):
             self._bind(self._binding(each), name_of(each, "destination"))
+        for bound in self._bound:
+            self._note_bound(bound)
         for each in self._exchanges:
             self._note(each)
 
@@ -121,8 +129,10 @@ class Exchanges:
         elif self._imported.is_name(binding.source, 0, about, patterns=False):
             names.exchanges.setdefault(binding.source, name_of(binding.entry, "source"))
             if members := self._members(binding):
+                conditions = self._conditions[binding.target]
+                conditions.add(binding.kind, binding.entry)
+                members[binding.target]["selector"] = conditions.selector() or ""
                 self._bound.append(binding)
-                self._select(members[binding.target], binding, binding.kind)
 
     def _members(self, binding: _Binding) -> dict[str, Fields] | None:
         """Return the subscriptions of an address, with this one; None if it cannot have it."""
@@ -143,29 +153,33 @@ class Exchanges:
         self._imported.addresses[binding.source] = declared
         return members
 
-    def _select(self, fields: Fields, binding: _Binding, kind: str) -> None:
+    def _note_bound(self, binding: _Binding) -> None:
+        """Say what became of a binding, now that the others of its queue are known."""
+        kind, about = str(binding.kind), binding.about
         conditions = self._conditions[binding.target]
-        condition = conditions.add(kind, binding.entry)
-        selector = conditions.selector()
-        fields["selector"] = selector or ""
-        if condition is None or selector is None:
-            why = "the selector of all its bindings is too long"
-            if condition is None:
-                why = _NO_SELECTOR.get(
-                    kind, f"no selector does what an exchange of type {kind[:SHOWN]} does"
-                )
-            self._none(binding.about, f"{why}, so the queue gets every message")
-            return
+        condition = selector_of(kind, binding.entry)
+        every = "so the queue gets every message"
         ours = f"queue {binding.source}::{binding.target}"
-        sets = "the headers it names" if kind == "headers" else "the header routing_key"
-        said = f"{ours}, selector: {condition}; the producer sets {sets}"
-        self._imported.note(Verdict.CHANGED, 0, binding.about, said if condition else ours)
+        if condition is None:
+            other = f"no selector does what an exchange of type {kind[:SHOWN]} does"
+            self._none(about, f"{_NO_SELECTOR.get(kind, other)}, {every}")
+        elif conditions.selector() is None:
+            self._none(about, f"the selector of all its bindings is too long, {every}")
+        elif conditions.is_incomplete:
+            why = f"{ours}; another binding has no selector, {every}"
+            self._imported.note(Verdict.CHANGED, 0, about, why)
+        else:
+            sets = "the headers it names" if kind == "headers" else "the header routing_key"
+            said = f"{ours}, selector: {condition}; the producer sets {sets}"
+            self._imported.note(Verdict.CHANGED, 0, about, said if condition else ours)
 
     def _note(self, exchange: Mapping[str, Any]) -> None:
         name, kind = str(exchange.get("name", "")), exchange.get("type")
         ours, about = self._names.exchange(vhost_of(exchange), name), f"exchange {name[:SHOWN]}"
         if ours not in self._imported.addresses:
-            self._none(about, "it feeds no queue here; declare an address if programs bind theirs")
+            self._none(
+                about, "it feeds no queue here; declare an address if programs bind their own"
+            )
         elif ours != name:
             why = f"address {ours}: an exchange here has a name that no queue and no other one has"
             self._imported.note(Verdict.CHANGED, 0, about, why)

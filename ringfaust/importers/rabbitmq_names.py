@@ -103,7 +103,7 @@ class Names:
     @property
     def origins(self) -> dict[str, Name]:
         """The queues that are imported and the exchanges, by their names here."""
-        return self.exchanges | self.queues
+        return self.queues | {n: o for n, o in self.exchanges.items() if n not in self.queues}
 
     def queue(self, vhost: str, name: str) -> str:
         """The name of a queue; with several virtual hosts, theirs come first."""

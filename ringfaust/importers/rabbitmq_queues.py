@@ -14,6 +14,7 @@ _DEAD = "evicted messages go to the topic ringfaust.evicted, dead ones to ringfa
 _STREAM = "a stream is read again and again, and keeps for a time: use a Kafka topic"
 _LACKS = {"classic": "delivery-limit", "quorum": "max-priority"}
 """What the types of queues that are imported do not have."""
+_FEDERATION = "it brought messages of another broker: a program has to do that"
 _STORAGE = "Kafka stores and replicates all messages"
 
 _NO_EQUIVALENT = {
@@ -27,6 +28,8 @@ _NO_EQUIVALENT = {
     "ha-mode": _STORAGE,
     "ha-params": _STORAGE,
     "ha-sync-mode": _STORAGE,
+    "federation-upstream": _FEDERATION,
+    "federation-upstream-set": _FEDERATION,
     "quorum-initial-group-size": "`replication_factor` in worker.yaml",
 }
 

@@ -232,3 +232,28 @@ def test_a_header_without_a_value_has_to_be_there(tmp_path: Path) -> None:
     )
     members: Any = found.addresses["x"]["subscriptions"]
     assert members["q"]["selector"] == "h IS NOT NULL AND k = '1'"
+
+
+def test_the_lines_of_a_queue_that_gets_every_message_say_so(tmp_path: Path) -> None:
+    found = imported(
+        tmp_path, queues=[queue("q"), queue("r")], exchanges=[exchange("x", "topic")],
+        bindings=[binding("x", "q", "a"), binding("x", "r", "a"), binding("x", "q", "*.#")],
+    )  # fmt: skip
+    members: Any = found.addresses["x"]["subscriptions"]
+    assert members["q"]["selector"] == "" and members["r"]["selector"] == "routing_key = 'a'"
+    said = {each.setting: each.text for each in found.findings if " -> q" in each.setting}
+    assert len(said) == 2 and all(
+        "so the queue gets every message" in each for each in said.values()
+    )
+
+
+def test_what_moved_messages_between_brokers_is_said_to_be_missing(tmp_path: Path) -> None:
+    found = imported(
+        tmp_path, queues=[queue("q")], policies=[policy("p", "^q$", federation_upstream="u")],
+        parameters=[{"component": kind, "name": "n", "vhost": "/", "value": {}}
+                    for kind in ("shovel", "federation-upstream")],
+    )  # fmt: skip
+    for about in ("parameter shovel n", "parameter federation-upstream n",
+                  "queue q, policy p, federation-upstream = u"):  # fmt: skip
+        ((verdict, text),) = lines(found, about)
+        assert verdict is Verdict.NONE and "a program has to do that" in text
