@@ -272,7 +272,9 @@ class Game:
         self.clock.awaited = dues | self.expiries
         if answer["at_fault"]:
             raise AtFault
-        self.clock.check(answer["ended"], known | self.clock.awaited, since_ms=at_ms)
+        sent = {each.due_ms for each in commands if isinstance(each, c.Send)}
+        coming = {due_ms for due_ms in sent if due_ms > answer["began"]}  # it may have come by now
+        self.clock.check(answer["ended"], known | self.clock.awaited | coming, since_ms=at_ms)
         time_ms = at_ms or answer["began"]
         if parks and (parked := dues - known):
             time_ms = min(parked) - self.delay_ms

@@ -116,6 +116,22 @@ def test_a_seed_gives_one_history_and_all_that_is_promised_is_drawn() -> None:
     assert {each.settings.ring_size for each in drawn} == {-1, 1, 2, 3, 4, 5, 6}
 
 
+class Slow(Naive):
+    """What is sent for later has come due before the answer, so that it is not scheduled there."""
+
+    def _send(self, name: str, priority: int, due_ms: int, expires_ms: int) -> None:
+        super()._send(name, priority, due_ms, expires_ms)
+        if due_ms > self.time_ms:
+            self._until(due_ms)
+
+
+def test_a_message_that_came_due_before_the_answer_is_late_and_not_a_difference() -> None:
+    send = Operation("send", "m1", priority=4, due=1)
+    later = History(Settings(ring_size=2, max_attempts=10, redelivery_delay=0), (send,))
+    with pytest.raises(Late):
+        play(Slow(), later)
+
+
 def test_an_early_observation_is_late_and_not_a_difference() -> None:
     clock = Clock(50, Naive())
     due_ms = clock.after(1)
