@@ -272,8 +272,12 @@ class Game:
         self.clock.awaited = dues | self.expiries
         if answer["at_fault"]:
             raise AtFault
+        # What is scheduled now may have come due before the answer, which then does not name it.
+        began_ms = answer["began"]
         sent = {each.due_ms for each in commands if isinstance(each, c.Send)}
-        coming = {due_ms for due_ms in sent if due_ms > answer["began"]}  # it may have come by now
+        coming = {due_ms for due_ms in sent if due_ms > began_ms}
+        if parks and self.delay_ms:
+            coming.add(began_ms + self.delay_ms)
         self.clock.check(answer["ended"], known | self.clock.awaited | coming, since_ms=at_ms)
         time_ms = at_ms or answer["began"]
         if parks and (parked := dues - known):

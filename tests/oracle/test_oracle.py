@@ -14,7 +14,7 @@ from tests.oracle.clock import Clock, Late
 from tests.oracle.comparing import Difference
 from tests.oracle.engine import fields_of
 from tests.oracle.game import play
-from tests.oracle.naive import Naive
+from tests.oracle.naive import Message, Naive
 from tests.oracle.operations import CONSUMERS, History, Operation, Settings, history
 from tests.shortest import shortest
 
@@ -117,19 +117,24 @@ def test_a_seed_gives_one_history_and_all_that_is_promised_is_drawn() -> None:
 
 
 class Slow(Naive):
-    """What is sent for later has come due before the answer, so that it is not scheduled there."""
+    """What is scheduled comes due before the answer, which does not name it."""
 
-    def _send(self, name: str, priority: int, due_ms: int, expires_ms: int) -> None:
-        super()._send(name, priority, due_ms, expires_ms)
-        if due_ms > self.time_ms:
-            self._until(due_ms)
+    def _schedule(self, message: Message, *, tail: bool) -> None:
+        super()._schedule(message, tail=tail)
+        self._until(message.due_ms)
 
 
-def test_a_message_that_came_due_before_the_answer_is_late_and_not_a_difference() -> None:
-    send = Operation("send", "m1", priority=4, due=1)
-    later = History(Settings(ring_size=2, max_attempts=10, redelivery_delay=0), (send,))
+@pytest.mark.parametrize("kinds", [("send",), ("attach", "now", "release")])
+def test_what_came_due_before_the_answer_is_late_and_not_a_difference(kinds: list[str]) -> None:
+    operations = {
+        "send": Operation("send", "m1", priority=4, due=1),
+        "now": Operation("send", "m1", priority=4),
+        "attach": Operation("attach", "c1", number=1),
+        "release": Operation("release", "c1"),
+    }
+    settings = Settings(ring_size=2, max_attempts=10, redelivery_delay=1)
     with pytest.raises(Late):
-        play(Slow(), later)
+        play(Slow(), History(settings, tuple(operations[kind] for kind in kinds)))
 
 
 def test_an_early_observation_is_late_and_not_a_difference() -> None:
