@@ -56,7 +56,7 @@ def _read(path: Path, root: Element, imported: Imported) -> None:
         read_old_queues(section, reader, imported)
     for section in jms:
         read_jms(section, names, imported)
-    _note_dead_letters(core, imported)
+    imported.note_dead_letters(_dead_letter_addresses(core))
     _keep_retroactive(found, imported)
     _declare_patterns(found, imported)
     read_diverts(core, reader, imported)
@@ -91,17 +91,14 @@ def _note_others(root: Element, imported: Imported) -> None:
             imported.note(Verdict.NONE, each.line, each.tag, why)
 
 
-def _note_dead_letters(core: Element, imported: Imported) -> None:
-    """Say of the queues that were dead letter addresses that nothing fills them any more."""
-    named = {
+def _dead_letter_addresses(core: Element) -> set[str]:
+    """The addresses to which dead or expired messages went."""
+    return {
         child.text
         for section in core.all("address-settings")
         for setting in section.all("address-setting")
         for child in setting.all("dead-letter-address", "expiry-address")
     }
-    for name in sorted(named & {*imported.queues, *imported.addresses}):
-        why = "a queue like any other: dead messages go to the topic ringfaust.dead instead"
-        imported.note(Verdict.CHANGED, 0, f"dead letter or expiry queue {name}", why)
 
 
 def _keep_retroactive(found: list[AddressSetting], imported: Imported) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -134,6 +134,19 @@ class Imported:
             return True
         self.note(Verdict.NONE, line, setting, f"the name is not possible here: {why}")
         return False
+
+    def note_dead_letters(self, named: Iterable[str]) -> None:
+        """Say of the queues and addresses that got dead letters that nothing sends them any more.
+
+        `named`: also what is not imported.
+        """
+        subscribed = {name for each in self.addresses for name in self._members(each)}
+        for name in sorted({*named} & {*self.queues, *self.addresses, *subscribed}):
+            why = "a queue like any other: dead messages go to the topic ringfaust.dead instead"
+            self.note(Verdict.CHANGED, 0, f"dead letters and expired messages to {name}", why)
+
+    def _members(self, address: str) -> dict[str, Fields]:
+        return cast("dict[str, Fields]", self.addresses[address].get("subscriptions", {}))
 
     def subscriptions(self, address: str) -> dict[str, Fields]:
         """Return the queues of an address; it is declared, and a plain queue is one of its own."""

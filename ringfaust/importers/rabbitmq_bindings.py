@@ -29,18 +29,20 @@ class Conditions:
         self._keys: dict[str, None] = {}
         self._others: dict[str, None] = {}
         self._every_message = False
+        self.is_incomplete = False
+        """Whether a binding has no selector, so that every message is let through."""
 
-    def add(self, kind: str, binding: Mapping[str, Any]) -> str | None:
-        """Add a binding and return its selector; empty: every message; None: there is none."""
+    def add(self, kind: str, binding: Mapping[str, Any]) -> None:
+        """Add a binding."""
         found = selector_of(kind, binding)
         key = str(binding.get("routing_key", ""))
         if not found:
             self._every_message = True
+            self.is_incomplete |= found is None
         elif found == f"{KEY} = {_quoted(key)}":
             self._keys[_quoted(key)] = None
         else:
             self._others[found] = None
-        return found
 
     def selector(self) -> str | None:
         """Return the selector of all bindings; None if it would be too long."""
@@ -73,47 +75,71 @@ def selector_of(kind: str, binding: Mapping[str, Any]) -> str | None:
     return None
 
 
+def matches_nothing(kind: str, binding: Mapping[str, Any]) -> bool:
+    """Return whether a binding of this kind of exchange lets no message through."""
+    arguments = binding.get("arguments") or {}
+    return kind == "headers" and _is_any(arguments) and not _wanted(arguments)
+
+
 def topic_selector(key: str) -> str | None:
     """Return the selector of a topic binding, in which `*` is one word and `#` any number.
 
-    `#` can be translated at the end, alone or behind a dot, and `*` anywhere.
+    One `#` can be translated where there is no `*`, and any number of `*` where there is no `#`.
     """
     if key == "#":
         return ""
     words = key.split(".")
-    rest = words[-1] == "#"
-    if rest:
-        words = words[:-1]
-    if "#" in words:
+    if "#" not in words:
+        return _starred(words) if "*" in words else f"{KEY} = {_quoted(key)}"
+    if "*" in words or words.count("#") > 1:
         return None
-    if "*" not in words:
-        exact = f"{KEY} = {_quoted('.'.join(words))}"
-        return f"{exact} OR {_like('.'.join(words), '.%')}" if rest else exact
-    if rest:
-        return None
+    like = ".".join("%" if word == "#" else _escaped(word) for word in words)
+    words.remove("#")
+    several = f"{KEY} LIKE {_quoted(like)} ESCAPE '!'"
+    # An empty key has no words: not even an empty one.
+    return several if words == [""] else f"{KEY} = {_quoted('.'.join(words))} OR {several}"
+
+
+def _starred(words: list[str]) -> str:
     dots = "%.".join([""] * (len(words) + 1))
     like = ".".join("%" if word == "*" else _escaped(word) for word in words)
     text = f"{KEY} LIKE {_quoted(like)} ESCAPE '!' AND {KEY} NOT LIKE {_quoted(dots + '%')}"
     return text if len(words) > 1 else f"{text} AND {KEY} <> ''"  # an empty key has no word
 
 
-def _headers_selector(arguments: Mapping[str, Any]) -> str | None:
+def _is_any(arguments: Mapping[str, Any]) -> bool:
+    return str(arguments.get("x-match", "all")).startswith("any")
+
+
+def _wanted(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """As rabbit_exchange_type_headers: names that begin with x- count only in the -with-x kinds."""
-    match = str(arguments.get("x-match", "all"))
-    wanted = {
+    has_x = str(arguments.get("x-match", "all")).endswith("-with-x")
+    return {
         name: value
         for name, value in arguments.items()
-        if name != "x-match" and (match.endswith("-with-x") or not name.startswith("x-"))
+        if name != "x-match" and (has_x or not name.startswith("x-"))
     }
-    if not wanted:
-        return "" if match.startswith("all") else None
-    parts = [f"{_named(name)} = {_quoted(str(value))}" for name, value in sorted(wanted.items())]
-    text = (" OR " if match.startswith("any") else " AND ").join(parts)
+
+
+def _headers_selector(arguments: Mapping[str, Any]) -> str | None:
+    """Return the selector of a binding; a header without a value only has to be there."""
+    wanted = _wanted(arguments)
+    parts = [
+        f"{_named(name)} IS NOT NULL"
+        if value is None
+        else f"{_named(name)} = {_quoted(str(value))}"
+        for name, value in sorted(wanted.items())
+    ]
+    text = (" OR " if _is_any(arguments) else " AND ").join(parts)
+    if not text:
+        return text
     try:
         check_selector(text)
     except BadSelector:
         return None
-    return text if all(isinstance(value, str) for value in wanted.values()) else None
+    return (
+        text if all(value is None or isinstance(value, str) for value in wanted.values()) else None
+    )
 
 
 def _named(name: str) -> str:
@@ -124,10 +150,6 @@ def _named(name: str) -> str:
     except BadSelector:
         return name
     return quoted
-
-
-def _like(text: str, after: str) -> str:
-    return f"{KEY} LIKE {_quoted(_escaped(text) + after)} ESCAPE '!'"
 
 
 def _escaped(text: str) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ringfaust.importers.imported import Imported, Verdict
-from ringfaust.importers.rabbitmq_definitions import SHOWN, Definitions
-from ringfaust.importers.rabbitmq_names import Names, vhost_of
+from ringfaust.importers.rabbitmq_names import SHOWN, Definitions, Names, vhost_of
 from ringfaust.importers.rabbitmq_policies import NOT_READ, compiled
 
 _Topics = frozenset[tuple[str, str, str]]
@@ -18,32 +17,30 @@ _DEFAULT_EXCHANGE = "amq.default"
 """What RabbitMQ calls the exchange without a name when it asks for rights."""
 
 
-def read_permissions(given: Definitions, imported: Imported, names: Names) -> None:
+def read_permissions(definitions: Definitions, names: Names, imported: Imported) -> None:
     """Turn the permissions of users into ACLs of Kafka.
 
     Raises:
         CannotImport: a section is not a list of objects.
     """
-    for each in given.entries("users"):
+    for each in definitions.entries("users"):
         about = f"user {str(each.get('name', ''))[:SHOWN]}"
         why = "Kafka authenticates users: create them there with new passwords"
         imported.note(Verdict.NONE, 0, about, why)
     restricted = set()
-    for each in given.entries("topic_permissions"):
+    for each in definitions.entries("topic_permissions"):
         user, exchange = str(each.get("user", "")), str(each.get("exchange", ""))
         restricted.add((user, vhost_of(each), exchange))
         about = f"topic permission of {user[:SHOWN]} for exchange {exchange[:SHOWN]}"
         why = "ACLs do not know routing keys, so the user gets no right to write to this exchange"
         imported.note(Verdict.NONE, 0, about, why)
-    queues = [(vhost_of(each), str(each.get("name", ""))) for each in given.entries("queues")]
-    for each in given.entries("permissions"):
-        _permit(each, queues, frozenset(restricted), imported, names)
+    for each in definitions.entries("permissions"):
+        _permit(each, frozenset(restricted), imported, names)
 
 
 def _permit(
-    entry: Mapping[str, Any], queues: list[tuple[str, str]], restricted: _Topics,
-    imported: Imported, names: Names,
-) -> None:  # fmt: skip
+    entry: Mapping[str, Any], restricted: _Topics, imported: Imported, names: Names
+) -> None:
     user, vhost = str(entry.get("user", "")), vhost_of(entry)
     about = f"permissions of {user[:SHOWN]} in vhost {vhost[:SHOWN]}"
     if not imported.is_user(user, 0, about):
@@ -59,7 +56,9 @@ def _permit(
             left.append(f"no right to {right}, since {pattern[:SHOWN]} {NOT_READ}")
             continue
         topics = list(_topics(matches, (user, vhost), restricted, imported, names))
-        is_found = any(host == vhost and matches.search(name.encode()) for host, name in queues)
+        is_found = any(
+            host == vhost and matches.search(name.encode()) for host, name in names.queues.values()
+        )
         if right == "write":
             for topic in topics:
                 imported.allow(user, topic, "Write")
@@ -91,12 +90,13 @@ def _topics(
     `amq.default` for a queue that gets messages by its name. The records of a topic with a template
     name any queue or exchange, so the pattern has to cover all of them.
     """
+    origins = names.origins
     for topic, queue in imported.routes.items():
-        named = [queue] if queue in names.origins else names.origins
+        named = [queue] if queue in origins else origins
         exchanges = {
             (vhost, name if each in imported.addresses else _DEFAULT_EXCHANGE)
             for each in named
-            for vhost, name in [names.origins[each]]
+            for vhost, name in [origins[each]]
         }
         if all(
             host == who[1] and write.search(name.encode()) and (*who, name) not in restricted

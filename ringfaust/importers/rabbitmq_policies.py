@@ -128,6 +128,9 @@ class Policies:
             if each.get("component") == "operator_policy"
         ]
         self._used: set[int] = set()
+        """By id: what a queue has, or might have."""
+        self._equals: set[int] = set()
+        """By id: those with a line that another one has the same priority."""
 
     def of(self, vhost: str, name: str, ours: str, kind: str, imported: Imported) -> Settings:
         """Return what policies set for a queue. `ours`: its name here. `kind`: its type."""
@@ -145,6 +148,7 @@ class Policies:
             ]
             if fitting:
                 best = max(fitting, key=lambda each: each.priority)
+                self._note_equals(best, fitting, ours, imported)
                 if not best.definition and id(best) not in self._used:
                     imported.note(Verdict.NONE, 0, best.about, "it sets nothing")
                 self._used.add(id(best))
@@ -152,6 +156,21 @@ class Policies:
                 given = {key: Given(owner, value) for key, value in best.definition.items()}
                 found = merged(found, given, imported)
         return found
+
+    def _note_equals(
+        self, best: _Policy, fitting: Sequence[_Policy], queue: str, imported: Imported
+    ) -> None:
+        """Give a line to those of one priority, of which RabbitMQ takes any (rabbit_policy)."""
+        for each in fitting:
+            if each is best or each.priority < best.priority or id(each) in self._equals:
+                continue
+            self._equals.add(id(each))
+            self._used.add(id(each))
+            why = (
+                f"{best.kind} {best.name[:80]} has the same priority and covers queue {queue[:80]},"
+                " too: RabbitMQ applies one of them, and does not say which; here the first"
+            )
+            imported.note(Verdict.NONE, 0, each.about, why)
 
     def for_later_queues(
         self, hosts: Collection[str], declared: Collection[str], imported: Imported
@@ -173,6 +192,8 @@ class Policies:
                 )
             elif "alternate-exchange" in each.definition:
                 ours, why = None, "a message that no queue gets is reported as the event `unrouted`"
+            elif each.applies_to in ("exchanges", "streams"):
+                why = f"it is for {each.applies_to}, whose policies have no equivalent"
             elif ours is None:
                 why = "no queue in the file has it, and its pattern has no form here"
             elif each.vhost not in hosts:
@@ -180,7 +201,7 @@ class Policies:
             elif touched := next((name for name in declared if overlap(ours, name)), None):
                 why = f"its pattern covers {touched[:80]}, to which RabbitMQ does not apply it"
             elif any(overlap(ours, other) for other in found):
-                why = "a policy of higher priority covers some of its queues; settings add up here"
+                why = "another policy covers some of its queues, and settings would add up here"
             if ours is None or why:
                 imported.note(Verdict.NONE, 0, each.about, why)
                 continue
@@ -232,8 +253,6 @@ def compiled(pattern: str) -> re.Pattern[bytes] | None:
 
 def _our_pattern(policy: _Policy, hosts: Collection[str]) -> str | None:
     """The pattern of the same queues here; None if there is none."""
-    if policy.applies_to in ("exchanges", "streams"):
-        return None
     if policy.pattern in ("", ".*", "^.*", "^.*$", "^"):
         found = "#"
     elif prefix := _PREFIX.fullmatch(policy.pattern):

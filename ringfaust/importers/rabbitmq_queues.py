@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ringfaust.importers.imported import BACKUPS, Fields, Imported, ImportFinding, Verdict
@@ -12,6 +12,9 @@ _LIMITED_SINCE, _QUORUM_ATTEMPTS = 4, 21
 """RabbitMQ 4 redelivers a message of a quorum queue 20 times; earlier versions have no limit."""
 _DEAD = "evicted messages go to the topic ringfaust.evicted, dead ones to ringfaust.dead"
 _STREAM = "a stream is read again and again, and keeps for a time: use a Kafka topic"
+_LACKS = {"classic": "delivery-limit", "quorum": "max-priority"}
+"""What the types of queues that are imported do not have."""
+_FEDERATION = "it brought messages of another broker: a program has to do that"
 _STORAGE = "Kafka stores and replicates all messages"
 
 _NO_EQUIVALENT = {
@@ -25,19 +28,33 @@ _NO_EQUIVALENT = {
     "ha-mode": _STORAGE,
     "ha-params": _STORAGE,
     "ha-sync-mode": _STORAGE,
+    "federation-upstream": _FEDERATION,
+    "federation-upstream-set": _FEDERATION,
     "quorum-initial-group-size": "`replication_factor` in worker.yaml",
 }
 
 
-def note_types(queues: Iterable[Mapping[str, Any]], imported: Imported) -> None:
-    """Give a line to what all queues of a type do otherwise here, whatever their settings."""
-    kinds = {(queue_type(each), _has_priorities(each)) for each in queues}
-    if any(kind in ("classic", "quorum") and not prioritized for kind, prioritized in kinds):
+def note_types(queues: Collection[Mapping[str, Any]], version: int, imported: Imported) -> None:
+    """Give a line to what all queues of a type do otherwise here, whatever their settings.
+
+    `version`: of RabbitMQ.
+    """
+    kinds = {queue_type(each) for each in queues}
+    prefers = "quorum" in kinds and version >= _LIMITED_SINCE
+    if ("quorum" in kinds and not prefers) or any(
+        queue_type(each) == "classic" and not _has_priorities(each) for each in queues
+    ):
         why = (
             "RabbitMQ ignores the priority of messages: the producer leaves ringfaust-priority out"
         )
         imported.note(Verdict.CHANGED, 0, "queues without max-priority", why)
-    if any(kind == "quorum" for kind, _ in kinds):
+    if prefers:
+        why = (
+            "since version 4 RabbitMQ takes more of the messages whose priority is above 4, since "
+            "4.3 all of them first; here a higher priority is always first"
+        )
+        imported.note(Verdict.CHANGED, 0, "quorum queues, priority of messages", why)
+    if "quorum" in kinds:
         why = (
             "a returned message takes its old place, and leaves if the ring is full; in RabbitMQ "
             "it is the first, or without a delivery limit the last, and a consumer may take it "
@@ -58,7 +75,7 @@ def set_attempts(
     `version`: of RabbitMQ. `noted`: the types of queue that have their line.
     """
     kind = queue_type(queue)
-    if "max_attempts" in fields or kind not in ("classic", "quorum"):
+    if "max_attempts" in fields:
         return
     is_limited = kind == "quorum" and version >= _LIMITED_SINCE
     fields["max_attempts"] = _QUORUM_ATTEMPTS if is_limited else -1
@@ -93,15 +110,24 @@ def set_types(queues: Iterable[dict[str, Any]], vhosts: Iterable[Mapping[str, An
 
 
 def queue_type(queue: Mapping[str, Any]) -> str:
-    """Return `classic`, `quorum` or `stream`."""
+    """Return `classic`, `quorum`, `stream`, or a type that is not known here."""
     given = (queue.get("arguments") or {}).get("x-queue-type") or queue.get("type")
-    return str(given or "classic")
+    kind = str(given or "classic").removeprefix("rabbit_").removesuffix("_queue")
+    return "classic" if kind == "undefined" else kind  # rabbit_queue_type, discover
 
 
-def queue_fields(
+def why_not_imported(queue: Mapping[str, Any]) -> str:
+    """Return why there is no such queue here; empty: there is."""
+    kind = queue_type(queue)
+    if kind == "stream":
+        return _STREAM
+    return "" if kind in _LACKS else f"a queue of type {kind[:80]} is not known here"
+
+
+def applied_settings(
     queue: Mapping[str, Any], name: str, policy: Settings, imported: Imported
-) -> Fields:
-    """Return a queue's fields: of its arguments and of its policies."""
+) -> Settings:
+    """Return what applies of a queue's arguments and policies, for its type."""
     kind = queue_type(queue)
     arguments = {
         str(key).removeprefix("x-"): Given(f"queue {name}", value)
@@ -114,22 +140,25 @@ def queue_fields(
         why = "evict: oldest, the default; a quorum queue does not have it and drops the oldest"
         imported.note(Verdict.CHANGED, 0, overflow.about("overflow"), why)
         del given["overflow"]
-    if kind == "classic" and (limit := given.pop("delivery-limit", None)):
-        why = "a classic queue has no delivery limit"
-        imported.note(Verdict.TAKEN, 0, limit.about("delivery-limit"), why)
-    if kind == "stream":
-        for key, each in given.items():
-            imported.note(Verdict.NONE, 0, each.about(key), _STREAM)
-        given = {}
-    fields = read_settings(given, imported, kind)
-    if "max-priority" in arguments and "ring_size" in fields and kind == "classic":
+    lacks = _LACKS.get(kind)
+    if lacks and (setting := given.pop(lacks, None)):
+        imported.note(Verdict.TAKEN, 0, setting.about(lacks), f"a {kind} queue does not have it")
+    return given
+
+
+def queue_fields(
+    queue: Mapping[str, Any], name: str, given: Settings, imported: Imported
+) -> Fields:
+    """Return a queue's fields. `name`: here. `given`: what applies to it."""
+    fields = read_settings(given, imported, queue_type(queue))
+    if _has_priorities(queue) and "ring_size" in fields:
         fields["evict"] = "head"
         why = (
             "evict: head, as RabbitMQ drops the first message, of the highest priority; of "
             "messages that return into a full ring the oldest leave"
         )
         imported.note(Verdict.CHANGED, 0, f"queue {name}, max-length with max-priority", why)
-    if "max-priority" in arguments and "max_bytes" in fields and "when_full" not in fields:
+    if _has_priorities(queue) and "max_bytes" in fields and "when_full" not in fields:
         why = "the oldest messages leave; RabbitMQ drops the first, of the highest priority"
         imported.note(Verdict.CHANGED, 0, f"queue {name}, max-length-bytes with max-priority", why)
     if queue.get("auto_delete"):

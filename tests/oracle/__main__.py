@@ -10,8 +10,8 @@ import sys
 
 from ringfaust.errors import RingfaustError
 from tests.oracle.artemis import Artemis
-from tests.oracle.comparing import Tally, arguments, compare
-from tests.oracle.game import Difference, play
+from tests.oracle.comparing import Difference, Tally, arguments, compare
+from tests.oracle.game import play
 from tests.oracle.operations import Operation, history
 from tests.shortest import shortest
 

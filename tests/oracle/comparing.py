@@ -1,4 +1,4 @@
-"""What the comparisons with other brokers have in common: their arguments, and their run."""
+"""What the comparisons with other brokers have in common: arguments, run, and what differs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from rich.console import Console
@@ -14,7 +15,44 @@ from rich.progress import track
 from tests.oracle.clock import Late
 
 Tally = Counter[str]
-_Difference = TypeVar("_Difference")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where the two sides part."""
+
+    step: int
+    """Number of the operation, from 1."""
+    operation: object
+    beside: str
+    """Name of the other broker."""
+    what: str
+    """Field of what is seen."""
+    theirs: object
+    ours: object
+
+    def __str__(self) -> str:
+        return (
+            f"after operation {self.step} ({self.operation}) differs: {self.what}\n"
+            f"  {self.beside}: {self.theirs}\n"
+            f"  ringfaust: {self.ours}"
+        )
+
+
+def in_time(unit_ms: int, slowest_ms: int, play: Callable[[int], _Result]) -> _Result:
+    """Play with a unit of time, and with ever longer ones while this machine is too slow for it.
+
+    Raises:
+        Late: it is too slow even for the slowest.
+    """
+    while True:
+        try:
+            return play(unit_ms)
+        except Late:
+            unit_ms *= 2
+            if unit_ms > slowest_ms:
+                raise
 
 
 def arguments(program: str, about: str | None) -> argparse.ArgumentParser:
@@ -30,8 +68,8 @@ def arguments(program: str, about: str | None) -> argparse.ArgumentParser:
 def compare(
     beside: str,
     asked: argparse.Namespace,
-    play: Callable[[int, Tally], _Difference | None],
-    report: Callable[[int, _Difference], None],
+    play: Callable[[int, Tally], Difference | None],
+    report: Callable[[int, Difference], None],
 ) -> int:
     """Play the histories that were asked for. Returns the exit status: 0 if all agree.
 

@@ -11,9 +11,10 @@ import pytest
 from tests.oracle.artemis import Artemis
 from tests.oracle.broker_xml import imported_fields, write_broker_xml
 from tests.oracle.clock import Clock, Late
+from tests.oracle.comparing import Difference
 from tests.oracle.engine import fields_of
-from tests.oracle.game import Difference, play
-from tests.oracle.naive import Naive
+from tests.oracle.game import play
+from tests.oracle.naive import Message, Naive
 from tests.oracle.operations import CONSUMERS, History, Operation, Settings, history
 from tests.shortest import shortest
 
@@ -93,7 +94,7 @@ def test_an_unreported_eviction_is_found_and_its_history_shrunk() -> None:
     assert [operation.kind for operation in kept] == ["send", "send", "send"]
     assert kept[0].name == "m2"
     last = found[-1]
-    assert (last.step, last.what, last.artemis, last.engine) == (3, "evicted", [], ["m2"])
+    assert (last.step, last.what, last.theirs, last.ours) == (3, "evicted", [], ["m2"])
     assert str(last).startswith("after operation 3 (send name=m")
 
 
@@ -113,6 +114,27 @@ def test_a_seed_gives_one_history_and_all_that_is_promised_is_drawn() -> None:
     assert {operation.kind for each in drawn for operation in each.operations} == set(KINDS)
     assert {operation.name for each in drawn for operation in each.operations} >= {*CONSUMERS}
     assert {each.settings.ring_size for each in drawn} == {-1, 1, 2, 3, 4, 5, 6}
+
+
+class Slow(Naive):
+    """What is scheduled comes due before the answer, which does not name it."""
+
+    def _schedule(self, message: Message, *, tail: bool) -> None:
+        super()._schedule(message, tail=tail)
+        self._until(message.due_ms)
+
+
+@pytest.mark.parametrize("kinds", [("send",), ("attach", "now", "release")])
+def test_what_came_due_before_the_answer_is_late_and_not_a_difference(kinds: list[str]) -> None:
+    operations = {
+        "send": Operation("send", "m1", priority=4, due=1),
+        "now": Operation("send", "m1", priority=4),
+        "attach": Operation("attach", "c1", number=1),
+        "release": Operation("release", "c1"),
+    }
+    settings = Settings(ring_size=2, max_attempts=10, redelivery_delay=1)
+    with pytest.raises(Late):
+        play(Slow(), History(settings, tuple(operations[kind] for kind in kinds)))
 
 
 def test_an_early_observation_is_late_and_not_a_difference() -> None:

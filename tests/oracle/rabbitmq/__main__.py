@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import sys
 
-from tests.oracle.comparing import Tally, arguments, compare
+from tests.oracle.comparing import Difference, Tally, arguments, compare
 from tests.oracle.rabbitmq.broker import Broker
-from tests.oracle.rabbitmq.game import Difference, play
+from tests.oracle.rabbitmq.game import play
 from tests.oracle.rabbitmq.histories import history
 from tests.oracle.rabbitmq.packages import NoRabbitMQ
 from tests.shortest import shortest

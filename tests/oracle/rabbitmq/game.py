@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import count
 
 from ringfaust.core.model import Message
 from ringfaust.core.queue import Queue
 from tests.oracle.clock import Late
-from tests.oracle.comparing import Tally
+from tests.oracle.comparing import Difference, Tally, in_time
 from tests.oracle.rabbitmq.broker import Broker
 from tests.oracle.rabbitmq.client import Client, Seen
 from tests.oracle.rabbitmq.histories import LONG_MS, QUEUES, TTL_MS, History, Operation, history
@@ -25,25 +25,6 @@ AFTER_MS = 150
 """How long after its time a message may stay at the head of a queue."""
 _ANSWER_SECONDS = 5.0
 _numbers = count(1)
-
-
-@dataclass
-class Difference:
-    """Where the two sides part."""
-
-    step: int
-    operation: Operation
-    what: str
-    """Field of `Seen`."""
-    rabbitmq: object
-    ours: object
-
-    def __str__(self) -> str:
-        return (
-            f"after operation {self.step} ({self.operation}) differs: {self.what}\n"
-            f"  RabbitMQ: {self.rabbitmq}\n"
-            f"  ours:     {self.ours}"
-        )
 
 
 def play(
@@ -57,8 +38,8 @@ def play(
     Raises:
         Late: even with a long time to live this machine is too slow.
     """
-    ttl_ms = TTL_MS
-    while True:
+
+    def played(ttl_ms: int) -> Difference | None:
         drawn = history(seed, length, f"h{next(_numbers)}", ttl_ms, broker.version)
         if kept is not None:
             chosen = (each for number, each in enumerate(drawn.operations) if number in kept)
@@ -67,16 +48,14 @@ def play(
         game = Game(broker, drawn, ttl_ms)
         try:
             difference = game.play()
-            if tally is not None and difference is None:
-                tally += game.tally
-            return difference
-        except Late:
-            ttl_ms *= 2
-            if ttl_ms > SLOWEST_TTL_MS:
-                raise
         finally:
             game.client.close()
             broker.remove(drawn.vhost)
+        if tally is not None and difference is None:
+            tally.update(game.tally)
+        return difference
+
+    return in_time(TTL_MS, SLOWEST_TTL_MS, played)
 
 
 def _comparable(seen: Seen, refused_at: set[tuple[str, str]]) -> Seen:
@@ -119,7 +98,7 @@ class Game:
             done = getattr(self, f"_{operation.kind}")(operation)
             self.tally[operation.kind] += done
             if found := self._differs():
-                return Difference(number, operation, *found)
+                return Difference(number, operation, "RabbitMQ", *found)
             if self.is_at_fault:
                 self.tally["cut short by RabbitMQ's fault"] += 1
                 break

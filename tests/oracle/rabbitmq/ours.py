@@ -67,11 +67,7 @@ class Ours:
         about = re.compile(
             rf"queue {re.escape(queue)}(, \S+ policy \S+|, policy \S+)?, {setting} = "
         )
-        return [
-            each
-            for each in self.findings
-            if about.match(each.setting) and "applies, as in RabbitMQ" not in each.text
-        ]
+        return applying([each for each in self.findings if about.match(each.setting)])
 
     def _told(self, queue: str, setting: str) -> int | None:
         lines = self._lines(queue, setting)
@@ -167,3 +163,19 @@ class Ours:
     def _leaves(self, full: str, message: str, reason: str) -> None:
         if (name := self._short[full]) in self.has_dlx:
             self.seen.dead[name].append((message, reason))
+
+
+def applying(lines: list[ImportFinding]) -> list[ImportFinding]:
+    """Those of a setting that applies. Each other one has to name one of the lines, as winner."""
+    winners = {each.setting: _winner(each) for each in lines}
+    for setting, winner in winners.items():
+        assert winner is None or (winner in winners and winner != setting), (setting, winner)
+    found = [each for each in lines if _winner(each) is None]
+    assert found or not lines, lines
+    return found
+
+
+def _winner(line: ImportFinding) -> str | None:
+    """How the line of the setting begins that applies instead; None: this one does."""
+    said = re.fullmatch(r"(\S+ = .*) of (queue .*) applies, as in RabbitMQ", line.text)
+    return f"{said[2]}, {said[1]}" if said else None

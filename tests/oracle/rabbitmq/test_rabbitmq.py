@@ -14,11 +14,13 @@ import pika.exceptions
 import pytest
 
 from ringfaust.importers import rabbitmq_policies
+from ringfaust.importers.imported import ImportFinding, Verdict
 from ringfaust.importers.rabbitmq import import_rabbitmq
 from tests.oracle.comparing import Tally
 from tests.oracle.rabbitmq.broker import Broker
 from tests.oracle.rabbitmq.game import play
 from tests.oracle.rabbitmq.histories import history
+from tests.oracle.rabbitmq.ours import applying
 from tests.oracle.rabbitmq.packages import NoRabbitMQ
 
 LENGTH = 30
@@ -53,7 +55,7 @@ def test_an_import_that_decides_otherwise_is_found(
     assert play(broker, DIFFERS, LENGTH) is None
     monkeypatch.setattr(rabbitmq_policies, "_NOT_APPLICABLE", {})
     difference = play(broker, DIFFERS, LENGTH)
-    assert difference is not None and difference.rabbitmq != difference.ours
+    assert difference is not None and difference.theirs != difference.ours
     assert str(difference).startswith(f"after operation {difference.step} (kind=")
 
 
@@ -108,6 +110,37 @@ def test_a_machine_without_apt_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(NoRabbitMQ, match="from Debian's packages, and there is no apt-get"):
         Broker()
+
+
+WINS, LOSES = "queue q, max-length = 3", "queue q, policy p, max-length = 4"
+
+
+@pytest.mark.parametrize(("lines", "expected"), [
+    ([], []),
+    ([(WINS, "ring_size: 3")], [WINS]),
+    ([(LOSES, "max-length = 3 of queue q applies, as in RabbitMQ"), (WINS, "ring_size: 3")],
+     [WINS]),
+    ([(LOSES, "an older policy applies, as in RabbitMQ")], [LOSES]),
+])  # fmt: skip
+def test_the_lines_that_apply_are_those_that_lose_to_no_other(
+    lines: list[tuple[str, str]], expected: list[str]
+) -> None:
+    found = [ImportFinding(Verdict.CHANGED, 0, *line) for line in lines]
+    assert [each.setting for each in applying(found)] == expected
+
+
+@pytest.mark.parametrize("lines", [
+    [(LOSES, "max-length = 3 of queue q applies, as in RabbitMQ")],
+    [(LOSES, "max-length = 9 of queue q applies, as in RabbitMQ"), (WINS, "ring_size: 3")],
+    [(WINS, "max-length = 3 of queue q applies, as in RabbitMQ")],
+    [(LOSES, "max-length = 3 of queue q applies, as in RabbitMQ"),
+     (WINS, "max-length = 4 of queue q, policy p applies, as in RabbitMQ")],
+])  # fmt: skip
+def test_a_line_that_loses_to_one_that_is_not_there_is_a_fault(
+    lines: list[tuple[str, str]],
+) -> None:
+    with pytest.raises(AssertionError):
+        applying([ImportFinding(Verdict.CHANGED, 0, *line) for line in lines])
 
 
 def test_a_seed_gives_one_history_and_all_that_is_promised_is_drawn() -> None:
