@@ -8,7 +8,13 @@ from ringfaust.core import commands as c
 from ringfaust.core import limits
 from ringfaust.core.address import Address, address_of, queue_name, row_bytes
 from ringfaust.core.admission import beyond_limits
-from ringfaust.core.checks.refusal import CommandRefused, bad, beyond, known_queue
+from ringfaust.core.checks.refusal import (
+    CommandRefused,
+    bad,
+    beyond,
+    known_queue,
+    weigh_selector,
+)
 from ringfaust.core.model import Message, Refusal, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import SCHEDULED, Queue
@@ -84,11 +90,12 @@ def create_queue(work: Work, create: c.CreateQueue) -> list[Stage]:
             raise bad(name, "a queue of an address is named address::name")
         if address.spec.routing == "anycast" and address.members:
             raise bad(name, f"an anycast address has one queue, {address.members[0]!r}")
-        _check_room(address, name)
+        _check_room(work, address, name)
     if not name or len(name) > limits.NAME_CHARS:
         raise bad(name, f"a queue's name has from 1 to {limits.NAME_CHARS} characters")
     if work.state.queue(name) is not None:
         raise bad(name, "a queue of that name exists; change it with configure")
+    weigh_selector(work, create.settings.get("selector"))
     try:
         work.state.catalog.spec(name, create.settings)
     except BadSetting as error:
@@ -97,8 +104,9 @@ def create_queue(work: Work, create: c.CreateQueue) -> list[Stage]:
     return stages if address is None else [*stages, Stage(COPY, name)]
 
 
-def _check_room(address: Address, queue: str) -> None:
+def _check_room(work: Work, address: Address, queue: str) -> None:
     """Check that the address may have another queue (R120)."""
+    work.weigh(limits.MEMBER_COST_BYTES * len(address.members))
     if len(address.members) >= limits.SUBSCRIPTIONS:
         most = f"{limits.SUBSCRIPTIONS:,} queues"
     elif sum(map(row_bytes, [*address.members, queue])) > limits.SUBSCRIPTIONS_BYTES:
@@ -113,6 +121,7 @@ def configure(work: Work, configure: c.Configure) -> list[Stage]:
     """Change settings of a queue (R5, R11, R90)."""
     queue = known_queue(work, configure.queue)
     settings = {**queue.settings, **configure.settings}
+    weigh_selector(work, configure.settings.get("selector"))
     try:
         spec = work.state.catalog.spec(queue.name, settings)
     except BadSetting as error:
@@ -127,7 +136,8 @@ def configure(work: Work, configure: c.Configure) -> list[Stage]:
 def delete_queue(work: Work, delete: c.DeleteQueue) -> list[Stage]:
     """Delete a queue, and take it out of its address (R90)."""
     queue = _used_queue(work, delete.queue)
-    if any(delivery.xid for _, delivery in queue.deliveries):
+    attached = queue.consumers.values()
+    if queue.orphans or any([len(each.positions) < each.in_flight for each in attached]):
         text = "a distributed transaction has settled deliveries of it; decide that first"
         raise bad(queue.name, text)
     return [Stage(EXPIRE, queue.name), Stage(DELETE, queue.name)]

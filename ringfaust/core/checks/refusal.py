@@ -1,7 +1,8 @@
-"""How a check refuses its command: with a typed reason (R103)."""
+"""What checks have in common: refusals with a typed reason (R103), and what a selector costs."""
 
 from __future__ import annotations
 
+from ringfaust.core import limits
 from ringfaust.core.model import Refusal
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.opening import find
@@ -44,3 +45,9 @@ def known_queue(work: Work, name: str) -> Queue:
         text = f"no queue {name!r} in this partition"
         raise CommandRefused(Refusal.UNKNOWN_QUEUE, name, text)
     return queue
+
+
+def weigh_selector(work: Work, text: object) -> None:
+    """Count what it costs to read a selector, whether it is valid or not (R121)."""
+    if isinstance(text, str):
+        work.weigh(limits.SELECTOR_COST_BYTES * min(len(text), limits.SELECTOR_CHARS))
