@@ -183,19 +183,7 @@ def test_a_question_looks_at_a_bounded_number_of_bytes(
     assert pages == 3 + 1
 
 
-# --- many deliveries -----------------------------------------------------------------------------
-
-
-def test_messages_of_one_id_return() -> None:
-    """A list of their deliveries would be searched from its beginning for each: minutes."""
-    it = measured()
-    it.say("attach", queue="q", consumer="me", credit=100_000)
-    one = (("ringfaust-id", b"one"),)
-    for _ in range(120):
-        it.take([it.message("q", b"", one) for _ in range(500)])
-    it.say("detach", queue="q", consumer="me", reply="r")
-    assert it.replies[-1]["ok"]
-    assert it.processor.state.queues["q"].counts.ready == 60_000
+# --- ids ---------------------------------------------------------------------------------------
 
 
 def test_acks_by_many_consumers_that_remember_long_ids(monkeypatch: pytest.MonkeyPatch) -> None:
