@@ -105,6 +105,7 @@ _STAGES: Final[dict[str, Callable[[Work, Queue, Stage], None]]] = {
     delivering.MEET: delivering.meet_stage,
     entering.LIMITS: entering.limits_stage,
     entering.DUE: entering.due_stage,
+    settling.ACCEPT_MANY: settling.accept_many_stage,
     settling.ACK: settling.ack_stage,
     of_xids.HOLD_REST: of_xids.hold_rest_stage,
     settling.RETURN: settling.return_stage,
@@ -247,6 +248,11 @@ class Engine:
     def spent_bytes(self) -> int:
         """Bytes of the messages that the last step changed or looked at, apart from a send's."""
         return self._work.most_bytes - self._work.left_bytes
+
+    @property
+    def spent_transitions(self) -> int:
+        """How many messages the last step has changed or looked at, apart from a send's."""
+        return self._work.most_transitions - self._work.left_transitions
 
     def go_on(self) -> Step:
         """Continue the unfinished command, as if it had never been cut (R114)."""

@@ -10,7 +10,7 @@ HEADERS = 10_000
 """Most headers of a record. The count is stored in two bytes."""
 
 ACKS = 1_000
-"""Most deliveries in one ack. They are settled within one transaction."""
+"""Most deliveries in one ack."""
 
 CREDIT = 100_000
 """Most unsettled deliveries of one consumer. Those of a busy queue are held in memory."""
@@ -24,6 +24,13 @@ CONSUMERS = 10_000
 CONSUMER_PRIORITIES = 100
 """Most different priorities of the consumers of one queue. Each has a round-robin cursor in the
 queue's row, which is written with every message (R120)."""
+
+CONSUMER_COST_BYTES = 8
+"""What each consumer of a queue counts among the bytes of a step when another one comes or goes:
+all of them are looked at then."""
+
+SESSION_CONSUMERS = 1_000
+"""Most consumers of a session. A rollback is a sign of life of each, so it stores all of them."""
 
 GROUPS = 100_000
 """Most message groups whose owner a queue remembers while none of their messages is in it."""
@@ -91,6 +98,10 @@ SUBSCRIPTIONS_BYTES = 256 * 1024
 """Bytes of the names of these queues, in ASCII with escapes such as `\\u20ac`. They are in one row,
 which is stored with each send to the address and takes six times as much at most."""
 
+MEMBER_COST_BYTES = 16
+"""What each of them counts among the bytes of a step when another one is created: the names of all
+of them are counted and stored."""
+
 RETAINED = 100_000
 """Most messages that an address retains. A new queue receives all of them in one step."""
 
@@ -112,6 +123,9 @@ that it settles."""
 
 SELECTOR_CHARS = 4_096
 """Longest message selector. It is stored with its consumer and evaluated for each message."""
+
+SELECTOR_COST_BYTES = 512
+"""What each of these characters counts among the bytes of a step when the selector is read."""
 
 SELECTOR_DEPTH = 100
 """How deeply a selector may nest. Each level is a nested call when it is evaluated."""

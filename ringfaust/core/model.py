@@ -251,8 +251,9 @@ class Consumer:
     """Empty: it takes every message (R15)."""
     credit_bytes: int = 0
     """0: only `credit` counts."""
-    held: dict[str, list[int]] = field(default_factory=dict)
-    """Numbers of its deliveries by message id, oldest first. Not stored: the deliveries are."""
+    held: dict[str, dict[int, None]] = field(default_factory=dict)
+    """Numbers of its deliveries by message id, oldest first. Not stored: the deliveries are. Each
+    can be taken out at once, also if all messages have one id (R121)."""
     positions: dict[int, int] = field(default_factory=dict)
     """Positions of its deliveries by number, without those settled in undecided transactions: in
     this order they return (R21, R22). Not stored either."""
@@ -265,11 +266,21 @@ class Consumer:
 
     def hold(self, delivery: Delivery) -> None:
         """Count a delivery among those it holds: when it is opened, or read from the store."""
-        self.held.setdefault(delivery.message.id, []).append(delivery.number)
+        self.held.setdefault(delivery.message.id, {})[delivery.number] = None
         if not delivery.xid:
             self.positions[delivery.number] = delivery.message.position
         self.in_flight += 1
         self.held_bytes += delivery.message.size_bytes
+
+    def let_go(self, delivery: Delivery) -> None:
+        """Undo `hold`: the delivery has ended, or is an orphan."""
+        numbers = self.held[delivery.message.id]
+        del numbers[delivery.number]
+        if not numbers:
+            del self.held[delivery.message.id]
+        self.positions.pop(delivery.number, None)
+        self.in_flight -= 1
+        self.held_bytes -= delivery.message.size_bytes
 
     def is_open(self) -> bool:
         """Tell whether it can be handed another message now."""

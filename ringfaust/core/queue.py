@@ -145,8 +145,9 @@ class Queue:
         group; how many groups are idle (R116)."""
         self.sent_bounds = row.sent_bounds
         """How many ids the dedup window has forgotten, and has ever remembered (R119)."""
-        self.orphans = 0
-        """Deliveries that wait for a decision after their consumer has left (R81)."""
+        self.orphans: dict[int, tuple[str, str]] = {}
+        """Deliveries that wait for a decision after their consumer has left (R81): by number, the
+        consumer and the message id."""
         self.last_level = 0
         """The level that got the last ready message."""
 
@@ -159,7 +160,7 @@ class Queue:
             return
         for _, delivery in self.deliveries.walk():
             if delivery.is_orphan:
-                self.orphans += 1
+                self.orphans[delivery.number] = (delivery.consumer, delivery.message.id)
             else:
                 self.consumers[delivery.consumer].hold(delivery)
 
@@ -333,11 +334,6 @@ class Queue:
         ]
         return [number for number, _ in sorted(held, key=lambda item: (-item[1], item[0]))]
 
-    def all_held_by(self, consumer: Consumer) -> list[Delivery]:
-        """A consumer's deliveries, also those settled in undecided transactions (R81)."""
-        numbers = sorted(number for held in consumer.held.values() for number in held)
-        return [self.deliveries.get(number) for number in numbers]  # type: ignore[misc]
-
     # --- the ring --------------------------------------------------------------------------------
 
     def level(self, number: int) -> Ordered:
@@ -427,8 +423,9 @@ class Queue:
         """The ready and scheduled messages whose bodies a crash has taken (R82)."""
         if not self.non_persistent:
             return []
-        waiting = [message for _, message in self.scheduled.walk()]
-        return [m for m in (*self.in_order(), *waiting) if m.is_bodyless]
+        found = [message for message in self.in_order() if message.is_bodyless]
+        found += [message for _, message in self.scheduled.walk() if message.is_bodyless]
+        return found
 
     # --- limits ----------------------------------------------------------------------------------
 
@@ -504,7 +501,7 @@ class Queue:
             BrokenAccounts: they do not (R100).
         """
         counts = self.counts
-        in_flight = self.orphans
+        in_flight = len(self.orphans)
         for consumer in self.consumers.values():
             in_flight += consumer.in_flight
         ready = 0

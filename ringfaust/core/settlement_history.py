@@ -57,6 +57,13 @@ class ConsumerHistory:
             (n for n in sorted(self.pages, reverse=True) if message_id in self.pages[n]), None
         )
 
+    def change(self, page: int) -> int:
+        """Have a page stored with this batch; returns its bytes if it was not changed before."""
+        if page in self.changed:
+            return 0
+        self.changed.add(page)
+        return 2 * len("".join(self.pages[page]).encode(errors="replace"))  # about as JSON
+
 
 class SettlementHistory:
     """The ended deliveries of one queue."""
@@ -135,8 +142,12 @@ class SettlementHistory:
             if past is not None and past.departure == number:
                 self._erase_consumer(name)
 
-    def remember(self, consumer: str, message_id: str) -> None:
-        """A delivery of that message to that consumer has ended."""
+    def remember(self, consumer: str, message_id: str) -> int:
+        """A delivery of that message to that consumer has ended.
+
+        Returns:
+            Bytes of the page that is written because of it; 0: the batch has changed it before.
+        """
         known = self.of(consumer)
         past = known.past or Past(0, 0)
         known.past = create(_PAST, past.ended + 1, past.departure)
@@ -147,16 +158,18 @@ class SettlementHistory:
                 del known.pages[page - PAGES]
                 known.changed.add(page - PAGES)
         known.pages[page][message_id] = False
-        known.changed.add(page)
+        return known.change(page)
 
-    def mark_evicted(self, holders: Iterable[str], message_id: str) -> None:
-        """A message that these consumers once held was evicted."""
+    def mark_evicted(self, holders: Iterable[str], message_id: str) -> int:
+        """A message that these consumers once held was evicted. Returns bytes as `remember`."""
+        size_bytes = 0
         for consumer in holders:
             known = self.of(consumer)
             page = known.page_of(message_id)
             if page is not None:
                 known.pages[page][message_id] = True
-                known.changed.add(page)
+                size_bytes += known.change(page)
+        return size_bytes
 
     def erase(self) -> None:
         """Delete all rows: the queue is deleted."""

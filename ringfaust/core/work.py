@@ -111,6 +111,10 @@ class Work:
         self.left_transitions -= 1
         self.left_bytes -= size_bytes
 
+    def weigh(self, size_bytes: int) -> None:
+        """Count what takes as much time as so many bytes of messages (R121)."""
+        self.left_bytes -= size_bytes
+
     def defers(self, stage: Stage) -> bool:
         """Leave a stage to the next transaction, unless it can be performed in this one (R114)."""
         if self.is_full:

@@ -171,6 +171,8 @@ class Processor(Generic[Buffer]):
         self._starts_next = False
         self._room = limits.STEP_BYTES
         """How many more bytes of messages the commands of this batch may touch."""
+        self._room_messages = limits.STEP_TRANSITIONS
+        """How many more messages."""
         self._has_answered = False
         """Whether a question has ended the last `take`: the host's event loop runs next (R122)."""
         self._out = Outbox(self.state, new_buffer, shared.cloud_events_of)
@@ -330,7 +332,9 @@ class Processor(Generic[Buffer]):
     @property
     def is_full(self) -> bool:
         """Whether what the batch has done fills a transaction (R114)."""
-        return self.is_cut and (self.state.unfinished is not None or self._room <= 0)
+        return self.is_cut and (
+            self.state.unfinished is not None or self._room <= 0 or self._room_messages <= 0
+        )
 
     def go_on(self) -> None:
         """Continue the unfinished command, as much of it as fits into one transaction (R114)."""
@@ -459,6 +463,7 @@ class Processor(Generic[Buffer]):
         """Write the records of one step, and at its end the answer to its command."""
         by, sent, asked, reply, joined = context
         self._room -= self._engine.spent_bytes
+        self._room_messages -= self._engine.spent_transitions
         self._out.emit(step, by, sent, reply)
         if self.is_unfinished:
             return
@@ -513,7 +518,7 @@ class Processor(Generic[Buffer]):
 
     def outputs(self) -> Outputs[Buffer]:
         """Return the records to write, each topic's in order, and start a new batch."""
-        self._room = limits.STEP_BYTES
+        self._room, self._room_messages = limits.STEP_BYTES, limits.STEP_TRANSITIONS
         return self._out.take()
 
     def writes(self) -> Writes:

@@ -1,7 +1,8 @@
 """Answer questions about a partition: `list`, `list_queues`, `browse` and `list_xids`.
 
 Nothing here changes a queue. An answer never exceeds `REPLY_BYTES`, and no question looks at more
-than `MOST_MESSAGES` or `MOST_QUEUES` rows: what is left is asked for with the answer's `next`.
+than `MOST_MESSAGES`, their `MOST_BYTES` or `MOST_QUEUES`: what is left is asked for with the
+answer's `next`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from itertools import groupby
 from typing import Any
 
 from ringfaust.core import effects as e
+from ringfaust.core import limits
 from ringfaust.core.address import address_of
-from ringfaust.core.model import Counts, Delivery, Message, Refusal
+from ringfaust.core.model import Counts, Delivery, Message, Refusal, cost_bytes
 from ringfaust.core.patterns import Pattern
 from ringfaust.core.queue import Queue
 from ringfaust.core.selector import check_selector
@@ -32,6 +34,9 @@ REPLY_BYTES = 1_000_000
 
 MOST_MESSAGES = 10_000
 """Most messages that one question looks at."""
+
+MOST_BYTES = limits.STEP_BYTES
+"""Bytes of these, with what their headers count. It is exceeded by one message at most."""
 
 MOST_QUEUES = 1_000
 """Most queues that one question looks at: the event loop runs before the next one (R122)."""
@@ -91,7 +96,11 @@ def _list(
         "oldest_ms": queue.lowest().enqueued_ms if queue.counts.ready else 0,
     }
     while True:
-        answer = list_queue(queue, limit) | about | _consumers(asked.after, queue, limit, now_ms)
+        answer = (
+            list_queue(queue, limit, MOST_BYTES)
+            | about
+            | _consumers(asked.after, queue, limit, now_ms)
+        )
         reply = output.reply_record(asked.reply, None, answer)
         if limit == 0 or len(reply[1] or b"") <= REPLY_BYTES:
             return reply
@@ -125,7 +134,7 @@ def _consumers(after: str, queue: Queue, limit: int, now_ms: int) -> Answer:
 def _browse(asked: control.BrowseRecord, queue: Queue) -> Answer:
     selector = check_selector(asked.selector) if asked.selector else None
     found: list[Answer] = []
-    size_bytes = 0
+    size_bytes = looked_bytes = 0
     last = ""
     for looked, (position, message, delivery) in enumerate(_messages(asked, queue), start=1):
         if not (asked.message and message.id != asked.message) and (
@@ -137,7 +146,9 @@ def _browse(asked: control.BrowseRecord, queue: Queue) -> Answer:
                 return {"messages": found, "next": last}
             found.append(entry)
         last = position
-        if len(found) >= asked.limit or looked == MOST_MESSAGES:
+        looked_bytes += cost_bytes(message)
+        is_enough = looked == MOST_MESSAGES or looked_bytes >= MOST_BYTES
+        if len(found) >= asked.limit or is_enough:
             return {"messages": found, "next": last}
     return {"messages": found, "next": None}
 

@@ -10,7 +10,7 @@ from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.engine import Step
-from ringfaust.core.model import AckMode, Refusal
+from ringfaust.core.model import AckMode, Consumer, Refusal
 from ringfaust.core.table import Kind
 from ringfaust.protocol.stored_rows import write_value
 from tests.model.harness import PAYLOAD, BytesStore, Partition
@@ -90,6 +90,39 @@ def test_consumers_of_too_many_priorities_are_refused() -> None:
     it.step(c.Detach("q", "k9"), 0)
     (attached,) = it.step(c.Attach("q", "one more", 1, -1), 0).effects
     assert isinstance(attached, e.Attached), "there is room again"
+
+
+# --- many deliveries ------------------------------------------------------------------------------
+
+
+class Number(int):
+    """A number that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Number.compared += 1
+        return int.__eq__(self, other)  # type: ignore[arg-type]
+
+    __hash__ = int.__hash__
+
+
+def test_each_of_many_deliveries_of_one_id_ends_without_a_search() -> None:
+    """100,000 of one id that returned, newest first, took minutes."""
+    it = partition()
+    it.step(c.Attach("q", "k", 500), 0)
+    for _ in range(500):
+        send(it, "one")
+    deliveries = [each for _, each in it.state.queues["q"].deliveries]
+    consumer = Consumer("k", 1, 500, 0, AckMode.INDIVIDUAL, "", True, 0)
+    held = [each._replace(number=Number(each.number)) for each in deliveries]
+    for each in held:
+        consumer.hold(each)
+    Number.compared = 0
+    for each in reversed(held):
+        consumer.let_go(each)
+    assert Number.compared < 5 * len(held)
+    assert not consumer.held and not consumer.in_flight
 
 
 # --- what is left of a command --------------------------------------------------------------------

@@ -25,10 +25,10 @@ HOLDERS = {
 }  # fmt: skip
 """They hold the state: they decode it, store it, and offer methods that change it."""
 CHANGES = {
-    "accept", "advance", "arrive", "begin", "clear_wake", "clear_wake_for_xids",
+    "accept", "advance", "arrive", "begin", "change", "clear_wake", "clear_wake_for_xids",
     "committed", "configure", "create", "delete", "depart", "end", "erase", "forget",
     "give_back", "go_on",
-    "group_consumers", "hold", "join", "keep", "leave", "mark_evicted", "put", "put_new",
+    "group_consumers", "hold", "join", "keep", "leave", "let_go", "mark_evicted", "put", "put_new",
     "remember", "reset", "retain", "save",
     "shed", "trim", "use", "use_address", "use_spec", "wake_by", "wake_for_xids_by", "writes",
 }  # fmt: skip
@@ -147,7 +147,7 @@ READS = {
     "address", "consumer_rows", "deliveries", "departed", "expiry", "groups", "idle_groups",
     "level", "of", "operations", "past", "queue", "scheduled", "sent_ids", "session",
     # They count what was looked at, and put a stage off.
-    "defers", "spend",
+    "defers", "spend", "weigh",
 }  # fmt: skip
 
 

@@ -249,7 +249,7 @@ def test_an_address_takes_a_limited_number_of_subscriptions(
 def test_what_is_left_of_a_rollback_fits_into_a_row() -> None:
     """It names the session, and not each of its consumers (R120)."""
     it = measured()
-    for number in range(2_000):
+    for number in range(limits.SESSION_CONSUMERS):
         name = f"{number:04}" + "\u20ac" * 245
         it.say("attach", queue="q", consumer=name, credit=3, session="s", reply="r")
     fill(it)

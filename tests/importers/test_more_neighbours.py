@@ -160,7 +160,9 @@ def test_a_divert_of_artemis_1_leads_to_the_queue_without_a_prefix(tmp_path: Pat
     found = artemis_1(tmp_path, jms, core + settings)
     assert set(found.queues) == {"dead", "a"} and found.addresses == {"t": {}}
     assert found.routes["a"] == "t"
-    assert any(each.setting == "dead letters and expired messages to dead" for each in found.findings)
+    assert any(
+        each.setting == "dead letters and expired messages to dead" for each in found.findings
+    )
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -74,7 +74,7 @@ def units() -> Iterator[tuple[str, Callable[[], object]]]:
 
 def engine() -> Iterator[tuple[str, Callable[[], object]]]:
     """Tests of what the naive model meets too seldom or cannot judge, such as bounds."""
-    return _tests_of(("core/test_engine", "fuzz/test_bytes"))
+    return _tests_of(("core/test_engine", "fuzz/test_bytes", "fuzz/test_work"))
 
 
 def _tests_of(names: Sequence[str]) -> Iterator[tuple[str, Callable[[], object]]]:

@@ -36,13 +36,13 @@ from ringfaust.core.work import Work
 def attach(work: Work, attach: c.Attach) -> list[Stage]:
     """Attach a consumer to a queue (R10, R11)."""
     queue = known_queue(work, attach.queue)
-    _check_values(attach)
+    _check_values(work, attach)
     return _in_turn(work, _attach_stage(attach, queue.name, attach.selector))
 
 
 def subscribe(work: Work, subscribe: c.Subscribe) -> list[Stage]:
     """Attach a consumer to the queue of its subscription, which is created if needed (R70)."""
-    _check_values(subscribe)
+    _check_values(work, subscribe)
     address = known_address(work, subscribe.address)
     if address.spec.routing == "anycast":
         raise bad(address.name, "this is an anycast address; attach to its queue")
@@ -78,6 +78,7 @@ def join(work: Work, stage: Stage) -> list[Stage]:
     queue = known_queue(work, stage.queue)
     _check_places(work, queue, name)
     _check_priorities(queue, name, priority)
+    _check_session(work, name, stage.args[4])
     return [stage._replace(kind=JOIN)]
 
 
@@ -94,7 +95,7 @@ def _attach_stage(attach: c.Attach | c.Subscribe, queue: str, selector: str) -> 
     return Stage(ATTACH, queue, args)
 
 
-def _check_values(attach: c.Attach | c.Subscribe) -> None:
+def _check_values(work: Work, attach: c.Attach | c.Subscribe) -> None:
     """Check the values of an attach or a subscribe (R15, R103)."""
     if attach.consumer == WINDOW:
         raise bad(WINDOW, "this name is reserved for managed windows")
@@ -102,7 +103,7 @@ def _check_values(attach: c.Attach | c.Subscribe) -> None:
         raise bad(attach.consumer, f"credit must be from 0 to {limits.CREDIT}")
     if not 0 <= attach.credit_bytes <= limits.CREDIT_BYTES:
         raise bad(attach.consumer, f"credit_bytes must be from 0 to {limits.CREDIT_BYTES}")
-    check_given_selector(attach.consumer, attach.selector)
+    check_given_selector(work, attach.consumer, attach.selector)
 
 
 def _check_places(work: Work, queue: Queue, name: str) -> None:
@@ -123,6 +124,13 @@ def _check_priorities(queue: Queue, name: str, priority: int) -> None:
     priorities = [each for each, _ in queue.consumers_by_priority]
     if priority not in priorities and len(priorities) >= limits.CONSUMER_PRIORITIES:
         text = f"consumers of {len(priorities)} priorities are attached: use one of these"
+        raise beyond(name, text)
+
+
+def _check_session(work: Work, name: str, session: str) -> None:
+    """Check that the session may have another consumer (R120)."""
+    if session and sum(1 for _ in work.state.session(session)) >= limits.SESSION_CONSUMERS:
+        text = f"session {session!r} has {limits.SESSION_CONSUMERS:,} consumers here, the limit"
         raise beyond(name, text)
 
 
@@ -217,11 +225,14 @@ def _acked(held: dict[int, tuple[Queue, Delivery]], acks: Iterable[c.Ack]) -> di
         key = (queue.name, delivery.consumer, delivery.message.id)
         numbers.setdefault(key, []).append(number)
     found: dict[int, None] = {}
+    in_order, covered = sorted(held), 0
     for ack in acks:
-        meant = numbers.get((ack.queue, ack.consumer, ack.message), [])
-        meant = [each for each in meant if each not in found and ack.delivery in (0, each)]
-        if meant and held[meant[0]][0].consumers[ack.consumer].ack_mode is AckMode.CLIENT:
-            found |= dict.fromkeys([each for each in sorted(held) if each <= meant[0]])
-        else:
-            found |= dict.fromkeys(meant[:1])
+        own = numbers.get((ack.queue, ack.consumer, ack.message), [])
+        meant = next((each for each in own if each not in found and ack.delivery in (0, each)), 0)
+        if meant and held[meant][0].consumers[ack.consumer].ack_mode is AckMode.CLIENT:
+            while covered < len(in_order) and in_order[covered] <= meant:
+                found[in_order[covered]] = None
+                covered += 1
+        elif meant:
+            found[meant] = None
     return found

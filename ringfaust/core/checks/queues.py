@@ -90,7 +90,7 @@ def create_queue(work: Work, create: c.CreateQueue) -> list[Stage]:
             raise bad(name, "a queue of an address is named address::name")
         if address.spec.routing == "anycast" and address.members:
             raise bad(name, f"an anycast address has one queue, {address.members[0]!r}")
-        _check_room(address, name)
+        _check_room(work, address, name)
     if not name or len(name) > limits.NAME_CHARS:
         raise bad(name, f"a queue's name has from 1 to {limits.NAME_CHARS} characters")
     if work.state.queue(name) is not None:
@@ -99,13 +99,14 @@ def create_queue(work: Work, create: c.CreateQueue) -> list[Stage]:
         work.state.catalog.spec(name, create.settings)
     except BadSetting as error:
         raise bad(name, str(error)) from error
-    check_given_selector(name, str(create.settings.get("selector", "")))
+    check_given_selector(work, name, str(create.settings.get("selector", "")))
     stages = [Stage(CREATE, "", (name, create.settings, address))]
     return stages if address is None else [*stages, Stage(COPY, name)]
 
 
-def _check_room(address: Address, queue: str) -> None:
+def _check_room(work: Work, address: Address, queue: str) -> None:
     """Check that the address may have another queue (R120)."""
+    work.weigh(limits.MEMBER_COST_BYTES * len(address.members))
     if len(address.members) >= limits.SUBSCRIPTIONS:
         most = f"{limits.SUBSCRIPTIONS:,} queues"
     elif sum(map(row_bytes, [*address.members, queue])) > limits.SUBSCRIPTIONS_BYTES:
@@ -124,7 +125,7 @@ def configure(work: Work, configure: c.Configure) -> list[Stage]:
         spec = work.state.catalog.spec(queue.name, settings)
     except BadSetting as error:
         raise bad(queue.name, str(error)) from error
-    check_given_selector(queue.name, str(configure.settings.get("selector", "")))
+    check_given_selector(work, queue.name, str(configure.settings.get("selector", "")))
     return [
         Stage(CONFIGURE, queue.name, (configure.settings, settings, spec)),
         Stage(EXPIRE, queue.name),
@@ -135,7 +136,8 @@ def configure(work: Work, configure: c.Configure) -> list[Stage]:
 def delete_queue(work: Work, delete: c.DeleteQueue) -> list[Stage]:
     """Delete a queue, and take it out of its address (R90)."""
     queue = _used_queue(work, delete.queue)
-    if any(delivery.xid for _, delivery in queue.deliveries):
+    attached = queue.consumers.values()
+    if queue.orphans or any([len(each.positions) < each.in_flight for each in attached]):
         text = "a distributed transaction has settled deliveries of it; decide that first"
         raise bad(queue.name, text)
     return [Stage(EXPIRE, queue.name), Stage(DELETE, queue.name)]

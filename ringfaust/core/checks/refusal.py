@@ -1,7 +1,8 @@
-"""How a check refuses its command: with a typed reason (R103)."""
+"""What checks have in common: refusals with a typed reason (R103), and what a selector costs."""
 
 from __future__ import annotations
 
+from ringfaust.core import limits
 from ringfaust.core.model import Refusal
 from ringfaust.core.queue import Queue
 from ringfaust.core.selector import check_selector
@@ -35,12 +36,15 @@ def beyond(about: str, text: str) -> CommandRefused:
     return CommandRefused(Refusal.LIMIT, about, text)
 
 
-def check_given_selector(about: str, text: str) -> None:
-    """Check a selector that a command gives; empty text is none (R15).
+def check_given_selector(work: Work, about: str, text: str) -> None:
+    """Check a selector that a command gives, and count what reading it costs (R15, R121).
+
+    Empty text is none.
 
     Raises:
         CommandRefused: it is no condition, or never true.
     """
+    work.weigh(limits.SELECTOR_COST_BYTES * min(len(text), limits.SELECTOR_CHARS))
     try:
         if text:
             check_selector(text)

@@ -13,7 +13,15 @@ from ringfaust.core.create import create
 from ringfaust.core.model import AckMode, Consumer, Delivery, Refusal, Stage
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.opening import covered
-from ringfaust.core.transitions.settling import ACCEPT, ACCEPT_ALL, REJECT, RELEASE
+from ringfaust.core.transitions.settling import (
+    ACCEPT,
+    ACCEPT_ALL,
+    ACCEPT_MANY,
+    ALIVE,
+    EXPIRE,
+    REJECT,
+    RELEASE,
+)
 from ringfaust.core.transitions.xids import HOLD_ACK
 from ringfaust.core.work import Work
 
@@ -33,7 +41,9 @@ def ack(work: Work, ack: c.Ack) -> list[Stage]:
     if ack.xid:
         return _ack_in_xid(work, ack)
     queue, consumer, delivery = _find_delivery(work, ack)
-    return _accept(queue, consumer, [delivery])
+    if consumer.ack_mode is AckMode.CLIENT:
+        return [Stage(ACCEPT_ALL, queue.name, (consumer, delivery.number))]
+    return [create(_STAGE, ACCEPT, queue.name, (consumer, delivery))]
 
 
 def _ack_in_xid(work: Work, ack: c.Ack) -> list[Stage]:
@@ -52,14 +62,14 @@ def ack_many(work: Work, ack: c.AckMany) -> list[Stage]:
     """Settle several deliveries of a consumer as accepted; refuse those that have ended."""
     queue = known_queue(work, ack.queue)
     consumer = queue.consumers.get(ack.consumer)
-    found: dict[int, Delivery] = {}
+    found: dict[int, None] = {}
     for number, message_id in ack.deliveries:
-        delivery = _held(queue, consumer, message_id, number)
-        if delivery is not None and delivery.number not in found:
-            found[delivery.number] = delivery
+        held = _held(consumer, message_id, number)
+        if held and held not in found:
+            found[held] = None
             continue
         reason = Refusal.STALE_DELIVERY
-        if delivery is None:
+        if not held:
             reason = _why_not_held(queue, c.Ack(queue.name, ack.consumer, message_id, number))
         if reason is Refusal.BAD_COMMAND:
             raise CommandRefused(reason, message_id, _NO_DELIVERY[reason])
@@ -67,14 +77,13 @@ def ack_many(work: Work, ack: c.AckMany) -> list[Stage]:
         work.effects.append(e.Refused(queue.name, reason, message_id, text, number))
     if consumer is None or not found:
         return []
-    return _accept(queue, consumer, list(found.values()))
-
-
-def _accept(queue: Queue, consumer: Consumer, deliveries: list[Delivery]) -> list[Stage]:
     if consumer.ack_mode is AckMode.CLIENT:
-        last = max([delivery.number for delivery in deliveries])
-        return [Stage(ACCEPT_ALL, queue.name, (consumer, last))]
-    return [create(_STAGE, ACCEPT, queue.name, (consumer, deliveries))]
+        return [Stage(ACCEPT_ALL, queue.name, (consumer, max(found)))]
+    return [
+        Stage(ALIVE, queue.name, (consumer,)),
+        Stage(EXPIRE, queue.name),
+        Stage(ACCEPT_MANY, queue.name, (consumer.name, list(found))),
+    ]
 
 
 def release(work: Work, release: c.Release) -> list[Stage]:
@@ -101,24 +110,29 @@ def _find_delivery(
     """
     queue = known_queue(work, settle.queue)
     consumer = queue.consumers.get(settle.consumer)
-    delivery = _held(queue, consumer, settle.message, settle.delivery)
-    if consumer is None or delivery is None:
+    number = _held(consumer, settle.message, settle.delivery)
+    if consumer is None or not number:
         reason = _why_not_held(queue, settle)
         raise CommandRefused(reason, settle.message, _NO_DELIVERY[reason])
+    delivery: Delivery | None = queue.deliveries.get(number)
+    assert delivery is not None
     return queue, consumer, delivery
 
 
-def _held(queue: Queue, consumer: Consumer | None, message_id: str, number: int) -> Delivery | None:
-    """The delivery of that message that the consumer may settle; number 0: the oldest."""
-    if consumer is None:
-        return None
-    for each in consumer.held.get(message_id, ()):
-        if not number or number == each:
-            delivery: Delivery | None = queue.deliveries.get(each)
-            assert delivery is not None
-            if not delivery.xid:
-                return delivery
-    return None
+def _held(consumer: Consumer | None, message_id: str, number: int) -> int:
+    """The delivery of that message that the consumer may settle; 0: there is none.
+
+    `number` 0: the oldest.
+    """
+    held = consumer.held.get(message_id) if consumer is not None else None
+    if consumer is None or held is None:
+        return 0
+    if number:
+        return number if number in held and number in consumer.positions else 0
+    for each in held:
+        if each in consumer.positions:  # it is not settled in a transaction
+            return each
+    return 0
 
 
 def _why_not_held(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> Refusal:
@@ -134,9 +148,7 @@ def _why_not_held(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> Refusal
 
 def _is_orphaned(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> bool:
     """Tell whether a detached consumer has settled this in an undecided transaction (R81, R103)."""
-    return queue.orphans > 0 and any(
-        held.is_orphan
-        and (held.consumer, held.message.id) == (settle.consumer, settle.message)
-        and settle.delivery in (0, held.number)
-        for _, held in queue.deliveries
-    )
+    wanted = (settle.consumer, settle.message)
+    if settle.delivery:
+        return queue.orphans.get(settle.delivery) == wanted
+    return wanted in queue.orphans.values()

@@ -26,7 +26,7 @@ def join(work: Work, queue: Queue, consumer: Consumer) -> None:
     queue.orders = consumer.order
     queue.consumers[consumer.name] = consumer
     queue.consumer_rows.put_new(consumer.order, consumer)
-    _roster_changed(queue)
+    _roster_changed(work, queue)
     queue.history.arrive(consumer.name)
     if consumer.session:
         work.state.session(consumer.session).put_new((queue.name, consumer.name), True)
@@ -40,7 +40,8 @@ def _report_attached(work: Work, queue: Queue, consumer: Consumer) -> None:
     work.effects.append(attached)
 
 
-def _roster_changed(queue: Queue) -> None:
+def _roster_changed(work: Work, queue: Queue) -> None:
+    work.weigh(limits.CONSUMER_COST_BYTES * len(queue.consumers))
     queue.group_consumers()
     if queue.policy.restarts_round_robin:
         queue.cursors.clear()
@@ -76,7 +77,8 @@ def leave(work: Work, queue: Queue, consumer: Consumer, *, timeout: bool) -> boo
     work.state.use(queue)
     if not requeue_held(work, queue, [consumer], delayed=False, clean=not timeout):
         return False
-    orphan_deliveries(queue, consumer)
+    if not orphan_deliveries(work, queue, consumer):
+        return False
     _remove(work, queue, consumer)
     work.effects.append(e.Detached(queue.name, consumer.name, timeout))
     promote(work, queue)
@@ -96,7 +98,7 @@ def _remove(work: Work, queue: Queue, consumer: Consumer) -> None:
     """Remove a consumer that holds nothing. The groups it owned are free now (R14, R116)."""
     del queue.consumers[consumer.name]
     queue.consumer_rows.delete(consumer.order)
-    _roster_changed(queue)
+    _roster_changed(work, queue)
     queue.history.depart(consumer.name)
     if consumer.session:
         work.state.session(consumer.session).delete((queue.name, consumer.name))

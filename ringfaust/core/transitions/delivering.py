@@ -157,7 +157,7 @@ def _deliver(work: Work, queue: Queue, message: Message, consumer: Consumer) -> 
     delivery = new.new_delivery(number, consumer.name, message, work.now)
     work.effects.append(new.dispatched(queue.name, delivery))
     if consumer.ack_mode is AckMode.NONE:  # gone on dispatch; it uses no credit (R10, R16)
-        queue.history.remember(consumer.name, message.id)
+        work.weigh(queue.history.remember(consumer.name, message.id))
         _acked(work, queue, delivery)
     else:
         _open(queue, delivery, consumer)
@@ -170,7 +170,7 @@ def _deliver(work: Work, queue: Queue, message: Message, consumer: Consumer) -> 
 
 def acked(work: Work, queue: Queue, delivery: Delivery) -> None:
     """A consumer has accepted a delivery (R16)."""
-    end(queue, delivery)
+    end(work, queue, delivery)
     _acked(work, queue, delivery)
 
 
@@ -182,14 +182,14 @@ def _acked(work: Work, queue: Queue, delivery: Delivery) -> None:
 
 def rejected(work: Work, queue: Queue, delivery: Delivery, text: str) -> None:
     """A consumer has rejected a delivery, with its reason (R41)."""
-    end(queue, delivery)
+    end(work, queue, delivery)
     leave_dead(work, queue, delivery, DeadReason.REJECTED, text)
 
 
-def end(queue: Queue, delivery: Delivery) -> None:
+def end(work: Work, queue: Queue, delivery: Delivery) -> None:
     """End a delivery, and remember it for late settles (R103)."""
     _close(queue, delivery)
-    queue.history.remember(delivery.consumer, delivery.message.id)
+    work.weigh(queue.history.remember(delivery.consumer, delivery.message.id))
 
 
 # --- deliveries ----
@@ -205,16 +205,9 @@ def _open(queue: Queue, delivery: Delivery, consumer: Consumer) -> None:
 def _close(queue: Queue, delivery: Delivery) -> None:
     """End a delivery, for whatever reason. Its credit is free again (R10)."""
     if delivery.is_orphan:
-        queue.orphans -= 1
+        del queue.orphans[delivery.number]
     else:
-        consumer = queue.consumers[delivery.consumer]
-        numbers = consumer.held[delivery.message.id]
-        numbers.remove(delivery.number)
-        if not numbers:
-            del consumer.held[delivery.message.id]
-        consumer.positions.pop(delivery.number, None)
-        consumer.in_flight -= 1
-        consumer.held_bytes -= delivery.message.size_bytes
+        queue.consumers[delivery.consumer].let_go(delivery)
     queue.deliveries.delete(delivery.number)
     queue.counts.delivering -= 1
 
@@ -225,13 +218,21 @@ def settle_in_xid(queue: Queue, delivery: Delivery, xid: str) -> None:
     queue.consumers[delivery.consumer].positions.pop(delivery.number, None)
 
 
-def orphan_deliveries(queue: Queue, consumer: Consumer) -> None:
-    """Keep what a leaving consumer has settled in undecided transactions (R81)."""
-    for delivery in queue.all_held_by(consumer):
-        queue.deliveries.put(delivery.number, delivery._replace(is_orphan=True))
-        queue.orphans += 1
-    consumer.held.clear()
-    consumer.in_flight = consumer.held_bytes = 0
+def orphan_deliveries(work: Work, queue: Queue, consumer: Consumer) -> bool:
+    """Keep what a leaving consumer has settled in undecided transactions (R81).
+
+    Returns:
+        False if the transaction is full before that (R114).
+    """
+    for number in sorted([each for numbers in consumer.held.values() for each in numbers]):
+        if not work.has_room:
+            return False
+        delivery: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
+        work.spend(cost_bytes(delivery.message))
+        consumer.let_go(delivery)
+        queue.deliveries.put(number, delivery._replace(is_orphan=True))
+        queue.orphans[number] = (consumer.name, delivery.message.id)
+    return True
 
 
 def _move_cursor(queue: Queue, consumer: Consumer) -> None:

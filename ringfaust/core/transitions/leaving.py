@@ -37,7 +37,7 @@ def leave_evicted(
     work.left_bytes -= cost_bytes(message)
     queue.counts.evicted += 1
     if message.holders:
-        queue.history.mark_evicted(message.holders, message.id)
+        work.weigh(queue.history.mark_evicted(message.holders, message.id))
     spec = queue.spec
     work.effects.append(
         new.evicted(
@@ -63,10 +63,16 @@ def evict_down_to(work: Work, queue: Queue, ready: int, reason: EvictReason) -> 
 
 def expire(work: Work, queue: Queue) -> None:
     """Expire messages before a command, by (time, sequence), as many as one command may (R50)."""
-    last_bytes = work.left_bytes - limits.EXPIRE_BYTES
-    for _ in range(limits.SWEEP_AT_ONCE):
-        if work.left_bytes <= last_bytes or not _expire_next(work, queue):
-            return
+    if queue.expiring:
+        expire_in(work, [queue])
+
+
+def expire_in(work: Work, queues: Iterable[Queue]) -> None:
+    """The same in several queues, one after the other: as many as one command may, in all."""
+    last_bytes, left = work.left_bytes - limits.EXPIRE_BYTES, limits.SWEEP_AT_ONCE
+    for queue in queues:
+        while left and work.left_bytes > last_bytes and _expire_next(work, queue):
+            left -= 1
 
 
 def expire_until(work: Work, queue: Queue, most: int) -> int:

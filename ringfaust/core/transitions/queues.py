@@ -130,7 +130,7 @@ def delete_stage(work: Work, queue: Queue, stage: Stage) -> None:
 def _empty(work: Work, queue: Queue) -> bool:
     """Detach all consumers, and evict or remove all messages (R70, R90)."""
     for consumer in list(queue.consumers.values()):
-        if not leave(work, queue, consumer, timeout=False):
+        if not (work.has_room and leave(work, queue, consumer, timeout=False)):
             return False
     if not evict_down_to(work, queue, 0, EvictReason.PURGE):
         return False

@@ -129,7 +129,7 @@ def requeue_some(
 
 def _ended(work: Work, queue: Queue, held: Delivery, *, was_tried: bool) -> Delivery | None:
     """End a delivery; None if its message leaves the queue with it (R40, R82)."""
-    end(queue, held)
+    end(work, queue, held)
     message = held.message
     work.left_bytes -= cost_bytes(message)
     if not was_tried:

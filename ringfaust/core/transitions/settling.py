@@ -11,7 +11,7 @@ from ringfaust.core.model import AckMode, Consumer, Delivery, Stage, cost_bytes
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.attaching import join, save_sign_of_life, set_credit
 from ringfaust.core.transitions.delivering import acked, dispatch, rejected
-from ringfaust.core.transitions.leaving import expire
+from ringfaust.core.transitions.leaving import expire, expire_in
 from ringfaust.core.transitions.opening import covered, opened
 from ringfaust.core.transitions.returning import requeue, requeue_held
 from ringfaust.core.work import Work
@@ -19,7 +19,7 @@ from ringfaust.core.work import Work
 ATTACH, ACK, RETURN, RETURN_SESSION = "attach", "ack", "return", "return session"
 """Stages of commands (R114)."""
 ALIVE, EXPIRE, GRANT, JOIN = "alive", "expire", "grant", "join"
-ACCEPT, ACCEPT_ALL = "accept", "accept all"
+ACCEPT, ACCEPT_ALL, ACCEPT_MANY = "accept", "accept all", "accept many"
 RELEASE, REJECT, REQUEUE = "release", "reject", "requeue"
 """Stages that are performed at once."""
 
@@ -64,13 +64,35 @@ def grant_stage(work: Work, queue: Queue, stage: Stage) -> None:
 
 
 def accept_stage(work: Work, queue: Queue, stage: Stage) -> None:
-    """Settle deliveries of one consumer as accepted (R16)."""
+    """Settle a delivery as accepted (R16)."""
     consumer: Consumer = stage.args[0]
     save_sign_of_life(work, queue, consumer)
-    # A consumer that had room was offered all it wants; but with Artemis the head may expire.
-    dispatches = not consumer.is_open() or queue.policy.expires_when_met
+    dispatches = _lets_others_go(queue, consumer)
     expire(work, queue)
-    for delivery in stage.args[1]:
+    acked(work, queue, stage.args[1])
+    if dispatches:
+        dispatch(work, queue)
+
+
+def _lets_others_go(queue: Queue, consumer: Consumer) -> bool:
+    """Whether something can be dispatched after an ack of this consumer; look before it.
+
+    A consumer that had room was offered all it wants; but with Artemis the head may expire.
+    """
+    return not consumer.is_open() or queue.policy.expires_when_met
+
+
+def accept_many_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Settle as many deliveries of one consumer as fit into this transaction (R16, R114)."""
+    work.state.use(queue)
+    name, numbers, *begun = stage.args
+    dispatches = begun[0] if begun else _lets_others_go(queue, queue.consumers[name])
+    for done, number in enumerate(numbers):
+        if not work.has_room:
+            work.stages.append(stage._replace(args=(name, numbers[done:], dispatches)))
+            return
+        delivery: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
+        work.spend(cost_bytes(delivery.message))
         acked(work, queue, delivery)
     if dispatches:
         dispatch(work, queue)
@@ -80,12 +102,11 @@ def accept_all_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """In mode `client`, settle all that was delivered in the session before (R16)."""
     consumer, last = stage.args
     save_sign_of_life(work, queue, consumer)
-    expire(work, queue)
     settled = covered(work, queue, consumer, last)
     touched = dict.fromkeys([other_queue for _, other_queue in settled])
     for other_queue in touched:
         work.state.use(other_queue)
-        expire(work, other_queue)
+    expire_in(work, [queue, *[each for each in touched if each is not queue]])
     places = {name: place for place, name in enumerate(_queues_of(work, queue, consumer))}
     args = (consumer.name, last, [places[other_queue.name] for other_queue in touched])
     rest = Stage(ACK, queue.name, args)

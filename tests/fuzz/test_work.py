@@ -1,0 +1,209 @@
+"""Every transaction is bounded in what it looks at and holds, whoever asks for it (R114, R121)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ringfaust.core import limits
+from ringfaust.core.catalog import Catalog
+from ringfaust.processor import queries
+from tests.fuzz.measured import Measured
+from tests.fuzz.test_bytes import BODY, MANY, MOST_BYTES, fill, kinds, largest, measured
+
+CONSUMERS = 100
+IDS = [(("ringfaust-id", b"m%d" % number),) for number in range(6_000)]
+MOST_GROWN = limits.STEP_BYTES + (2 << 20)
+
+
+def attach(it: Measured, queue: str = "q", **more: Any) -> None:
+    it.say("attach", queue=queue, consumer="me", credit=1_000, reply="r", **more)
+    assert it.replies[-1]["ok"]
+
+
+# --- a batch of commands -------------------------------------------------------------------------
+
+
+def test_commands_that_look_at_many_messages_are_no_batch() -> None:
+    it = measured()
+    it.take([it.message("q", b"", IDS[number]) for number in range(4_900)])
+    it.costs.clear()
+    it.take([it.command("remove", queue="q", message="unknown") for _ in range(40)])
+    assert len(it.costs) >= 20
+
+
+@pytest.mark.parametrize("kind", ["attach", "configure"])
+def test_commands_with_long_selectors_are_a_small_batch(kind: str) -> None:
+    """To read one takes as long as hundreds of messages."""
+    it = measured()
+    selector = " OR ".join(f"a{number} = {number}" for number in range(280))
+    commands = []
+    for number in range(40):
+        own = f"b = {number} OR {selector}"
+        fields = {"consumer": f"k{number}", "credit": 1, "selector": own}
+        if kind == "configure":
+            fields = {"settings": {"selector": own}}
+        commands.append(it.command(kind, queue="q", reply="r", **fields))
+    it.take(commands)
+    assert all(reply["ok"] for reply in it.replies)
+    assert len(it.costs) > 3
+
+
+# --- many consumers ------------------------------------------------------------------------------
+
+
+def with_consumers(monkeypatch: pytest.MonkeyPatch) -> Measured:
+    it = Measured(Catalog({"q": {}}, {"#": {"consumer_timeout": 1_000}}))
+    monkeypatch.setattr(limits, "CONSUMER_COST_BYTES", limits.STEP_BYTES // 1_000)
+    names = [f"k{number}" for number in range(CONSUMERS)]
+    it.take([it.command("attach", queue="q", consumer=each, credit=1) for each in names])
+    assert len(it.costs) > 3, "each looks at those that are there"
+    it.costs.clear()
+    return it
+
+
+def test_consumers_that_time_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = with_consumers(monkeypatch)
+    it.now_ms = 9_000
+    it.tick()
+    assert kinds(it).count("detached") == CONSUMERS
+    assert len(it.costs) > 3
+
+
+def test_a_queue_that_is_deleted_with_its_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = with_consumers(monkeypatch)
+    it.say("delete_queue", queue="q", reply="r")
+    assert it.replies[-1]["ok"]
+    assert kinds(it).count("detached") == CONSUMERS
+    assert len(it.costs) > 3
+
+
+def test_a_session_has_a_bounded_number_of_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rollback is a sign of life of each, so it stores them all."""
+    monkeypatch.setattr(limits, "SESSION_CONSUMERS", 2)
+    it = measured()
+    for consumer in "abc":
+        it.say("attach", queue="q", consumer=consumer, credit=1, session="s", reply="r")
+    assert [reply.get("reason") for reply in it.replies] == [None, None, "limit"]
+    it.say("detach", queue="q", consumer="b")
+    it.say("attach", queue="q", consumer="c", credit=1, session="s", reply="r")
+    assert it.replies[-1]["ok"]
+
+
+# --- large messages ------------------------------------------------------------------------------
+
+
+def test_an_ack_in_a_session_whose_queues_have_expired_messages() -> None:
+    it = Measured(Catalog({"#": {}}, {"#": {"consumer_timeout": 0}}))
+    for number in range(20):
+        attach(it, f"q{number}", session="s", ack_mode="client")
+        it.take([it.message(f"q{number}", b"", IDS[number])])
+        late = (("ringfaust-expires-at-ms", b"5000"),)
+        it.say("pause", queue=f"q{number}", what="dispatch")
+        for _ in range(MANY // 20):
+            it.take([it.message(f"q{number}", BODY, late)])
+    it.costs.clear()
+    it.now_ms = 6_000
+    it.say("ack", queue="q19", consumer="me", message="m19", reply="r")
+    assert it.replies[-1]["ok"]
+    it.tick()
+    assert kinds(it).count("acked") == 20
+    assert kinds(it).count("expired") == MANY
+    assert largest(it) < MOST_BYTES
+
+
+def test_a_consumer_leaves_large_messages_to_a_transaction() -> None:
+    it = measured()
+    attach(it, ack_mode="client")
+    fill(it)
+    it.say("begin", xid="x")
+    last = max(it.processor.state.queues["q"].deliveries)[1]
+    it.say("ack", queue="q", consumer="me", message=last.message.id, xid="x", reply="r")
+    assert it.replies[-1]["ok"]
+    it.costs.clear()
+    it.say("detach", queue="q", consumer="me", reply="r")
+    assert it.replies[-1]["ok"]
+    assert largest(it) < MOST_BYTES
+    it.reopen()  # rolled back: it was not prepared
+    assert kinds(it).count("returned") == MANY
+
+
+def held_after_a_restart() -> tuple[Measured, list[list[Any]]]:
+    it = measured()
+    attach(it)
+    for number in range(MANY):
+        it.take([it.message("q", BODY, IDS[number])])
+    held = [[number, each.message.id] for number, each in it.processor.state.queues["q"].deliveries]
+    it.reopen()
+    it._traces = True
+    it.costs.clear()
+    return it, held
+
+
+def test_many_acks_of_large_messages_in_one_command() -> None:
+    it, held = held_after_a_restart()
+    it.say("ack_many", queue="q", consumer="me", deliveries=[*held, held[0]], reply="r")
+    assert it.replies[-1]["ok"]
+    assert kinds(it).count("acked") == MANY
+    assert kinds(it).count("refused") == 1
+    assert max(cost.grown_bytes for cost in it.costs) < MOST_GROWN
+
+
+def test_scheduled_messages_beside_one_that_is_not_persistent() -> None:
+    """Those without a body are looked for when the queue is first used."""
+    it = measured()
+    later = (("ringfaust-deliver-at-ms", b"500000"),)
+    fill(it, *later)
+    it.take([it.message("q", b"", (*later, ("ringfaust-delivery-mode", b"non_persistent")))])
+    it.reopen()
+    it._traces = True
+    it.costs.clear()
+    it.take([it.message("q", b"")])
+    assert max(cost.grown_bytes for cost in it.costs) < MOST_GROWN
+
+
+@pytest.mark.parametrize("kind", ["browse", "list"])
+def test_a_question_looks_at_a_bounded_number_of_bytes(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "MOST_BYTES", 10 * len(BODY))
+    it = measured()
+    fill(it, bodies=30)
+    if kind == "list":
+        it.say("list", queue="q", limit=1_000, reply="r")
+        assert 10 <= len(it.replies[-1]["answer"]["ready"]) < 30
+        return
+    after, pages = "", 0
+    while after is not None:
+        it.say("browse", queue="q", selector="a = 1", after=after, reply="r")
+        answer = it.replies[-1]["answer"]
+        assert not answer["messages"]
+        after, pages = answer["next"], pages + 1
+    assert pages == 3 + 1
+
+
+# --- ids ---------------------------------------------------------------------------------------
+
+
+def test_acks_by_many_consumers_that_remember_long_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rewrites a page of its consumer's ended deliveries: 600 kB with such ids."""
+    monkeypatch.setattr(limits, "STEP_BYTES", 2 << 20)
+    it = measured()
+    consumers, each = 40, 40
+    for number in range(consumers):
+        selector = f"kind = {number}"
+        it.say("attach", queue="q", consumer=f"k{number}", credit=1_000, selector=selector)
+    ids = [[f"{k} {n} ".ljust(512, "\U0001f40c") for n in range(each)] for k in range(consumers)]
+    for number, own in enumerate(ids):
+        kind = ("kind", b"%d" % number)
+        it.take([it.message("q", b"", (("ringfaust-id", id_.encode()), kind)) for id_ in own])
+        it.take([acked(it, number, id_) for id_ in own[1:]])
+    it.costs.clear()
+    it.take([acked(it, number, own[0]) for number, own in enumerate(ids)])
+    assert kinds(it).count("acked") == consumers * each
+    assert max(cost.row_bytes for cost in it.costs) < 2 * limits.STEP_BYTES
+
+
+def acked(it: Measured, consumer: int, id_: str) -> Any:
+    return it.command("ack", queue="q", consumer=f"k{consumer}", message=id_)
