@@ -57,8 +57,11 @@ def read_diverts(core: Element, reader: Reader, imported: Imported) -> None:
     detours = {divert.source: divert for divert in by_topic.values()}
     for divert in detours.values():
         _detour(divert, detours, imported)
+    copied: dict[str, list[_Divert]] = {}
     for divert in copies:
-        _copy(divert, detours, copies, imported)
+        copied.setdefault(divert.source, []).append(divert)
+    for divert in copies:
+        _copy(divert, detours, copied, imported)
 
 
 def _named(element: Element, imported: Imported) -> _Divert | None:
@@ -107,28 +110,26 @@ def _is_possible(divert: _Divert, is_exclusive: bool, imported: Imported) -> boo
     return False
 
 
+_LONGEST = 100
+"""The most diverts that are followed."""
+_CIRCLE = f"diverts lead in a circle, or through more than {_LONGEST} addresses"
+
+
 def _path(start: str, detours: dict[str, _Divert]) -> list[str]:
-    """The addresses that a message passes; the last one twice if they are a circle."""
+    """The addresses that a message passes; none if there is no end of them."""
     path = [start]
     while (detour := detours.get(path[-1])) is not None:
         path.append(detour.target)
-        if detour.target in path[:-1]:
-            break
+        if len(path) > _LONGEST:
+            return []
     return path
-
-
-def _is_circle(path: list[str]) -> bool:
-    return path[-1] in path[:-1]
-
-
-_CIRCLE = "diverts lead in a circle, which has no end in Artemis either"
 
 
 def _detour(divert: _Divert, detours: dict[str, _Divert], imported: Imported) -> None:
     """A detour is a route to the end of its chain."""
     source = divert.source
     path = _path(source, detours)
-    if _is_circle(path):
+    if not path:
         divert.note(Verdict.NONE, _CIRCLE, imported)
         return
     end = path[-1]
@@ -146,7 +147,10 @@ def _detour(divert: _Divert, detours: dict[str, _Divert], imported: Imported) ->
 
 
 def _copy(
-    divert: _Divert, detours: dict[str, _Divert], copies: list[_Divert], imported: Imported
+    divert: _Divert,
+    detours: dict[str, _Divert],
+    copies: dict[str, list[_Divert]],
+    imported: Imported,
 ) -> None:
     """A copy is a queue of the address; a plain queue becomes an address for it."""
     source, path = divert.source, _path(divert.target, detours)
@@ -154,16 +158,15 @@ def _copy(
         why = f"nothing reaches it: divert {other.name} takes what is sent to {source}"
         divert.note(Verdict.NONE, why, imported)
         return
-    if _is_circle(path):
+    if not path:
         divert.note(Verdict.NONE, _CIRCLE, imported)
         return
     fields = imported.subscriptions(source).setdefault(divert.name, {})
     imported.addresses[source].pop("routing", None)
     where = f"{source}::{divert.name}"
     why = f"{source} copies to its queue {where}; consumers of {path[-1]} attach there"
-    for other in copies:
-        if other.source == path[-1]:
-            why += f"; divert {other.name} does not copy them on to {other.target}"
+    for other in copies.get(path[-1], []):
+        why += f"; divert {other.name} does not copy them on to {other.target}"
     divert.note(Verdict.CHANGED, why, imported)
     if (selector := divert.element.first("filter")) is not None:
         read_filter(divert.about, selector, fields, imported)

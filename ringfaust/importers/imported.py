@@ -189,23 +189,13 @@ class Imported:
         """Give every queue and address a topic; others share another."""
         named = {name: None for name in (*self.queues, *self.addresses) if not is_pattern(name)}
         unreached = {*self.detours.values()} & {*named}
+        ours = {topic_name(_OWN, role) for role in Role}
+        taken = {_metric(topic): 1 for topic in (*self.routes, *ours)}
         for name in named:
             if name not in unreached:
-                self.routes[self._topic(name)] = name
+                self.routes[_free_topic(name, taken)] = name
         if self.addresses or unreached or any(map(is_pattern, self.queues)):
-            self.routes[self._topic("messages")] = f"{{header:{h.QUEUE}}}"
-
-    def _topic(self, name: str) -> str:
-        """Return a valid topic name that differs from all others, also in Kafka's metrics."""
-        ours = {topic_name(_OWN, role) for role in Role}
-        taken = {_metric(topic) for topic in (*self.routes, *ours)}
-        base = topic_of(name)
-        base = base if base.strip(".") else "queue"
-        topic, number = base, 1
-        while _metric(topic) in taken:
-            number += 1
-            topic = f"{base}-{number}"
-        return topic
+            self.routes[_free_topic("messages", taken)] = f"{{header:{h.QUEUE}}}"
 
     def queues_data(self) -> dict[str, object]:
         """Return the content of queues.yaml."""
@@ -237,6 +227,22 @@ def covers(wider: str, other: str) -> bool:
 def topic_of(name: str) -> str:
     """Return the name of a queue in the characters of a topic's name, and not too long for one."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:240]
+
+
+def _free_topic(name: str, taken: dict[str, int]) -> str:
+    """Return a valid topic name that differs from those taken, also in Kafka's metrics.
+
+    `taken`: by name in metrics, the number that was tried last; it takes in the new one.
+    """
+    base = topic_of(name)
+    base = base if base.strip(".") else "queue"
+    topic, number = base, taken.get(_metric(base), 1)
+    while _metric(topic) in taken:
+        number += 1
+        topic = f"{base}-{number}"
+    taken[_metric(base)] = number
+    taken.setdefault(_metric(topic), 1)
+    return topic
 
 
 def _metric(topic: str) -> str:

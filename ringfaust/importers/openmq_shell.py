@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from bisect import bisect_right
 from collections.abc import Iterator
 
 from ringfaust.importers.openmq_files import IMQCMD, NAMES_IMQCMD, joined
 
-_BETWEEN_COMMANDS = frozenset(";&|()")
+_BETWEEN_COMMANDS = ";&|()"
+_ENDS_WORD = frozenset(" \t\r\n<>" + _BETWEEN_COMMANDS)
+_ENDS_REDIRECTION = re.compile(r"[<>&|]*")
+_QUOTING = re.compile(r"""\\.|'|"|(?:(?<=[\s;&|()])|^)\#""")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh", "RUN", "ssh", "su"})
 """What carries out the text of a heredoc."""
 _BEFORE_COMMAND = _SHELLS | {
@@ -33,6 +35,11 @@ _TAKES_TEXT = _MENTIONS | {"tee"}
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _COMMAND_OPTION = re.compile(r"-\w*c")
 """Such as `-c` and `-lc` of a shell, which a text with commands follows."""
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?:(?<=\w)\}|(?!\w))")
+_HOLDS_COMMAND = re.compile(
+    r"""\b([A-Za-z_]\w*)=["']?(?:[^\s"']{0,300}/)?imqcmd(?:\.\w+)?(?=[\s"';]|$)""", re.MULTILINE
+)
+_CALLED_LIKE_IT = re.compile(r"\w*imq_?cmd", re.IGNORECASE)
 _HEREDOC = re.compile(r"(?<!<)<<(-?)[ \t]*(?:'([^']+)'|\"([^\"]+)\"|\\?([A-Za-z_]\w*))")
 _NESTED = 5
 """How deep commands within the text of others are looked for."""
@@ -59,7 +66,7 @@ def commands(text: str) -> Iterator[tuple[int, list[str]]]:
     Raises:
         ScriptError: a quote of a line with imqcmd is not closed.
     """
-    rest, texts = _without_heredocs(text)
+    rest, texts = _without_heredocs(_with_command(text))
     found = [(line, [_HEREDOC_TEXT]) for line in texts]
     given = list(joined(rest, "#", is_indent_kept=True))
     place = 0
@@ -77,16 +84,42 @@ def commands(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _next_commands(given: list[tuple[int, str]], place: int) -> tuple[list[list[str]], int]:
-    """Read the line at `place`, and more if a quote goes on; return also the place of the next."""
-    content = given[place][1]
-    for after in range(place + 1, place + _QUOTED_LINES):
-        try:
-            return list(_commands_of(content, _NESTED)), after
-        except ValueError as error:
-            if after == len(given) or "closing quotation" not in str(error):
-                raise
-        content += "\n" + given[after][1]
-    return list(_commands_of(content, _NESTED)), place + _QUOTED_LINES
+    """Read the line at `place`, and more if a quote goes on; return also the place of the next.
+
+    Raises:
+        ValueError: a quote is not closed within some lines.
+    """
+    lines, quote = [], ""
+    for after, (_, line) in enumerate(given[place : place + _QUOTED_LINES], place + 1):
+        lines.append(line)
+        quote = _open_quote(line, quote)
+        if not quote:
+            return list(_commands_of("\n".join(lines), _NESTED)), after
+    raise ValueError("No closing quotation")
+
+
+def _open_quote(line: str, quote: str) -> str:
+    """The quote that is open after a line, if `quote` is open before it."""
+    for found in _QUOTING.finditer(line):
+        char = found[0]
+        if char[0] == "#" and not quote:
+            break
+        if char in ("'", '"') and quote in ("", char):
+            quote = "" if quote else char
+        elif char in ("\\'", '\\"') and quote == "'" == char[1]:
+            quote = ""
+    return quote
+
+
+def _with_command(text: str) -> str:
+    """Write imqcmd in the place of each variable that holds it, or is called like it."""
+    holding = {found[1] for found in _HOLDS_COMMAND.finditer(text)}
+
+    def replaced(found: re.Match[str]) -> str:
+        is_command = found[1] in holding or _CALLED_LIKE_IT.fullmatch(found[1])
+        return "imqcmd" if is_command else found[0]
+
+    return _VARIABLE.sub(replaced, text)
 
 
 def is_heredoc(words: list[str]) -> bool:
@@ -134,48 +167,61 @@ def _commands_of(line: str, depth: int) -> Iterator[list[str]]:
         except json.JSONDecodeError as error:
             raise ValueError(error.msg) from None
         return
-    plain, inner = _plain(line)
+    given, inner = _split(line)
     for each in inner:
         if depth and NAMES_IMQCMD.search(each):
             yield from _commands_of(each, depth - 1)
-    words = shlex.shlex(plain, posix=True, punctuation_chars=True)
-    words.whitespace_split = True
-    words.commenters = ""
-    command: list[str] = []
-    for word in words:
-        if _BETWEEN_COMMANDS.issuperset(word):
-            yield from _run_by(command, depth)
-            command = []
-        else:
-            command.append(word)
-    yield from _run_by(command, depth)
+    for words in given:
+        yield from _run_by(words, depth)
 
 
-def _plain(line: str) -> tuple[str, list[str]]:
-    """Cut off a comment, and take out the commands whose output the line uses."""
-    kept, inner = [], []
-    is_quoted = False
+def _split(line: str) -> tuple[list[list[str]], list[str]]:
+    """The words of each command, up to a comment, and the commands whose output they use."""
+    given: list[list[str]] = [[]]
+    inner: list[str] = []
+    word: list[str] = []
+    is_word = is_quoted = False
+
+    def end_word() -> None:
+        if is_word:
+            given[-1].append("".join(word))
+            word.clear()
+
     place = 0
     while place < len(line):
-        char, end = line[place], place + 1
+        char, end, text = line[place], place + 1, line[place]
+        is_plain = not is_quoted
         if char == "\\":
             end = place + 2
-        elif char == "'" and not is_quoted:
+            follows = line[place + 1 : end]
+            text = follows if is_plain or follows in tuple('"\\$`') else char + follows
+        elif char == "'" and is_plain:
             end = _after(line, "'", place + 1)
-        elif char == "`":
-            end = _after(line, "`", place + 1)
-            inner.append(line[place + 1 : end - 1])
-        elif line.startswith("$(", place):
-            end = _after_parenthesis(line, place + 1)
-            inner.append(line[place + 2 : end - 1])
+            text = line[place + 1 : end - 1]
+        elif char == "`" or line.startswith("$(", place):
+            opening = 1 if char == "`" else 2
+            end = _after(line, "`", end) if char == "`" else _after_parenthesis(line, end)
+            inner.append(line[place + opening : end - 1])
+            text = SUBSTITUTED
         elif char == '"':
-            is_quoted = not is_quoted
-        elif char == "#" and not is_quoted and (place == 0 or line[place - 1] in " \t;&|()"):
-            break
-        is_output = char in "`$" and end > place + 1
-        kept.append(SUBSTITUTED if is_output else line[place:end])
+            is_quoted, text = not is_quoted, ""
+        elif char == "#" and is_plain and not is_word:
+            place = len(line) if (found := line.find("\n", place)) < 0 else found
+            continue
+        elif is_plain and char in _ENDS_WORD:
+            end_word()
+            is_word, place = False, end
+            if char in "<>":
+                place = _ENDS_REDIRECTION.match(line, place).end()  # type: ignore[union-attr]
+                given[-1].append(line[end - 1 : place])
+            elif char in _BETWEEN_COMMANDS and line[end : end + 1] != ">":
+                given.append([])
+            continue
+        is_word = True
+        word.append(text)
         place = end
-    return "".join(kept), inner
+    end_word()
+    return given, inner
 
 
 def _after(line: str, char: str, start: int) -> int:

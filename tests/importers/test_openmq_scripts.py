@@ -64,6 +64,20 @@ def test_what_only_names_a_command(text: str, tmp_path: Path) -> None:
     assert all(each.verdict is Verdict.NONE for each in found.findings[:-1])
 
 
+@pytest.mark.parametrize("text", [
+    f"CMD=/opt/mq/bin/imqcmd\n$CMD {CREATE}", f'X="$MQ/imqcmd -u admin"\nsudo ${{X}} {CREATE}',
+    f"#!/bin/sh\n. ./env\n$IMQCMD {CREATE}", f"#!/bin/sh\n\"${{MY_IMQ_CMD}}\" -f {CREATE}",
+    f"export CMD='imqcmd' ; $CMD {CREATE}",
+])  # fmt: skip
+def test_a_variable_may_hold_the_command(text: str, tmp_path: Path) -> None:
+    assert of_script(text, tmp_path).queues == {"a": {}}
+
+
+def test_another_variable_is_not_the_command(tmp_path: Path) -> None:
+    found = of_script(f"#!/bin/sh\nCMD=imqcmd\n$CMDX {CREATE}\n$TOOL {CREATE}\n", tmp_path)
+    assert not found.queues and len(found.findings) == 3
+
+
 def test_a_heredoc_has_a_line_if_it_names_imqcmd(tmp_path: Path) -> None:
     found = of_script(f"cat > x.sh <<EOF\nimqcmd {CREATE}\nEOF\nimqcmd list dst", tmp_path)
     assert [each.line for each in found.findings] == [1, 2, 4]
