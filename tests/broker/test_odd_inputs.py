@@ -23,9 +23,12 @@ HOME = partition_of(KEY, 4)
 OTHER = (HOME + 2) % 4
 
 
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    route = {"topic": f"keyed-{tmp_path.name}", "queue": "keyed.{key}"}
+@pytest.fixture(params=[{}])
+def app(
+    broker: EmbeddedBroker, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Application]:
+    """Its route has more settings, if a test gives some."""
+    route = {"topic": f"keyed-{tmp_path.name}", "queue": "keyed.{key}", **request.param}
     queues = {"routes": [route], "queues": {"keyed.*": {"ring_size": -1}}}
     app = Application(tmp_path / "app", broker.bootstrap_servers, queues, partitions=4)
     yield app
@@ -108,3 +111,31 @@ async def test_a_worker_says_that_gaps_in_a_compacted_topic_are_not_reported(
     for text in (worker.log_text(), told(app, "doctor")):
         assert about in text
         assert "such a gap is not reported" in text
+
+
+ODD = {
+    "ringfaust-redrives": b"many", "ringfaust-handovers": b"x", "ringfaust-enqueued-ms": b"",
+    "ringfaust-consumer": b"\xff", "ringfaust-cause": b"\xff", "ringfaust-id": b"\xff",
+}  # fmt: skip
+"""Headers that a producer may write on a record that is no message."""
+
+
+@pytest.mark.parametrize("app", [{"hop": "always"}], indirect=True)
+async def test_an_odd_header_hides_no_dead_record_and_each_is_found_where_it_was_written(
+    app: Application,
+) -> None:
+    """Cases A1 and S1 of issue 38: a traceback, and a place in an internal topic."""
+    topic = app.inputs[0]
+    app.create_topics()
+    app.new_worker()
+    async with AIOKafkaProducer(bootstrap_servers=app.servers) as producer:
+        for name, value in ODD.items():
+            headers = [(name, value), ("ringfaust-priority", b"high")]
+            await producer.send_and_wait(topic, b"x", KEY.encode(), partition=0, headers=headers)
+    async with asyncio.timeout(60):
+        while told(app, "dead", "ls").count(f"{topic}/0/") < len(ODD):
+            await asyncio.sleep(0.2)
+    listed = told(app, "dead", "ls")
+    for offset in range(len(ODD)):
+        assert f"{topic}/0/{offset}" in listed
+        assert "undecodable" in told(app, "trace", f"{topic}/0/{offset}")
