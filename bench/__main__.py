@@ -22,6 +22,7 @@ from bench.model import Load, Peer
 from bench.peers.artemis import Artemis
 from bench.peers.copy import Copy
 from bench.peers.faust_idiom import FaustIdiom
+from bench.peers.floor import Floor
 from bench.peers.ringfaust import Ringfaust
 from bench.peers.share_group import ShareGroup
 from bench.processes import ROOT
@@ -52,6 +53,7 @@ def peers(kafka: Kafka) -> list[Peer]:
         Artemis(fsync=True),
         Copy(kafka),
         FaustIdiom(kafka),
+        Floor(kafka),
         ShareGroup(),
     ]
 

@@ -15,7 +15,7 @@ from bench.results import Results, Summary
 BEGIN = "<!-- bench: begin. `make bench-publish` writes everything up to the end marker. -->"
 END = "<!-- bench: end -->"
 OURS = "ringfaust"
-AGAINST = "Artemis"
+AGAINST = ("Artemis", "floor")
 FIGURES = {
     "per_second": "messages/s",
     "worker_us": "broker or worker, µs of CPU a message",
@@ -32,18 +32,27 @@ FIGURES = {
 
 
 def rows(results: Results) -> Iterator[list[str]]:
-    """A header, then a row for each figure of each load: every peer's, and our ratio."""
+    """A header, then a row for each figure of each load: every peer's, and our ratios."""
     peers = list(dict.fromkeys(line.peer for line in results.lines))
-    yield ["load", "figure", *peers, f"of {AGAINST}"]
+    against = [peer for peer in AGAINST if peer in peers]
+    yield ["load", "figure", *peers, *(f"of {peer}" for peer in against)]
     for load in results.loads():
         ours = results.line(load, OURS)
         for name in ours.names() if ours else ():
             if not _tells(load, name):
                 continue
             cells = [_cell(results, load, peer, name) for peer in peers]
-            ratios = list(results.ratios(load, AGAINST, name))
-            ratio = f"{statistics.median(ratios):.2f}" if ratios else ""
-            yield [load.title, FIGURES[name], *cells, ratio]
+            yield [
+                load.title,
+                FIGURES[name],
+                *cells,
+                *(_ratio(results, load, peer, name) for peer in against),
+            ]
+
+
+def _ratio(results: Results, load: Load, peer: str, name: str) -> str:
+    ratios = list(results.ratios(load, peer, name))
+    return f"{statistics.median(ratios):.2f}" if ratios else ""
 
 
 def _tells(load: Load, figure: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bench.model import Load
 
 ACK_MODES = ("individual", "dups_ok", "client", "none")
-CREDITS = (10, 100, 1_000)
+WINDOWS = (1, 10, 100)
 RATES = (100, 1_000, 10_000)
 QUICK = ("evict", "cycle")
 
@@ -21,6 +21,11 @@ def workloads(scale: float) -> dict[str, list[Load]]:
     return {
         "evict": [Load("evict", "", "evict", count(300_000))],
         "cycle": list(_cycles(count(100_000))),
+        "window": [
+            Load("window", f"credit {credit}", "cycle", max(int(credit * 1_000 * scale), 200),
+                 ring=-1, credit=credit, ringfaust_only=True)
+            for credit in WINDOWS
+        ],
         "latency": [
             Load("latency", f"{rate:,}/s", "latency", max(int(rate * 15 * scale), 100),
                  ring=-1, rate=rate)
@@ -68,15 +73,8 @@ def _rings(rings: int) -> Load:
 
 
 def _cycles(messages: int) -> Iterator[Load]:
-    """Every credit in the default mode, then every other mode with the largest credit.
-
-    Only ringfaust has these ack modes. What other peers do is measured once, with the first load.
-    """
-    for credit in reversed(CREDITS):
-        # One at a time, the smallest credits take the longest.
-        share = messages if credit >= 1_000 else messages // 5
-        yield Load("cycle", f"individual, credit {credit:,}", "cycle", share, ring=-1,
-                   credit=credit, ringfaust_only=credit < max(CREDITS))  # fmt: skip
+    """The default mode, then every other. What other peers do is measured once, with the first."""
+    yield Load("cycle", "individual, credit 1,000", "cycle", messages, ring=-1)
     for mode in ACK_MODES[1:]:
         yield Load("cycle", f"{mode}, credit 1,000", "cycle", messages, ring=-1, ack_mode=mode,
                    ringfaust_only=True)  # fmt: skip

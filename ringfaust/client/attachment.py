@@ -146,6 +146,11 @@ class Attachment:
                 await self._detach()
         await self._stop_reading()
 
+    @property
+    def has_next(self) -> bool:
+        """Whether a record is here already, so that `next` need not wait."""
+        return bool(self._fetched)
+
     async def next(self) -> tuple[InRecord, Mapping[str, bytes]]:
         """Return the next record dispatched to this consumer, and its headers by name.
 

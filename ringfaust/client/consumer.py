@@ -226,6 +226,8 @@ class RingConsumer(AsyncResource):
         if self._last is not None and self._last.delivery in self._held:
             await self._last.ack()
         self._last = None
+        if not self._attachment.has_next:
+            self._settles.write_now()
         if timeout_ms is None:
             record, headers = await self._attachment.next()
         else:

@@ -24,7 +24,7 @@ QUEUED_ACKS = 10_000
 REFUSALS_KEPT = 1_000
 """Refused acks that `flush` has not returned yet; of more, the oldest are forgotten."""
 _LINGER_S = 0.003
-"""How long the first ack waits for others."""
+"""How long the first ack waits for others, unless the program waits for messages."""
 
 
 class QueuedAck(NamedTuple):
@@ -107,6 +107,11 @@ class SettleQueue:
         if covers or len(items) >= self._half_window:
             self._now.set()
         return len(items) < QUEUED_ACKS
+
+    def write_now(self) -> None:
+        """Write what is queued at once: nothing will be acked meanwhile."""
+        if self._items:
+            self._now.set()
 
     async def wait_for_room(self) -> None:
         """Wait until an ack can be queued.

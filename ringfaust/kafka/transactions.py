@@ -71,6 +71,8 @@ class TransactionalProducer:
         """From the start of a commit until it has succeeded: for good, if it fails."""
         self._is_begun = False
         """Whether `begin_next` has begun a transaction that no commit has taken yet."""
+        self._recent: list[tuple[Role, int | None]] = []
+        """What the last transaction has written in this partition."""
         for name in (transactional_id, second_transactional_id(transactional_id)):
             writer = TransactionalWriter(
                 client,
@@ -111,12 +113,16 @@ class TransactionalProducer:
         Does nothing while none is. May be called again, for further topics. The transaction is
         empty until `commit`: if this one fails, nothing is ever written in that one.
 
+        What the last transaction has written is most likely written again, so it is added, too:
+        adding it later would take two more requests, another addition and another write.
+
         Args:
             outputs: what it is going to write: roles, and partitions as in `commit`.
         """
         if self._is_committing:
             self._is_begun = True
-            begin_early(self._writers[1].producer, [self._target(*output) for output in outputs])
+            likely = {*outputs, *self._recent}
+            begin_early(self._writers[1].producer, [self._target(*output) for output in likely])
 
     async def commit(
         self,
@@ -159,6 +165,7 @@ class TransactionalProducer:
             produce, self._offsets(positions), self._group, is_begun=is_begun
         )
         self._is_committing = False
+        self._recent = [(role, None) for (role, partition), _ in topics if partition is None]
         self._writers.rotate()
         return int(written[-1].offset + changelog.batches[-1].count) if writes else 0
 

@@ -8,6 +8,8 @@
   calls raises AssertionError or IllegalOperation. The real error is in the transaction manager.
 - `TransactionManager.begin_transaction`, `maybe_add_partition_to_txn` and `is_in_transaction`: a
   producer adds a partition to its transaction only when it has a batch for it, see `begin_early`.
+- `TransactionManager._txn_partitions`, `_pid_and_epoch` and `_sequence_numbers`: what has been
+  added, and the epoch, which each transaction of version 2 changes, see `use_version_2`.
 - `Sender.sender_task`: wraps an error of its own code in a KafkaError.
 - `Fetcher.close`: cancels a fetch that waits for its broker to come back, and lets the
   CancelledError out. `AIOKafkaConsumer.stop` then leaves the connections open, see `stop_client`.
@@ -20,13 +22,18 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import IllegalOperation, KafkaError, NodeNotReadyError
-from aiokafka.producer.transaction_manager import TransactionState
+from aiokafka.errors import IllegalOperation, KafkaError, NodeNotReadyError, NoError, ProducerFenced
+from aiokafka.producer.transaction_manager import (
+    PidAndEpoch,
+    TransactionManager,
+    TransactionState,
+)
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import EndTxnRequest, TxnOffsetCommitRequest
 
 from ringfaust.cancellation import cancellation_is_kept
 from ringfaust.transactional.produce_request import OneCopy
+from ringfaust.transactional.version_2 import AskVersion, EndTransaction, Produce, has_version_2
 
 FAILED_BETWEEN_CALLS = (AssertionError, IllegalOperation)
 """What a producer raises whose transaction failed between two calls."""
@@ -52,9 +59,11 @@ class SendOnce:
 
     async def send(self, node_id: int, request: Any, **options: Any) -> Any:
         """Send a request and return its response."""
-        if isinstance(request, ProduceRequest):
-            request = OneCopy(request)
         try:
+            if _adds_by_itself(self._producer):
+                return await self._send_version_2(node_id, request, **options)
+            if isinstance(request, ProduceRequest):
+                request = OneCopy(request)
             return await self._send(node_id, request, **options)
         except NodeNotReadyError:
             raise  # there was no connection, so it was not sent
@@ -62,6 +71,22 @@ class SendOnce:
             if isinstance(request, NOT_REPEATED):
                 self._fail(error)
             raise
+
+    async def _send_version_2(self, node_id: int, request: Any, **options: Any) -> Any:
+        if isinstance(request, ProduceRequest):
+            produce = Produce(request)
+            produced = produce.read(await self._send(node_id, produce, **options))
+            if produced.is_fenced:  # in version 1 the addition fails, and ends the producer
+                self._fail(ProducerFenced())
+            return produced
+        if not isinstance(request, EndTxnRequest):
+            return await self._send(node_id, request, **options)
+        end = EndTransaction(request)
+        ended = end.read(await self._send(node_id, end, **options))
+        if ended.error_code == NoError.errno:
+            transactions = self._producer._txn_manager  # noqa: SLF001
+            transactions.go_on_with(ended.producer_id, ended.producer_epoch)
+        return ended
 
     def _fail(self, error: KafkaError) -> None:
         transactions = self._producer._txn_manager  # noqa: SLF001
@@ -74,6 +99,48 @@ def send_once(producer: AIOKafkaProducer) -> None:
     """Make a transactional producer keep R117. Call it before `start`."""
     client: Any = producer.client
     client.send = SendOnce(producer).send
+
+
+class _AddedByProduce(TransactionManager):  # type: ignore[misc]
+    """The transactions of a producer whose produce requests add their partitions (KIP-890)."""
+
+    def maybe_add_partition_to_txn(self, tp: TopicPartition) -> None:
+        """Take it as added: its first produce request does that."""
+        assert self.is_in_transaction()
+        self._txn_partitions.add(tp)
+
+    def go_on_with(self, producer_id: int, producer_epoch: int) -> None:
+        """Use another epoch from the next transaction on. Its sequences begin anew."""
+        self._pid_and_epoch = PidAndEpoch(producer_id, producer_epoch)
+        self._sequence_numbers.clear()
+
+
+def _adds_by_itself(producer: AIOKafkaProducer) -> bool:
+    transactions: Any = producer._txn_manager  # noqa: SLF001
+    return isinstance(transactions, _AddedByProduce)
+
+
+async def use_version_2(producer: AIOKafkaProducer) -> bool:
+    """Use version 2 of transactions from now on, if that is faster; return whether it does.
+
+    It is with a single broker. Of several, each would add its partitions when it gets the first
+    produce request. The coordinator accepts one addition at a time, and a broker repeats a refused
+    one after 20 ms (`add.partitions.to.txn.retry.backoff.ms`).
+
+    Call it after `start` and `send_once`, and before the first transaction.
+
+    Raises:
+        KafkaError: the brokers cannot be reached.
+    """
+    client: Any = producer.client
+    brokers = list(client.cluster.brokers())
+    if len(brokers) != 1:
+        return False
+    if not has_version_2(await client.send(brokers[0].nodeId, AskVersion())):
+        return False
+    transactions: Any = producer._txn_manager  # noqa: SLF001
+    transactions.__class__ = _AddedByProduce
+    return True
 
 
 class Stoppable(Protocol):
@@ -100,12 +167,13 @@ async def stop_client(client: Stoppable) -> None:
 def begin_early(producer: AIOKafkaProducer, partitions: Iterable[TopicPartition]) -> None:
     """Begin a transaction, unless one is open, and add partitions to it before there is data.
 
-    Does nothing if the producer has failed. Its next call raises the error.
+    Does nothing if the producer has failed. Its next call raises the error. In version 2 there is
+    nothing to add before there is data.
     """
     transactions: Any = producer._txn_manager  # noqa: SLF001
     if transactions.state is TransactionState.READY:
         transactions.begin_transaction()
-    if transactions.is_in_transaction():
+    if transactions.is_in_transaction() and not _adds_by_itself(producer):
         for partition in partitions:
             transactions.maybe_add_partition_to_txn(partition)
 

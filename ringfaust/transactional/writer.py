@@ -3,7 +3,8 @@
 1. **Fence.** `start` ends a transaction that an earlier writer with the same transactional id left
    open, and stops that writer. What was committed before is final only after this.
 2. **Begin.** Nothing is sent to the brokers yet.
-3. **Produce.** The producer adds each partition to the transaction before it sends data to it.
+3. **Produce.** The producer adds each partition to the transaction before it sends data to it. In
+   version 2 of Kafka's transactions the request with the data does that.
 4. **Commit offsets** of a consumer group: how far the work is, all or nothing with the records.
 5. **Wait** until the brokers have stored every batch. aiokafka would commit without a batch that
    they have refused.
@@ -30,6 +31,7 @@ from ringfaust.transactional.vendor import (
     send_once,
     sender_bug,
     stop_client,
+    use_version_2,
 )
 
 TRANSACTION_RECORDS = 1_000
@@ -58,6 +60,7 @@ class TransactionalWriter:
         send_once(self.producer)
         self.may_be_committed = False
         """Whether the transaction that failed had begun to end, so that its outcome is unknown."""
+        self._is_version_2 = False
 
     async def start(self) -> None:
         """Connect. An earlier writer is stopped, and the transaction that it left open aborted.
@@ -66,6 +69,11 @@ class TransactionalWriter:
             KafkaError: the brokers cannot be reached or refuse the client.
         """
         await self.producer.start()
+        try:
+            self._is_version_2 = await use_version_2(self.producer)
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         """Disconnect. An open transaction is never committed."""
@@ -98,6 +106,8 @@ class TransactionalWriter:
                 await self.producer.begin_transaction()
             sent = await produce()
             if offsets:
+                if self._is_version_2:  # else both would add to the transaction at the same time
+                    await asyncio.gather(*sent)
                 await self.producer.send_offsets_to_transaction(offsets, group)
             stored = await asyncio.gather(*sent)
             self.may_be_committed = True

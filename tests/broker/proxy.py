@@ -11,6 +11,8 @@ from typing import NamedTuple, Self
 
 END_TXN = 26
 TXN_OFFSET_COMMIT = 28
+_FLEXIBLE = 3
+"""From this version on, a request to end a transaction has tags and short lengths."""
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")
 """API key, version, correlation id, length of the client id."""
@@ -26,11 +28,16 @@ class Ended(NamedTuple):
     commit: bool
 
     @classmethod
-    def of(cls, body: bytes) -> Self:
-        (length,) = struct.unpack_from(">h", body)
-        at = 2 + length
-        _, epoch = _IDENTITY.unpack_from(body, at)
-        return cls(body[2:at].decode(), epoch, bool(body[at + _IDENTITY.size]))
+    def of(cls, frame: bytes) -> Self:
+        _, version, _, length = _HEAD.unpack_from(frame)
+        at = _HEAD.size + max(length, 0)
+        if version >= _FLEXIBLE:  # behind the tags of the header, a length of one byte, plus 1
+            begin, length = at + 2, frame[at + 1] - 1
+        else:
+            begin, length = at + 2, int.from_bytes(frame[at : at + 2], "big")
+        end = begin + length
+        _, epoch = _IDENTITY.unpack_from(frame, end)
+        return cls(frame[begin:end].decode(), epoch, bool(frame[end + _IDENTITY.size]))
 
 
 class Proxy:
@@ -97,9 +104,9 @@ class Proxy:
     ) -> None:
         while True:
             frame = await _read(reader)
-            api_key, _, _, length = _HEAD.unpack_from(frame)
+            api_key, *_ = _HEAD.unpack_from(frame)
             if api_key == END_TXN:
-                self.ended[Ended.of(frame[_HEAD.size + max(length, 0) :])] += 1
+                self.ended[Ended.of(frame)] += 1
             if self._losing[api_key]:
                 self._losing[api_key] -= 1
                 self.late.append(frame)

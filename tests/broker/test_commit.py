@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, ProducerFenced
 from aiokafka.producer.sender import SendProduceReqHandler
@@ -24,6 +24,18 @@ from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.slow import hear_before
 
 pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(params=[1, 2], ids=["version 1", "version 2"], autouse=True)
+def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The version of transactions: that of older brokers and of clusters, and Kafka 4's."""
+    if request.param == 1:
+
+        async def not_used(_: AIOKafkaProducer) -> bool:
+            return False
+
+        monkeypatch.setattr("ringfaust.transactional.writer.use_version_2", not_used)
+    return int(request.param)
 
 
 async def new_topics(broker: EmbeddedBroker, **max_bytes: int) -> dict[str, str]:
@@ -140,14 +152,18 @@ def requests_of(
 EVICTED_AND_ROWS = [(Role.EVICTED, None), (Role.CHANGELOG, None)]
 
 
-async def commit_and_begin_next(producer: TransactionalProducer, value: bytes) -> None:
+async def commit_and_begin_next(
+    producer: TransactionalProducer,
+    value: bytes,
+    outputs: Sequence[tuple[Role, int | None]] = EVICTED_AND_ROWS,
+) -> None:
     """Commit a record, and begin the next transaction meanwhile."""
     committing = asyncio.ensure_future(
         producer.commit(packed(producer, evicted=value), [(value, value)], {})
     )
     await asyncio.sleep(0)
     producer.begin_next(EVICTED_AND_ROWS[:1])
-    producer.begin_next(EVICTED_AND_ROWS)
+    producer.begin_next(outputs)
     await committing
     async with asyncio.timeout(30):
         while producer._writers[0].producer._txn_manager.partitions_to_add():
@@ -179,14 +195,29 @@ async def test_a_transaction_that_was_begun_early_needs_no_request_to_begin(
     assert await read_all(broker, names["changelog"]) == [b"1", b"2", b"3"]
 
 
-async def test_a_transaction_that_was_begun_and_not_used_is_ended(
+async def test_what_was_written_before_is_added_early_though_nobody_has_decided_it_yet(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer, names = await started(broker)
+    await producer.commit(packed(producer, evicted=b"1"), [(b"1", b"1")], {})
+    await commit_and_begin_next(producer, b"2", EVICTED_AND_ROWS[:1])
+    sent = requests_of(producer, monkeypatch)
+    await producer.commit(packed(producer, evicted=b"3"), [(b"3", b"3")], {})
+    kinds = [kind for kind, _ in sent if kind != "MetadataRequest"]
+    assert kinds == ["ProduceRequest", "EndTxnRequest"]
+    await producer.stop()
+    assert await read_all(broker, names["changelog"]) == [b"1", b"2", b"3"]
+
+
+async def test_a_transaction_that_was_begun_and_not_used_is_ended(
+    broker: EmbeddedBroker, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer, names = await started(broker)
     await commit_and_begin_next(producer, b"1")
     sent = requests_of(producer, monkeypatch)
     await producer.stop()
-    assert ("EndTxnRequest", second_transactional_id(names["changelog"])) in sent
+    is_ended = ("EndTxnRequest", second_transactional_id(names["changelog"])) in sent
+    assert is_ended == (version == 1)  # in version 2 the broker has not heard of it
     assert await read_all(broker, names["evicted"]) == [b"1"]
 
 

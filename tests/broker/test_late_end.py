@@ -20,9 +20,11 @@ from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import OutgoingRecord
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.proxy import END_TXN, TXN_OFFSET_COMMIT, Proxy
-from tests.broker.test_commit import new_topics, packed, read_all
+from tests.broker.test_commit import new_topics, packed, read_all, version
 
 pytestmark = pytest.mark.kafka
+
+__all__ = ["version"]  # each test runs with both versions of transactions
 
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 
@@ -34,13 +36,13 @@ async def proxy(broker: EmbeddedBroker) -> AsyncIterator[tuple[Proxy, str]]:
         yield proxy, servers
 
 
-def error_of(answer: bytes) -> int:
-    """The error code of an answer to END_TXN: after correlation id and throttle time."""
-    return struct.unpack_from(">h", answer, 8)[0]
+def error_of(answer: bytes, version: int) -> int:
+    """The error code of an answer to END_TXN: after correlation id, tags and throttle time."""
+    return struct.unpack_from(">h", answer, 8 if version == 1 else 9)[0]
 
 
 async def test_a_late_commit_cannot_reach_the_next_transaction_of_a_worker(
-    broker: EmbeddedBroker, proxy: tuple[Proxy, str]
+    broker: EmbeddedBroker, proxy: tuple[Proxy, str], version: int
 ) -> None:
     """R117: today's producer ended twice, and the late request committed half of the next batch."""
     between, servers = proxy
@@ -62,7 +64,7 @@ async def test_a_late_commit_cannot_reach_the_next_transaction_of_a_worker(
         await second._writers[0].producer.begin_transaction()
         await second._writers[0].producer.send_and_wait(names["evicted"], b"half", partition=0)
         (answer,) = await between.deliver()
-        assert error_of(answer) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
+        assert error_of(answer, version) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
         await second._writers[0].producer.abort_transaction()
         await second.commit(packed(second, evicted=b"2"), [(b"row", b"2")], {})
         assert await read_all(broker, names["evicted"]) == [b"2"]
@@ -97,7 +99,7 @@ async def test_a_lost_offset_commit_is_not_repeated_either(
 
 
 async def test_a_client_does_not_commit_twice(
-    broker: EmbeddedBroker, proxy: tuple[Proxy, str]
+    broker: EmbeddedBroker, proxy: tuple[Proxy, str], version: int
 ) -> None:
     """R117: the transaction's outcome is reported as unknown, and the next one has a new epoch."""
     between, servers = proxy
@@ -109,7 +111,7 @@ async def test_a_client_does_not_commit_twice(
             await writer.write([OutgoingRecord(topic, b"1", partition=0)])
         await writer.write([OutgoingRecord(topic, b"2", partition=0)])
         (answer,) = await between.deliver()
-        assert error_of(answer) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
+        assert error_of(answer, version) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
     finally:
         await writer.close()
     assert [(each.epoch, each.commit) for each in between.ended] == [(0, True), (2, True)]

@@ -63,6 +63,11 @@ class Attached:
     """Stands for an attachment that lives."""
 
     partition = 0
+    has_next = False
+
+    async def next(self) -> None:
+        """There is no message."""
+        await asyncio.Event().wait()
 
     def check(self) -> None:
         """Nothing has failed."""
@@ -117,6 +122,20 @@ async def test_acks_of_a_moment_travel_in_one_record(bench: Bench) -> None:
     (command,) = bench.worker.written
     assert (command["queue"], command["consumer"]) == ("q", "me")
     assert command["deliveries"] == [[1, "m1"], [2, "m2"], [3, "m3"]]
+
+
+async def test_acks_do_not_wait_for_others_while_the_program_waits_for_messages(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringfaust.client.settling._LINGER_S", 10 * DEADLINE_S)
+    for message in bench.messages(3):
+        await message.ack()
+    receiving = asyncio.create_task(bench.consumer.receive())
+    async with asyncio.timeout(DEADLINE_S):
+        while not bench.worker.written:
+            await asyncio.sleep(0)
+    assert bench.worker.settled() == [("ack_many", [1, 2, 3])]
+    receiving.cancel()
 
 
 async def test_settles_are_written_in_the_order_of_the_calls(bench: Bench) -> None:

@@ -31,6 +31,7 @@ from aiokafka.producer.transaction_manager import TransactionResult, Transaction
 from ringfaust.transactional.vendor import (
     FAILED_BETWEEN_CALLS,
     NOT_REPEATED,
+    _AddedByProduce,
     begin_early,
     failure_between_calls,
     send_once,
@@ -58,7 +59,7 @@ async def test_a_fenced_producer_raises_these_between_two_calls(
         producer._txn_manager.committing_transaction()
 
 
-def in_transaction() -> Any:
+def in_transaction(version: int = 1) -> Any:
     """A producer in a transaction that has a partition, connected to nothing."""
     producer: Any = AIOKafkaProducer(
         bootstrap_servers="localhost:1", transactional_id="pinned", retry_backoff_ms=1
@@ -67,6 +68,8 @@ def in_transaction() -> Any:
     manager.set_pid_and_epoch(7, 0)
     manager.begin_transaction()
     manager._txn_partitions.add(TopicPartition("in", 0))
+    if version == 2:
+        producer._txn_manager.__class__ = _AddedByProduce
     return producer
 
 
@@ -170,10 +173,11 @@ async def test_these_requests_go_through_the_method_that_is_replaced() -> None:
     assert list(parameters) == ["self", "node_id", "request", "group"]
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("kind", NOT_REPEATED)
-async def test_a_lost_response_fails_the_transaction_for_good(kind: type) -> None:
+async def test_a_lost_response_fails_the_transaction_for_good(kind: type, version: int) -> None:
     """R117: nothing is sent again, and nothing more can be done with this producer."""
-    producer = in_transaction()
+    producer = in_transaction(version)
     sent = []
 
     async def lose(node_id: int, request: Any, **_: Any) -> Any:
@@ -194,15 +198,16 @@ async def test_a_lost_response_fails_the_transaction_for_good(kind: type) -> Non
         await producer.begin_transaction()
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("result", TransactionResult)
 @pytest.mark.parametrize(
     ("error", "is_repeated"), [(RequestTimedOutError(), False), (NodeNotReadyError(), True)]
 )
 async def test_the_end_of_a_transaction_is_sent_once_unless_it_was_never_sent(
-    result: TransactionResult, error: KafkaError, is_repeated: bool
+    result: TransactionResult, error: KafkaError, is_repeated: bool, version: int
 ) -> None:
     """R117 is about requests that may have arrived."""
-    producer = in_transaction()
+    producer = in_transaction(version)
     manager = producer._txn_manager
 
     async def lose(*_: Any, **__: Any) -> Any:
