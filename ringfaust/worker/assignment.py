@@ -27,6 +27,7 @@ from ringfaust.worker.interfaces import Batch
 from ringfaust.worker.partition.repartition import repartition_task
 from ringfaust.worker.partition.task import Task
 from ringfaust.worker.partition.work import partition_task
+from ringfaust.worker.store.follower import Follower
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ class Assignment:
         self._repartitioned = {route.topic: route for route in repartitioned}
         self._tasks: dict[TP, Task] = {}
         """Also those that are handed over, until they are closed."""
+        self._followers: dict[int, Follower] = {}
+        """The stores, by partition, as long as the worker runs."""
         self._handovers: dict[Task, asyncio.Task[None]] = {}
         self._closing: dict[asyncio.Task[None], frozenset[TP]] = {}
         self._watch: asyncio.Task[None] | None = None
@@ -229,9 +232,13 @@ class Assignment:
                     f"partition {number} of {sorted(missing)} is assigned to another worker: "
                     "the topics have different numbers of partitions"
                 )
-            new = partial(partition_task, number, frozenset(topics), self._context)
+            follower = self._follower(number)
+            new = partial(partition_task, follower, frozenset(topics), self._context)
             wanted[frozenset(TP(topic, number) for topic in topics)] = new
         return wanted
+
+    def _follower(self, number: int) -> Follower:
+        return self._followers.setdefault(number, Follower(number, self._context))
 
     async def on_stop(self, *, is_orderly: bool) -> None:
         """Leave the group, serve the partitions until other workers have them, and close them.

@@ -472,8 +472,26 @@ class Work(Protocol):
         """Pause and resume inputs."""
 
 
-OpenStore = Callable[[Mapping[str, CommittedOffset]], Awaitable[PartitionStore | None]]
-"""Opens the store of a task, given the group's offsets by topic."""
+class StoreSource(Protocol):
+    """Where a task has its store from."""
+
+    async def catch_up(self) -> None:
+        """Prepare the store while another worker still has the partition."""
+
+    async def open(self, committed: Mapping[str, CommittedOffset]) -> PartitionStore | None:
+        """Open the store, and apply the committed changelog to it.
+
+        Args:
+            committed: the group's offsets by topic.
+
+        Returns:
+            None if the work keeps no state.
+        """
+
+    def close(self) -> None:
+        """Close the store, or what was prepared of it. May be called again."""
+
+
 GroupOffsets = Callable[[Iterable[TP]], Awaitable[Mapping[TP, CommittedOffset]]]
 """Reads the offsets that the consumer group has committed."""
 ReadTopicIds = Callable[[Collection[str]], Awaitable[TopicIds]]

@@ -27,6 +27,7 @@ from ringfaust.worker.interfaces import LogEnd
 from ringfaust.worker.partition.repartition import repartition_task
 from ringfaust.worker.partition.task import FENCED, Task
 from ringfaust.worker.partition.work import PartitionWork, partition_task
+from ringfaust.worker.store.follower import Follower
 from tests.sim.broker import Broker
 from tests.sim.disk import Disk, VirtualStore
 from tests.sim.kafka import (
@@ -345,6 +346,7 @@ class Worker:
         self.reader = Reader(broker)
         self._log_ends = VirtualLogEnds(broker, self.clock)
         self.drivers: dict[Unit, TaskDriver] = {}
+        self._followers: dict[int, Follower] = {}
         self._routes = {"far": Route("far", "{header:ringfaust-queue}")}
         self._shared: dict[str, Any] = {
             "application": "sim",
@@ -399,8 +401,11 @@ class Worker:
             task = repartition_task(route, unit.number, context)
         else:
             topics = frozenset((TOPICS["control"], TOPICS["hop"], "keyed", "timed"))
-            task = partition_task(unit.number, topics, context)
+            task = partition_task(self._follower(unit.number, context), topics, context)
         return TaskDriver(task, commit, self.reader, journal)
+
+    def _follower(self, number: int, context: WorkerContext) -> Follower:
+        return self._followers.setdefault(number, Follower(number, context))
 
     def assign(self, unit: Unit) -> None:
         driver = self._new_driver(unit)
@@ -428,6 +433,7 @@ class Worker:
             driver.crash()
             self.reader.revoke(driver.tps)
         self.drivers.clear()
+        self._followers.clear()
         self.disk.unlock()
 
     def cycle(self, unit: Unit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -18,6 +19,7 @@ from ringfaust.worker import assignment
 from ringfaust.worker.assignment import Assignment, NotCopartitioned
 from ringfaust.worker.interfaces import InputChanged
 from ringfaust.worker.partition.pausing import InputPauses
+from ringfaust.worker.store.follower import Follower
 
 CONTROL, HOP = "app.control", "app.hop"
 
@@ -37,6 +39,7 @@ class Surroundings:
         self.reader = lambda: self
         self.context: Any = self
         self.partitions = 4
+        self.data_dir = Path("data")
         self.members: bool | Exception = False
         self.ending: asyncio.Event | Exception = asyncio.Event()
         self.ending.set()
@@ -78,7 +81,8 @@ class Surroundings:
 class FakeTask:
     """A task that notes what becomes of it, and is served until `fenced` is set."""
 
-    def __init__(self, number: int, topics: Collection[str], world: Surroundings) -> None:
+    def __init__(self, store: Follower, topics: Collection[str], world: Surroundings) -> None:
+        number = store.number
         tps = frozenset(TP(topic, number) for topic in topics)
         self.work = SimpleNamespace(tps=tps, name=f"partition {number}", topic_ids=dict)
         self.trouble = ""

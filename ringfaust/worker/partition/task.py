@@ -30,11 +30,11 @@ from ringfaust.worker.interfaces import (
     CancelledByNobody,
     CommittedOffset,
     InputChanged,
-    OpenStore,
     PartitionStore,
     PendingCommit,
     StateLost,
     StopsWorker,
+    StoreSource,
     TaskProducer,
     Work,
 )
@@ -66,28 +66,24 @@ class Task:
         self,
         work: Work,
         context: WorkerContext,
-        open_store: OpenStore,
+        source: StoreSource,
         open_producer: Callable[[], TaskProducer],
-        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
         """Connect to nothing yet.
 
         Args:
             work: what to do with the records.
             context: what the tasks of the worker share.
-            open_store: opens the store and applies the committed changelog to it; returns None if
-                the work keeps no state. Gets the group's offsets by topic.
+            source: opens the store.
             open_producer: creates the transactional producer, not started.
-            catch_up: prepares the store while another worker still has the partition.
         """
         self.work = work
         self.buffer = InputBuffer(context.task_settings.batch_records, context.reader)
         self._context = context
         self._clock = context.clock
         self._settings = context.task_settings
-        self._open_store = open_store
+        self._source = source
         self._open_producer = open_producer
-        self._catch_up = catch_up
         self._commits = context.new_commit_slot()
         self._store: PartitionStore | None = None
         self._producer: TaskProducer | None = None
@@ -134,7 +130,7 @@ class Task:
     async def _take_over(self, *, is_fenced: bool = False) -> None:
         """Load the state, as soon as this worker is sure to own the partition (R126)."""
         if not self._is_started:
-            await self._catch_up()  # may take long
+            await self._source.catch_up()  # may take long
         # Starting the producer fences the present owner.
         await self._context.reader().prove_membership(is_fenced=is_fenced)
         self._suspicion = ""
@@ -164,7 +160,7 @@ class Task:
             # Read before the end of the changelog, so that they are never newer than the state.
             offsets = await self._context.group_offsets(self.work.tps)
             committed = {topic: found for (topic, _), found in offsets.items()}
-            self._store = await self._open_store(committed)
+            self._store = await self._source.open(committed)
             self.work.restore(self._store, committed, self._producer.new_batches)
         except BaseException:
             await self._release()
@@ -249,9 +245,8 @@ class Task:
             with suppress(KafkaError, TimeoutError):
                 async with self._clock.timeout(_STOP_TIMEOUT_S):
                     await producer.stop()
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
+        self._store = None
+        self._source.close()
 
     # --- cycles ----------------------------------------------------------------------------------
 

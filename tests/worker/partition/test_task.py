@@ -100,6 +100,20 @@ class FailingProducer:
         return 0
 
 
+class NoStore:
+    """The source of a task without a store, or with `store`."""
+
+    def __init__(self, store: Any = None) -> None:
+        self.store = store
+
+    async def catch_up(self) -> None: ...
+
+    async def open(self, committed: object) -> Any:
+        return self.store
+
+    def close(self) -> None: ...
+
+
 class Orders:
     """Orders that a test gives, and the answers to them."""
 
@@ -146,13 +160,11 @@ def new_task(
     crashed: asyncio.Future[object],
     orders: Orders | None = None,
 ) -> Task:
-    async def no_store(*_: object) -> None: ...
-
     def open_producer() -> FailingProducer:
         opened.append(FailingProducer(errors))
         return opened[-1]
 
-    return Task(work, context_of(1, crashed.set_result, orders), no_store, open_producer, no_store)
+    return Task(work, context_of(1, crashed.set_result, orders), NoStore(), open_producer)
 
 
 @pytest.fixture(autouse=True)
@@ -174,12 +186,11 @@ async def test_a_new_owner_is_up_to_date_and_a_member_before_it_shuts_out_the_ol
         async def start(self) -> None:
             calls.append("shut out")
 
-    async def no_store(*_: object) -> None: ...
-
-    async def catch_up() -> None:
-        calls.append("catch up")
-        if errors:
-            raise errors.pop()
+    class Source(NoStore):
+        async def catch_up(self) -> None:
+            calls.append("catch up")
+            if errors:
+                raise errors.pop()
 
     async def read_bounds(_: object) -> dict[TP, Any]:
         calls.append("look at the logs")
@@ -187,7 +198,7 @@ async def test_a_new_owner_is_up_to_date_and_a_member_before_it_shuts_out_the_ol
 
     context = context_of(1, print)
     context.reader, context.read_bounds = Reader, read_bounds
-    task = Task(work, context, no_store, lambda: Producer([]), catch_up)
+    task = Task(work, context, Source(), lambda: Producer([]))
     task.start()
     async with asyncio.timeout(30):
         await work.settled.wait()
@@ -269,8 +280,8 @@ async def test_a_task_says_that_it_is_closed_before_its_store_is() -> None:
     task = new_task(work, [], [], crashed)
     await task.open()
     work.has_work = False
-    store: Any = SimpleNamespace(close=lambda: said.append(task.trouble))
-    task._store = store
+    source: Any = SimpleNamespace(close=lambda: said.append(task.trouble))
+    task._source = source
     await task.close()
     assert said == ["closed"]
 
@@ -299,12 +310,9 @@ async def test_a_changelog_that_has_lost_rows_stops_the_partition(end: int) -> N
     def take_commit(wall_ms: int, *, is_last: bool = False) -> PendingCommit:
         return PendingCommit({}, Writes([], [(b"row", b"")] * min(end, 3)), {}, wall_ms)
 
-    async def open_store(*_: object) -> Any:
-        return Behind()
-
     for where, name, value in [
         (producer, "commit", commit), (work, "take_commit", take_commit),
-        (task, "_open_store", open_store), (task, "_open_producer", lambda: producer),
+        (task, "_source", NoStore(Behind())), (task, "_open_producer", lambda: producer),
     ]:  # fmt: skip
         setattr(where, name, value)
     await task.open()
@@ -416,9 +424,7 @@ def fetch_of(count: int) -> Batch:
 async def counting(work: CountingWork, producer: HeldProducer, most: int = 1000) -> Task:
     """A running task."""
 
-    async def no_store(*_: object) -> None: ...
-
-    task = Task(work, context_of(most, lambda error: None), no_store, lambda: producer, no_store)
+    task = Task(work, context_of(most, lambda error: None), NoStore(), lambda: producer)
     await task.open()
     task.start()
     return task
@@ -588,12 +594,10 @@ async def test_a_record_that_cannot_be_processed_is_named_and_skipped() -> None:
         async def seek(self, tp: TP, offset: int) -> None:
             sought.set()
 
-    async def no_store(*_: object) -> None: ...
-
     crashed = asyncio.get_running_loop().create_future()
     context = context_of(1000, crashed.set_result, orders)
     context.reader = Reader
-    task = Task(work, context, no_store, lambda: FailingProducer([]), no_store)
+    task = Task(work, context, NoStore(), lambda: FailingProducer([]))
     await task.open()
     sought.clear()
     task.start()
