@@ -169,6 +169,13 @@ class ChangelogConsumer(Protocol):
         """The next records."""
 
 
+class StandbyConsumer(ChangelogConsumer, Protocol):
+    """The part of `AIOKafkaConsumer` that follows changelogs."""
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """The offset after the last record of `partition` that was committed, as last heard."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The records of one fetch from one partition, in offset order.

@@ -368,6 +368,7 @@ class Worker:
             "clock": self.clock,
             "open_store": lambda path: VirtualStore(path, self.disk),
             "open_changelog": lambda: VirtualConsumer(broker),
+            "open_standby_log": _never,
             "group_offsets": virtual_group_offsets(broker),
             "topic_ids": virtual_topic_ids(broker),
             "leave_group": _never,

@@ -39,6 +39,8 @@ class Surroundings:
         self.reader = lambda: self
         self.context: Any = self
         self.partitions = 4
+        self.takes_standbys = True
+        self.replaying: dict[int, int] = {}
         self.data_dir = Path("data")
         self.members: bool | Exception = False
         self.ending: asyncio.Event | Exception = asyncio.Event()
@@ -117,6 +119,9 @@ def partitions(*numbers: int, topics: Collection[str] = ALL) -> frozenset[TP]:
     return frozenset(TP(topic, number) for topic in topics for number in numbers)
 
 
+NONE: frozenset[int] = frozenset()
+
+
 async def settle() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
@@ -131,7 +136,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Surroundings:
 async def assigned(world: Surroundings, *numbers: int) -> Assignment:
     """An assignment that has these partitions."""
     found = Assignment(world.context, [])
-    await found.on_assigned(partitions(*numbers))
+    await found.on_assigned(partitions(*numbers), NONE)
     await settle()
     world.calls.clear()
     return found
@@ -143,7 +148,7 @@ def task_of(found: Assignment, number: int) -> Any:
 
 async def test_a_partition_that_stays_is_not_touched(world: Surroundings) -> None:
     found = await assigned(world, 0, 1)
-    await found.on_assigned(partitions(0, 2))
+    await found.on_assigned(partitions(0, 2), NONE)
     await settle()
     assert world.calls == ["start 2", "hand over 1"]
     assert {task.work.name for task in found.tasks} == {"partition 0", "partition 2"}
@@ -154,7 +159,7 @@ async def test_a_partition_that_moves_is_served_until_its_next_owner_has_it(
 ) -> None:
     found = await assigned(world, 0, 1)
     leaving, batch = task_of(found, 1), SimpleNamespace(tp=TP("in", 1))
-    await found.on_assigned(partitions(0))
+    await found.on_assigned(partitions(0), NONE)
     await settle()
     found.offer(batch)
     assert leaving.offered == [batch]
@@ -170,7 +175,7 @@ async def test_nobody_waits_for_ever_for_a_next_owner(
 ) -> None:
     monkeypatch.setattr(assignment, "_HANDOVER_S", 0)
     found = await assigned(world, 0, 1)
-    await found.on_assigned(partitions(0))
+    await found.on_assigned(partitions(0), NONE)
     await settle()
     assert world.calls == ["hand over 1", "close 1", "stop reading 1"]
 
@@ -180,9 +185,9 @@ async def test_a_partition_that_comes_back_is_closed_before_it_is_opened(
 ) -> None:
     """Two tasks would use one store."""
     found = await assigned(world, 0, 1)
-    await found.on_assigned(partitions(0))
+    await found.on_assigned(partitions(0), NONE)
     await settle()
-    await found.on_assigned(partitions(0, 1))
+    await found.on_assigned(partitions(0, 1), NONE)
     await settle()
     assert world.calls == ["hand over 1", "close 1", "stop reading 1", "start 1"]
     assert {task.work.name for task in found.tasks} == {"partition 0", "partition 1"}
@@ -193,7 +198,7 @@ async def test_a_partition_that_comes_and_goes_meanwhile_is_not_opened(
 ) -> None:
     found = await assigned(world, 0, 1)
     for numbers in ((0,), (0, 1), (0,)):
-        await found.on_assigned(partitions(*numbers))
+        await found.on_assigned(partitions(*numbers), NONE)
     task_of(found, 1).fenced.set()
     await settle()
     assert "start 1" not in world.calls
@@ -210,7 +215,7 @@ async def test_a_partition_that_comes_and_goes_while_it_is_closed_is_closed_once
     leaving = task_of(found, 1)
     leaving.may_close.clear()
     for numbers in ((0,), (0, 1), (0,)):
-        await found.on_assigned(partitions(*numbers))
+        await found.on_assigned(partitions(*numbers), NONE)
         await settle()
     leaving.may_close.set()
     await settle()
@@ -222,8 +227,8 @@ async def test_a_partition_that_comes_and_goes_while_it_is_closed_is_closed_once
 
 async def test_a_topic_that_appears_is_read_by_a_new_task(world: Surroundings) -> None:
     found = Assignment(world.context, [])
-    await found.on_assigned(partitions(0, topics=(CONTROL, HOP)))
-    await found.on_assigned(partitions(0))
+    await found.on_assigned(partitions(0, topics=(CONTROL, HOP)), NONE)
+    await found.on_assigned(partitions(0), NONE)
     await settle()
     assert world.calls == ["start 0", "close 0", "stop reading 0", "start 0"]
     assert [task.work.tps for task in found.tasks] == [partitions(0)]
@@ -280,9 +285,9 @@ async def test_topics_with_different_numbers_of_partitions_are_refused(
 ) -> None:
     found = Assignment(world.context, [])
     with pytest.raises(NotCopartitioned, match=r"partition 1 of \['in'\]"):
-        await found.on_assigned(partitions(0) | partitions(1, topics=(CONTROL, HOP)))
+        await found.on_assigned(partitions(0) | partitions(1, topics=(CONTROL, HOP)), NONE)
     with pytest.raises(NotCopartitioned, match="has got more than the 4 partitions"):
-        await found.on_assigned(partitions(4))
+        await found.on_assigned(partitions(4), NONE)
 
 
 async def looks(

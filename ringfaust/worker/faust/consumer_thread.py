@@ -126,7 +126,7 @@ class BatchThread(FaustConsumerThread):
     async def pass_assignment(self) -> None:
         """Tell the consumer, in the app's loop, what the group has assigned."""
         consumer: Any = self.consumer
-        telling = consumer.on_assignment(self._assigned)
+        telling = consumer.on_assignment(self._assigned, self.app.assignor.standbys)
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(telling, self.parent_loop))
 
     def _on_background_end(self, ended: asyncio.Task[None]) -> None:

@@ -44,6 +44,11 @@ STANDBY_PACE = Pace(1_000, rests=True)
 """For a standby, which leaves at least half of the time to the worker's own partitions."""
 
 
+_STANDBYS_FETCH_BYTES = 4 * 1024 * 1024
+_STANDBY_FETCH_BYTES = 256 * 1024
+"""What the Kafka client holds for each standby, at most, unless a record is larger."""
+
+
 def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
     """A consumer that replays a changelog; `client`: options of any Kafka client."""
     return AIOKafkaConsumer(
@@ -53,6 +58,18 @@ def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
         auto_offset_reset="none",
         fetch_max_wait_ms=100,
         max_partition_fetch_bytes=4 * 1024 * 1024,
+    )
+
+
+def standby_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
+    """A consumer that follows changelogs for all standbys; `client`: options of any client."""
+    return AIOKafkaConsumer(
+        **client,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        fetch_max_bytes=_STANDBYS_FETCH_BYTES,
+        max_partition_fetch_bytes=_STANDBY_FETCH_BYTES,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from faust.types import TP
 
@@ -16,6 +17,9 @@ from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import PartitionStore
 from ringfaust.worker.store.changelog import Pace, apply_records, open_store
+from ringfaust.worker.store.rocks import StoreDamaged, StoreUnusable
+
+_OPEN_GATE = nullcontext()
 
 
 class Follower:
@@ -53,14 +57,20 @@ class Follower:
 
     # --- for the task that serves the partition --------------------------------------------------
 
-    async def catch_up(self, pace: Pace) -> None:
+    async def catch_up(
+        self, pace: Pace, gate: AbstractAsyncContextManager[object] = _OPEN_GATE
+    ) -> None:
         """Apply what the changelog has, and leave the store open. Waits for its turn.
+
+        Args:
+            pace: how to apply it.
+            gate: entered once it has its turn.
 
         Raises:
             ForeignState: see `open_store`.
             StateLost: see `open_store`.
         """
-        async with self._turn:
+        async with self._turn, gate:
             await self._open(pace)
 
     async def lend(self, pace: Pace) -> PartitionStore:
@@ -101,7 +111,7 @@ class Follower:
             is_end: the changelog ends there.
 
         Raises:
-            StoreDamaged: it is closed, and the next opening sets it aside.
+            StoreDamaged: the next opening sets it aside.
             StoreUnusable: the disk is full, for example.
         """
         store = self._store
@@ -109,7 +119,7 @@ class Follower:
             return
         if records:
             apply_records(store, records, self._ended_ms)
-        if is_end:
+        if is_end and next_offset > self._next_offset:  # so a broker has just said so
             self._ended_ms = self._context.clock.wall_ms()
         self._next_offset = next_offset
 
@@ -119,5 +129,6 @@ class Follower:
         if store is None or not self.is_free:
             return
         if self._next_offset > store.applied[0]:
-            store.apply([], self._next_offset, self._ended_ms)
+            with suppress(StoreDamaged, StoreUnusable):  # whoever opens it next finds out
+                store.apply([], self._next_offset, self._ended_ms)
         self._close()
