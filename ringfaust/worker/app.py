@@ -181,7 +181,7 @@ async def _beside(
         except AssertionError:  # so says the Kafka client of a partition that was just revoked
             return None
 
-    numbers = Numbers(health, works, end)
+    numbers = Numbers(health, works, end, lambda: assignment.standbys.behind)
     info = {"version": __version__, "engine": compiled.KIND}
     host = socket.gethostname()
     status = StatusPublisher(

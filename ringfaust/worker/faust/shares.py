@@ -7,9 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-CAUGHT_UP_RECORDS = 10_000
-"""A member that has the changelog but for so many records is caught up: to apply them takes less
-than a second."""
+from ringfaust.protocol.status import CAUGHT_UP_RECORDS
 
 
 class Held(NamedTuple):

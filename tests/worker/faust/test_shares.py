@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfaust.worker.faust.shares import CAUGHT_UP_RECORDS, Held, Member, share_out
+from ringfaust.protocol.status import CAUGHT_UP_RECORDS
+from ringfaust.worker.faust.shares import Held, Member, share_out
 
 END = 1_000_000
 
