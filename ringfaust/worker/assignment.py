@@ -1,7 +1,7 @@
 """The partitions of this worker: opened when the group assigns them, and handed over afterwards.
 
 A change concerns only what it moves (R124). A partition that stays is not touched, and one that
-moves is served until its next owner has caught up and shuts this one out, or has had time for that.
+moves is served until its next owner has caught up and shuts this one out.
 
 The topics that are read without repartition are assigned together: one `partition_task` reads the
 same partition of all of them, and of the control and hop topics. Each partition of a repartitioned
@@ -37,11 +37,8 @@ log = logging.getLogger(__name__)
 _WATCH_S = 5.0
 """How often the ids of the topics are compared with those that the tasks know."""
 
-_HANDOVER_S = 30.0
-"""How long a partition that moves is served here if nobody shuts this worker out."""
-
 _LAST_HANDOVER_S = 5.0
-"""The same, if the worker stops."""
+"""How long a worker that stops serves a partition that nobody else opens."""
 
 _END_TIMEOUT_S = 1.0
 """How long the client may take to end its membership. During a rebalance it waits for the other
@@ -178,8 +175,7 @@ class Assignment:
         closing.add_done_callback(self._on_closed)
 
     async def _close(self, task: Task, handover: asyncio.Task[None]) -> None:
-        await asyncio.wait({handover}, timeout=_HANDOVER_S)
-        handover.cancel()
+        await asyncio.wait({handover})
         await task.close()
         del self._handovers[task]
         for tp in task.work.tps:

@@ -461,12 +461,16 @@ class Work(Protocol):
     def skip_to(self, offsets: Mapping[TP, int]) -> None:
         """Called after `decide`: the consumer has read up to these offsets."""
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(
+        self, wall_ms: int, *, is_last: bool = False, is_probe: bool = False
+    ) -> PendingCommit | None:
         """Remove what the cycle has decided; None if there is nothing to commit.
 
         Args:
             wall_ms: the time now.
             is_last: the task is about to close: nothing may be left for a later commit.
+            is_probe: commit the positions even if nothing has changed: the brokers refuse that if
+                another worker has shut this one out.
         """
 
     def settle(self) -> None:

@@ -170,16 +170,6 @@ async def test_a_partition_that_moves_is_served_until_its_next_owner_has_it(
     assert leaving.offered == [batch]
 
 
-async def test_nobody_waits_for_ever_for_a_next_owner(
-    world: Surroundings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(assignment, "_HANDOVER_S", 0)
-    found = await assigned(world, 0, 1)
-    await found.on_assigned(partitions(0), NONE)
-    await settle()
-    assert world.calls == ["hand over 1", "close 1", "stop reading 1"]
-
-
 async def test_a_partition_that_comes_back_is_closed_before_it_is_opened(
     world: Surroundings,
 ) -> None:

@@ -228,10 +228,14 @@ class RepartitionWork:
         """Move past transaction markers behind the records of a cycle, which are no gap (R112)."""
         self._repartitioner.position = max(self._repartitioner.position, *offsets.values(), 0)
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(
+        self, wall_ms: int, *, is_last: bool = False, is_probe: bool = False
+    ) -> PendingCommit | None:
         """Remove the forwarded records; None if there are none, and nothing was passed."""
         outputs = self._repartitioner.outputs()
-        if not outputs and self._repartitioner.position <= max(self._decided, self._committed):
+        if not (outputs or is_probe) and self._repartitioner.position <= max(
+            self._decided, self._committed
+        ):
             return None
         self._decided = self._repartitioner.position
         metadata = repartition_metadata(self._topic_id)

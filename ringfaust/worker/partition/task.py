@@ -49,6 +49,8 @@ RETRY_MIN_S = 0.5
 """The first wait before another attempt to open a partition. Each further wait is twice as long."""
 RETRY_MAX_S = 15.0
 _STOP_TIMEOUT_S = 10.0
+_PROBE_S = 0.25
+"""How often a partition that is handed over looks whether its next owner has shut it out."""
 _LAST_COMMIT_TIMEOUT_S = 5.0
 RECOVERING = "recovering"
 FENCED = "given up, because another worker may own it now"
@@ -98,6 +100,8 @@ class Task:
         """Whether the work has its start positions."""
         self._is_leaving = False
         """Whether the group has given the partition to another worker."""
+        self._next_probe_s = 0.0
+        """When it looks next whether that one has opened it."""
         self.failure: Exception | None = None
         """The error because of which each record is committed by itself; None: they are not."""
         self._suspects: dict[str, int] = {}
@@ -198,6 +202,7 @@ class Task:
         Returns then, after any other error, or at once if nothing is served. Close it afterwards.
         """
         self._is_leaving = True
+        self.buffer.arrived.set()  # looks from now on, even if nothing is to be done
         if self._runner is not None and not self.trouble:
             await asyncio.wait({self._runner})
 
@@ -275,10 +280,18 @@ class Task:
                 await self.run_cycle()
 
     async def _wait_for_work(self) -> None:
+        timeout_s = 0 if self._left else self.work.poll_timeout_s()
+        if self._is_leaving:
+            until_probe_s = self._until_probe_s()
+            timeout_s = until_probe_s if timeout_s is None else min(timeout_s, until_probe_s)
         # Not by wait_for: in Python 3.11 it loses a cancellation that comes with the event.
         with suppress(TimeoutError):
-            async with self._clock.timeout(0 if self._left else self.work.poll_timeout_s()):
+            async with self._clock.timeout(timeout_s):
                 await self.buffer.arrived.wait()
+
+    def _until_probe_s(self) -> float:
+        """How long until it looks whether its next owner has shut it out."""
+        return max(self._next_probe_s - self._clock.monotonic_s(), 0.0)
 
     @property
     def has_left(self) -> bool:
@@ -380,7 +393,10 @@ class Task:
     def _submit(self, wall_ms: int, *, is_last: bool = False) -> bool:
         """Begin the commit of what was decided; False if there is nothing to commit."""
         # 1. Take what was decided. From here on the next batch can be decided.
-        pending = self.work.take_commit(wall_ms, is_last=is_last)
+        is_probe = self._is_leaving and self._until_probe_s() == 0
+        pending = self.work.take_commit(wall_ms, is_last=is_last, is_probe=is_probe)
+        if is_probe:
+            self._next_probe_s = self._clock.monotonic_s() + _PROBE_S
         if pending is not None:
             self._commits.submit(self._commit(pending), self.buffer.arrived.set)
         return pending is not None

@@ -360,10 +360,15 @@ class PartitionWork:
             if topic not in paused and positions.get(topic, 0) < offset:
                 positions[topic] = offset
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(
+        self, wall_ms: int, *, is_last: bool = False, is_probe: bool = False
+    ) -> PendingCommit | None:
         """Remove what the cycle has decided; None if there is nothing to commit."""
         processor = self._processor
         offsets = self._take_group_offsets(is_last=is_last)
+        if is_probe:
+            known = self._topics & processor.positions.keys()
+            offsets = {topic: processor.positions[topic] for topic in known}
         has_read = any(self._before.get(topic) != at for topic, at in processor.positions.items())
         self._before = dict(processor.positions)
         activity, outputs = processor.activity(), processor.outputs()

@@ -14,6 +14,7 @@ import pytest
 from aiokafka.errors import (
     KafkaConnectionError,
     MessageSizeTooLargeError,
+    ProducerFenced,
     TopicAuthorizationFailedError,
 )
 from faust.types import TP
@@ -64,7 +65,7 @@ class OneCommit:
     def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
         return ()
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(self, wall_ms: int, **_: bool) -> PendingCommit | None:
         if not self.has_work:
             return None
         self.has_work = False
@@ -307,7 +308,7 @@ async def test_a_changelog_that_has_lost_rows_stops_the_partition(end: int) -> N
     async def commit(*_: object) -> int:
         return end
 
-    def take_commit(wall_ms: int, *, is_last: bool = False) -> PendingCommit:
+    def take_commit(wall_ms: int, **_: bool) -> PendingCommit:
         return PendingCommit({}, Writes([], [(b"row", b"")] * min(end, 3)), {}, wall_ms)
 
     for where, name, value in [
@@ -359,7 +360,9 @@ class CountingWork(OneCommit):
         self.decided += len(list(records))
         self.began.set()
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(
+        self, wall_ms: int, *, is_last: bool = False, is_probe: bool = False
+    ) -> PendingCommit | None:
         self.is_last = is_last
         if not self.decided and not is_last:
             return None
@@ -580,7 +583,7 @@ class Log(OneCommit):
         self._batch.append(record.offset)
         self._position = record.offset + 1
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(self, wall_ms: int, **_: bool) -> PendingCommit | None:
         self.done += self._batch
         batch, self._batch = self._batch, []
         return PendingCommit({}, Writes([], []), {}, wall_ms) if batch else None
@@ -623,4 +626,41 @@ async def test_a_record_that_cannot_be_processed_is_named_and_skipped() -> None:
             await asyncio.sleep(0)
         assert work.skipped == [(2, "skipped: skipped by ann: ValueError: a bug")]
         await task.close()
+    assert not crashed.done()
+
+
+async def test_an_idle_partition_finds_out_that_its_next_owner_has_shut_it_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R124. If not, a worker that stops would wait 5 s for it."""
+    monkeypatch.setattr("ringfaust.worker.partition.task._PROBE_S", 0.01)
+
+    class Idle(OneCommit):
+        probes = 0
+
+        def restore(self, *_: object) -> None: ...
+
+        def take_commit(
+            self, wall_ms: int, *, is_last: bool = False, is_probe: bool = False
+        ) -> PendingCommit | None:
+            if not is_probe:
+                return None
+            self.probes += 1
+            if self.probes == 3:
+                errors.append(ProducerFenced())
+            return PendingCommit({}, Writes([], []), {}, wall_ms)
+
+    work, errors = Idle(), list[BaseException]()
+    crashed = asyncio.get_running_loop().create_future()
+    task = new_task(work, errors, [], crashed)
+    await task.open()
+    task.start()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert work.probes == 0
+    async with asyncio.timeout(10):
+        await task.hand_over()
+    assert work.probes == 3
+    assert task.is_handed_over
+    await task.close()
     assert not crashed.done()
