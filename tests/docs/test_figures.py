@@ -85,7 +85,7 @@ FIGURES: list[tuple[str, str, str, float]] = [
     ("operations", "its limit of # KiB a second", "BYTES_PER_S", KIB),
     ("operations", "partition up to # MiB more", "worker decompression.py BATCH_BYTES", MIB),
     ("operations", "every # seconds. If all queues", "BEAT_S", 1),
-    ("operations", "up to # MiB for each owned partition", "MEMTABLE_BYTES", MIB / 2),
+    ("operations", "up to # MiB for each partition that it serves", "MEMTABLE_BYTES", MIB / 2),
     ("protocol", "at most # bytes, in UTF-8", "MAX_BYTES", 1),
     ("protocol", "to # characters. Default: the record", "ID_CHARS", 1),
     ("protocol", "have 1 to # characters", "NAME_CHARS", 1),

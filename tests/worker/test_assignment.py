@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.protocol.records import Role
 from ringfaust.worker import assignment
 from ringfaust.worker.assignment import Assignment, NotCopartitioned
+from ringfaust.worker.faust.shares import Held
 from ringfaust.worker.interfaces import InputChanged
 from ringfaust.worker.partition.pausing import InputPauses
 from ringfaust.worker.store.follower import Follower
@@ -213,6 +215,55 @@ async def test_a_partition_that_comes_and_goes_while_it_is_closed_is_closed_once
         "hand over 1", "hand over 1", "close 1", "stop reading 1", "close 1", "stop reading 1"
     ]  # fmt: skip
     assert {tp.partition for tp in found._tasks} == {0}
+
+
+class FakeStandbys:
+    """Notes who is followed, and when."""
+
+    def __init__(self, world: Surroundings) -> None:
+        self.calls = world.calls
+
+    def follow(self, numbers: Collection[int], served: Collection[int]) -> None:
+        self.calls.append(f"follow {sorted(numbers)}, serve {sorted(served)}")
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        self.calls.append("stop standbys")
+
+
+async def test_a_standby_gives_its_store_to_the_task_before_that_begins(
+    world: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R127."""
+    monkeypatch.setattr(assignment, "Standbys", lambda *_: FakeStandbys(world))
+    found = await assigned(world, 0)
+    await found.on_assigned(partitions(0), frozenset({1, 2}))
+    await found.on_assigned(partitions(1), frozenset({0, 1, 2}))
+    await settle()
+    assert world.calls == [
+        "follow [1, 2], serve [0]", "follow [0, 2], serve [1]", "start 1", "hand over 0"
+    ]  # fmt: skip
+    world.calls.clear()
+    task_of(found, 0).fenced.set()
+    await found.on_stop(is_orderly=False)
+    assert "stop standbys" in world.calls
+
+
+async def test_a_worker_says_what_it_has_on_its_disk(world: Surroundings, tmp_path: Path) -> None:
+    """R127: also of what it has not opened since its start."""
+    world.data_dir = tmp_path
+    for name in ("partition-2", "partition-3", "partition-3.set-aside-1", "other"):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (9, 9))
+    (tmp_path / "partition-3" / "000004.log").touch()
+    os.utime(tmp_path / "partition-3" / "000004.log", (7, 7))
+    found = await assigned(world, 0)
+    assert found.held() == {2: Held(0), 3: Held(0, 7_000)}
+    follower: Any = found._followers[0]
+    follower._offset = 5
+    assert found.held() == {0: Held(5), 2: Held(0), 3: Held(0, 7_000)}
 
 
 async def test_a_topic_that_appears_is_read_by_a_new_task(world: Surroundings) -> None:
