@@ -18,6 +18,7 @@ from ringfaust.cli.finding import Finding, Level
 from ringfaust.cli.operate import Target, print_json, say
 from ringfaust.cli.permissions import permissions
 from ringfaust.cli.queue import SPLIT_REMEDY
+from ringfaust.cli.worker import ranges
 from ringfaust.client import ClientError, StatusReader, WorkerStatus
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
@@ -30,11 +31,14 @@ from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_p
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.records import Role
+from ringfaust.protocol.status import CAUGHT_UP_RECORDS
 
 HANGING_MS = 120_000
 """A transaction that has been open for longer hangs: those of workers and clients end, or are
 aborted, within a minute."""
 LAG_RECORDS = 100_000
+_WITH_STANDBYS = 2
+"""From so many workers on, partitions have standbys."""
 _WARN_FREE = 0.10
 _WARN_FREE_BYTES = 2 << 30
 _FAIL_FREE_BYTES = 200 << 20
@@ -332,9 +336,34 @@ def judge_workers(
     if missing and running:
         text = f"nobody serves partition {', '.join(map(str, missing[:10]))}"
         wrong.append(Finding("workers", "warn", text, "wait for the rebalance, or start a worker"))
+    wrong += _judge_standbys(running, worker)
     if wrong or not running:
         return wrong or [Finding("workers", "warn", "none runs", "start one: ringfaust worker")]
     return [Finding("workers", "ok", f"{len(running)} ready, version {versions[0]}")]
+
+
+def _judge_standbys(running: Sequence[WorkerStatus], worker: WorkerConfig) -> list[Finding]:
+    """Which partitions would have to be read from the changelog if their worker died (R127)."""
+    if worker.standby == 0 or len(running) < _WITH_STANDBYS:
+        return []
+    followed = {
+        number
+        for each in running
+        for number, behind in each.standbys.items()
+        if behind is not None and behind <= CAUGHT_UP_RECORDS
+    }
+    missing = sorted({number for each in running for number in each.partitions} - followed)
+    if not missing:
+        return []
+    return [
+        Finding(
+            "standbys", "warn",
+            f"partition {ranges(missing)} has no standby that is caught up: if its worker dies, "
+            "the next one must read the changelog first",
+            "wait until ringfaust worker ls shows that one is caught up; if none is shown, set "
+            "standby: 1 in worker.yaml of more workers",
+        )
+    ]  # fmt: skip
 
 
 # --- what the checks share ----------------------------------------------------------------------

@@ -106,16 +106,29 @@ def list_workers(*, target: Target, as_json: AsJson = False) -> None:
         say("no worker has published its status")
         return
     print_table(
-        ("worker", "partitions", "state", "lag", "queues", "version", "running for"),
+        ("worker", "partitions", "standbys", "state", "lag", "queues", "version", "running for"),
         [
             (
-                each.worker, ranges(each.partitions) or "none", state_text(each, now_ms),
+                each.worker, ranges(each.partitions) or "none", standbys_text(each),
+                state_text(each, now_ms),
                 sum(each.lag.values()), each.queues, each.version,
                 age_text(now_ms - each.started_ms),
             )
             for each in found
         ],
     )  # fmt: skip
+
+
+def standbys_text(status: WorkerStatus) -> str:
+    """The partitions that a worker follows, and how far it is behind."""
+    found = status.standbys
+    if not found:
+        return "none"
+    behind = sum(each or 0 for each in found.values())
+    unknown = [number for number, each in found.items() if each is None]
+    more = [f"{behind:,} records behind"] if behind else []
+    more += [f"{ranges(unknown)} not read yet"] if unknown else []
+    return f"{ranges(found)} ({', '.join(more)})" if more else ranges(found)
 
 
 def state_text(status: WorkerStatus, now_ms: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -119,6 +119,9 @@ class WorkerStatus:
     """Of how many of them it publishes the status: at most 100,000."""
     stopped: tuple[StoppedPartition, ...] = ()
     """Its partitions that cannot go on: the first 100."""
+    standbys: Mapping[int, int | None] = field(default_factory=dict)
+    """By partition whose standby it is: records of the changelog that it has not applied yet; None:
+    that is not known yet (R127)."""
 
     def is_stale(self, now_ms: int) -> bool:
         """Whether it has been silent for so long that it is not running, as far as is known."""
@@ -176,6 +179,10 @@ def read_worker_status(worker: str, value: bytes) -> WorkerStatus | None:
             queues=_whole(row["queues"]),
             published=_whole(row["published"]),
             stopped=tuple(map(_stopped, row.get("stopped", ()))),
+            standbys={
+                int(number): None if behind is None else _whole(behind)
+                for number, behind in row.get("standbys", {}).items()
+            },
         )
     except _NOT_A_ROW:
         return None

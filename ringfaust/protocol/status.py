@@ -18,6 +18,10 @@ Kind = Literal["queue", "worker"]
 RATES = ("added", "acked", "evicted", "expired", "dead")
 """The counts of which a row has rates."""
 
+CAUGHT_UP_RECORDS = 10_000
+"""A standby that has the changelog but for so many records is caught up: to apply them takes less
+than a second (R127)."""
+
 _COUNTS = tuple(each.name for each in fields(Counts))
 
 

@@ -58,7 +58,7 @@ from ringfaust.worker.partition.input_buffer import FETCH_RECORDS
 from ringfaust.worker.partition.input_positions import read_bounds
 from ringfaust.worker.partition.orders import open_orders
 from ringfaust.worker.partition.work import PartitionWork
-from ringfaust.worker.store.changelog import changelog_consumer
+from ringfaust.worker.store.changelog import changelog_consumer, standby_consumer
 from ringfaust.worker.store.data_dir import locked_data_dir, worker_identity
 from ringfaust.worker.store.rocks import open_rocks_store
 
@@ -127,7 +127,7 @@ def create_app(
         identity=identity, clock=clock, log_ends=log_ends,
     )  # fmt: skip
     assignment = Assignment(context, repartitioned)
-    app.listener = assignment
+    app.listener = app.holdings = assignment
     app.background = _background(clock, log_ends)
     memory = MemoryBudget(worker.memory_bytes)
     app.held_back = partial(_held_back, memory, topics[Role.CONTROL])
@@ -181,7 +181,7 @@ async def _beside(
         except AssertionError:  # so says the Kafka client of a partition that was just revoked
             return None
 
-    numbers = Numbers(health, works, end)
+    numbers = Numbers(health, works, end, lambda: assignment.standbys.behind)
     info = {"version": __version__, "engine": compiled.KIND}
     host = socket.gethostname()
     status = StatusPublisher(
@@ -272,6 +272,7 @@ def _context(
             worker.application, number, topics, client, transactional_id
         ),
         open_changelog=lambda: changelog_consumer(client),
+        open_standby_log=lambda: standby_consumer(client),
         new_processor=new_processors(processor_config, queues.catalog()),
         new_commit_slot=BackgroundCommit,
         group_offsets=committed,
@@ -279,6 +280,7 @@ def _context(
         topic_ids=lambda names: topic_ids(client, names),
         leave_group=lambda: leave_group(worker, identity),
         log_end=log_ends.end,
+        takes_standbys=worker.standby > 0,
         is_metered=True,
         reader=lambda: app.reader,
         open_orders=lambda number: open_orders(

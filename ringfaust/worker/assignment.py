@@ -1,7 +1,7 @@
 """The partitions of this worker: opened when the group assigns them, and handed over afterwards.
 
 A change concerns only what it moves (R124). A partition that stays is not touched, and one that
-moves is served until its next owner has caught up and shuts this one out, or has had time for that.
+moves is served until its next owner has caught up and shuts this one out.
 
 The topics that are read without repartition are assigned together: one `partition_task` reads the
 same partition of all of them, and of the control and hop topics. Each partition of a repartitioned
@@ -23,21 +23,22 @@ from ringfaust.errors import RingfaustError
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import Route
 from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.faust.shares import Held
 from ringfaust.worker.interfaces import Batch
 from ringfaust.worker.partition.repartition import repartition_task
 from ringfaust.worker.partition.task import Task
 from ringfaust.worker.partition.work import partition_task
+from ringfaust.worker.store.data_dir import written_ms
+from ringfaust.worker.store.follower import Follower
+from ringfaust.worker.store.standbys import Standbys
 
 log = logging.getLogger(__name__)
 
 _WATCH_S = 5.0
 """How often the ids of the topics are compared with those that the tasks know."""
 
-_HANDOVER_S = 30.0
-"""How long a partition that moves is served here if nobody shuts this worker out."""
-
 _LAST_HANDOVER_S = 5.0
-"""The same, if the worker stops."""
+"""How long a worker that stops serves a partition that nobody else opens."""
 
 _END_TIMEOUT_S = 1.0
 """How long the client may take to end its membership. During a rebalance it waits for the other
@@ -66,15 +67,40 @@ class Assignment:
         self._repartitioned = {route.topic: route for route in repartitioned}
         self._tasks: dict[TP, Task] = {}
         """Also those that are handed over, until they are closed."""
+        self._found = written_ms(context.data_dir)
+        """By partition whose folder existed at the start: when it was written last."""
+        self._followers: dict[int, Follower] = {}
+        """The stores, by partition, as long as the worker runs."""
+        self.standbys = Standbys(context, self._follower)
+        """The partitions that it follows, for others to see."""
         self._handovers: dict[Task, asyncio.Task[None]] = {}
         self._closing: dict[asyncio.Task[None], frozenset[TP]] = {}
-        self._watch: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
+        """What runs beside the tasks."""
         self._is_stopping = False
 
     @property
     def topics(self) -> frozenset[str]:
         """All input topics."""
         return self._copartitioned | self._repartitioned.keys()
+
+    @property
+    def stored_topics(self) -> frozenset[str]:
+        """The topics whose partitions have a store, one for a partition of all of them."""
+        return self._copartitioned
+
+    @property
+    def takes_standbys(self) -> bool:
+        """Whether this worker follows partitions of others."""
+        return self._context.takes_standbys
+
+    def held(self) -> dict[int, Held]:
+        """What the worker has of each partition's state. Any thread."""
+        held = {number: Held(0, ms) for number, ms in self._found.items()}
+        for number, follower in [*self._followers.items()]:
+            if (offset := follower.offset) is not None:
+                held[number] = Held(offset)
+        return held
 
     @property
     def tasks(self) -> Set[Task]:
@@ -93,8 +119,12 @@ class Assignment:
         if task is not None:
             task.check_inputs(f"{tp.topic} cannot be read at its position")
 
-    async def on_assigned(self, tps: frozenset[TP]) -> None:
+    async def on_assigned(self, tps: frozenset[TP], standbys: frozenset[int]) -> None:
         """Open what is new, and hand over what is not assigned any more.
+
+        Args:
+            tps: what this worker serves.
+            standbys: the partitions whose changelog it follows (R127).
 
         Raises:
             NotCopartitioned: some topics that belong together are assigned to other workers.
@@ -105,11 +135,14 @@ class Assignment:
         for each in running.keys() - wanted.keys():
             is_ours = bool(each & tps)  # one of its topics was created or deleted
             self._give_up(running[each], hands_over=not is_ours)
+        served = {tp.partition for tp in tps if tp.topic in self._copartitioned}
+        self.standbys.follow(standbys - served, served)
         for each in wanted.keys() - running.keys():
             self._take_over(wanted[each]())
-        if self._watch is None:
-            self._watch = asyncio.ensure_future(self._watch_topics())
-            self._watch.add_done_callback(self._on_end)
+        if not self._beside:
+            for work in (self._watch_topics(), self.standbys.run()):
+                self._beside.append(asyncio.ensure_future(work))
+                self._beside[-1].add_done_callback(self._on_end)
         log.info("assigned: %s", "; ".join(sorted(task.work.name for task in self.tasks)))
 
     def _take_over(self, task: Task) -> None:
@@ -142,8 +175,7 @@ class Assignment:
         closing.add_done_callback(self._on_closed)
 
     async def _close(self, task: Task, handover: asyncio.Task[None]) -> None:
-        await asyncio.wait({handover}, timeout=_HANDOVER_S)
-        handover.cancel()
+        await asyncio.wait({handover})
         await task.close()
         del self._handovers[task]
         for tp in task.work.tps:
@@ -229,9 +261,13 @@ class Assignment:
                     f"partition {number} of {sorted(missing)} is assigned to another worker: "
                     "the topics have different numbers of partitions"
                 )
-            new = partial(partition_task, number, frozenset(topics), self._context)
+            follower = self._follower(number)
+            new = partial(partition_task, follower, frozenset(topics), self._context)
             wanted[frozenset(TP(topic, number) for topic in topics)] = new
         return wanted
+
+    def _follower(self, number: int) -> Follower:
+        return self._followers.setdefault(number, Follower(number, self._context))
 
     async def on_stop(self, *, is_orderly: bool) -> None:
         """Leave the group, serve the partitions until other workers have them, and close them.
@@ -240,8 +276,8 @@ class Assignment:
             is_orderly: no error has stopped the worker.
         """
         self._is_stopping = True
-        if self._watch is not None:
-            self._watch.cancel()
+        for each in self._beside:
+            each.cancel()
         hands_over = await self._leave_to_others() and is_orderly
         for task in self.tasks:
             self._give_up(task, hands_over=hands_over)
@@ -249,7 +285,7 @@ class Assignment:
             await asyncio.wait({*self._handovers.values()}, timeout=_LAST_HANDOVER_S)
         for handover in self._handovers.values():
             handover.cancel()
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await asyncio.gather(*self._closing, self.standbys.stop(), return_exceptions=True)
 
     async def _leave_to_others(self) -> bool:
         """Leave the group. Returns whether other workers are in it."""

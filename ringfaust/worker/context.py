@@ -23,6 +23,7 @@ from ringfaust.worker.interfaces import (
     PartitionStore,
     ReadBounds,
     ReadTopicIds,
+    StandbyConsumer,
     TaskProducer,
     WorkerClock,
 )
@@ -84,6 +85,8 @@ class WorkerContext:
     """Creates the producer of a partition, by number and transactional id."""
     open_changelog: Callable[[], ChangelogConsumer]
     """Creates a consumer that replays the changelog, not started."""
+    open_standby_log: Callable[[], StandbyConsumer]
+    """Creates a consumer that follows the changelog for standbys, not started."""
     new_processor: NewProcessor
     new_commit_slot: Callable[[], CommitSlot]
     group_offsets: GroupOffsets
@@ -97,6 +100,8 @@ class WorkerContext:
     """The consumer of the input topics."""
     open_orders: Callable[[int], Awaitable[OrderReader]]
     """Reads the orders for a stopped partition, by number, that are given from now on (R123)."""
+    takes_standbys: bool = False
+    """Whether the worker follows the changelog of partitions that others serve (R127)."""
     is_metered: bool = False
     """Whether partitions count for metrics."""
     replaying: dict[int, int] = field(default_factory=dict)

@@ -169,6 +169,13 @@ class ChangelogConsumer(Protocol):
         """The next records."""
 
 
+class StandbyConsumer(ChangelogConsumer, Protocol):
+    """The part of `AIOKafkaConsumer` that follows changelogs."""
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """The offset after the last record of `partition` that was committed, as last heard."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The records of one fetch from one partition, in offset order.
@@ -454,12 +461,16 @@ class Work(Protocol):
     def skip_to(self, offsets: Mapping[TP, int]) -> None:
         """Called after `decide`: the consumer has read up to these offsets."""
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(
+        self, wall_ms: int, *, is_last: bool = False, is_probe: bool = False
+    ) -> PendingCommit | None:
         """Remove what the cycle has decided; None if there is nothing to commit.
 
         Args:
             wall_ms: the time now.
             is_last: the task is about to close: nothing may be left for a later commit.
+            is_probe: commit the positions even if nothing has changed: the brokers refuse that if
+                another worker has shut this one out.
         """
 
     def settle(self) -> None:
@@ -472,8 +483,26 @@ class Work(Protocol):
         """Pause and resume inputs."""
 
 
-OpenStore = Callable[[Mapping[str, CommittedOffset]], Awaitable[PartitionStore | None]]
-"""Opens the store of a task, given the group's offsets by topic."""
+class StoreSource(Protocol):
+    """Where a task has its store from."""
+
+    async def catch_up(self) -> None:
+        """Prepare the store while another worker still has the partition."""
+
+    async def open(self, committed: Mapping[str, CommittedOffset]) -> PartitionStore | None:
+        """Open the store, and apply the committed changelog to it.
+
+        Args:
+            committed: the group's offsets by topic.
+
+        Returns:
+            None if the work keeps no state.
+        """
+
+    def close(self) -> None:
+        """Close the store, or what was prepared of it. May be called again."""
+
+
 GroupOffsets = Callable[[Iterable[TP]], Awaitable[Mapping[TP, CommittedOffset]]]
 """Reads the offsets that the consumer group has committed."""
 ReadTopicIds = Callable[[Collection[str]], Awaitable[TopicIds]]

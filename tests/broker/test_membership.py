@@ -116,6 +116,20 @@ async def test_a_killed_worker_is_replaced_before_its_session_ends(
         assert "gives no sign of life; removing it from the group" in second.log_text()
 
 
+async def test_an_idle_worker_finds_out_that_another_one_has_its_partition(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """R124: nothing else would tell it."""
+    with patient(broker, tmp_path, failover_after_ms=60_000) as app:
+        first = app.new_worker()
+        await until(lambda: share(first) == {0, 1}, DEADLINE_S, "it has both")
+        second = app.new_worker()
+        await until(lambda: len(share(second)) == 1, DEADLINE_S, "the other one has one")
+        await until(
+            lambda: "handed over (ProducerFenced" in first.log_text(), DEADLINE_S, "it ends"
+        )
+
+
 async def test_a_worker_that_comes_back_at_once_is_noticed_by_nobody(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

@@ -51,7 +51,7 @@ class Recorder:
         self.app.listener = self
         self.app.agent(self.app.topic(*topics), name="recorder")(self._agent)
 
-    async def on_assigned(self, tps: frozenset[TP]) -> None:
+    async def on_assigned(self, tps: frozenset[TP], standbys: frozenset[int]) -> None:
         new, lost, self.owned = tps - self.owned, self.owned - tps, tps
         if self.on_assignment:
             await self.on_assignment()
@@ -479,7 +479,7 @@ WORKER = """
 from ringfaust.worker.faust.transport import BatchApp
 
 class Listener:
-    async def on_assigned(self, tps):
+    async def on_assigned(self, tps, standbys):
         for tp in tps:
             await app.reader.seek(tp, 0)
 

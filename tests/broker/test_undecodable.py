@@ -68,7 +68,7 @@ class FromTheBeginning:
     def __init__(self, app: BatchApp) -> None:
         self._app = app
 
-    async def on_assigned(self, tps: frozenset[TP]) -> None:
+    async def on_assigned(self, tps: frozenset[TP], standbys: frozenset[int]) -> None:
         for tp in tps:
             await self._app.reader.seek(tp, 0)
 

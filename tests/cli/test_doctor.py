@@ -26,6 +26,10 @@ CONFIG = WorkerConfig(partitions=2)
 STOPPED = StoppedPartition(
     partition="0", at="in/0/7", reason="a bug", remedy="correct it and retry", since_ms=500
 )
+NO_STANDBY = (
+    "has no standby that is caught up: if its worker dies, the next one must read the changelog "
+    "first"
+)
 
 
 def status(**more: Any) -> WorkerStatus:
@@ -50,8 +54,20 @@ def status(**more: Any) -> WorkerStatus:
         ),
         ([status(clock_skew_ms=90_000)], [("fail", "the clock of w differs by 90,000 ms")]),
         (
-            [status(), status(worker="v", version="2")],
+            [status(standbys={0: 0}), status(worker="v", version="2", standbys={1: 10_000})],
             [("warn", "workers run different versions: 1, 2")],
+        ),
+        (
+            [status(), status(worker="v", partitions=(), standbys={0: 10_001, 1: None})],
+            [("warn", f"partition 0-1 {NO_STANDBY}")],
+        ),
+        (
+            [status(), status(worker="v", partitions=(), standbys={1: 0})],
+            [("warn", f"partition 0 {NO_STANDBY}")],
+        ),
+        (
+            [status(standbys={1: 0}), status(worker="v", partitions=(), standbys={0: 9})],
+            [("ok", "2 ready, version 1")],
         ),
         (
             [status(), status(worker="v", time_ms=-99_000)],
@@ -65,6 +81,12 @@ def test_workers_are_judged_by_what_they_publish(
     found = judge_workers(workers, CONFIG, 2_000)
     assert [(each.level, each.text) for each in found] == expected
     assert all(each.remedy for each in found if each.level != "ok")
+
+
+def test_who_wants_no_standbys_is_not_warned() -> None:
+    config = WorkerConfig(partitions=2, standby=0)
+    (found,) = judge_workers([status(), status(worker="v", partitions=())], config, 2_000)
+    assert found.level == "ok"
 
 
 @pytest.mark.parametrize(

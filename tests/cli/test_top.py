@@ -8,7 +8,7 @@ from textual.widgets import DataTable, Static
 
 from ringfaust.cli import top
 from ringfaust.cli.top import Top
-from ringfaust.cli.worker import ranges, state_text
+from ringfaust.cli.worker import ranges, standbys_text, state_text
 from ringfaust.client import QueueCounts, QueueRates, QueueStatus, WorkerStatus
 
 
@@ -86,6 +86,10 @@ async def test_only_the_first_queues_are_shown(monkeypatch: Any) -> None:
 def test_workers_in_a_few_words() -> None:
     assert ranges((5, 0, 1, 2)) == "0-2,5"
     assert ranges(()) == ""
+    assert standbys_text(worker("w")) == "none"
+    assert standbys_text(worker("w", standbys={0: 0, 1: 0})) == "0-1"
+    behind = worker("w", standbys={0: 1_200, 1: 3, 4: None})
+    assert standbys_text(behind) == "0-1,4 (1,203 records behind, 4 not read yet)"
     assert state_text(worker("w"), 2_000) == "ready"
     assert state_text(worker("w"), 62_000) == "silent for 1 min 1 s"
     slow = worker("w", is_ready=False, recovering={1: 1_500})

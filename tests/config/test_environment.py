@@ -33,6 +33,7 @@ EXAMPLES = {
     "cloud_events": ("true", True),
     "session_timeout_ms": ("6000", 6000),
     "failover_after_ms": ("2000", 2000),
+    "standby": ("0", 0),
     "security.protocol": ("SASL_SSL", "SASL_SSL"),
     "security.ca_file": ("/ca.pem", Path("/ca.pem")),
     "security.cert_file": ("/cert.pem", Path("/cert.pem")),

@@ -25,6 +25,7 @@ TESTED_ELSEWHERE = {
     "R124": "tests/worker/test_assignment.py",
     "R125": "tests/broker/test_membership.py",
     "R126": "tests/broker/test_membership.py",
+    "R127": "tests/broker/test_standby.py",
 }
 
 

@@ -22,6 +22,8 @@ CONSUMERS = ("k1", "k2", "k3")
 TOPICS = ("control", "hop", "keyed", "timed")
 OWNERS = ("o",) * 8 + ("stranger", "")
 WORKERS = 2
+STANDBY_SHARE = 0.2
+"""Of the steps that come after one of a standby."""
 DISKS = ("keep", "keep", "tail", "tail", "lose", "other cluster", "other application")
 """What a worker finds after a crash."""
 
@@ -46,6 +48,8 @@ class Script:
         """Draws how many deliveries one record acks; other seeds stay what they were."""
         self._owners = random.Random(f"{plan!r} owners")
         """Draws who takes part in transactions, and how long; other seeds stay what they were."""
+        self._standbys = random.Random(f"{plan!r} standbys")
+        """Draws who follows a changelog; other seeds stay what they were."""
         self._numbers = 0
         self._units = PARTITIONS + plan.far_partitions
         self._open: list[str] = []
@@ -55,7 +59,17 @@ class Script:
 
     def steps(self, count: int = STEPS) -> list[Step]:
         draws, weights = zip(*self._draws, strict=True)
-        return [draw() for draw in self._rng.choices(draws, weights, k=count)]
+        drawn = [draw() for draw in self._rng.choices(draws, weights, k=count)]
+        return [each for step in drawn for each in (*self._standby(), step)]
+
+    def _standby(self) -> list[Step]:
+        """Now and then a worker follows the changelog of a partition that another one has."""
+        rng = self._standbys
+        if rng.random() >= STANDBY_SHARE:
+            return []
+        return [
+            ("standby", rng.randrange(PARTITIONS), rng.randrange(WORKERS), rng.choice((1, 5, 99)))
+        ]
 
     def _next(self) -> int:
         self._numbers += 1

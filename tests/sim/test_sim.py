@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,17 @@ def test_a_crash_between_transaction_and_store_loses_and_repeats_nothing() -> No
             crash = [("commit", 0, stages, ""), ("crash", 0, disk)]
             world = play(PLAN, [*SENDS, (*WORK[:3], 0), *crash, WORK])
             assert [len(lines_of(world, event)) for event in ("added", "evicted")] == [4, 2]
+
+
+@pytest.mark.parametrize("how", ["clean", "handover", "dirty"])
+def test_a_standby_takes_over_and_takes_it_back(how: str) -> None:
+    """R127. Its store is open; the old owner's own store has fallen behind when it returns."""
+    moves: list[Any] = []
+    for to in (1, 0, 1):
+        moves += [("standby", 0, to, 2), ("send", "keyed", "a", {"id": f"n{to}"}), WORK]
+        moves += [("standby", 0, to, 1), ("assign", 0, to, how), WORK, ("standby", 0, 1 - to, 99)]
+    world = play(PLAN, [*SENDS, WORK, *moves, WORK])
+    assert [len(lines_of(world, event)) for event in ("added", "evicted")] == [7, 5]
 
 
 def test_a_late_commit_has_no_effect_on_the_next_transaction() -> None:

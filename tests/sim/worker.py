@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from faust.types import TP
 
@@ -27,6 +28,8 @@ from ringfaust.worker.interfaces import LogEnd
 from ringfaust.worker.partition.repartition import repartition_task
 from ringfaust.worker.partition.task import FENCED, Task
 from ringfaust.worker.partition.work import PartitionWork, partition_task
+from ringfaust.worker.store.changelog import OWN_PACE
+from ringfaust.worker.store.follower import Follower
 from tests.sim.broker import Broker
 from tests.sim.disk import Disk, VirtualStore
 from tests.sim.kafka import (
@@ -345,6 +348,7 @@ class Worker:
         self.reader = Reader(broker)
         self._log_ends = VirtualLogEnds(broker, self.clock)
         self.drivers: dict[Unit, TaskDriver] = {}
+        self._followers: dict[int, Follower] = {}
         self._routes = {"far": Route("far", "{header:ringfaust-queue}")}
         self._shared: dict[str, Any] = {
             "application": "sim",
@@ -366,12 +370,18 @@ class Worker:
             "clock": self.clock,
             "open_store": lambda path: VirtualStore(path, self.disk),
             "open_changelog": lambda: VirtualConsumer(broker),
+            "open_standby_log": _never,
             "group_offsets": virtual_group_offsets(broker),
             "topic_ids": virtual_topic_ids(broker),
             "leave_group": _never,
             "log_end": self._log_ends.end,
             "reader": lambda: self.reader,
         }
+
+        self._store_context = WorkerContext(
+            **self._shared, open_producer=_never, new_processor=_never, new_commit_slot=_never,
+            read_bounds=_never, crash=_never, open_orders=_never,
+        )  # fmt: skip
 
     def _new_driver(self, unit: Unit) -> TaskDriver:
         journal, commit = Journal(self.clock), SteppedCommit()
@@ -399,8 +409,22 @@ class Worker:
             task = repartition_task(route, unit.number, context)
         else:
             topics = frozenset((TOPICS["control"], TOPICS["hop"], "keyed", "timed"))
-            task = partition_task(unit.number, topics, context)
+            task = partition_task(self._follower(unit.number), topics, context)
         return TaskDriver(task, commit, self.reader, journal)
+
+    def _follower(self, number: int) -> Follower:
+        return self._followers.setdefault(number, Follower(number, self._store_context))
+
+    def follow(self, number: int, most: int) -> None:
+        """Its standby of a partition that another worker has applies up to `most` records."""
+        if Unit(number) in self.drivers:
+            return
+        follower = self._follower(number)
+        if not follower.is_free:
+            _run_at_once(follower.catch_up(OWN_PACE))
+        log = self._broker.log(*follower.changelog)
+        records, next_offset = log.read(follower.next_offset, most)
+        follower.follow(records, next_offset, is_end=next_offset >= log.end)
 
     def assign(self, unit: Unit) -> None:
         driver = self._new_driver(unit)
@@ -428,6 +452,7 @@ class Worker:
             driver.crash()
             self.reader.revoke(driver.tps)
         self.drivers.clear()
+        self._followers.clear()
         self.disk.unlock()
 
     def cycle(self, unit: Unit) -> None:
@@ -455,6 +480,12 @@ class Worker:
             driver.drive_commit()
         if fails:
             driver.drive_commit(LateCommit() if fails == "late" else KafkaConnectionError())
+
+
+def _run_at_once(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that waits for nothing."""
+    with pytest.raises(StopIteration):
+        work.send(None)
 
 
 def _never(*_: object) -> Any:

@@ -177,6 +177,13 @@ class World:
             self._workers[before].hand_over(unit)
         self._assign(unit, number)
 
+    def _do_standby(self, number: int, worker: int, most: int) -> None:
+        """A worker that does not have the partition applies up to `most` records (R127)."""
+        try:
+            self._workers[worker].follow(number, most)
+        except ForeignState:  # the next owner finds the same
+            self._workers[worker].disk.lose_all_of("another")
+
     def _do_crash(self, number: int, disk: str) -> None:
         self._crashes += 1
         worker = self._workers[number]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Collection
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -16,8 +18,10 @@ from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.protocol.records import Role
 from ringfaust.worker import assignment
 from ringfaust.worker.assignment import Assignment, NotCopartitioned
+from ringfaust.worker.faust.shares import Held
 from ringfaust.worker.interfaces import InputChanged
 from ringfaust.worker.partition.pausing import InputPauses
+from ringfaust.worker.store.follower import Follower
 
 CONTROL, HOP = "app.control", "app.hop"
 
@@ -37,6 +41,9 @@ class Surroundings:
         self.reader = lambda: self
         self.context: Any = self
         self.partitions = 4
+        self.takes_standbys = True
+        self.replaying: dict[int, int] = {}
+        self.data_dir = Path("data")
         self.members: bool | Exception = False
         self.ending: asyncio.Event | Exception = asyncio.Event()
         self.ending.set()
@@ -78,7 +85,8 @@ class Surroundings:
 class FakeTask:
     """A task that notes what becomes of it, and is served until `fenced` is set."""
 
-    def __init__(self, number: int, topics: Collection[str], world: Surroundings) -> None:
+    def __init__(self, store: Follower, topics: Collection[str], world: Surroundings) -> None:
+        number = store.number
         tps = frozenset(TP(topic, number) for topic in topics)
         self.work = SimpleNamespace(tps=tps, name=f"partition {number}", topic_ids=dict)
         self.trouble = ""
@@ -113,6 +121,9 @@ def partitions(*numbers: int, topics: Collection[str] = ALL) -> frozenset[TP]:
     return frozenset(TP(topic, number) for topic in topics for number in numbers)
 
 
+NONE: frozenset[int] = frozenset()
+
+
 async def settle() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
@@ -127,7 +138,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Surroundings:
 async def assigned(world: Surroundings, *numbers: int) -> Assignment:
     """An assignment that has these partitions."""
     found = Assignment(world.context, [])
-    await found.on_assigned(partitions(*numbers))
+    await found.on_assigned(partitions(*numbers), NONE)
     await settle()
     world.calls.clear()
     return found
@@ -139,7 +150,7 @@ def task_of(found: Assignment, number: int) -> Any:
 
 async def test_a_partition_that_stays_is_not_touched(world: Surroundings) -> None:
     found = await assigned(world, 0, 1)
-    await found.on_assigned(partitions(0, 2))
+    await found.on_assigned(partitions(0, 2), NONE)
     await settle()
     assert world.calls == ["start 2", "hand over 1"]
     assert {task.work.name for task in found.tasks} == {"partition 0", "partition 2"}
@@ -150,7 +161,7 @@ async def test_a_partition_that_moves_is_served_until_its_next_owner_has_it(
 ) -> None:
     found = await assigned(world, 0, 1)
     leaving, batch = task_of(found, 1), SimpleNamespace(tp=TP("in", 1))
-    await found.on_assigned(partitions(0))
+    await found.on_assigned(partitions(0), NONE)
     await settle()
     found.offer(batch)
     assert leaving.offered == [batch]
@@ -161,24 +172,14 @@ async def test_a_partition_that_moves_is_served_until_its_next_owner_has_it(
     assert leaving.offered == [batch]
 
 
-async def test_nobody_waits_for_ever_for_a_next_owner(
-    world: Surroundings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(assignment, "_HANDOVER_S", 0)
-    found = await assigned(world, 0, 1)
-    await found.on_assigned(partitions(0))
-    await settle()
-    assert world.calls == ["hand over 1", "close 1", "stop reading 1"]
-
-
 async def test_a_partition_that_comes_back_is_closed_before_it_is_opened(
     world: Surroundings,
 ) -> None:
     """Two tasks would use one store."""
     found = await assigned(world, 0, 1)
-    await found.on_assigned(partitions(0))
+    await found.on_assigned(partitions(0), NONE)
     await settle()
-    await found.on_assigned(partitions(0, 1))
+    await found.on_assigned(partitions(0, 1), NONE)
     await settle()
     assert world.calls == ["hand over 1", "close 1", "stop reading 1", "start 1"]
     assert {task.work.name for task in found.tasks} == {"partition 0", "partition 1"}
@@ -189,7 +190,7 @@ async def test_a_partition_that_comes_and_goes_meanwhile_is_not_opened(
 ) -> None:
     found = await assigned(world, 0, 1)
     for numbers in ((0,), (0, 1), (0,)):
-        await found.on_assigned(partitions(*numbers))
+        await found.on_assigned(partitions(*numbers), NONE)
     task_of(found, 1).fenced.set()
     await settle()
     assert "start 1" not in world.calls
@@ -206,7 +207,7 @@ async def test_a_partition_that_comes_and_goes_while_it_is_closed_is_closed_once
     leaving = task_of(found, 1)
     leaving.may_close.clear()
     for numbers in ((0,), (0, 1), (0,)):
-        await found.on_assigned(partitions(*numbers))
+        await found.on_assigned(partitions(*numbers), NONE)
         await settle()
     leaving.may_close.set()
     await settle()
@@ -216,10 +217,59 @@ async def test_a_partition_that_comes_and_goes_while_it_is_closed_is_closed_once
     assert {tp.partition for tp in found._tasks} == {0}
 
 
+class FakeStandbys:
+    """Notes who is followed, and when."""
+
+    def __init__(self, world: Surroundings) -> None:
+        self.calls = world.calls
+
+    def follow(self, numbers: Collection[int], served: Collection[int]) -> None:
+        self.calls.append(f"follow {sorted(numbers)}, serve {sorted(served)}")
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        self.calls.append("stop standbys")
+
+
+async def test_a_standby_gives_its_store_to_the_task_before_that_begins(
+    world: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R127."""
+    monkeypatch.setattr(assignment, "Standbys", lambda *_: FakeStandbys(world))
+    found = await assigned(world, 0)
+    await found.on_assigned(partitions(0), frozenset({1, 2}))
+    await found.on_assigned(partitions(1), frozenset({0, 1, 2}))
+    await settle()
+    assert world.calls == [
+        "follow [1, 2], serve [0]", "follow [0, 2], serve [1]", "start 1", "hand over 0"
+    ]  # fmt: skip
+    world.calls.clear()
+    task_of(found, 0).fenced.set()
+    await found.on_stop(is_orderly=False)
+    assert "stop standbys" in world.calls
+
+
+async def test_a_worker_says_what_it_has_on_its_disk(world: Surroundings, tmp_path: Path) -> None:
+    """R127: also of what it has not opened since its start."""
+    world.data_dir = tmp_path
+    for name in ("partition-2", "partition-3", "partition-3.set-aside-1", "other"):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (9, 9))
+    (tmp_path / "partition-3" / "000004.log").touch()
+    os.utime(tmp_path / "partition-3" / "000004.log", (7, 7))
+    found = await assigned(world, 0)
+    assert found.held() == {2: Held(0), 3: Held(0, 7_000)}
+    follower: Any = found._followers[0]
+    follower._offset = 5
+    assert found.held() == {0: Held(5), 2: Held(0), 3: Held(0, 7_000)}
+
+
 async def test_a_topic_that_appears_is_read_by_a_new_task(world: Surroundings) -> None:
     found = Assignment(world.context, [])
-    await found.on_assigned(partitions(0, topics=(CONTROL, HOP)))
-    await found.on_assigned(partitions(0))
+    await found.on_assigned(partitions(0, topics=(CONTROL, HOP)), NONE)
+    await found.on_assigned(partitions(0), NONE)
     await settle()
     assert world.calls == ["start 0", "close 0", "stop reading 0", "start 0"]
     assert [task.work.tps for task in found.tasks] == [partitions(0)]
@@ -276,9 +326,9 @@ async def test_topics_with_different_numbers_of_partitions_are_refused(
 ) -> None:
     found = Assignment(world.context, [])
     with pytest.raises(NotCopartitioned, match=r"partition 1 of \['in'\]"):
-        await found.on_assigned(partitions(0) | partitions(1, topics=(CONTROL, HOP)))
+        await found.on_assigned(partitions(0) | partitions(1, topics=(CONTROL, HOP)), NONE)
     with pytest.raises(NotCopartitioned, match="has got more than the 4 partitions"):
-        await found.on_assigned(partitions(4))
+        await found.on_assigned(partitions(4), NONE)
 
 
 async def looks(

@@ -4,6 +4,7 @@ The Kafka client runs in Faust's consumer thread, so heartbeats continue while a
 """
 
 import asyncio
+import logging
 import sys
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from aiokafka.errors import (
     GroupAuthorizationFailedError,
     IllegalStateError,
     InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
 )
@@ -26,7 +28,12 @@ from faust.types import TP
 from ringfaust.protocol.headers import UNDECODABLE_CONTENT
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.worker.faust.decompression import CannotExpand
-from ringfaust.worker.faust.group import may_not_join, other_settings_joined
+from ringfaust.worker.faust.group import (
+    may_not_join,
+    other_settings_joined,
+    twin_joined,
+    wrong_session,
+)
 from ringfaust.worker.faust.vendor import (
     FETCH_ERRORS,
     FaustConsumerThread,
@@ -35,6 +42,8 @@ from ringfaust.worker.faust.vendor import (
     limit_decompression,
 )
 from ringfaust.worker.interfaces import Batch, ReadPosition
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -79,6 +88,8 @@ class BatchThread(FaustConsumerThread):
         self.background: Background | None = None
         """Runs beside the Kafka client."""
         self._beside: set[asyncio.Task[None]] = set()
+        self._has_twin = False
+        """Whether another process has joined the group with this worker's identity."""
         self.member_s: float | None = None
         """When the request was sent with which the group last confirmed that this is a member
         (monotonic); None: it never has. Any thread may read it."""
@@ -86,7 +97,7 @@ class BatchThread(FaustConsumerThread):
     async def on_start(self) -> None:
         """Connect."""
         await super().on_start()
-        self.watch_answers(self._on_fetch_error, self._on_member)
+        self.watch_answers(self._on_fetch_error, self._on_member, self._on_twin)
         self.keep_reading(
             lambda: driver.ensure_aiokafka_TPset(self._generations), self._on_assigned
         )
@@ -126,7 +137,7 @@ class BatchThread(FaustConsumerThread):
     async def pass_assignment(self) -> None:
         """Tell the consumer, in the app's loop, what the group has assigned."""
         consumer: Any = self.consumer
-        telling = consumer.on_assignment(self._assigned)
+        telling = consumer.on_assignment(self._assigned, self.app.assignor.standbys)
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(telling, self.parent_loop))
 
     def _on_background_end(self, ended: asyncio.Task[None]) -> None:
@@ -138,11 +149,22 @@ class BatchThread(FaustConsumerThread):
         """Raise an error if the brokers do not let the worker join the group."""
         while True:
             await asyncio.sleep(_GROUP_CHECK_S)
-            error = self.group_error
+            error, group = self.group_error, self.app.conf.id
+            if self._has_twin:
+                raise twin_joined(group, self.app.conf.consumer_group_instance_id or "")
+            if isinstance(error, InvalidSessionTimeoutError):
+                raise wrong_session(group, self.app.conf.broker_session_timeout)
             if isinstance(error, InconsistentGroupProtocolError):
-                raise other_settings_joined(self.app.conf.id)
+                raise other_settings_joined(group)
             if isinstance(error, GroupAuthorizationFailedError):
-                raise may_not_join(self.app.conf.id)
+                raise may_not_join(group)
+            if error is not None and not self._generations:
+                # Nobody fetches, so the client would wait for ever.
+                log.warning(
+                    "the brokers refuse this worker in group %s (%r); asking again", group, error
+                )
+                with suppress(type(error)):
+                    self.try_group_again()
 
     def generation(self, tp: TP) -> int | None:
         """The generation in which `tp` is read; None while it is not read. Any thread."""
@@ -206,6 +228,9 @@ class BatchThread(FaustConsumerThread):
 
     def _on_member(self, asked_s: float) -> None:
         self.member_s = asked_s
+
+    def _on_twin(self) -> None:
+        self._has_twin = True
 
     async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
         # Faust's method queue has a fixed number of workers, which fetches would occupy. This has

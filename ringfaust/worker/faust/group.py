@@ -62,6 +62,24 @@ def may_not_join(group: str) -> RefusedByGroup:
     )
 
 
+def twin_joined(group: str, identity: str) -> RefusedByGroup:
+    """The error of a worker whose identity another process has, too (R125)."""
+    return RefusedByGroup(
+        f"another worker has joined group {group} as {identity}, which is this worker's identity: "
+        "its data directory is a copy, and host and path are the same. Delete the file `identity` "
+        "in one of the two directories, and start that worker again"
+    )
+
+
+def wrong_session(group: str, session_s: float) -> RefusedByGroup:
+    """The error of a worker whose session timeout the brokers do not accept."""
+    return RefusedByGroup(
+        f"the brokers do not accept session_timeout_ms: {session_s * 1000:.0f} in group {group}: "
+        "choose one between their group.min.session.timeout.ms (6000 by default) and "
+        "group.max.session.timeout.ms (1800000 by default)"
+    )
+
+
 async def check_group(worker: WorkerConfig, fingerprint: str) -> None:
     """Check that the running workers, if any, have the same settings.
 

@@ -17,13 +17,13 @@ from typing import Any, ClassVar, Protocol, cast
 
 import faust
 from aiokafka.errors import ConsumerStoppedError, IllegalStateError
-from faust.assignor.partition_assignor import PartitionAssignor
 from faust.exceptions import Skip
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, AppT, EventT, Message, StreamT, TopicT
 from faust.types.transports import ConsumerT, TransportT
 from mode import CrashingSupervisor, ServiceT
 
+from ringfaust.worker.faust.assignor import Assignor, Holdings
 from ringfaust.worker.faust.consumer_thread import Background, BatchThread
 from ringfaust.worker.faust.vendor import FaustApp, FaustConsumer
 from ringfaust.worker.interfaces import Batch, ReadPosition
@@ -53,12 +53,16 @@ MEMBERSHIP_POLL_S = 0.1
 class AssignmentListener(Protocol):
     """Owns the offsets and the state of the assigned partitions."""
 
-    async def on_assigned(self, tps: frozenset[TP]) -> None:
+    async def on_assigned(self, tps: frozenset[TP], standbys: frozenset[int]) -> None:
         """Take over what is new in the assignment, and give up what is not in it any more.
 
         The worker is no member of the group until this returns, so it only begins that. Nothing of
         a partition is delivered until it is sought, and everything until it is given up. An
         exception stops the worker.
+
+        Args:
+            tps: what the worker serves.
+            standbys: the partitions of which it is the standby (R127).
         """
 
     async def on_stop(self, *, is_orderly: bool) -> None:
@@ -195,11 +199,11 @@ class BatchConsumer(FaustConsumer):
 
     # -- called by the consumer's thread and by the app
 
-    async def on_assignment(self, tps: frozenset[TP]) -> None:
+    async def on_assignment(self, tps: frozenset[TP], standbys: frozenset[int]) -> None:
         """Pass an assignment to the listener; the conductor must know all that is read."""
         try:
             await self.app.topics.on_partitions_assigned({*tps, *self._batch_thread.being_read})
-            await cast(BatchApp, self.app).listener.on_assigned(tps)
+            await cast(BatchApp, self.app).listener.on_assigned(tps, standbys)
         except Exception as error:  # the Kafka client would only log it
             await self.app.crash(error)
 
@@ -260,15 +264,6 @@ class _Undecoded(faust.Schema):
         return decode
 
 
-class Assignor(PartitionAssignor):
-    """Faust's assignor under another name, which all members of the group must share (R113)."""
-
-    @property
-    def name(self) -> str:
-        """The name of the assignment protocol."""
-        return cast(BatchApp, self.app).protocol
-
-
 class BatchApp(FaustApp):
     """A Faust app whose agents iterate over `Batch`es.
 
@@ -292,6 +287,8 @@ class BatchApp(FaustApp):
         self.held_back: Callable[[Set[TP]], Set[TP]] = lambda _: frozenset()
         """Which of some partitions are not to be read now; asked at least once a second."""
         self.protocol = protocol
+        self.holdings: Holdings | None = None
+        """What the leader of the group is told about this worker's state."""
         super().__init__(id, **{**DEFAULTS, "PartitionAssignor": Assignor, **options})
 
     @property

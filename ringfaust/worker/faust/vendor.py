@@ -26,11 +26,12 @@ aiokafka 0.14:
   `begin_reassignment` and `assign_from_subscribed` are replaced, to read on during a rebalance.
 - `Subscription.assignment` and the states of its partitions: positions that outlive a rebalance.
 - `AIOKafkaConsumer._client`: its `send` is wrapped, to see the errors in answers to fetches, and
-  whether the group confirms that the client is a member.
+  whether the group confirms that the client is a member, or has another in its place.
 - `gzip_decode`, `snappy_decode`, `lz4_decode` and `zstd_decode` in the modules that read batches:
   replaced for the whole process, to limit the size of an expanded batch.
 - `AIOKafkaConsumer._coordinator`, `GroupCoordinator._pending_exception`: why the group refuses the
   client. The client raises it only in a fetch, and without partitions nobody fetches.
+- `GroupCoordinator.check_errors`: lets the client go on after such an error.
 - `GroupCoordinator.request_rejoin`: the client forgets a change of the topics that it notices while
   the group is rebalanced.
 - `GroupCoordinator.close`: ends the membership, and lets the client read on.
@@ -83,6 +84,10 @@ _FETCH = 1
 _OF_MEMBERS = frozenset({12, 14})
 """Requests that the group answers without an error only to members that know what they have been
 assigned: heartbeat and sync. One that joins may have missed an assignment."""
+_TO_GROUP = _OF_MEMBERS | {11}
+"""These, and the request to join."""
+_FENCED_INSTANCE_ID = 82
+"""Another process has joined with the same static id. The Kafka client does not know this code."""
 _NOT_THERE = frozenset({1, 3, 100})
 """Error codes: the offset is out of range; the topic or partition, or the topic id, is unknown."""
 
@@ -150,6 +155,14 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
         error: Exception | None = self.kafka_consumer._coordinator._pending_exception  # noqa: SLF001
         return error
 
+    def try_group_again(self) -> None:
+        """Let the client take part in the group again after `group_error`. Called in the thread.
+
+        Raises:
+            Exception: that error.
+        """
+        self.kafka_consumer._coordinator.check_errors()  # noqa: SLF001
+
     def request_rejoin(self) -> None:
         """Join the group again, as soon as possible. Called in the thread."""
         self.kafka_consumer._coordinator.request_rejoin()  # noqa: SLF001
@@ -211,7 +224,10 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
         self.kafka_consumer._fetcher._prefetch_backoff = seconds  # noqa: SLF001
 
     def watch_answers(
-        self, on_error: Callable[[TopicPartition], None], on_member: Callable[[float], None]
+        self,
+        on_error: Callable[[TopicPartition], None],
+        on_member: Callable[[float], None],
+        on_twin: Callable[[], None],
     ) -> None:
         """Look at the answers of the brokers, in the thread, before the client does.
 
@@ -219,6 +235,7 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
             on_error: called for each partition in a fetch whose position or topic does not exist.
             on_member: called when the group confirms that the client is a member, with the time
                 (monotonic, in seconds) when it was asked.
+            on_twin: called when another process has joined the group with this one's static id.
         """
         client: Any = self.kafka_consumer._client  # noqa: SLF001
         send = client.send
@@ -228,6 +245,8 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
             response = await send(node_id, request, **options)
             if response.API_KEY in _OF_MEMBERS and not response.error_code:
                 on_member(asked_s)
+            elif response.API_KEY in _TO_GROUP and response.error_code == _FENCED_INSTANCE_ID:
+                on_twin()
             elif response.API_KEY == _FETCH:
                 for topic, partitions in response.topics:
                     for partition, error_code, *_ in partitions:

@@ -139,6 +139,15 @@ class WorkerMetrics:
                 "Records that a partition must read before it is caught up.",
                 "partition", self._numbers.recovery().items(),
             ),
+            _gauge(
+                "ringfaust_standby_behind_records",
+                "Records of the changelog that a standby has not applied yet; -1: not known yet.",
+                "partition",
+                [
+                    (number, -1 if behind is None else behind)
+                    for number, behind in self._numbers.standbys().items()
+                ],
+            ),
         ]  # fmt: skip
 
     def _inputs(self, works: Collection[PartitionWork]) -> list[Metric]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from faust.types import TP
@@ -48,6 +48,7 @@ class Numbers:
         health: Health,
         works: Callable[[], Collection[PartitionWork]],
         highwater: Callable[[TP], int | None],
+        standbys: Callable[[], Mapping[int, int | None]],
     ) -> None:
         """Read nothing yet.
 
@@ -55,9 +56,12 @@ class Numbers:
             health: whether the worker and its partitions are ready.
             works: the partitions whose state is loaded.
             highwater: the end of an input partition, as far as it is known.
+            standbys: by partition that it follows: records of the changelog left to apply; None:
+                that is not known yet.
         """
         self.health = health
         self.works = works
+        self.standbys = standbys
         self._highwater = highwater
 
     def lag(self, work: PartitionWork) -> dict[str, int]:

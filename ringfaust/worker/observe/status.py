@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from ringfaust.cancellation import is_cancelled, run_again
 from ringfaust.core.queue import QueueRow
 from ringfaust.kafka.status_topic import StatusRow
-from ringfaust.protocol.status import read_key, worker_key
+from ringfaust.protocol.status import CAUGHT_UP_RECORDS, read_key, worker_key
 from ringfaust.worker.clock import wall_ms
 from ringfaust.worker.observe.numbers import Numbers
 from ringfaust.worker.observe.queue_status import PartitionStatus
@@ -42,6 +42,7 @@ _RETRY_S = 10.0
 _STOP_TIMEOUT_S = 2.0
 _MOST_PROBLEMS = 5
 _MOST_STOPPED = 100
+_NOTHING: tuple[object, ...] = ()
 
 
 class StatusLog(Protocol):
@@ -94,7 +95,7 @@ class StatusPublisher:
         """The partitions whose rows have been read."""
         self._beat_s = 0.0
         """When the worker's own row was written."""
-        self._said: Mapping[str, Any] = {}
+        self._said = _NOTHING
         """What it said, as far as a change of it makes a new row."""
         self._trouble = ""
         self.published_bytes = 0
@@ -110,7 +111,7 @@ class StatusPublisher:
         self._trouble = str(error)
 
     async def _serve(self) -> None:
-        self._parts, self._said = {}, {}
+        self._parts, self._said = {}, _NOTHING
         try:
             await self._topic.start()
             while True:
@@ -197,7 +198,7 @@ class StatusPublisher:
         return size
 
     async def _tell_of_worker(self, now_s: float) -> None:
-        problems = self._numbers.health.problems()
+        problems, standbys = self._numbers.health.problems(), self._numbers.standbys()
         said = {
             "ready": not problems,
             "partitions": sorted(work.number for work in self._works()),
@@ -210,10 +211,15 @@ class StatusPublisher:
                 for unit, each in self._numbers.health.stopped()[:_MOST_STOPPED]
             ],
         }  # fmt: skip
-        if said == self._said and now_s - self._beat_s < BEAT_S:
+        up_to_date = {
+            number: behind is not None and behind <= CAUGHT_UP_RECORDS
+            for number, behind in standbys.items()
+        }
+        if (said, up_to_date) == self._said and now_s - self._beat_s < BEAT_S:
             return
         row = {
             "time_ms": wall_ms(), **self._about, **said, **self._backlog(),
+            "standbys": {str(number): behind for number, behind in standbys.items()},
             "problems": problems[:_MOST_PROBLEMS],
             "queues": sum(part.queues for part in self._parts.values()),
             "published": sum(part.published for part in self._parts.values()),
@@ -221,7 +227,7 @@ class StatusPublisher:
         value = json.dumps(row, separators=(",", ":")).encode()
         await self._topic.write(_WORKERS_PARTITION, [(self._key, value)])
         self.published_bytes += _size((self._key, value))
-        self._said, self._beat_s = said, now_s
+        self._said, self._beat_s = (said, up_to_date), now_s
 
     def _backlog(self) -> dict[str, dict[str, int]]:
         """By partition: records not read yet, and records to read before it is ready."""

@@ -39,21 +39,39 @@ def repartition_task(route: Route, number: int, context: WorkerContext) -> Task:
     transactional_id = repartition_transactional_id(context.application, route.topic, number)
     work = RepartitionWork(route, number, context)
 
-    async def no_store(committed: Mapping[str, CommittedOffset]) -> PartitionStore | None:
-        found = committed.get(route.topic)
+    return Task(
+        work,
+        context,
+        _NoStore(work, TP(route.topic, number), context),
+        lambda: context.open_producer(number, transactional_id),
+    )
+
+
+class _NoStore:
+    """The store of a task that keeps no state. It finds out what was copied before."""
+
+    def __init__(self, work: RepartitionWork, tp: TP, context: WorkerContext) -> None:
+        self._work = work
+        self._tp = tp
+        self._context = context
+
+    async def catch_up(self) -> None:
+        """There is nothing to prepare."""
+
+    async def open(self, committed: Mapping[str, CommittedOffset]) -> PartitionStore | None:
+        """Find out where to continue if the group's offset does not tell."""
+        topic, number = self._tp
+        context, found = self._context, committed.get(topic)
         if found is None:
-            work.copied = await _copied_before(TP(route.topic, number), context)
+            self._work.copied = await _copied_before(self._tp, context)
         elif not found.is_repartitioned and number < context.partitions:
             changelog = TP(context.topics[Role.CHANGELOG], number)
             stored = await last_positions(changelog, context.open_changelog())
-            work.read_directly = stored.get(route.topic, 0)
+            self._work.read_directly = stored.get(topic, 0)
         return None
 
-    async def nothing() -> None: ...
-
-    return Task(
-        work, context, no_store, lambda: context.open_producer(number, transactional_id), nothing
-    )
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 async def _copied_before(tp: TP, context: WorkerContext) -> int | None:
@@ -210,10 +228,14 @@ class RepartitionWork:
         """Move past transaction markers behind the records of a cycle, which are no gap (R112)."""
         self._repartitioner.position = max(self._repartitioner.position, *offsets.values(), 0)
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(
+        self, wall_ms: int, *, is_last: bool = False, is_probe: bool = False
+    ) -> PendingCommit | None:
         """Remove the forwarded records; None if there are none, and nothing was passed."""
         outputs = self._repartitioner.outputs()
-        if not outputs and self._repartitioner.position <= max(self._decided, self._committed):
+        if not (outputs or is_probe) and self._repartitioner.position <= max(
+            self._decided, self._committed
+        ):
             return None
         self._decided = self._repartitioner.position
         metadata = repartition_metadata(self._topic_id)

@@ -30,11 +30,11 @@ from ringfaust.worker.interfaces import (
     CancelledByNobody,
     CommittedOffset,
     InputChanged,
-    OpenStore,
     PartitionStore,
     PendingCommit,
     StateLost,
     StopsWorker,
+    StoreSource,
     TaskProducer,
     Work,
 )
@@ -49,6 +49,8 @@ RETRY_MIN_S = 0.5
 """The first wait before another attempt to open a partition. Each further wait is twice as long."""
 RETRY_MAX_S = 15.0
 _STOP_TIMEOUT_S = 10.0
+_PROBE_S = 0.25
+"""How often a partition that is handed over looks whether its next owner has shut it out."""
 _LAST_COMMIT_TIMEOUT_S = 5.0
 RECOVERING = "recovering"
 FENCED = "given up, because another worker may own it now"
@@ -66,28 +68,24 @@ class Task:
         self,
         work: Work,
         context: WorkerContext,
-        open_store: OpenStore,
+        source: StoreSource,
         open_producer: Callable[[], TaskProducer],
-        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
         """Connect to nothing yet.
 
         Args:
             work: what to do with the records.
             context: what the tasks of the worker share.
-            open_store: opens the store and applies the committed changelog to it; returns None if
-                the work keeps no state. Gets the group's offsets by topic.
+            source: opens the store.
             open_producer: creates the transactional producer, not started.
-            catch_up: prepares the store while another worker still has the partition.
         """
         self.work = work
         self.buffer = InputBuffer(context.task_settings.batch_records, context.reader)
         self._context = context
         self._clock = context.clock
         self._settings = context.task_settings
-        self._open_store = open_store
+        self._source = source
         self._open_producer = open_producer
-        self._catch_up = catch_up
         self._commits = context.new_commit_slot()
         self._store: PartitionStore | None = None
         self._producer: TaskProducer | None = None
@@ -102,6 +100,8 @@ class Task:
         """Whether the work has its start positions."""
         self._is_leaving = False
         """Whether the group has given the partition to another worker."""
+        self._next_probe_s = 0.0
+        """When it looks next whether that one has opened it."""
         self.failure: Exception | None = None
         """The error because of which each record is committed by itself; None: they are not."""
         self._suspects: dict[str, int] = {}
@@ -134,7 +134,7 @@ class Task:
     async def _take_over(self, *, is_fenced: bool = False) -> None:
         """Load the state, as soon as this worker is sure to own the partition (R126)."""
         if not self._is_started:
-            await self._catch_up()  # may take long
+            await self._source.catch_up()  # may take long
         # Starting the producer fences the present owner.
         await self._context.reader().prove_membership(is_fenced=is_fenced)
         self._suspicion = ""
@@ -164,7 +164,7 @@ class Task:
             # Read before the end of the changelog, so that they are never newer than the state.
             offsets = await self._context.group_offsets(self.work.tps)
             committed = {topic: found for (topic, _), found in offsets.items()}
-            self._store = await self._open_store(committed)
+            self._store = await self._source.open(committed)
             self.work.restore(self._store, committed, self._producer.new_batches)
         except BaseException:
             await self._release()
@@ -202,6 +202,7 @@ class Task:
         Returns then, after any other error, or at once if nothing is served. Close it afterwards.
         """
         self._is_leaving = True
+        self.buffer.arrived.set()  # looks from now on, even if nothing is to be done
         if self._runner is not None and not self.trouble:
             await asyncio.wait({self._runner})
 
@@ -249,9 +250,8 @@ class Task:
             with suppress(KafkaError, TimeoutError):
                 async with self._clock.timeout(_STOP_TIMEOUT_S):
                     await producer.stop()
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
+        self._store = None
+        self._source.close()
 
     # --- cycles ----------------------------------------------------------------------------------
 
@@ -280,10 +280,18 @@ class Task:
                 await self.run_cycle()
 
     async def _wait_for_work(self) -> None:
+        timeout_s = 0 if self._left else self.work.poll_timeout_s()
+        if self._is_leaving:
+            until_probe_s = self._until_probe_s()
+            timeout_s = until_probe_s if timeout_s is None else min(timeout_s, until_probe_s)
         # Not by wait_for: in Python 3.11 it loses a cancellation that comes with the event.
         with suppress(TimeoutError):
-            async with self._clock.timeout(0 if self._left else self.work.poll_timeout_s()):
+            async with self._clock.timeout(timeout_s):
                 await self.buffer.arrived.wait()
+
+    def _until_probe_s(self) -> float:
+        """How long until it looks whether its next owner has shut it out."""
+        return max(self._next_probe_s - self._clock.monotonic_s(), 0.0)
 
     @property
     def has_left(self) -> bool:
@@ -385,7 +393,10 @@ class Task:
     def _submit(self, wall_ms: int, *, is_last: bool = False) -> bool:
         """Begin the commit of what was decided; False if there is nothing to commit."""
         # 1. Take what was decided. From here on the next batch can be decided.
-        pending = self.work.take_commit(wall_ms, is_last=is_last)
+        is_probe = self._is_leaving and self._until_probe_s() == 0
+        pending = self.work.take_commit(wall_ms, is_last=is_last, is_probe=is_probe)
+        if is_probe:
+            self._next_probe_s = self._clock.monotonic_s() + _PROBE_S
         if pending is not None:
             self._commits.submit(self._commit(pending), self.buffer.arrived.set)
         return pending is not None

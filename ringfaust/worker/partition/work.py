@@ -48,7 +48,8 @@ from ringfaust.worker.partition.pausing import InputPauses
 from ringfaust.worker.partition.route_changes import MovedQueue, RouteChanges, refuse_moved
 from ringfaust.worker.partition.spans import WorkerSpans
 from ringfaust.worker.partition.task import Task
-from ringfaust.worker.store.changelog import open_store
+from ringfaust.worker.store.changelog import OWN_PACE
+from ringfaust.worker.store.follower import Follower
 from ringfaust.worker.store.identity import read_identity
 
 log = logging.getLogger(__name__)
@@ -62,25 +63,51 @@ _CAUGHT_UP_CHECK_S = 0.2
 """How often a partition that was just assigned checks, when idle, whether it has read its log."""
 
 
-def partition_task(number: int, input_topics: frozenset[str], context: WorkerContext) -> Task:
-    """The task of one partition; `input_topics`: all topics that are read without repartition."""
+def partition_task(
+    follower: Follower, input_topics: frozenset[str], context: WorkerContext
+) -> Task:
+    """The task of one partition.
 
-    async def open_this_store(_: Mapping[str, CommittedOffset]) -> PartitionStore:
-        path = context.data_dir / f"partition-{number}"
-        changelog = TP(context.topics[Role.CHANGELOG], number)
-        return await open_store(path, changelog, context)
-
-    async def catch_up() -> None:
-        (await open_this_store({})).close()
-
+    Args:
+        follower: its store.
+        input_topics: all topics that are read without repartition.
+        context: what the tasks of the worker share.
+    """
+    number = follower.number
     transactional_id = partition_transactional_id(context.application, number)
     return Task(
         PartitionWork(number, input_topics, context),
         context,
-        open_this_store,
+        _OwnStore(follower),
         lambda: context.open_producer(number, transactional_id),
-        catch_up,
     )
+
+
+class _OwnStore:
+    """The store of a task that serves a partition."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._has_begun = self._is_lent = False
+
+    async def catch_up(self) -> None:
+        """Apply the changelog as far as it goes now, and leave the store open."""
+        self._has_begun = True
+        await self._follower.catch_up(OWN_PACE)
+
+    async def open(self, _: Mapping[str, CommittedOffset]) -> PartitionStore:
+        """Open the store, up to date."""
+        store = await self._follower.lend(OWN_PACE)
+        self._is_lent = True
+        return store
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._is_lent:
+            self._follower.take_back()
+        elif self._has_begun:
+            self._follower.rest()
+        self._has_begun = self._is_lent = False
 
 
 class PartitionWork:
@@ -333,10 +360,15 @@ class PartitionWork:
             if topic not in paused and positions.get(topic, 0) < offset:
                 positions[topic] = offset
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(
+        self, wall_ms: int, *, is_last: bool = False, is_probe: bool = False
+    ) -> PendingCommit | None:
         """Remove what the cycle has decided; None if there is nothing to commit."""
         processor = self._processor
         offsets = self._take_group_offsets(is_last=is_last)
+        if is_probe:
+            known = self._topics & processor.positions.keys()
+            offsets = {topic: processor.positions[topic] for topic in known}
         has_read = any(self._before.get(topic) != at for topic, at in processor.positions.items())
         self._before = dict(processor.positions)
         activity, outputs = processor.activity(), processor.outputs()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from faust.types import TP
@@ -26,7 +28,25 @@ from ringfaust.worker.store.rocks import StoreDamaged
 
 log = logging.getLogger(__name__)
 
-_MAX_POLL_RECORDS = 20_000
+
+class Pace(NamedTuple):
+    """How a changelog is replayed."""
+
+    records: int = 20_000
+    """Most records that are applied at a time."""
+    rests: bool = False
+    """Whether it rests after some records for as long as it took to apply them."""
+
+
+OWN_PACE = Pace()
+"""For a partition that is going to be served."""
+STANDBY_PACE = Pace(1_000, rests=True)
+"""For a standby, which leaves at least half of the time to the worker's own partitions."""
+
+
+_STANDBYS_FETCH_BYTES = 4 * 1024 * 1024
+_STANDBY_FETCH_BYTES = 256 * 1024
+"""What the Kafka client holds for each standby, at most, unless a record is larger."""
 
 
 def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
@@ -41,36 +61,68 @@ def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
     )
 
 
-async def open_store(path: Path, changelog: TP, context: WorkerContext) -> PartitionStore:
+def standby_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
+    """A consumer that follows changelogs for all standbys; `client`: options of any client."""
+    return AIOKafkaConsumer(
+        **client,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        fetch_max_bytes=_STANDBYS_FETCH_BYTES,
+        max_partition_fetch_bytes=_STANDBY_FETCH_BYTES,
+    )
+
+
+async def open_store(
+    path: Path,
+    changelog: TP,
+    context: WorkerContext,
+    pace: Pace = OWN_PACE,
+    opened: PartitionStore | None = None,
+) -> PartitionStore:
     """Open the store of a partition, up to date with its changelog.
 
     A store that is out of date or damaged is rebuilt, and so is state that belongs elsewhere
     (R111).
+
+    Args:
+        path: of the store.
+        changelog: the partition of the changelog.
+        context: what the tasks of the worker share.
+        pace: how to replay the changelog.
+        opened: the store, if it is open. It is closed if this fails.
 
     Raises:
         ForeignState: the directory belongs to another application.
         StateLost: the changelog lacks its beginning, or records that the store has; or it alone was
             deleted and created again.
     """
-    store = await _open_own(path, changelog, context)
+    store = await _open_own(path, changelog, context, opened)
     try:
-        if await _replay_or_close(store, changelog, context):
+        if await _replay_or_close(store, changelog, context, pace):
             return store
         log.warning("partition %d: %s is out of date; rebuilding it", changelog.partition, path)
         store.wipe()
     except StoreDamaged as error:
         store.set_aside(f"it is damaged ({error.reason})")
     store = await _open_own(path, changelog, context)
-    await _replay_or_close(store, changelog, context)
+    await _replay_or_close(store, changelog, context, pace)
     return store
 
 
-async def _open_own(path: Path, changelog: TP, context: WorkerContext) -> PartitionStore:
+async def _open_own(
+    path: Path, changelog: TP, context: WorkerContext, opened: PartitionStore | None = None
+) -> PartitionStore:
     """Open the store, if it is this partition's own, or else an empty one."""
-    cluster, ids = await context.topic_ids([changelog.topic])
+    try:
+        cluster, ids = await context.topic_ids([changelog.topic])
+    except BaseException:
+        if opened is not None:
+            opened.close()
+        raise
     topic_id = ids.get(changelog.topic, "")
     mine = StoreIdentity(cluster, context.application, changelog.partition, topic_id)
-    store, found = context.open_store(path), None
+    store, found = opened or context.open_store(path), None
     try:
         found = read_identity(store)
         if found is not None:
@@ -116,8 +168,10 @@ async def _refuse_lost(changelog: str, store: PartitionStore, context: WorkerCon
             )
 
 
-async def _replay_or_close(store: PartitionStore, changelog: TP, context: WorkerContext) -> bool:
-    """Replay; close the store if that fails."""
+async def _replay_or_close(
+    store: PartitionStore, changelog: TP, context: WorkerContext, pace: Pace
+) -> bool:
+    """Replay; close the store if that fails. False: it must be rebuilt."""
     try:
         return await replay(
             store,
@@ -126,6 +180,7 @@ async def _replay_or_close(store: PartitionStore, changelog: TP, context: Worker
             now_ms=context.clock.wall_ms(),
             tombstone_ms=context.tombstone_ms,
             replaying=context.replaying,
+            pace=pace,
         )
     except BaseException:
         store.close()
@@ -140,6 +195,7 @@ async def replay(
     now_ms: int,
     tombstone_ms: int,
     replaying: dict[int, int],
+    pace: Pace = OWN_PACE,
 ) -> bool:
     """Apply what was committed to the changelog after the store's offset.
 
@@ -150,6 +206,7 @@ async def replay(
         now_ms: the time now, in ms since 1970.
         tombstone_ms: how long the changelog keeps tombstones.
         replaying: by partition, how much is left; for others to see.
+        pace: how many records are applied at a time, and whether it rests.
 
     Returns:
         False if the store is so old that it may have missed a tombstone: it must be rebuilt from
@@ -171,15 +228,32 @@ async def replay(
             return False
         replaying[changelog.partition] = end - start
         consumer.seek(tp, start)
-        async for records in read_to_end(consumer, {tp: end}, max_records=_MAX_POLL_RECORDS):
-            writes = [(cast(bytes, record.key), record.value) for record in records]
-            store.apply(writes, records[-1].offset + 1, applied_ms)
+        applied = 0
+        async for records in read_to_end(consumer, {tp: end}, max_records=pace.records):
+            began_s = time.monotonic()
+            apply_records(store, records, applied_ms)
+            applied += len(records)
             replaying[changelog.partition] = max(end - records[-1].offset - 1, 0)
-        store.apply([], end, now_ms)
+            if pace.rests:
+                await asyncio.sleep(time.monotonic() - began_s)
+        store.apply([], max(end, store.applied[0]), now_ms)
+        log.info("partition %d: %d records of its changelog applied", changelog.partition, applied)
         return True
     finally:
         replaying.pop(changelog.partition, None)
         await stop_client(consumer)
+
+
+def apply_records(store: PartitionStore, records: Sequence[Any], now_ms: int) -> None:
+    """Apply records of the changelog.
+
+    Args:
+        store: has everything before them.
+        records: at least one.
+        now_ms: when the changelog ended where the store did.
+    """
+    writes = [(cast(bytes, record.key), record.value) for record in records]
+    store.apply(writes, records[-1].offset + 1, now_ms)
 
 
 def check_end(name: str, store: PartitionStore, begin: int) -> None:

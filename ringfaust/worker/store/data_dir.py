@@ -9,7 +9,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -101,6 +101,18 @@ def worker_identity(folder: Path) -> str:
     host = socket.gethostname()
     digest = hashlib.sha256(f"{own} {host} {folder.resolve()}".encode()).hexdigest()
     return f"{host[:64]}-{digest[:12]}"
+
+
+def written_ms(folder: Path) -> dict[int, int]:
+    """By partition with a database in the folder: when it was written last, in ms since 1970."""
+    found = {}
+    for path in folder.glob("partition-*"):
+        number = path.name.removeprefix("partition-")
+        if number.isascii() and number.isdigit():
+            with suppress(OSError):  # the file is just being deleted
+                times = [each.stat().st_mtime_ns for each in path.iterdir()]
+                found[int(number)] = max(times, default=0) // 1_000_000
+    return found
 
 
 def _take(folder: Path, lock: TextIO) -> None:

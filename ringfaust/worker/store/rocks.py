@@ -151,6 +151,8 @@ class RocksStore:
             StoreUnusable: the disk is full or the folder not writable, for example.
         """
         self.path = path
+        self._applied: tuple[int, int] | None = None
+        """What the last write noted, as far as it was read."""
         path.parent.mkdir(parents=True, exist_ok=True)
         manifest = _manifest(path)
         if (note := path / _DAMAGE_NOTE).exists():
@@ -215,9 +217,11 @@ class RocksStore:
 
         The offset is 0 for a new store. The time is in ms since 1970.
         """
-        raw = self.get(_APPLIED_KEY)
-        next_offset, now_ms, *_ = read_json(raw, "applied") if raw else (0, 0)
-        return next_offset, now_ms
+        if self._applied is None:
+            raw = self.get(_APPLIED_KEY)
+            next_offset, now_ms, *_ = read_json(raw, "applied") if raw else (0, 0)
+            self._applied = (next_offset, now_ms)
+        return self._applied
 
     def apply(
         self, writes: Iterable[tuple[bytes, bytes | None]], next_offset: int, now_ms: int
@@ -244,6 +248,7 @@ class RocksStore:
             self._db.write(batch)
         except Exception as error:
             self._fail(error)
+        self._applied = (next_offset, now_ms)
 
     def close(self) -> None:
         """Close it. An error is only logged: RocksDB repeats here what it reported before."""

@@ -20,7 +20,7 @@ from unittest.mock import Mock
 
 import faust
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, PartitionRecords
 from aiokafka.consumer.group_coordinator import CoordinatorGroupRebalance, GroupCoordinator
@@ -194,6 +194,9 @@ def test_a_refusal_of_the_group_is_kept_until_somebody_fetches() -> None:
     assert "Errors.InconsistentGroupProtocolError" in source(
         CoordinatorGroupRebalance.perform_group_join
     )
+    check = source(GroupCoordinator.check_errors)
+    assert "self._error_consumed_fut.set_result(None)" in check  # and so the client goes on
+    assert "self._pending_exception = None" in check
 
 
 def test_a_consumer_that_asks_for_it_joins_the_group_again() -> None:
@@ -274,9 +277,30 @@ async def test_a_member_is_who_knows_what_the_group_has_assigned(
 
     client, told = SimpleNamespace(send=send), list[float]()
     thread: Any = SimpleNamespace(kafka_consumer=SimpleNamespace(_client=client))
-    vendor.FaustConsumerThread.watch_answers(thread, Mock(), told.append)
+    vendor.FaustConsumerThread.watch_answers(thread, Mock(), told.append, Mock())
     await client.send(0, None)
     assert bool(told) is is_told
+
+
+@pytest.mark.parametrize(
+    ("key", "error_code", "is_told"),
+    [
+        (HEARTBEAT, 82, True), (SYNC_GROUP, 82, True), (JOIN_GROUP, 82, True),
+        (LEAVE_GROUP, 82, False), (JOIN_GROUP, 0, False), (JOIN_GROUP, 25, False),
+    ],
+)  # fmt: skip
+async def test_a_twin_is_noticed_though_the_kafka_client_does_not_know_the_error(
+    key: int, error_code: int, is_told: bool
+) -> None:
+    async def send(*_: object) -> Any:
+        return SimpleNamespace(API_KEY=key, error_code=error_code)
+
+    client, told = SimpleNamespace(send=send), Mock()
+    thread: Any = SimpleNamespace(kafka_consumer=SimpleNamespace(_client=client))
+    vendor.FaustConsumerThread.watch_answers(thread, Mock(), Mock(), told)
+    await client.send(0, None)
+    assert told.called is is_told
+    assert errors.for_code(82) is errors.UnknownError
 
 
 def test_a_client_that_has_left_its_group_reads_on() -> None:

@@ -59,7 +59,7 @@ class World:
             lambda: [self.task], {}, lambda: self.silent_s, lambda: 0.0, self.memory
         )
         works = lambda: [] if self.task.trouble else [*self.works]  # noqa: E731
-        self.numbers = Numbers(self.health, works, lambda tp: 100)
+        self.numbers = Numbers(self.health, works, lambda tp: 100, lambda: {3: 7, 4: None})
         info = {"version": "1", "engine": "pure Python", "application": "app"}
         self.metrics = WorkerMetrics(self.numbers, info)
 
@@ -113,6 +113,8 @@ async def test_the_metrics_of_a_partition_are_totals(world: World) -> None:
     assert found["ringfaust_commit_duration_seconds_bucket", "0.025", "0"] == 2
     assert found["ringfaust_eviction_age_seconds_sum", "0"] == 6
     assert found["ringfaust_recovery_remaining_records", "0"] == 0
+    assert found["ringfaust_standby_behind_records", "3"] == 7
+    assert found["ringfaust_standby_behind_records", "4"] == -1
 
 
 async def test_a_partition_counts_from_zero() -> None:

@@ -75,12 +75,15 @@ class World:
     def __init__(self, topic: Topic, *works: Any, name: str = "worker-1") -> None:
         self.topic = topic
         self.works = [*works]
+        self.standbys: dict[int, int | None] = {}
 
         def tasks() -> list[Any]:
             return [SimpleNamespace(trouble="", stopped=None, work=work) for work in self.works]
 
         self.health = Health(tasks, {}, lambda: 0.0, lambda: 0.0, MemoryBudget(1 << 40))
-        self.numbers = Numbers(self.health, lambda: self.works, lambda tp: 100)
+        self.numbers = Numbers(
+            self.health, lambda: self.works, lambda tp: 100, lambda: self.standbys
+        )
         self.publisher = StatusPublisher(
             topic,
             name,
@@ -276,8 +279,18 @@ async def test_a_worker_tells_of_itself_and_takes_its_row_back(
     beats = [key for key, _ in topic.logs[0]].count(worker_key("worker-1"))
     await world.tick()
     assert [key for key, _ in topic.logs[0]].count(worker_key("worker-1")) == beats
-    world.works.clear()
+    world.standbys = {3: None, 7: 5}
     await world.tick()  # a change is told at once
+    (found,) = topic.reader().workers.values()
+    assert found.standbys == {3: None, 7: 5}
+    world.standbys = {3: 9, 7: 1}  # this one, too: one more is caught up
+    await world.tick()
+    world.standbys = {3: 8, 7: 0}  # but not this one
+    await world.tick()
+    (found,) = topic.reader().workers.values()
+    assert found.standbys == {3: 9, 7: 1}
+    world.works.clear()
+    await world.tick()
     (found,) = topic.reader().workers.values()
     assert (found.partitions, found.is_ready) == ((), False)
     assert found.problems == ("no partition is assigned to this worker",)

@@ -84,6 +84,12 @@ def test_the_group_is_up_to_date_after_the_last_commit() -> None:
     assert work.take(is_last=True) is None
 
 
+def test_a_probe_commits_the_positions_though_nothing_has_changed() -> None:
+    work = Work({"in": 5}, gone=3, **{"in": 5})
+    assert work.take() is None
+    assert work.take(is_probe=True) == {"in": 5}
+
+
 def test_a_group_that_is_ahead_is_corrected_at_once() -> None:
     """If not, the next start would take it for lost state: the log was cut, and the state knows."""
     work = Work({"in": 9}, **{"in": 5})

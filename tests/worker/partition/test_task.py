@@ -14,6 +14,7 @@ import pytest
 from aiokafka.errors import (
     KafkaConnectionError,
     MessageSizeTooLargeError,
+    ProducerFenced,
     TopicAuthorizationFailedError,
 )
 from faust.types import TP
@@ -64,7 +65,7 @@ class OneCommit:
     def decided_outputs(self) -> Collection[tuple[Role, int | None]]:
         return ()
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(self, wall_ms: int, **_: bool) -> PendingCommit | None:
         if not self.has_work:
             return None
         self.has_work = False
@@ -98,6 +99,20 @@ class FailingProducer:
         if self._errors:
             raise self._errors.pop()
         return 0
+
+
+class NoStore:
+    """The source of a task without a store, or with `store`."""
+
+    def __init__(self, store: Any = None) -> None:
+        self.store = store
+
+    async def catch_up(self) -> None: ...
+
+    async def open(self, committed: object) -> Any:
+        return self.store
+
+    def close(self) -> None: ...
 
 
 class Orders:
@@ -146,13 +161,11 @@ def new_task(
     crashed: asyncio.Future[object],
     orders: Orders | None = None,
 ) -> Task:
-    async def no_store(*_: object) -> None: ...
-
     def open_producer() -> FailingProducer:
         opened.append(FailingProducer(errors))
         return opened[-1]
 
-    return Task(work, context_of(1, crashed.set_result, orders), no_store, open_producer, no_store)
+    return Task(work, context_of(1, crashed.set_result, orders), NoStore(), open_producer)
 
 
 @pytest.fixture(autouse=True)
@@ -174,12 +187,11 @@ async def test_a_new_owner_is_up_to_date_and_a_member_before_it_shuts_out_the_ol
         async def start(self) -> None:
             calls.append("shut out")
 
-    async def no_store(*_: object) -> None: ...
-
-    async def catch_up() -> None:
-        calls.append("catch up")
-        if errors:
-            raise errors.pop()
+    class Source(NoStore):
+        async def catch_up(self) -> None:
+            calls.append("catch up")
+            if errors:
+                raise errors.pop()
 
     async def read_bounds(_: object) -> dict[TP, Any]:
         calls.append("look at the logs")
@@ -187,7 +199,7 @@ async def test_a_new_owner_is_up_to_date_and_a_member_before_it_shuts_out_the_ol
 
     context = context_of(1, print)
     context.reader, context.read_bounds = Reader, read_bounds
-    task = Task(work, context, no_store, lambda: Producer([]), catch_up)
+    task = Task(work, context, Source(), lambda: Producer([]))
     task.start()
     async with asyncio.timeout(30):
         await work.settled.wait()
@@ -269,8 +281,8 @@ async def test_a_task_says_that_it_is_closed_before_its_store_is() -> None:
     task = new_task(work, [], [], crashed)
     await task.open()
     work.has_work = False
-    store: Any = SimpleNamespace(close=lambda: said.append(task.trouble))
-    task._store = store
+    source: Any = SimpleNamespace(close=lambda: said.append(task.trouble))
+    task._source = source
     await task.close()
     assert said == ["closed"]
 
@@ -296,15 +308,12 @@ async def test_a_changelog_that_has_lost_rows_stops_the_partition(end: int) -> N
     async def commit(*_: object) -> int:
         return end
 
-    def take_commit(wall_ms: int, *, is_last: bool = False) -> PendingCommit:
+    def take_commit(wall_ms: int, **_: bool) -> PendingCommit:
         return PendingCommit({}, Writes([], [(b"row", b"")] * min(end, 3)), {}, wall_ms)
-
-    async def open_store(*_: object) -> Any:
-        return Behind()
 
     for where, name, value in [
         (producer, "commit", commit), (work, "take_commit", take_commit),
-        (task, "_open_store", open_store), (task, "_open_producer", lambda: producer),
+        (task, "_source", NoStore(Behind())), (task, "_open_producer", lambda: producer),
     ]:  # fmt: skip
         setattr(where, name, value)
     await task.open()
@@ -351,7 +360,9 @@ class CountingWork(OneCommit):
         self.decided += len(list(records))
         self.began.set()
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(
+        self, wall_ms: int, *, is_last: bool = False, is_probe: bool = False
+    ) -> PendingCommit | None:
         self.is_last = is_last
         if not self.decided and not is_last:
             return None
@@ -416,9 +427,7 @@ def fetch_of(count: int) -> Batch:
 async def counting(work: CountingWork, producer: HeldProducer, most: int = 1000) -> Task:
     """A running task."""
 
-    async def no_store(*_: object) -> None: ...
-
-    task = Task(work, context_of(most, lambda error: None), no_store, lambda: producer, no_store)
+    task = Task(work, context_of(most, lambda error: None), NoStore(), lambda: producer)
     await task.open()
     task.start()
     return task
@@ -574,7 +583,7 @@ class Log(OneCommit):
         self._batch.append(record.offset)
         self._position = record.offset + 1
 
-    def take_commit(self, wall_ms: int, *, is_last: bool = False) -> PendingCommit | None:
+    def take_commit(self, wall_ms: int, **_: bool) -> PendingCommit | None:
         self.done += self._batch
         batch, self._batch = self._batch, []
         return PendingCommit({}, Writes([], []), {}, wall_ms) if batch else None
@@ -588,12 +597,10 @@ async def test_a_record_that_cannot_be_processed_is_named_and_skipped() -> None:
         async def seek(self, tp: TP, offset: int) -> None:
             sought.set()
 
-    async def no_store(*_: object) -> None: ...
-
     crashed = asyncio.get_running_loop().create_future()
     context = context_of(1000, crashed.set_result, orders)
     context.reader = Reader
-    task = Task(work, context, no_store, lambda: FailingProducer([]), no_store)
+    task = Task(work, context, NoStore(), lambda: FailingProducer([]))
     await task.open()
     sought.clear()
     task.start()
@@ -619,4 +626,41 @@ async def test_a_record_that_cannot_be_processed_is_named_and_skipped() -> None:
             await asyncio.sleep(0)
         assert work.skipped == [(2, "skipped: skipped by ann: ValueError: a bug")]
         await task.close()
+    assert not crashed.done()
+
+
+async def test_an_idle_partition_finds_out_that_its_next_owner_has_shut_it_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R124. If not, a worker that stops would wait 5 s for it."""
+    monkeypatch.setattr("ringfaust.worker.partition.task._PROBE_S", 0.01)
+
+    class Idle(OneCommit):
+        probes = 0
+
+        def restore(self, *_: object) -> None: ...
+
+        def take_commit(
+            self, wall_ms: int, *, is_last: bool = False, is_probe: bool = False
+        ) -> PendingCommit | None:
+            if not is_probe:
+                return None
+            self.probes += 1
+            if self.probes == 3:
+                errors.append(ProducerFenced())
+            return PendingCommit({}, Writes([], []), {}, wall_ms)
+
+    work, errors = Idle(), list[BaseException]()
+    crashed = asyncio.get_running_loop().create_future()
+    task = new_task(work, errors, [], crashed)
+    await task.open()
+    task.start()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert work.probes == 0
+    async with asyncio.timeout(10):
+        await task.hand_over()
+    assert work.probes == 3
+    assert task.is_handed_over
+    await task.close()
     assert not crashed.done()

@@ -1,0 +1,157 @@
+"""Faust's assignor, with shares that depend on who has the state (R127).
+
+A member says with each request to join what it has on its disk, and the leader answers with the
+partitions that it serves and those of which it is the standby. Both are part of what Faust's own
+assignor writes there, so a member with an older version understands it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, Protocol, cast
+
+from aiokafka.coordinator.protocol import (
+    ConsumerProtocolMemberAssignment,
+    ConsumerProtocolMemberMetadata,
+)
+from faust.assignor.partition_assignor import PartitionAssignor
+
+from ringfaust.worker.faust.shares import Held, Member, share_out
+
+_OURS = "ringfaust"
+
+
+class Holdings(Protocol):
+    """What a worker tells the leader of its group. Any thread."""
+
+    @property
+    def stored_topics(self) -> Set[str]:
+        """The topics whose partitions have a store, one for a partition of all of them."""
+
+    @property
+    def takes_standbys(self) -> bool:
+        """Whether it follows partitions of others."""
+
+    def held(self) -> Mapping[int, Held]:
+        """What it has on its disk, by partition."""
+
+
+class GroupApp(Protocol):
+    """The part of `BatchApp` that the assignor uses."""
+
+    protocol: str
+    holdings: Holdings | None
+
+
+class Assignor(PartitionAssignor):
+    """Shares out partitions under a name that all members of the group must have (R113)."""
+
+    @property
+    def name(self) -> str:
+        """The name of the assignment protocol."""
+        return cast(GroupApp, self.app).protocol
+
+    @property
+    def _holdings(self) -> Holdings | None:
+        return cast(GroupApp, self.app).holdings
+
+    @property
+    def _stored(self) -> Set[str]:
+        return self._holdings.stored_topics if self._holdings else frozenset()
+
+    @property
+    def standbys(self) -> frozenset[int]:
+        """The partitions of which this worker is the standby."""
+        return frozenset(
+            tp.partition for tp in self.assigned_standbys() if tp.topic in self._stored
+        )
+
+    def metadata(self, topics: set[str]) -> ConsumerProtocolMemberMetadata:
+        """What this worker says when it joins the group."""
+        plain = super().metadata(topics)
+        said = json.loads(plain.user_data)
+        if (holdings := self._holdings) is not None:
+            held = {str(number): list(each) for number, each in holdings.held().items()}
+            said[_OURS] = {"standby": int(holdings.takes_standbys), "has": held}
+        return ConsumerProtocolMemberMetadata(
+            plain.version, plain.subscription, json.dumps(said).encode()
+        )
+
+    def assign(
+        self, cluster: Any, member_metadata: Mapping[str, ConsumerProtocolMemberMetadata]
+    ) -> dict[str, ConsumerProtocolMemberAssignment]:
+        """Share out all partitions. Called on the leader of the group."""
+        said = {name: json.loads(each.user_data) for name, each in member_metadata.items()}
+        found: dict[str, _Shares] = {name: _Shares() for name in said}
+        totals: Counter[str] = Counter()
+        groups = _groups(member_metadata, cluster.partitions_for_topic, self._stored)
+        for (partitions, is_stored, members), topics in sorted(groups.items()):
+            given, followed = share_out(
+                partitions,
+                {name: _member(said[name], topics, is_stored=is_stored) for name in members},
+                totals,
+            )
+            totals.update(given.values())
+            for topic in topics:
+                for number, name in given.items():
+                    found[name].actives.setdefault(topic, []).append(number)
+                for number, name in followed.items():
+                    found[name].standbys.setdefault(topic, []).append(number)
+        return {
+            name: self._answer(shares, said[name].get("url", "")) for name, shares in found.items()
+        }
+
+    def _answer(self, shares: _Shares, url: str) -> ConsumerProtocolMemberAssignment:
+        row = {
+            "assignment": {"actives": shares.actives, "standbys": shares.standbys}, "url": url,
+            "changelog_distribution": {}, "external_topic_distribution": {}, "topic_groups": {},
+        }  # fmt: skip
+        raw = zlib.compress(json.dumps(row).encode())
+        return ConsumerProtocolMemberAssignment(self.version, sorted(shares.actives.items()), raw)
+
+
+class _Shares:
+    """What a member gets, by topic."""
+
+    def __init__(self) -> None:
+        self.actives: dict[str, list[int]] = {}
+        self.standbys: dict[str, list[int]] = {}
+
+
+_Group = tuple[int, bool, tuple[str, ...]]
+"""What topics that are shared out together have in common: the number of partitions, whether they
+have a store, and the members."""
+
+
+def _groups(
+    members: Mapping[str, ConsumerProtocolMemberMetadata],
+    partitions_of: Callable[[str], Set[int] | None],
+    stored: Set[str],
+) -> dict[_Group, list[str]]:
+    """The topics that exist, by what they have in common."""
+    subscribers: dict[str, list[str]] = {}
+    for name, each in members.items():
+        for topic in each.subscription:
+            subscribers.setdefault(topic, []).append(name)
+    groups: dict[_Group, list[str]] = {}
+    for topic, names in sorted(subscribers.items()):
+        if count := len(partitions_of(topic) or ()):
+            group = (count, topic in stored, tuple(sorted(names)))
+            groups.setdefault(group, []).append(topic)
+    return groups
+
+
+def _member(said: Mapping[str, Any], topics: Sequence[str], *, is_stored: bool) -> Member:
+    """A member, from what it has said; `topics`: those that are shared out together."""
+    before, ours = said.get("assignment", {}), said.get(_OURS, {})
+    serves, follows = (
+        frozenset(number for topic in topics for number in before.get(what, {}).get(topic, ()))
+        for what in ("actives", "standbys")
+    )
+    if not is_stored:
+        return Member(serves)
+    held = {int(number): Held(*each) for number, each in ours.get("has", {}).items()}
+    return Member(serves, follows, held, takes_standbys=bool(ours.get("standby")))

@@ -1,0 +1,134 @@
+"""The store of a partition on this worker: whose turn it is, and how far it follows the changelog.
+
+Whoever uses the store has its turn: the task that serves the partition, or a standby that only
+follows the changelog. The next one waits, and finds the store open if it was left open. So nobody
+opens a database that is open, in whatever order partitions come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+
+from faust.types import TP
+
+from ringfaust.protocol.records import FetchedRecord, Role
+from ringfaust.worker.context import WorkerContext
+from ringfaust.worker.interfaces import PartitionStore
+from ringfaust.worker.store.changelog import Pace, apply_records, open_store
+from ringfaust.worker.store.rocks import StoreDamaged, StoreUnusable
+
+_OPEN_GATE = nullcontext()
+
+
+class Follower:
+    """The store of one partition. A worker has one of these for each, as long as it runs."""
+
+    def __init__(self, number: int, context: WorkerContext) -> None:
+        """Open nothing yet."""
+        self.number = number
+        self.changelog = TP(context.topics[Role.CHANGELOG], number)
+        self.path = context.data_dir / f"partition-{number}"
+        self._context = context
+        self._store: PartitionStore | None = None
+        self._turn = asyncio.Lock()
+        self._offset: int | None = None
+        self._next_offset = 0
+        """Where to read on; markers may be before it."""
+        self._ended_ms = 0
+        """When the changelog was last seen to end where the store does."""
+
+    @property
+    def offset(self) -> int | None:
+        """Up to where the store has the changelog; None: it was never open. Any thread."""
+        store = self._store
+        return self._offset if store is None else store.applied[0]
+
+    @property
+    def next_offset(self) -> int:
+        """Where a standby reads on."""
+        return self._next_offset
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the store is open, and nobody has its turn."""
+        return self._store is not None and not self._turn.locked()
+
+    # --- for the task that serves the partition --------------------------------------------------
+
+    async def catch_up(
+        self, pace: Pace, gate: AbstractAsyncContextManager[object] = _OPEN_GATE
+    ) -> None:
+        """Apply what the changelog has, and leave the store open. Waits for its turn.
+
+        Args:
+            pace: how to apply it.
+            gate: entered once it has its turn.
+
+        Raises:
+            ForeignState: see `open_store`.
+            StateLost: see `open_store`.
+        """
+        async with self._turn, gate:
+            await self._open(pace)
+
+    async def lend(self, pace: Pace) -> PartitionStore:
+        """Like `catch_up`, but returns the store. It is the caller's until `take_back`."""
+        await self._turn.acquire()
+        try:
+            await self._open(pace)
+        except BaseException:
+            self._turn.release()
+            raise
+        assert self._store is not None
+        return self._store
+
+    def take_back(self) -> None:
+        """Close the store that was lent."""
+        self._close()
+        self._turn.release()
+
+    async def _open(self, pace: Pace) -> None:
+        opened, self._store = self._store, None
+        self._store = await open_store(self.path, self.changelog, self._context, pace, opened)
+        self._next_offset, self._ended_ms = self._store.applied
+
+    def _close(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            self._offset = store.applied[0]
+            store.close()
+
+    # --- while nobody has its turn ---------------------------------------------------------------
+
+    def follow(self, records: Sequence[FetchedRecord], next_offset: int, *, is_end: bool) -> None:
+        """Apply the next records of the changelog, if nobody else has the store.
+
+        Args:
+            records: from `next_offset` on, without a gap.
+            next_offset: where to read on.
+            is_end: the changelog ends there.
+
+        Raises:
+            StoreDamaged: the next opening sets it aside.
+            StoreUnusable: the disk is full, for example.
+        """
+        store = self._store
+        if store is None or not self.is_free:
+            return
+        if records:
+            apply_records(store, records, self._ended_ms)
+        if is_end and next_offset > self._next_offset:  # so a broker has just said so
+            self._ended_ms = self._context.clock.wall_ms()
+        self._next_offset = next_offset
+
+    def rest(self) -> None:
+        """Close the store, if nobody else has it, and note how far it has come."""
+        store = self._store
+        if store is None or not self.is_free:
+            return
+        if self._next_offset > store.applied[0]:
+            with suppress(StoreDamaged, StoreUnusable):  # whoever opens it next finds out
+                store.apply([], self._next_offset, self._ended_ms)
+        self._close()

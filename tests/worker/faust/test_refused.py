@@ -1,0 +1,71 @@
+"""What a worker does that its group refuses while nobody fetches."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.errors import InvalidSessionTimeoutError, KafkaError
+
+from ringfaust.worker.faust import consumer_thread
+from ringfaust.worker.faust.consumer_thread import BatchThread
+from ringfaust.worker.faust.group import RefusedByGroup
+
+
+class Thread:
+    """What `_watch_group` needs of a thread."""
+
+    def __init__(self, error: Exception | None = None, *, has_twin: bool = False) -> None:
+        conf = SimpleNamespace(
+            id="app", consumer_group_instance_id="host-1", broker_session_timeout=2.0
+        )
+        self.app = SimpleNamespace(conf=conf)
+        self.group_error = error
+        self._has_twin = has_twin
+        self._generations: dict[Any, int] = {}
+        self.tries = 0
+
+    def try_group_again(self) -> None:
+        self.tries += 1
+        error, self.group_error = self.group_error, None
+        assert error is not None
+        raise error
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_thread, "_GROUP_CHECK_S", 0)
+
+
+async def watch(thread: Any) -> None:
+    async with asyncio.timeout(30):
+        await BatchThread._watch_group(thread)
+
+
+async def test_a_worker_with_the_identity_of_another_ends_and_says_why() -> None:
+    """R125: two workers with one copied folder would otherwise replace each other in turns."""
+    with pytest.raises(RefusedByGroup, match="joined group app as host-1.*Delete the file"):
+        await watch(Thread(has_twin=True))
+
+
+async def test_a_session_that_the_brokers_do_not_accept_ends_the_worker() -> None:
+    with pytest.raises(RefusedByGroup, match="do not accept session_timeout_ms: 2000"):
+        await watch(Thread(InvalidSessionTimeoutError()))
+
+
+@pytest.mark.parametrize("is_reading", [False, True])
+async def test_another_error_is_told_and_the_client_asks_again(
+    is_reading: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fetch would raise it, but a worker without partitions fetches nothing."""
+    thread = Thread(KafkaError("what"))
+    thread._generations = {1: 1} if is_reading else {}
+    watching = asyncio.ensure_future(watch(thread))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    watching.cancel()
+    await asyncio.wait({watching})
+    assert thread.tries == (0 if is_reading else 1)
+    assert ("refuse this worker in group app" in caplog.text) is not is_reading
