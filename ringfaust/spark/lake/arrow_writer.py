@@ -36,7 +36,8 @@ def write(spark: SparkSession, root: str, bronze: DataFrame, stream: str, batch:
     if storage is None or not all(is_supported(storage, each) for each in (BRONZE, TRANSITIONS)):
         return False
     done = Transaction(transaction(stream), batch)
-    if has_batch(storage, TRANSITIONS, done):
+    table = storage.open(TRANSITIONS)
+    if has_batch(table, done):
         return True
     sources = [name.rpartition(f"/{BRONZE.path}/")[2] for name in bronze.inputFiles()]
     tasks = spark.sparkContext.parallelize(sources, max(1, len(sources)))
@@ -45,5 +46,5 @@ def write(spark: SparkSession, root: str, bronze: DataFrame, stream: str, batch:
     if None in parts:
         discard(storage.files(TRANSITIONS), files)
         return False
-    commit(storage, TRANSITIONS, files, done=done)
+    commit(table, TRANSITIONS, files, done)
     return True

@@ -8,7 +8,9 @@ depends on the batch, on the day and on what the queues hold, not on the size of
 from __future__ import annotations
 
 import contextlib
+import logging
 
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from ringfaust.spark.lake import minutes
@@ -21,6 +23,11 @@ from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.tables import DELETIONS, TABLES
 from ringfaust.spark.lake.views import ENDED_ON, closing
 
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 20
+"""Each is lost to one commit of someone else, such as `ringfaust spark maintain`."""
+
 
 def catch_up(spark: SparkSession, root: str, batch: int) -> None:
     """Process all batches up to `batch` that gold does not have yet.
@@ -32,9 +39,23 @@ def catch_up(spark: SparkSession, root: str, batch: int) -> None:
     """
     progress = LakeProgress(spark, root, GOLD)
     for number in range(progress.batch + 1, batch + 1):
+        progress.complete(number, _retry(spark, root, number, progress.note))
+
+
+def _retry(spark: SparkSession, root: str, batch: int, day: str) -> str:
+    """Process a batch from its reads on until nobody else commits in between. See `_process`.
+
+    If a commit of Spark's fails for that reason, the job ends, and the next start repeats it.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
         with contextlib.closing(open_engine(spark, root)) as engine:
-            day = _process(engine, number, progress.note)
-        progress.complete(number, day)
+            try:
+                return _process(engine, batch, day)
+            except CommitFailedError as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                log.info("gold begins again with batch %d: %s", batch, str(error).splitlines()[0])
+    raise AssertionError
 
 
 def open_engine(spark: SparkSession, root: str) -> GoldEngine:
