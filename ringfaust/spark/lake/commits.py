@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -12,6 +14,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from ringfaust.spark.lake.parquet_files import NewFile
 from ringfaust.spark.lake.storage import Storage
 from ringfaust.spark.lake.tables import LakeTable
+
+log = logging.getLogger(__name__)
 
 _MAX_READER_VERSION, _MAX_WRITER_VERSION = 1, 2
 """Delta's versions of tables without table features, whose files contain exactly their rows."""
@@ -28,6 +32,25 @@ def is_supported(storage: Storage, table: LakeTable) -> bool:
     versions = (protocol.min_reader_version, protocol.min_writer_version)
     is_known = versions <= (_MAX_READER_VERSION, _MAX_WRITER_VERSION)
     return is_known and columns.issuperset(table.schema.names)
+
+
+def all_supported(storage: Storage, tables: Iterable[LakeTable]) -> bool:
+    """Whether tables have that format. Logs once which ones do not: Spark alone writes them."""
+    odd = tuple(table.name for table in tables if not is_supported(storage, table))
+    if odd:
+        _say_odd(storage.root, odd)
+    return not odd
+
+
+@cache
+def _say_odd(root: str, tables: Sequence[str]) -> None:
+    log.warning(
+        "Spark alone writes the lake at %s, which takes longer: someone has changed the format of "
+        "%s, for example by turning on deletion vectors. ALTER TABLE … DROP FEATURE takes a "
+        "feature away again",
+        root,
+        ", ".join(tables),
+    )
 
 
 def has_batch(found: DeltaTable, done: Transaction) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
 
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from ringfaust.spark.lake import minutes
-from ringfaust.spark.lake.commits import is_supported
+from ringfaust.spark.lake.commits import all_supported
 from ringfaust.spark.lake.duckdb_engine import DuckDbEngine
 from ringfaust.spark.lake.engine import GoldEngine
 from ringfaust.spark.lake.spark_engine import SparkEngine
@@ -61,7 +62,7 @@ def _retry(spark: SparkSession, root: str, batch: int, day: str) -> str:
 def open_engine(spark: SparkSession, root: str) -> GoldEngine:
     """DuckDB for a lake on a local disk or S3 whose tables have their usual format, else Spark."""
     storage = find_storage(spark, root)
-    if storage is not None and all(is_supported(storage, table) for table in TABLES.values()):
+    if storage is not None and all_supported(storage, TABLES.values()):
         return DuckDbEngine(storage)
     return SparkEngine(spark, root)
 
@@ -76,9 +77,25 @@ def _process(engine: GoldEngine, batch: int, day: str) -> str:
     if summary.deletions:
         deleted = f"SELECT {', '.join(DELETIONS.schema.names)} FROM lines WHERE event = 'deleted'"
         engine.append(deleted, DELETIONS, batch)
-    if summary.last_day != (day or summary.first_day):
+    last_day = max(day, summary.last_day)  # a partition that lags does not take the day back
+    if last_day != (day or summary.first_day):
         close(engine, batch)
-    return summary.last_day
+    return last_day
+
+
+def closings(found: Mapping[str, int], complete: int) -> Mapping[str, int]:
+    """By table, the last batch that a closing has brought into it.
+
+    A closing of messages is followed by one of deliveries, which leaves no trace if there are none.
+
+    Args:
+        found: according to the tables' rows.
+        complete: the last batch that gold has completed.
+    """
+    messages = found["messages"]
+    if messages > complete:
+        return found
+    return {**found, "deliveries": max(messages, found["deliveries"])}
 
 
 def close(engine: GoldEngine, batch: int) -> None:
@@ -88,8 +105,9 @@ def close(engine: GoldEngine, batch: int) -> None:
         engine: the engine.
         batch: a batch of `transitions` whose deletions are stored.
     """
+    closed = closings({table: engine.last_closing(table) for table in ENDED_ON}, batch - 1)
     for table, ended_on in ENDED_ON.items():
-        after = engine.last_closing(table)
+        after = closed[table]
         if after < batch:
             rows = closing(table, engine.name_of, after, batch, array=engine.array)
             engine.append(rows, TABLES[table], batch, replace=ended_on)
