@@ -162,6 +162,10 @@ def test_a_jobs_rings_are_refused_to_others_until_it_hands_them_over(
     assert (back.exit_code, "belong to its workers" in back.stderr) == (2, True)
     again = run_command(spark, *move)
     assert (again.exit_code, "moving them would lose" in again.stderr) == (2, True)
+    taken = second("--take-over")
+    assert taken.exit_code == 0, taken.output
+    owners = [end.job for end in asyncio.run(rings_owners(harness.config))]
+    assert {owner.checkpoint for owner in owners if owner} == {other} and all(owners)
 
 
 @pytest.mark.kafka
