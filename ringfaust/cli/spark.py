@@ -28,6 +28,7 @@ from ringfaust.spark.options import (
     Rate,
     RewindOptions,
     RingOptions,
+    SessionOptions,
     location,
 )
 
@@ -36,13 +37,14 @@ spark = group("Run rings and analyses on Spark. Needs the extra ringfaust[spark]
 
 @spark.command(cls=SparkCommand)
 @with_options
-def ring(*, options: RingOptions, files: ConfigFiles) -> None:
+def ring(*, options: RingOptions, files: ConfigFiles, session: SessionOptions) -> None:
     """Run the rings as a Structured Streaming job until Ctrl-C or SIGTERM.
 
     Example: ringfaust spark ring --config config --checkpoint /lake/rings
     """
     from ringfaust.spark.ring.command import run
 
+    session.use()
     say_text(run(*files.load(), options))
 
 
@@ -53,6 +55,7 @@ def move_to_worker(
     checkpoint: Annotated[str, location("Checkpoint of a ring job that has stopped.")],
     master: Master = None,
     files: ConfigFiles,
+    session: SessionOptions,
 ) -> None:
     """Hand everything that a ring job holds to the worker, which continues when it next starts.
 
@@ -60,6 +63,7 @@ def move_to_worker(
     """
     from ringfaust.spark.ring.command import run_move_to_worker
 
+    session.use()
     worker, queues = files.load()
     rows = run_move_to_worker(worker, queues, checkpoint, master)
     say(f"wrote {rows:,} rows to {worker.topic('changelog')}; start the worker now")
@@ -67,7 +71,7 @@ def move_to_worker(
 
 @spark.command(cls=SparkCommand)
 @with_options
-def lake(*, options: LakeOptions, files: ConfigFiles) -> None:
+def lake(*, options: LakeOptions, files: ConfigFiles, session: SessionOptions) -> None:
     """Copy an application's topics into Delta tables.
 
     Each record is copied exactly once, from the beginning of the topics, until Ctrl-C or SIGTERM.
@@ -76,12 +80,13 @@ def lake(*, options: LakeOptions, files: ConfigFiles) -> None:
     """
     from ringfaust.spark.lake.command import run
 
+    session.use()
     run(*files.load(), options)
 
 
 @spark.command(cls=SparkCommand)
 @with_options
-def maintain(*, options: MaintainOptions) -> None:
+def maintain(*, options: MaintainOptions, session: SessionOptions) -> None:
     """Cluster the past days of a lake's tables, delete old days, and vacuum.
 
     The lake may be written and read at the same time. Run it once a day.
@@ -90,12 +95,13 @@ def maintain(*, options: MaintainOptions) -> None:
     """
     from ringfaust.spark.maintain.command import run
 
+    session.use()
     run(options)
 
 
 @spark.command(cls=SparkCommand)
 @with_options
-def audit(*, files: ConfigFiles, options: AuditOptions) -> None:
+def audit(*, files: ConfigFiles, options: AuditOptions, session: SessionOptions) -> None:
     """Prove that every record has exactly one outcome or is still held.
 
     Exit status: 0 if the accounts balance, 1 if not, 2 if the audit could not run.
@@ -104,23 +110,27 @@ def audit(*, files: ConfigFiles, options: AuditOptions) -> None:
     """
     from ringfaust.spark.audit.command import run
 
+    session.use()
     raise typer.Exit(run(*files.load(), options))
 
 
 @spark.command(cls=SparkCommand)
 @with_options
-def backfill(*, options: BackfillOptions, files: ConfigFiles) -> None:
+def backfill(*, options: BackfillOptions, files: ConfigFiles, session: SessionOptions) -> None:
     """Write rows from Parquet, Delta, JSON or CSV to a topic, each exactly once.
 
     Example: ringfaust spark backfill flights.parquet --format parquet --topic flights --dry-run
     """
     from ringfaust.spark.backfill.command import run
 
+    session.use()
     run(*files.load(), options)
 
 
 @spark.command(cls=SparkCommand)
-def redrive(  # noqa: PLR0917 - typer passes them by name
+@with_options
+def redrive(
+    *,
     lake: Annotated[str, location("Folder or URI of the lake.")],
     role: Annotated[
         str, typer.Option("--from", metavar="dead|evicted", help="The topic that had the messages.")
@@ -144,6 +154,7 @@ def redrive(  # noqa: PLR0917 - typer passes them by name
     ] = False,
     dry_run: DryRun = False,
     master: Master = None,
+    session: SessionOptions,
 ) -> None:
     """Send dead or evicted messages from the lake again, each exactly once.
 
@@ -153,6 +164,7 @@ def redrive(  # noqa: PLR0917 - typer passes them by name
     from ringfaust.spark.redrive.command import run
     from ringfaust.spark.redrive.request import LakeRedriveRequest, read_role
 
+    session.use()
     files = load(folder, bootstrap_servers=bootstrap_servers)
     request = LakeRedriveRequest(
         lake=lake,
@@ -169,13 +181,14 @@ def redrive(  # noqa: PLR0917 - typer passes them by name
 
 @spark.command(cls=SparkCommand)
 @with_options
-def rewind(*, options: RewindOptions, files: ConfigFiles) -> None:
+def rewind(*, options: RewindOptions, files: ConfigFiles, session: SessionOptions) -> None:
     """Show what a ring held, what changed, or what another ring size would have evicted.
 
     Example: ringfaust spark rewind --queue orders --at 2026-01-31T17:05:00Z
     """
     from ringfaust.spark.rewind.command import run
 
+    session.use()
     run(*files.load(), options)
 
 

@@ -17,6 +17,19 @@ from ringfaust.transactional.vendor import stop_client
 
 _TIMEOUT_S = 60
 
+REPARTITIONED = "repartitioned "
+"""The metadata of an offset up to which a topic was repartitioned begins with this."""
+
+
+def repartition_metadata(topic_id: str) -> str:
+    """What is committed with such an offset; `topic_id`: of the topic, empty if not known."""
+    return REPARTITIONED + topic_id
+
+
+def repartitioned_topic_id(metadata: str) -> str:
+    """The id of the topic that such an offset belongs to; empty if it is not known."""
+    return metadata.removeprefix(REPARTITIONED) if metadata.startswith(REPARTITIONED) else ""
+
 
 async def group_offsets(
     client: Mapping[str, Any], group: str, tps: Iterable[tuple[str, int]]

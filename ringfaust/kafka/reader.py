@@ -16,6 +16,9 @@ _FETCH_BYTES = 4 * 1024 * 1024
 _POLL_MS = 20
 """A log ends in markers, for which the client returns nothing: its position must be looked at."""
 
+_FIRST_STEP_BACK = 32
+"""In offsets. Any number of transaction markers may follow the last record."""
+
 RecordHandler = Callable[[Sequence[InRecord]], None]
 """Called with records of one partition, in order."""
 
@@ -56,6 +59,34 @@ async def read_to_end(
         fetched = await consumer.getmany(*left, timeout_ms=_POLL_MS, max_records=max_records)
         for records in fetched.values():
             yield records
+
+
+async def last_record(
+    consumer: AIOKafkaConsumer, tp: TopicPartition, begin: int, end: int
+) -> Any | None:
+    """The last record in a range of offsets, which often ends in markers; None: there is none.
+
+    Args:
+        consumer: has the partition assigned. It is left at any position.
+        tp: the partition.
+        begin: the first offset of the range.
+        end: the first offset behind it.
+
+    Raises:
+        KafkaError: a request failed.
+    """
+    back, upper = _FIRST_STEP_BACK, end
+    while upper > begin:
+        at = max(begin, upper - back)
+        consumer.seek(tp, at)
+        last = None
+        async for records in read_to_end(consumer, {tp: upper}):
+            before = [record for record in records if record.offset < upper]
+            last = before[-1] if before else last
+        if last is not None:
+            return last
+        upper, back = at, back * 8
+    return None
 
 
 async def read_whole(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import pyspark
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors.exceptions.base import PySparkException
 
 from ringfaust.errors import RingfaustError
 
 _MAX_CHARS = 3_000
+_HADOOP = "hadoop-client-api-"
+"""How the jar with Spark's Hadoop begins, followed by the version."""
 
 
 class JobFailed(RingfaustError):
@@ -29,8 +34,25 @@ def brief_errors() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        # Of lost data Spark says to go on without it, by an option that no job here has.
-        noise = ("at ", "If you don't want your streaming query to fail")
-        text = "\n".join(line for line in lines if not line.lstrip().startswith(noise))
-        raise JobFailed(f"Spark ended the job: {text[:_MAX_CHARS]}") from error
+        raise JobFailed(_brief(str(error))) from error
+    except Py4JJavaError as error:  # from a call of Hadoop or Delta that PySpark does not translate
+        raise JobFailed(_brief(str(error.java_exception.toString()))) from error
+
+
+def _brief(text: str) -> str:
+    if "S3AFileSystem not found" in text:
+        return (
+            "Spark cannot read or write s3a://… without hadoop-aws: add --packages "
+            f"org.apache.hadoop:hadoop-aws:{_hadoop_version()}"
+        )
+    lines = [line for line in text.splitlines() if line.strip()]
+    # Of lost data Spark says to go on without it, by an option that no job here has.
+    noise = ("at ", "If you don't want your streaming query to fail")
+    kept = "\n".join(line for line in lines if not line.lstrip().startswith(noise))
+    return f"Spark ended the job: {kept[:_MAX_CHARS]}"
+
+
+def _hadoop_version() -> str:
+    """The version of Spark's Hadoop, which hadoop-aws must have, too."""
+    jars = (Path(pyspark.__file__).parent / "jars").glob(f"{_HADOOP}*.jar")
+    return next((jar.stem.removeprefix(_HADOOP) for jar in jars), "VERSION")

@@ -39,6 +39,33 @@ DryRun = Annotated[
 Once = Annotated[bool, typer.Option("--once", help="Stop after reading what the topics hold now.")]
 
 
+class SessionOptions(NamedTuple):
+    """Of every command: settings of the Spark session, besides its master."""
+
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="A setting of Spark, as for spark-submit. Repeatable."
+        ),
+    ] = None
+    packages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP:NAME:VERSION,…", help="Packages that Spark loads, as for spark-submit."
+        ),
+    ] = None
+
+    def use(self) -> None:
+        """Let the session of this process have them.
+
+        Raises:
+            BadSetting: one of them cannot be read.
+        """
+        from ringfaust.spark.session import use_settings  # noqa: PLC0415 - it imports pyspark
+
+        use_settings(self.conf or (), self.packages)
+
+
 class RingOptions(NamedTuple):
     """Of `ringfaust spark ring`."""
 
@@ -57,6 +84,14 @@ class RingOptions(NamedTuple):
     from_worker: Annotated[
         bool,
         typer.Option("--from-worker", help="Start with everything that the worker's rings hold."),
+    ] = False
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Start with empty rings in a new checkpoint, although another job or workers, "
+            "which have stopped, have rings.",
+        ),
     ] = False
     master: Master = None
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 import ringfaust
+from ringfaust.errors import BadSetting
 from ringfaust.java.jars import fetch, spark_connectors
 from ringfaust.java.runtime import find_java
 
@@ -39,6 +41,35 @@ _ALWAYS = {
     "spark.log.level": "ERROR",
 }
 
+_PACKAGE = r"[\w.-]+:[\w.-]+:[\w.-]+"
+_given: dict[str, str] = {}
+"""The settings that the command line names for the session of this process."""
+
+
+def use_settings(conf: Sequence[str], packages: str | None) -> None:
+    """Let `open_session` use these settings, which win over all others.
+
+    Args:
+        conf: each NAME=VALUE.
+        packages: GROUP:NAME:VERSION, separated by commas, which Spark fetches and loads.
+
+    Raises:
+        BadSetting: one of them is no such text.
+    """
+    _given.clear()
+    for each in conf:
+        name, equals, value = each.partition("=")
+        if not (equals and name.startswith("spark.")):
+            raise BadSetting("conf", each, "use NAME=VALUE, such as spark.executor.memory=4g")
+        _given[name] = value
+    if packages is not None:
+        if not re.fullmatch(rf"{_PACKAGE}(,{_PACKAGE})*", packages):
+            example = "org.apache.hadoop:hadoop-aws:3.4.1"
+            raise BadSetting("packages", packages, f"use GROUP:NAME:VERSION, such as {example}")
+        if _is_spark_submit():
+            raise BadSetting("packages", packages, "give them to spark-submit, which has begun")
+        _given["spark.jars.packages"] = packages
+
 
 def open_session(
     name: str, master: str | None = None, conf: Mapping[str, str] | None = None
@@ -51,7 +82,7 @@ def open_session(
     Args:
         name: shown in Spark's UI and logs.
         master: as for `spark-submit --master`; the default is `local[2]`.
-        conf: settings that win over the defaults.
+        conf: settings that win over the defaults; those of `use_settings` win over these.
 
     Raises:
         NoJava: no suitable Java was found.
@@ -73,7 +104,7 @@ def open_session(
     builder = SparkSession.builder.appName(name)
     if master:
         builder = builder.master(master)
-    for key, value in (settings | dict(conf or {})).items():
+    for key, value in (settings | dict(conf or {}) | _given).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if not (session.sparkContext.master or "").startswith("local["):

@@ -27,6 +27,7 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from ringfaust.errors import ProtocolError, RingfaustError
+from ringfaust.kafka.offsets import REPARTITIONED, repartitioned_topic_id
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.processor.outbox import Activity, Outputs
 from ringfaust.processor.processor import Writes
@@ -301,17 +302,17 @@ class CommittedOffset(NamedTuple):
 
     offset: int
     metadata: str = ""
-    """What the task that committed it has added: `repartition_metadata`, `changelog_metadata`."""
+    """What was added: `kafka.offsets.repartition_metadata` or `changelog_metadata`."""
 
     @property
     def is_repartitioned(self) -> bool:
         """Whether a repartition task has committed it."""
-        return self.metadata.startswith(_REPARTITIONED)
+        return self.metadata.startswith(REPARTITIONED)
 
     @property
     def topic_id(self) -> str:
         """The id of the topic that it belongs to; empty if it is not known."""
-        return self.metadata.removeprefix(_REPARTITIONED) if self.is_repartitioned else ""
+        return repartitioned_topic_id(self.metadata)
 
     @property
     def changelog_id(self) -> str:
@@ -320,12 +321,7 @@ class CommittedOffset(NamedTuple):
         return self.metadata.removeprefix(_CHANGELOG) if is_of_store else ""
 
 
-_REPARTITIONED, _CHANGELOG = "repartitioned ", "changelog "
-
-
-def repartition_metadata(topic_id: str) -> str:
-    """What a repartition task commits with its offsets."""
-    return _REPARTITIONED + topic_id
+_CHANGELOG = "changelog "
 
 
 def changelog_metadata(topic_id: str) -> str:

@@ -18,12 +18,14 @@ from pyspark.sql import SparkSession
 from typer.testing import Result
 
 from ringfaust.config import WorkerConfig, load_queues
+from ringfaust.spark.audit.offsets import CannotAudit
 from ringfaust.spark.audit.period import PeriodReader
 from ringfaust.spark.audit.rounds import audit_offsets
 from ringfaust.spark.audit.verdict import AuditRequest
 from ringfaust.spark.lake import inputs
 from ringfaust.spark.lake import stream as lake_stream
 from ringfaust.spark.lake.tables import read
+from ringfaust.spark.topic_ids import current_ids
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.lake_history import make_topics
 from tests.spark.shared_session import run_command
@@ -70,6 +72,9 @@ class RoutedLake:
 
     def delete(self, topic: str) -> None:
         self._admin("delete_topics", [self.topic(topic)])
+
+    def id_of(self, topic: str) -> str:
+        return asyncio.run(current_ids(self.worker, [self.topic(topic)]))[self.topic(topic)]
 
     def grow(self, topic: str) -> None:
         self._admin("create_partitions", {self.topic(topic): NewPartitions(2)})
@@ -209,20 +214,50 @@ def test_the_audit_reads_from_the_lake_what_it_has_of_a_removed_route(lake: Rout
     assert sorted(sources) == sorted(f"{name}/0/{n}" for name in names for n in range(3))
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
-def test_a_topic_that_was_created_again_is_refused(lake: RoutedLake, partitions: int) -> None:
+@pytest.mark.parametrize(("partitions", "sent"), [(1, 1), (2, 1), (1, 5)])
+def test_a_topic_that_was_created_again_is_refused(
+    lake: RoutedLake, partitions: int, sent: int
+) -> None:
+    """Spark itself notices only that there are fewer partitions or records than it has read."""
     if partitions == 2:
         lake.grow("b")
     lake.read("a", "b")
     lake.read("a")
+    old = lake.id_of("b")
     lake.delete("b")
     lake.make("b")
-    lake.send("b", 1)
+    lake.send("b", sent)
     refused = lake.try_to_read("a", "b")
     assert refused.exit_code == 2
-    said = "data may have been lost" if partitions == 1 else "deleted and created again"
-    assert said in " ".join(refused.output.split())
+    shown = " ".join(refused.output.split())
+    assert f"topic {lake.topic('b')} was deleted and created again: the lake at" in shown
+    assert f"id {old}, and now it has the id {lake.id_of('b')}." in shown
+    assert "Begin a new lake in an empty folder" in shown
     assert lake.inputs() == BOTH
+    request = AuditRequest(lake.worker, load_queues(lake.folder / "queues.yaml"))
+    with pytest.raises(CannotAudit, match=f"id {old}, and now it has the id"):
+        audit_offsets(lake.spark, request, lake.root)
+    lake.read("a")
+
+
+def test_a_second_lake_in_one_folder_is_refused_in_plain_words(lake: RoutedLake) -> None:
+    """The other driver completes the batch while this one writes it."""
+    lake.read("a")
+    lake.send("a", 2)
+    commits = Path(lake.root, "state/checkpoints/inputs/commits")
+    complete = inputs.complete
+
+    def after_the_other(root: str, name: str, spark: SparkSession, batch: int) -> None:
+        complete(root, name, spark, batch)
+        (commits / str(batch)).write_text((commits / "0").read_text())
+
+    with patch.object(inputs, "complete", after_the_other):
+        refused = lake.try_to_read("a")
+    assert refused.exit_code == 2
+    said = "is being written by another run of this command, which has overtaken this one"
+    assert said in " ".join(refused.stderr.split())
+    lake.read("a")
+    assert lake.inputs() == places(a=range(5))
 
 
 def test_partitions_may_be_added_at_the_same_time(lake: RoutedLake) -> None:

@@ -82,7 +82,7 @@ class Lake:
         return files
 
     def commit(self, batch: int, files: list[NewFile]) -> None:
-        commit(self.storage, TRANSITIONS, files, done=Transaction(STREAM, batch))
+        commit(self.storage.open(TRANSITIONS), TRANSITIONS, files, Transaction(STREAM, batch))
 
     def rows(self, table: LakeTable = TRANSITIONS) -> list[dict[str, Any]]:
         found = self.storage.open(table).to_pyarrow_table().to_pylist()

@@ -7,13 +7,16 @@ import json
 from pathlib import Path
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
 from pyspark.sql import SparkSession
 
 from ringfaust.config import load
 from ringfaust.config.topics import create_topics
 from ringfaust.protocol.records import Role
+from ringfaust.spark.topic_ids import current_ids
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.spark.ring_harness import RINGS, RingHarness, lines
+from ringfaust.testing.process import WorkerProcess
+from tests.spark.ring_harness import RINGS, RingHarness, lines, until
 from tests.spark.shared_session import run, run_command
 
 PIECE = 10
@@ -98,3 +101,55 @@ def test_a_job_that_gets_its_first_repartitioned_route_says_so(
     assert refused.exit_code == 2
     shown = " ".join(refused.stderr.split())
     assert "has read no topic that is repartitioned, as first.too is" in shown
+
+
+def recreate(harness: RingHarness) -> tuple[str, str]:
+    """Delete the producers' topic and create it again; its ids."""
+    topic = f"{harness.application}.sent"
+
+    async def delete() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=harness.servers)
+        await admin.start()
+        await admin.delete_topics([topic])
+        await admin.close()
+
+    def topic_id() -> str:
+        return asyncio.run(current_ids(harness.config, [topic])).get(topic, "")
+
+    before = topic_id()
+    asyncio.run(delete())
+    until(lambda: not topic_id())
+    asyncio.run(create_topics(*load(harness.folder)))
+    until(lambda: bool(topic_id()))
+    return before, topic_id()
+
+
+@pytest.mark.kafka
+def test_a_topic_that_was_created_again_is_refused(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """It has more records than were read before: Spark would skip the first ones in silence."""
+    harness = RingHarness(tmp_path, broker.bootstrap_servers, "again")
+    harness.send(0, 2)
+    run(spark, *harness.arguments("--once"))
+    assert added(harness) == 2 * RINGS
+    before, now = recreate(harness)
+    harness.send(2, 5)
+    refused = run_command(spark, *harness.arguments("--once"))
+    assert refused.exit_code == 2
+    shown = " ".join(refused.stderr.split())
+    assert f"topic again.sent was deleted and created again: the job of {tmp_path}" in shown
+    assert f"id {before}, and now it has the id {now}." in shown
+    assert added(harness) == 2 * RINGS
+
+    # What it says can be carried out.
+    folders = ["--config", str(tmp_path), "--checkpoint", str(tmp_path / "checkpoint")]
+    run(spark, "spark", "move-to-worker", *folders)
+    worker = WorkerProcess(tmp_path, tmp_path / "worker.log")
+    worker.start()
+    try:
+        until(lambda: added(harness) == 7 * RINGS, worker)
+    finally:
+        worker.stop()
+    gaps = [line for _, line in lines(harness.read(Role.EVENTS)) if line["event"] == "gap"]
+    assert {gap["cause"] for gap in gaps} == {"recreated"}

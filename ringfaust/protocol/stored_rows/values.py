@@ -151,6 +151,40 @@ def read_feeds(raw: bytes | None) -> Feeds | None:
     return Feeds(partitions, tuple(Feed(*route) for route in routes))
 
 
+OWNER_KEY = b"\0owner"
+"""Key of the row that says that a ring job has the partition's rings (ADR 53).
+
+It is in the changelog from the moment at which the job takes the rings over until a worker gets
+them back, and meanwhile it is the last row there.
+"""
+
+
+class JobOwner(NamedTuple):
+    """The ring job that has the rings."""
+
+    checkpoint: str
+    """Its folder or URI."""
+    query: str
+    """Tells the job of this checkpoint from that of another one in the same folder."""
+    since_ms: int
+    from_worker: bool
+    """Whether it begins with what the changelog holds."""
+
+
+def write_owner(owner: JobOwner) -> bytes:
+    """Encode the owner."""
+    return write_json(list(owner))
+
+
+def read_owner(raw: bytes | None) -> JobOwner | None:
+    """Decode the owner; None: no job has the rings.
+
+    Raises:
+        UnknownRowVersion: a newer ringfaust wrote it.
+    """
+    return JobOwner(*read_json(raw, "owner")) if raw else None
+
+
 def _write_consumer(consumer: Consumer) -> bytes:
     return write_json(
         [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -16,7 +16,8 @@ from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets, require_who
 from ringfaust.spark.audit.period import PeriodReader
 from ringfaust.spark.audit.sources import AuditData, topics_of
 from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
-from ringfaust.spark.lake.stream import read_to
+from ringfaust.spark.lake.stream import read_to, read_topic_ids
+from ringfaust.spark.topic_ids import RecreatedTopic, current_ids, refuse_recreated
 
 _WHOLE = (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 
@@ -91,10 +92,28 @@ def audit_offsets(
     if lake is None and opening is None:
         require_whole(found, [request.worker.topic(role) for role in _WHOLE])
     if lake is not None:
+        _refuse_recreated(spark, request, lake, [topic for topic, _ in found])
         for topic, of in read_to(spark, lake).items():
             if topic not in topics["inputs"] and topic not in topics["ours"]:
                 found |= {(topic, int(number)): (end, end) for number, end in of.items()}
     return found
+
+
+def _refuse_recreated(
+    spark: SparkSession, request: AuditRequest, lake: str, topics: Collection[str]
+) -> None:
+    """Check that the topics are those that the lake has read (R111).
+
+    Raises:
+        CannotAudit: one was created again: its records would be taken for those of the old one.
+    """
+    known = read_topic_ids(spark, lake, request.worker).known
+    remedy = "Audit the old records in the lake's tables, and the new ones from a new lake"
+    try:
+        found = asyncio.run(current_ids(request.worker, set(topics)))
+        refuse_recreated(known, found, f"the lake at {lake}", remedy)
+    except RecreatedTopic as error:
+        raise CannotAudit(str(error)) from error
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 from deltalake import Transaction
 from pyspark.sql import DataFrame, SparkSession
 
-from ringfaust.spark.lake.commits import commit, has_batch, is_supported
+from ringfaust.spark.lake.commits import all_supported, commit, has_batch
 from ringfaust.spark.lake.day_files import write_day_files
 from ringfaust.spark.lake.parquet_files import discard
 from ringfaust.spark.lake.storage import find_storage
@@ -33,10 +33,11 @@ def write(spark: SparkSession, root: str, bronze: DataFrame, stream: str, batch:
         False if only the Spark writer can write this batch.
     """
     storage = find_storage(spark, root)
-    if storage is None or not all(is_supported(storage, each) for each in (BRONZE, TRANSITIONS)):
+    if storage is None or not all_supported(storage, (BRONZE, TRANSITIONS)):
         return False
     done = Transaction(transaction(stream), batch)
-    if has_batch(storage, TRANSITIONS, done):
+    table = storage.open(TRANSITIONS)
+    if has_batch(table, done):
         return True
     sources = [name.rpartition(f"/{BRONZE.path}/")[2] for name in bronze.inputFiles()]
     tasks = spark.sparkContext.parallelize(sources, max(1, len(sources)))
@@ -45,5 +46,5 @@ def write(spark: SparkSession, root: str, bronze: DataFrame, stream: str, batch:
     if None in parts:
         discard(storage.files(TRANSITIONS), files)
         return False
-    commit(storage, TRANSITIONS, files, done=done)
+    commit(table, TRANSITIONS, files, done)
     return True

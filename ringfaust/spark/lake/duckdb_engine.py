@@ -77,33 +77,37 @@ class DuckDbEngine:
     def append(  # noqa: D102
         self, query: str, table: LakeTable, batch: int, *, replace: str | None = None
     ) -> None:
-        done = Transaction(transaction(GOLD), batch)
-        if has_batch(self._storage, table, done):
+        found, done = self._open(table.name), Transaction(transaction(GOLD), batch)
+        if has_batch(found, done):
             return
         removed: list[str] = []
         if replace is not None:
             where = None if replace == ALL else ds.field(replace).is_null()
-            found = self._open(table.name).to_pyarrow_dataset()
-            removed = [file.path for file in found.get_fragments(where)]
-        self._commit(query, table, removed, done)
+            removed = [file.path for file in found.to_pyarrow_dataset().get_fragments(where)]
+        self._commit(query, table, found, removed, done)
 
     def merge(  # noqa: D102
         self,
         rows: str,
         table: LakeTable,
+        batch: int,
+        *,
         key: Sequence[str],
         update: Mapping[str, str],
         since: Mapping[str, Any] | None = None,
     ) -> None:
+        found, done = self._open(table.name), Transaction(transaction(GOLD), batch)
+        if has_batch(found, done):
+            return
         where = None
         kinds = to_arrow_schema(table.schema)
         for name, bound in (since or {}).items():
             within = ds.field(name) >= pa.scalar(bound, kinds.field(name).type)
             where = within if where is None else where & within
-        dataset = self._open(table.name).to_pyarrow_dataset()
+        dataset = found.to_pyarrow_dataset()
         files = list(dataset.get_fragments(where))
         if not files:
-            self._commit(f"SELECT * FROM {rows}", table, [])
+            self._commit(f"SELECT * FROM {rows}", table, found, [], done)
             return
         existing = ds.FileSystemDataset(files, dataset.schema, files[0].format, files[0].filesystem)
         self._connection.register("existing", existing)
@@ -118,16 +122,23 @@ class DuckDbEngine:
         self._commit(
             f"SELECT {selected} FROM existing t FULL JOIN {rows} s ON {on}",
             table,
+            found,
             [file.path for file in files],
+            done,
         )
 
     def _commit(
-        self, query: str, table: LakeTable, removed: Sequence[str], done: Transaction | None = None
+        self,
+        query: str,
+        table: LakeTable,
+        found: DeltaTable,
+        removed: Sequence[str],
+        done: Transaction,
     ) -> None:
         """Write the rows of a query, and replace these files by them in one commit."""
         reader = self._connection.sql(query).to_arrow_reader(_ROWS_PER_READ)
         files = _write_files(reader, self._storage.files(table), table)
-        commit(self._storage, table, files, removed=removed, done=done)
+        commit(found, table, files, done, removed=removed)
         self._connection.unregister(table.name)
         self._registered.discard(table.name)
 

@@ -12,7 +12,11 @@ ALL = "*"
 
 
 class GoldEngine(Protocol):
-    """Runs the queries of one batch, and writes their results so that the batch counts once."""
+    """Runs the queries of one batch, and writes their results so that the batch counts once.
+
+    A write fails if someone else has committed what it depends on. The batch is then to be
+    processed again with a new engine.
+    """
 
     array: str
     """The function that makes an array."""
@@ -52,6 +56,8 @@ class GoldEngine(Protocol):
         self,
         rows: str,
         table: LakeTable,
+        batch: int,
+        *,
         key: Sequence[str],
         update: Mapping[str, str],
         since: Mapping[str, Any] | None = None,
@@ -61,6 +67,7 @@ class GoldEngine(Protocol):
         Args:
             rows: the name of kept rows with the table's columns; each key once.
             table: the table.
+            batch: the number of the batch.
             key: its columns that identify a row.
             update: by column, the new value from an existing row `t` and a row `s`.
             since: by column, a bound: no row that is below it has a key of `rows`.

@@ -8,11 +8,14 @@ depends on the batch, on the day and on what the queues hold, not on the size of
 from __future__ import annotations
 
 import contextlib
+import logging
+from collections.abc import Mapping
 
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from ringfaust.spark.lake import minutes
-from ringfaust.spark.lake.commits import is_supported
+from ringfaust.spark.lake.commits import all_supported
 from ringfaust.spark.lake.duckdb_engine import DuckDbEngine
 from ringfaust.spark.lake.engine import GoldEngine
 from ringfaust.spark.lake.spark_engine import SparkEngine
@@ -20,6 +23,11 @@ from ringfaust.spark.lake.storage import find_storage
 from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.tables import DELETIONS, TABLES
 from ringfaust.spark.lake.views import ENDED_ON, closing
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 20
+"""Each is lost to one commit of someone else, such as `ringfaust spark maintain`."""
 
 
 def catch_up(spark: SparkSession, root: str, batch: int) -> None:
@@ -32,15 +40,29 @@ def catch_up(spark: SparkSession, root: str, batch: int) -> None:
     """
     progress = LakeProgress(spark, root, GOLD)
     for number in range(progress.batch + 1, batch + 1):
+        progress.complete(number, _retry(spark, root, number, progress.note))
+
+
+def _retry(spark: SparkSession, root: str, batch: int, day: str) -> str:
+    """Process a batch from its reads on until nobody else commits in between. See `_process`.
+
+    If a commit of Spark's fails for that reason, the job ends, and the next start repeats it.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
         with contextlib.closing(open_engine(spark, root)) as engine:
-            day = _process(engine, number, progress.note)
-        progress.complete(number, day)
+            try:
+                return _process(engine, batch, day)
+            except CommitFailedError as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                log.info("gold begins again with batch %d: %s", batch, str(error).splitlines()[0])
+    raise AssertionError
 
 
 def open_engine(spark: SparkSession, root: str) -> GoldEngine:
     """DuckDB for a lake on a local disk or S3 whose tables have their usual format, else Spark."""
     storage = find_storage(spark, root)
-    if storage is not None and all(is_supported(storage, table) for table in TABLES.values()):
+    if storage is not None and all_supported(storage, TABLES.values()):
         return DuckDbEngine(storage)
     return SparkEngine(spark, root)
 
@@ -55,9 +77,25 @@ def _process(engine: GoldEngine, batch: int, day: str) -> str:
     if summary.deletions:
         deleted = f"SELECT {', '.join(DELETIONS.schema.names)} FROM lines WHERE event = 'deleted'"
         engine.append(deleted, DELETIONS, batch)
-    if summary.last_day != (day or summary.first_day):
+    last_day = max(day, summary.last_day)  # a partition that lags does not take the day back
+    if last_day != (day or summary.first_day):
         close(engine, batch)
-    return summary.last_day
+    return last_day
+
+
+def closings(found: Mapping[str, int], complete: int) -> Mapping[str, int]:
+    """By table, the last batch that a closing has brought into it.
+
+    A closing of messages is followed by one of deliveries, which leaves no trace if there are none.
+
+    Args:
+        found: according to the tables' rows.
+        complete: the last batch that gold has completed.
+    """
+    messages = found["messages"]
+    if messages > complete:
+        return found
+    return {**found, "deliveries": max(messages, found["deliveries"])}
 
 
 def close(engine: GoldEngine, batch: int) -> None:
@@ -67,8 +105,9 @@ def close(engine: GoldEngine, batch: int) -> None:
         engine: the engine.
         batch: a batch of `transitions` whose deletions are stored.
     """
+    closed = closings({table: engine.last_closing(table) for table in ENDED_ON}, batch - 1)
     for table, ended_on in ENDED_ON.items():
-        after = engine.last_closing(table)
+        after = closed[table]
         if after < batch:
             rows = closing(table, engine.name_of, after, batch, array=engine.array)
             engine.append(rows, TABLES[table], batch, replace=ended_on)

@@ -99,8 +99,9 @@ def write(engine: GoldEngine, batch: int) -> BatchSummary | None:
         "minute": datetime.fromtimestamp(summary.first_ms / 1000, UTC),
         "date": _day(summary.first_ms),
     }
-    engine.merge("rows_of_minutes", QUEUE_MINUTES, ("partition", "queue", "minute"), _UPDATE, since)
-    _merge_queues(engine)
+    key = ("partition", "queue", "minute")
+    engine.merge("rows_of_minutes", QUEUE_MINUTES, batch, key=key, update=_UPDATE, since=since)
+    _merge_queues(engine, batch)
     if follows:  # last: it replaces what the above depends on
         schedule.write(engine, batch)
     return summary
@@ -178,7 +179,7 @@ _UPDATE = {
 }
 
 
-def _merge_queues(engine: GoldEngine) -> None:
+def _merge_queues(engine: GoldEngine, batch: int) -> None:
     """The current depths of each queue."""
     latest = ", ".join(f"max_by({name}, minute) AS {name}" for name in (*HELD_STATES, "batch"))
     engine.keep(
@@ -187,4 +188,4 @@ def _merge_queues(engine: GoldEngine) -> None:
         "GROUP BY partition, queue",
     )
     update = {name: f"s.{name}" for name in (*HELD_STATES, "batch", "last_minute")}
-    engine.merge("rows_of_queues", QUEUES, ("partition", "queue"), update)
+    engine.merge("rows_of_queues", QUEUES, batch, key=("partition", "queue"), update=update)

@@ -59,6 +59,8 @@ class SparkEngine:
         self,
         rows: str,
         table: LakeTable,
+        batch: int,
+        *,
         key: Sequence[str],
         update: Mapping[str, str],
         since: Mapping[str, Any] | None = None,

@@ -24,6 +24,7 @@ from ringfaust.spark.lake import gold, inputs, records, transitions
 from ringfaust.spark.lake.inputs import checkpoint
 from ringfaust.spark.lake.store import LakeError, LakeProgress, append, compact, create_tables
 from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT, TABLES, read
+from ringfaust.spark.topic_ids import ReadTopicIds
 
 _SETTINGS = {
     # Of two headers with the same name the last one counts (protocol.md, What comes out).
@@ -176,6 +177,18 @@ def read_to(spark: SparkSession, root: str) -> dict[str, dict[str, int]]:
     for name in _names(spark, root):
         found |= committed_offsets(spark, checkpoint(root, name))
     return found
+
+
+def read_topic_ids(spark: SparkSession, root: str, worker: WorkerConfig) -> ReadTopicIds:
+    """The ids of the topics that a lake has read."""
+    return ReadTopicIds(
+        spark,
+        f"{root.rstrip('/')}/state",
+        worker,
+        f"the lake at {root}",
+        "Begin a new lake in an empty folder: this one keeps what it has of the old topic; or take "
+        "the topic's route out of queues.yaml, and read the records under another name",
+    )
 
 
 def lake_session(spark: SparkSession, root: str, worker: WorkerConfig) -> SparkSession:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Mapping
+from weakref import WeakSet
 
 import duckdb
 from deltalake import DeltaTable
 
 from ringfaust.spark.lake.tables import TABLES, path
 from ringfaust.spark.lake.views import ENDED_ON, VIEWS, view
+
+_open: WeakSet[duckdb.DuckDBPyConnection] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """DuckDB's threads may still read Python's datasets, and crash once the interpreter is gone."""
+    for connection in list(_open):
+        connection.close()
 
 
 def open_duckdb(
@@ -21,12 +32,14 @@ def open_duckdb(
         storage_options: as for `deltalake.DeltaTable`, for object stores.
 
     Returns:
-        A connection in which `transitions`, `messages_now` and so on can be queried.
+        A connection in which `transitions`, `messages_now` and so on can be queried. It is closed
+        when the interpreter ends, if nobody has closed it.
 
     Raises:
         TableNotFoundError: there is no lake at `root`.
     """
     connection = duckdb.connect()
+    _open.add(connection)
     options = None if storage_options is None else dict(storage_options)
     tables = {name: DeltaTable(path(root, name), storage_options=options) for name in TABLES}
     for name, table in tables.items():

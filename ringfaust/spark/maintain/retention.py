@@ -23,6 +23,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import TopicPositions
 from ringfaust.spark.audit.period import in_ranges
 from ringfaust.spark.lake import records, transitions
+from ringfaust.spark.lake.gold import closings
 from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.stream import OUTPUTS
 from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, last_closing, read
@@ -98,7 +99,7 @@ def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str,
         LakeProgress(spark, root, stream).batch
         for stream in (transitions.STREAM, records.STREAM, GOLD)
     )
-    closed = {table: last_closing(spark, root, table) for table in ENDED_ON}
+    closed = closings({table: last_closing(spark, root, table) for table in ENDED_ON}, gold)
     batch = F.col("batch")
     is_event = F.col("topic") == worker.topic(Role.EVENTS)
     is_output = F.col("topic").isin(*map(worker.topic, OUTPUTS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.core.catalog import Fields
 from ringfaust.errors import BadSetting, RingfaustError
+from ringfaust.kafka.admin import open_admin
 from ringfaust.protocol.records import Role
+from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.lake import tables
 from ringfaust.spark.lines import read_lines
@@ -112,12 +115,15 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
         options: of the command line.
 
     Raises:
-        BadRewindOptions: the options do not fit together, or there is no such lake.
+        BadRewindOptions: the options do not fit together, or there is no such lake or topic.
+        BrokerUnreachable: no broker answers.
         RingfaustError: an option is invalid, or the events do not contain the answer; the text
             says why.
     """
     request = read_options(options)
-    with Terminal(stderr=True).status("starting Spark") as status:
+    if options.lake is None:  # Spark itself waits for brokers that are away for over a minute
+        asyncio.run(_require_events(worker))
+    with brief_errors(), Terminal(stderr=True).status("starting Spark") as status:
         spark = open_session("ringfaust rewind", options.master)
         status.update(f"reading the events of {options.queue}")
         answer = _answer(_lines(spark, worker, options.lake), worker, queues, request)
@@ -125,6 +131,17 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
         print(visible_json(show.as_json(answer, options.limit)))
     else:
         show.print_tables(answer, options.limit)
+
+
+async def _require_events(worker: WorkerConfig) -> None:
+    """Check that the brokers answer, and have the events topic."""
+    events = worker.topic(Role.EVENTS)
+    async with open_admin(worker.brokers()) as admin:
+        if not await admin.existing([events]):
+            raise BadRewindOptions(
+                f"the brokers at {worker.bootstrap_servers} have no topic {events}: check the "
+                "application's name in worker.yaml, or read a lake with --lake"
+            )
 
 
 def _lines(spark: SparkSession, worker: WorkerConfig, lake: str | None) -> DataFrame:

@@ -25,6 +25,7 @@ from ringfaust.spark.checkpoints import last_planned, planned_sources
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, batch_rules, needed_starts
 from ringfaust.spark.ring.offsets import record_ends
+from ringfaust.spark.topic_ids import ReadTopicIds
 
 _STARTS = "ringfaust/starts.json"
 _IDENTITY = "ringfaust/job.json"
@@ -116,6 +117,20 @@ def check_topics_read(
             f"folder: `ringfaust spark move-to-worker --checkpoint {checkpoint}`, then "
             f"`ringfaust spark ring --from-worker --checkpoint NEW`{between}"
         )
+
+
+def read_topic_ids(spark: SparkSession, worker: WorkerConfig, checkpoint: str) -> ReadTopicIds:
+    """The ids of the topics that the job of a checkpoint has read."""
+    return ReadTopicIds(
+        spark,
+        f"{checkpoint}/ringfaust",
+        worker,
+        f"the job of {checkpoint}",
+        "Hand the rings to the worker, which reads the new topic from its beginning and reports "
+        f"what is missing: `ringfaust spark move-to-worker --checkpoint {checkpoint}`, then start "
+        "workers. From there they move to a new checkpoint: `ringfaust spark ring --from-worker "
+        "--checkpoint NEW`",
+    )
 
 
 def record_start(

@@ -23,6 +23,7 @@ from ringfaust.spark.ring.checkpoint import (
     CheckpointIdentity,
     check_topics_read,
     claim_checkpoint,
+    read_topic_ids,
     record_start,
 )
 from ringfaust.spark.ring.job import (
@@ -33,7 +34,14 @@ from ringfaust.spark.ring.job import (
 )
 from ringfaust.spark.ring.monitor import JobMonitor
 from ringfaust.spark.ring.offsets import ReadOffsets, log_ends
-from ringfaust.spark.ring.writer import OutputTarget, claim_outputs
+from ringfaust.spark.ring.ownership import (
+    has_all,
+    refuse_other_owner,
+    release_rings,
+    rings_owners,
+    take_rings,
+)
+from ringfaust.spark.ring.writer import OutputTarget, claim_outputs, wrote_last
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
 
@@ -89,21 +97,27 @@ def run(
     Raises:
         WrongTopics: the topics do not have the required settings.
         BrokerUnreachable: no broker answers.
-        CannotMove: the worker's rings cannot be taken over now.
+        CannotMove: workers run, or their rings cannot be taken over now.
+        OtherOwner: another job or the workers have the rings.
+        OtherCheckpoint: the rings were continued from another checkpoint since.
         WrongCheckpoint: the checkpoint belongs to another job.
         OldSpark: this version of Spark cannot keep the state.
+        RecreatedTopic: a topic was deleted and created again since the job has read it.
         JobFailed: Spark ended the job with an error.
     """
     problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
     if problems:
         raise WrongTopics(problems)
-    if settings.from_worker:
-        asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
+    if settings.from_worker and settings.take_over:
+        raise move.CannotMove(
+            "--from-worker begins with what the worker's rings hold, and --take-over with empty "
+            "rings: give one of them"
+        )
+    asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
     spark = open_session(f"{worker.application} rings", settings.master, SESSION_SETTINGS)
     refuse_old_spark(spark.version)
     with brief_errors(), stop_requested() as requested:
-        begin = _initial_state(spark, worker, queues, settings) if settings.from_worker else {}
-        summary = _run_queries(spark, worker, queues, settings, begin=begin, requested=requested)
+        summary = _run_queries(spark, worker, queues, settings, requested=requested)
     spark.stop()
     return summary
 
@@ -128,17 +142,42 @@ def run_move_to_worker(
     return rows
 
 
+def _take_rings(
+    worker: WorkerConfig, settings: RingOptions, target: OutputTarget, *, has_begun: bool
+) -> None:
+    """Make this job the only one that has the application's rings (ADR 53).
+
+    Raises:
+        OtherOwner: another job or the workers have them.
+        OtherCheckpoint: the rings were continued from another checkpoint since.
+        CannotMove: workers run.
+    """
+    asyncio.run(move.refuse_if_running(worker))
+    ends = asyncio.run(rings_owners(worker))
+    if not settings.take_over or has_begun:
+        refuse_other_owner(
+            ends,
+            worker.application,
+            target.query,
+            from_worker=settings.from_worker,
+            has_begun=has_begun,
+            wrote_last=has_begun and asyncio.run(wrote_last(target)),
+        )
+    asyncio.run(claim_outputs(target, has_begun=has_begun))
+    if not has_all(ends, target.query):
+        take_rings(worker, settings.checkpoint, target.query, from_worker=settings.from_worker)
+
+
 def _initial_state(
-    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, settings: RingOptions
+    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig
 ) -> dict[str, Any]:
     """Arguments of `start_job` that make it begin with the worker's rings."""
-    if last_planned(spark, settings.checkpoint) is not None:
-        raise move.CannotMove(
-            f"{settings.checkpoint} belongs to a job that has already begun: omit --from-worker to "
-            "continue it, or give a new folder"
-        )
     state = move.worker_state(spark, worker)
-    return {"state": state, "offsets": move.worker_offsets(state, worker, queues)}
+    try:
+        return {"state": state, "offsets": move.worker_offsets(state, worker, queues)}
+    except move.CannotMove:
+        release_rings(worker)
+        raise
 
 
 def _run_queries(
@@ -147,7 +186,6 @@ def _run_queries(
     queues: QueuesConfig,
     settings: RingOptions,
     *,
-    begin: dict[str, Any],
     requested: Callable[[], bool],
 ) -> str:
     wanted = CheckpointIdentity(
@@ -159,12 +197,24 @@ def _run_queries(
     repartitioned = [route.topic for route in repartitioned_routes(worker, queues)]
     check_topics_read(spark, settings.checkpoint, direct, repartitioned)
     begun = last_planned(spark, settings.checkpoint) is not None
+    for option, is_given in (
+        ("from-worker", settings.from_worker),
+        ("take-over", settings.take_over),
+    ):
+        if begun and is_given:
+            raise move.CannotMove(
+                f"{settings.checkpoint} belongs to a job that has already begun: omit --{option} "
+                "to continue it, or give a new folder"
+            )
     identity = claim_checkpoint(spark, settings.checkpoint, wanted)
     settings = settings._replace(tasks=identity.tasks)
     target = OutputTarget(
         worker=worker, query=identity.query, tasks=identity.tasks, inputs=frozenset(direct)
     )
-    asyncio.run(claim_outputs(target, has_begun=begun))
+    ids = read_topic_ids(spark, worker, settings.checkpoint)
+    ids.check([*direct, *repartitioned], has_read=begun)
+    _take_rings(worker, settings, target, has_begun=begun)
+    begin = _initial_state(spark, worker, queues) if settings.from_worker else {}
     starts = record_start(spark, settings.checkpoint, worker, queues, direct)
     ends = asyncio.run(log_ends(worker.client_options(), [*direct, *repartitioned]))
     start = partial(start_job, spark, worker, queues, starts=starts, target=target)
@@ -172,13 +222,17 @@ def _run_queries(
     read = ReadOffsets(worker, repartitioned)
     monitor = JobMonitor(worker)
     with monitor.show():
-        while not (requested() or query.awaitTermination(_POLL_S)):
-            monitor.update(query.recentProgress)
-            read.update(query.lastProgress)
-            if settings.once and read.has_reached(ends):
-                break
-        _stop(spark, query)
+        try:
+            while not (requested() or query.awaitTermination(_POLL_S)):
+                monitor.update(query.recentProgress)
+                read.update(query.lastProgress)
+                ids.watch()
+                if settings.once and read.has_reached(ends):
+                    break
+        finally:
+            _stop(spark, query)
         monitor.update(query.recentProgress)
+        ids.check([*direct, *repartitioned])
         if settings.once and not requested():
             _finish(spark, settings, start)
     return monitor.summary()

@@ -12,29 +12,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from aiokafka.client import AIOKafkaClient, CoordinationType
-from aiokafka.errors import KafkaError
-from aiokafka.protocol.admin import DescribeGroupsRequest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import RingfaustError
+from ringfaust.kafka.admin import open_admin
+from ringfaust.kafka.changelog_owner import ChangelogEnd
 from ringfaust.kafka.names import (
     partition_transactional_id,
     repartition_transactional_id,
     worker_group,
 )
-from ringfaust.kafka.offsets import group_offsets
+from ringfaust.kafka.offsets import (
+    group_offsets,
+    repartition_metadata,
+    repartitioned_topic_id,
+)
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
-from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions
+from ringfaust.protocol.stored_rows import (
+    INPUTS_KEY,
+    OWNER_KEY,
+    POSITIONS_KEY,
+    InputState,
+    read_inputs,
+    read_positions,
+    write_inputs,
+)
 from ringfaust.spark.checkpoints import is_finished, last_planned, planned_offsets
 from ringfaust.spark.kafka import read_topics
-from ringfaust.spark.ring.checkpoint import (
-    read_identity,
-)
+from ringfaust.spark.ring.checkpoint import read_identity, read_topic_ids
 from ringfaust.spark.ring.job import (
     SHUFFLE_KEY,
     direct_topics,
@@ -45,9 +54,15 @@ from ringfaust.spark.ring.job import (
 from ringfaust.spark.ring.micro_batch import is_job_row, waiting_topics
 from ringfaust.spark.ring.offsets import log_ends, record_ends
 from ringfaust.spark.ring.operator import STATE_VARIABLE
+from ringfaust.spark.ring.ownership import other_job, release_rings, rings_owners
 from ringfaust.spark.ring.pages import rows_of
+from ringfaust.spark.ring.writer import OutputTarget, give_up_outputs, wrote_last
+from ringfaust.spark.topic_ids import RecreatedTopic, current_ids, refuse_recreated
 
 _EARLIEST = -2
+_START_WORKERS = (
+    "Start the workers once more: they report what is missing. Then stop them, and try again"
+)
 _MOVE_TIMEOUT_MS = 900_000
 """Kafka's default limit (`transaction.max.timeout.ms`) for the transaction of one partition."""
 
@@ -60,26 +75,17 @@ async def refuse_if_running(worker: WorkerConfig) -> None:
     """Check that no worker of the application runs.
 
     Raises:
-        CannotMove: one does, or the brokers do not answer.
+        CannotMove: one does.
+        BrokerUnreachable: no broker answers.
     """
-    client = AIOKafkaClient(**worker.client_options())
     group = worker_group(worker.application)
-    try:
-        await client.bootstrap()
-        coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
-        answer = await client.send(coordinator, DescribeGroupsRequest([group], False))
-        groups = answer.to_object()["groups"]
-        members = [member["client_id"] for found in groups for member in found["members"]]
-    except KafkaError as error:
-        raise CannotMove(
-            f"the brokers could not say whether a worker of {group} runs ({error}): try again"
-        ) from error
-    finally:
-        await client.close()
+    async with open_admin(worker.brokers()) as admin:
+        members = (await admin.group(group)).members
     if members:
+        whose = ", ".join(f"{each.client_id} at {each.host}" for each in members[:3])
         raise CannotMove(
-            f"{group} still has running workers ({len(members)}): stop them all first. A killed "
-            f"worker counts until its session times out after {worker.session_timeout_ms} ms"
+            f"{group} still has running workers ({len(members)}): stop them all first ({whose}). A "
+            f"killed worker counts until its session times out after {worker.session_timeout_ms} ms"
         )
 
 
@@ -91,7 +97,8 @@ def worker_state(spark: SparkSession, worker: WorkerConfig) -> DataFrame:
     records = read_topics(spark, worker, [worker.topic(Role.CHANGELOG)])
     keys = [F.col("partition").alias("queue_partition"), F.col("key").alias("row_key")]
     last = records.groupBy(*keys).agg(F.max_by("value", "offset").alias("row_value"))
-    return last.where("row_value is not null")
+    is_owner = F.col("row_key") == F.lit(OWNER_KEY)
+    return last.where(F.col("row_value").isNotNull() & ~is_owner)
 
 
 def worker_offsets(
@@ -103,14 +110,35 @@ def worker_offsets(
         CannotMove: a worker still runs, or has not processed all of its repartition topic.
     """
     asyncio.run(refuse_if_running(worker))
-    rows = state.where(F.col("row_key") == F.lit(POSITIONS_KEY)).collect()
-    positions = {row.queue_partition: read_positions(bytes(row.row_value)) for row in rows}
+    rows = state.where(F.col("row_key").isin(POSITIONS_KEY, INPUTS_KEY)).collect()
+    for row in rows:
+        if bytes(row.row_key) == INPUTS_KEY:
+            inputs = read_inputs(bytes(row.row_value))
+            ids = {topic: state.topic_id for topic, state in inputs.items()}
+            asyncio.run(_refuse_recreated(worker, ids))
+    positions = {
+        row.queue_partition: read_positions(bytes(row.row_value))
+        for row in rows
+        if bytes(row.row_key) == POSITIONS_KEY
+    }
     partitions = range(worker.partitions)
     found: dict[str, dict[str, int]] = {
         topic: {str(p): positions.get(p, {}).get(topic, _EARLIEST) for p in partitions}
         for topic in direct_topics(worker, queues)
     }
     return found | asyncio.run(_repartitioned_offsets(worker, queues, positions))
+
+
+async def _refuse_recreated(worker: WorkerConfig, known: Mapping[str, str]) -> None:
+    """Check that topics still have the ids that the worker knows.
+
+    Raises:
+        CannotMove: they do not.
+    """
+    try:
+        refuse_recreated(known, await current_ids(worker, known), "the worker", _START_WORKERS)
+    except RecreatedTopic as error:
+        raise CannotMove(str(error)) from error
 
 
 async def _repartitioned_offsets(
@@ -133,6 +161,8 @@ async def _repartitioned_offsets(
     parts = await log_ends(client, topics)
     tps = [(topic, partition) for topic, of in parts.items() for partition in of]
     offsets = await group_offsets(client, worker_group(worker.application), tps)
+    for (topic, _), found in offsets.items():
+        await _refuse_recreated(worker, {topic: repartitioned_topic_id(found.metadata)})
     # Before a topic was repartitioned, the group's offset may have lagged behind the state.
     committed = {
         (topic, partition): found.offset
@@ -158,34 +188,61 @@ def move_to_worker(
         The number of rows written.
 
     Raises:
-        CannotMove: the job has not finished its last micro-batch, a worker runs, or records wait
-            for a paused queue.
+        CannotMove: the job has not finished its last micro-batch, a worker runs, the job does not
+            have the rings, or records wait for a paused queue.
     """
     asyncio.run(refuse_if_running(worker))
     job = read_identity(spark, checkpoint)
     if job is None or (job.application, job.partitions) != (worker.application, worker.partitions):
         raise CannotMove(f"{checkpoint} is not a checkpoint of a ring job of {worker.application}")
+    target = OutputTarget(worker=worker, query=job.query, tasks=job.tasks, inputs=frozenset())
+    ends = _refuse_if_not_owner(worker, checkpoint, target)
     planned = last_planned(spark, checkpoint)
+    if planned is None and any(end.job for end in ends):
+        release_rings(worker)  # it took them over and has never begun
+        return 0
     if planned is None or not is_finished(spark, checkpoint):
-        raise CannotMove(
-            f"{checkpoint}: the last micro-batch is not finished: run `ringfaust spark ring "
-            "--once` with this checkpoint, then try again"
-        )
+        raise _unfinished(checkpoint)
     offsets = planned_offsets(spark, checkpoint, planned)
+    ids = read_topic_ids(spark, worker, checkpoint).known
     repartitioned = {route.topic for route in repartitioned_routes(worker, queues)}
     # Kept on the executors' disks: the driver holds the pages of one task at a time.
     pages = _read_pages(spark, checkpoint).persist(StorageLevel.DISK_ONLY)
     known = worker_state(spark, worker)
     try:
         _refuse_if_waiting(pages, repartitioned)
-        written = _write_changelogs(
-            worker, pages, known, shuffle_keys(spark, job.partitions, job.tasks)
-        )
+        asyncio.run(give_up_outputs(target))
+        if last_planned(spark, checkpoint) != planned:  # a job was running, or paused, until now
+            raise _unfinished(checkpoint)
+        keys = shuffle_keys(spark, job.partitions, job.tasks)
+        written = _write_changelogs(worker, pages, known, keys, ids)
     finally:
         pages.unpersist()
     repartitioned_to = {topic: at for topic, at in offsets.items() if topic in repartitioned}
-    asyncio.run(_commit_repartitioned(worker, repartitioned_to))
+    asyncio.run(_commit_repartitioned(worker, repartitioned_to, ids))
     return written
+
+
+def _refuse_if_not_owner(
+    worker: WorkerConfig, checkpoint: str, target: OutputTarget
+) -> list[ChangelogEnd]:
+    """Check that the job of the checkpoint has the rings, or some that were not moved yet."""
+    ends = asyncio.run(rings_owners(worker))
+    has_some = any(end.job and end.job.query == target.query for end in ends)
+    is_older = not any(end.job for end in ends) and asyncio.run(wrote_last(target))
+    if other_job(ends, target.query) or not (has_some or is_older):
+        raise CannotMove(
+            f"the rings of {worker.application} were continued since {checkpoint} was used last, "
+            "by workers or from another checkpoint: moving them would lose what happened since"
+        )
+    return ends
+
+
+def _unfinished(checkpoint: str) -> CannotMove:
+    return CannotMove(
+        f"{checkpoint}: the last micro-batch is not finished: run `ringfaust spark ring "
+        "--once` with this checkpoint, then try again"
+    )
 
 
 def _read_pages(spark: SparkSession, checkpoint: str) -> DataFrame:
@@ -212,7 +269,11 @@ def _refuse_if_waiting(pages: DataFrame, repartitioned: set[str]) -> None:
 
 
 def _write_changelogs(
-    worker: WorkerConfig, pages: DataFrame, known: DataFrame, keys: Sequence[int]
+    worker: WorkerConfig,
+    pages: DataFrame,
+    known: DataFrame,
+    keys: Sequence[int],
+    ids: Mapping[str, str],
 ) -> int:
     """Replace the rows of each partition that the job has. Returns the number of rows.
 
@@ -231,9 +292,10 @@ def _write_changelogs(
     written = 0
     for key, of in groupby(rows.toLocalIterator(), attrgetter("shuffle_key")):
         if key in present:
-            changelog = _Changelog(of)
+            changelog = _Changelog(of, ids)
             asyncio.run(_write_changelog(worker, partitions[key], changelog))
             written += changelog.count
+    release_rings(worker, {partitions[key] for key in partitions.keys() - present})
     return written
 
 
@@ -242,10 +304,12 @@ class _Changelog:
 
     Args:
         rows: first the keys of the old rows, then the pages.
+        ids: by topic, the id of the one that the job has read (R111).
     """
 
-    def __init__(self, rows: Iterator[Row]) -> None:
+    def __init__(self, rows: Iterator[Row], ids: Mapping[str, str]) -> None:
         self._rows = rows
+        self._ids = ids
         self.count = 0
         """Number of rows so far."""
         self.positions: dict[str, int] = {}
@@ -253,6 +317,8 @@ class _Changelog:
 
     def rows(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Delete all old rows, then write the new ones: the last row of a key counts."""
+        yield OWNER_KEY, None
+        inputs: dict[str, InputState] = {}
         for row in self._rows:
             if row.page is None:
                 yield bytes(row.row_key), None
@@ -260,10 +326,18 @@ class _Changelog:
             for key, value in rows_of(row.number, bytes(row.page)).items():
                 if is_job_row(key):
                     continue
+                if key == INPUTS_KEY:
+                    inputs |= read_inputs(value)
+                    continue
                 if key == POSITIONS_KEY:
                     self.positions.update(read_positions(value))
                 self.count += 1
                 yield key, value
+        for topic in self.positions.keys() & self._ids.keys():
+            inputs[topic] = inputs.get(topic, InputState())._replace(topic_id=self._ids[topic])
+        if inputs:
+            self.count += 1
+            yield INPUTS_KEY, write_inputs(inputs)
 
 
 async def _write_changelog(worker: WorkerConfig, partition: int, changelog: _Changelog) -> None:
@@ -284,7 +358,7 @@ async def _write_changelog(worker: WorkerConfig, partition: int, changelog: _Cha
 
 
 async def _commit_repartitioned(
-    worker: WorkerConfig, offsets: Mapping[str, Mapping[str, int]]
+    worker: WorkerConfig, offsets: Mapping[str, Mapping[str, int]], ids: Mapping[str, str]
 ) -> None:
     """Commit where the worker continues with the topics that it repartitions."""
     for topic, partition, at in _flat(offsets):
@@ -294,7 +368,8 @@ async def _commit_repartitioned(
         )
         await committer.start()
         try:
-            await committer.commit({}, [], {topic: at})
+            metadata = repartition_metadata(ids[topic]) if topic in ids else ""
+            await committer.commit({}, [], {topic: at}, metadata)
         finally:
             await committer.stop()
 

@@ -9,22 +9,20 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import spark_group
 from ringfaust.kafka.offsets import commit_group_offsets
-from ringfaust.kafka.reader import read_to_end
+from ringfaust.kafka.reader import last_record
 from ringfaust.transactional.vendor import stop_client
 
 log = logging.getLogger(__name__)
 
 _COMMIT_S = 5.0
 """How often the offsets of repartitioned topics are committed."""
-_FIRST_STEP_BACK = 32
-"""In offsets. Any number of transaction markers may follow the last record."""
 
 
 async def record_ends(
@@ -39,8 +37,9 @@ async def record_ends(
         ends = await consumer.end_offsets(tps)
         found: dict[str, dict[int, int]] = {}
         for tp in tps:
-            if (end := await _record_end(consumer, tp, begins[tp], ends[tp])) is not None:
-                found.setdefault(tp.topic, {})[tp.partition] = end
+            last = await last_record(consumer, tp, begins[tp], ends[tp])
+            if last is not None:
+                found.setdefault(tp.topic, {})[tp.partition] = int(last.offset) + 1
         return found
     finally:
         await stop_client(consumer)
@@ -110,22 +109,3 @@ class ReadOffsets:
             log.warning("the offsets of %s were not committed: %s", group, error)
         else:
             self._committed = offsets
-
-
-async def _record_end(
-    consumer: AIOKafkaConsumer, tp: TopicPartition, begin: int, end: int
-) -> int | None:
-    """One past the last record before `end`. The last offsets are often markers, not records."""
-    back = _FIRST_STEP_BACK
-    upper = end
-    while upper > begin:
-        at = max(begin, upper - back)
-        consumer.seek(tp, at)
-        last = None
-        async for records in read_to_end(consumer, {tp: upper}):
-            before = [record.offset for record in records if record.offset < upper]
-            last = before[-1] if before else last
-        if last is not None:
-            return int(last) + 1
-        upper, back = at, back * 8
-    return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from aiokafka.structs import OffsetAndMetadata
@@ -34,6 +34,7 @@ from ringfaust.spark.exactly_once import (
 _TRANSACTION_BYTES = 16_000_000
 """A transaction with more bytes is committed before the task is done."""
 _FENCED_AT_ONCE = 16
+_MOVED = "/moved"
 COUNTS = (Role.DISPATCHED.value, Role.EVICTED.value, Role.DEAD.value)
 """The topics whose records are counted for the status line and the metrics."""
 
@@ -219,14 +220,49 @@ async def claim_outputs(target: OutputTarget, *, has_begun: bool) -> None:
     committed = await _committed(target)
     if _is_owner(target, committed):
         return
-    if has_begun and any(_read_note(found)[0] != target.query for found in committed.values()):
+    mine = {target.query, _moved(target.query)}
+    if has_begun and any(_read_note(found)[0] not in mine for found in committed.values()):
         raise OtherCheckpoint(target.worker.application)
-    note = target.note(_BEGINNING)
-    offsets = {
-        tp: OffsetAndMetadata(committed[tp].offset if tp in committed else 0, note)
-        for tp in target.tps()
-    }
+    await _claim(target)
+
+
+async def give_up_outputs(target: OutputTarget) -> None:
+    """Let no job write any more, also not one that is paused now. `claim_outputs` undoes this.
+
+    Raises:
+        OtherCheckpoint: another checkpoint was used since this one, or a job is running.
+        KafkaError: the brokers failed.
+    """
+    if not await wrote_last(target, moved=True):
+        raise OtherCheckpoint(target.worker.application)
+    await _claim(replace(target, query=_moved(target.query)))
+
+
+async def wrote_last(target: OutputTarget, *, moved: bool = False) -> bool:
+    """Whether the job of this checkpoint was the last one that might write.
+
+    Args:
+        target: where it writes.
+        moved: also if `give_up_outputs` was called since.
+    """
+    committed = await _committed(target)
+    mine = {target.query, _moved(target.query)} if moved else {target.query}
+    return bool(committed) and {_read_note(found)[0] for found in committed.values()} <= mine
+
+
+def _moved(query: str) -> str:
+    """What stands in place of a checkpoint's name once its rings go to workers."""
+    return query if query.endswith(_MOVED) else query + _MOVED
+
+
+async def _claim(target: OutputTarget) -> None:
+    """Write the target's name to each place, and shut out everyone else.
+
+    Of its own job the places are kept.
+    """
     await _fence_all(target)
+    committed = await _committed(target)
+    offsets = {tp: _claimed(target, committed.get(tp)) for tp in target.tps()}
     writer = target.writer(0)
     await writer.open()
     try:
@@ -237,6 +273,14 @@ async def claim_outputs(target: OutputTarget, *, has_begun: bool) -> None:
     await _fence_all(target)
     if not _is_owner(target, await _committed(target)):
         raise OtherCheckpoint(target.worker.application)
+
+
+def _claimed(target: OutputTarget, found: OffsetAndMetadata | None) -> OffsetAndMetadata:
+    if found is None:
+        return OffsetAndMetadata(0, target.note(_BEGINNING))
+    query, place = _read_note(found)
+    is_own = _moved(query) == _moved(target.query)
+    return OffsetAndMetadata(found.offset, target.note(place if is_own else _BEGINNING))
 
 
 async def _committed(target: OutputTarget) -> CommittedOffsets:

@@ -14,6 +14,7 @@ from faust.types import TP
 
 from ringfaust.errors import ProtocolError
 from ringfaust.kafka.names import repartition_transactional_id
+from ringfaust.kafka.offsets import repartition_metadata
 from ringfaust.processor.processor import Writes
 from ringfaust.processor.repartition import Repartitioner
 from ringfaust.protocol.record_batches import RecordBatches
@@ -25,7 +26,6 @@ from ringfaust.worker.interfaces import (
     CommittedOffset,
     PartitionStore,
     PendingCommit,
-    repartition_metadata,
 )
 from ringfaust.worker.partition.input_positions import log_gaps, start_positions
 from ringfaust.worker.partition.task import Task

@@ -13,10 +13,16 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from faust.types import TP
 
 from ringfaust.kafka.reader import read_to_end
-from ringfaust.protocol.stored_rows import INPUTS_KEY, read_inputs
+from ringfaust.protocol.stored_rows import INPUTS_KEY, OWNER_KEY, read_inputs, read_owner
+from ringfaust.times import time_text
 from ringfaust.transactional.vendor import stop_client
 from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore, StateLost
+from ringfaust.worker.interfaces import (
+    ChangelogConsumer,
+    PartitionStore,
+    StateLost,
+    StopsWorker,
+)
 from ringfaust.worker.store.identity import (
     StoreIdentity,
     read_identity,
@@ -47,6 +53,13 @@ STANDBY_PACE = Pace(1_000, rests=True)
 _STANDBYS_FETCH_BYTES = 4 * 1024 * 1024
 _STANDBY_FETCH_BYTES = 256 * 1024
 """What the Kafka client holds for each standby, at most, unless a record is larger."""
+
+
+class OwnedByJob(StopsWorker):
+    """A ring job on Spark has the rings (ADR 53). Nothing was changed.
+
+    What to do: stop the job, and hand its rings over with `ringfaust spark move-to-worker`.
+    """
 
 
 def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
@@ -96,18 +109,33 @@ async def open_store(
         ForeignState: the directory belongs to another application.
         StateLost: the changelog lacks its beginning, or records that the store has; or it alone was
             deleted and created again.
+        OwnedByJob: a ring job has the rings.
     """
     store = await _open_own(path, changelog, context, opened)
     try:
         if await _replay_or_close(store, changelog, context, pace):
-            return store
+            return _refuse_owned(store, context)
         log.warning("partition %d: %s is out of date; rebuilding it", changelog.partition, path)
         store.wipe()
     except StoreDamaged as error:
         store.set_aside(f"it is damaged ({error.reason})")
     store = await _open_own(path, changelog, context)
     await _replay_or_close(store, changelog, context, pace)
-    return store
+    return _refuse_owned(store, context)
+
+
+def _refuse_owned(store: PartitionStore, context: WorkerContext) -> PartitionStore:
+    """The store, unless a ring job has the rings."""
+    owner = read_owner(store.get(OWNER_KEY))
+    if owner is None:
+        return store
+    store.close()
+    raise OwnedByJob(
+        f"the rings of {context.application} belong to a ring job on Spark with the checkpoint "
+        f"{owner.checkpoint}, since {time_text(owner.since_ms)}. Stop the job, and hand them over "
+        f"with `ringfaust spark move-to-worker --checkpoint {owner.checkpoint}`; then start the "
+        "worker again"
+    )
 
 
 async def _open_own(

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from faust.types import TP
 
+from ringfaust.kafka.offsets import repartition_metadata
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import Route, copied_key, repartition_headers
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, write_positions
 from ringfaust.worker.context import TaskSettings
-from ringfaust.worker.interfaces import Bounds, CommittedOffset, repartition_metadata
+from ringfaust.worker.interfaces import Bounds, CommittedOffset
 from ringfaust.worker.partition.repartition import repartition_task
 from tests.sim.broker import Broker
 from tests.sim.kafka import VirtualConsumer

@@ -14,13 +14,17 @@ from rocksdict import Cache
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.protocol.stored_rows import (
     INPUTS_KEY,
+    OWNER_KEY,
     POSITIONS_KEY,
     InputState,
+    JobOwner,
+    read_owner,
     write_inputs,
+    write_owner,
     write_positions,
 )
 from ringfaust.worker.interfaces import StateLost
-from ringfaust.worker.store.changelog import open_store
+from ringfaust.worker.store.changelog import OwnedByJob, open_store
 from ringfaust.worker.store.identity import IDENTITY_KEY, ForeignState, StoreIdentity, read_identity
 from ringfaust.worker.store.rocks import RocksStore
 from tests.sim.broker import Broker
@@ -117,6 +121,24 @@ async def test_a_store_is_kept_if_only_the_changelog_was_created_again(tmp_path:
     broker.recreate("mine.control")
     assert await opened(path, broker) == {b"other row": b"new"}
     assert len(aside(tmp_path)) == 1
+
+
+async def test_a_store_whose_rings_belong_to_a_job_is_refused_until_they_are_back(
+    tmp_path: Path,
+) -> None:
+    """The bytes are those of the changelog, which may be read years later."""
+    path, broker = tmp_path / "partition-0", broker_with((b"row", b"old"))
+    await opened(path, broker)
+    job = JobOwner("s3a://b/rings", "id", 1_764_000_000_000, from_worker=True)
+    row = write_owner(job)
+    assert (OWNER_KEY, row) == (b"\0owner", b'\x81["s3a://b/rings","id",1764000000000,true]')
+    assert read_owner(row) == job
+    broker.write(CHANGELOG, [(OWNER_KEY, row, [])])
+    for _ in range(2):  # also from the local store alone
+        with pytest.raises(OwnedByJob, match=r"checkpoint s3a://b/rings, since 2025-11-24 16:00"):
+            await opened(path, broker)
+    broker.write(CHANGELOG, [(OWNER_KEY, None, []), (b"row", b"back", [])])
+    assert await opened(path, broker) == {b"row": b"back"}
 
 
 async def test_the_folder_of_another_partition_is_set_aside(tmp_path: Path) -> None:

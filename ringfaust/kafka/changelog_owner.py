@@ -1,0 +1,101 @@
+"""Who has the rings of an application: its workers or a ring job (ADR 53).
+
+The changelog says so. While a ring job has the rings of a partition, the last row of the
+partition's changelog is `OWNER_KEY`. It is written with the worker's own transactional id, so a
+worker that still has the partition is shut out, and one that opens it later finds the row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from ringfaust.kafka.names import partition_transactional_id
+from ringfaust.kafka.reader import last_record
+from ringfaust.kafka.transactions import TransactionalProducer
+from ringfaust.protocol.records import Role
+from ringfaust.protocol.stored_rows import OWNER_KEY, JobOwner, read_owner, write_owner
+from ringfaust.transactional.vendor import stop_client
+
+_AT_ONCE = 16
+
+
+class ChangelogEnd(NamedTuple):
+    """What the end of a partition's changelog says about the partition's rings."""
+
+    job: JobOwner | None
+    """The job that has them; None: no job does."""
+    has_rows: bool
+    """Whether a worker has written rows, and was the last to write."""
+
+
+async def changelog_ends(
+    client: Mapping[str, Any], changelog: str, partitions: int
+) -> list[ChangelogEnd]:
+    """By partition, what the changelog says. Only its last record is read.
+
+    Args:
+        client: options of any Kafka client.
+        changelog: name of the topic.
+        partitions: their number.
+
+    Raises:
+        KafkaError: a request failed.
+    """
+    consumer = AIOKafkaConsumer(
+        **client, isolation_level="read_committed", auto_offset_reset="none"
+    )
+    await consumer.start()
+    try:
+        tps = [TopicPartition(changelog, number) for number in range(partitions)]
+        begins = await consumer.beginning_offsets(tps)
+        ends = await consumer.end_offsets(tps)
+        found = []
+        for tp in tps:
+            consumer.assign([tp])
+            last = await last_record(consumer, tp, begins[tp], ends[tp])
+            is_owner = last is not None and last.key == OWNER_KEY
+            job = read_owner(last.value) if last is not None and is_owner else None
+            found.append(ChangelogEnd(job, last is not None and not is_owner))
+        return found
+    finally:
+        await stop_client(consumer)
+
+
+async def write_owners(
+    client: Mapping[str, Any],
+    application: str,
+    changelog: str,
+    partitions: Collection[int],
+    owner: JobOwner | None,
+) -> None:
+    """Write who has the rings of partitions, and shut out a worker that still has them.
+
+    Args:
+        client: options of any Kafka client.
+        application: names the transactional ids.
+        changelog: name of the topic.
+        partitions: which ones.
+        owner: the job; None: workers may have them again.
+
+    Raises:
+        KafkaError: a worker has opened the partition meanwhile, or the brokers failed.
+    """
+    row = (OWNER_KEY, None if owner is None else write_owner(owner))
+
+    async def write(partition: int) -> None:
+        name = partition_transactional_id(application, partition)
+        topics: dict[str, str] = {Role.CHANGELOG: changelog}
+        producer = TransactionalProducer(application, partition, topics, client, name)
+        await producer.start()
+        try:
+            await producer.commit({}, [row], {})
+        finally:
+            await producer.stop()
+
+    numbers = sorted(partitions)
+    for first in range(0, len(numbers), _AT_ONCE):
+        await asyncio.gather(*map(write, numbers[first : first + _AT_ONCE]))

@@ -1,0 +1,113 @@
+"""Who has the rings: this checkpoint's job, another one's, or the workers (ADR 53)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+
+from ringfaust.config import WorkerConfig
+from ringfaust.errors import RingfaustError
+from ringfaust.kafka.changelog_owner import ChangelogEnd, changelog_ends, write_owners
+from ringfaust.protocol.records import Role
+from ringfaust.protocol.stored_rows import JobOwner
+from ringfaust.times import time_text
+
+
+class OtherOwner(RingfaustError):
+    """Someone else has the application's rings, whom the text names. Nothing was changed."""
+
+
+async def rings_owners(worker: WorkerConfig) -> list[ChangelogEnd]:
+    """By partition, who has the rings, according to the changelog."""
+    return await changelog_ends(
+        worker.client_options(), worker.topic(Role.CHANGELOG), worker.partitions
+    )
+
+
+def other_job(ends: Sequence[ChangelogEnd], query: str) -> JobOwner | None:
+    """A job other than that of this checkpoint which has rings."""
+    return next((end.job for end in ends if end.job and end.job.query != query), None)
+
+
+def has_all(ends: Sequence[ChangelogEnd], query: str) -> bool:
+    """Whether the job of this checkpoint has all rings."""
+    return all(end.job and end.job.query == query for end in ends)
+
+
+def refuse_other_owner(
+    ends: Sequence[ChangelogEnd],
+    application: str,
+    query: str,
+    *,
+    from_worker: bool,
+    has_begun: bool,
+    wrote_last: bool,
+) -> None:
+    """Check that the job of a checkpoint may have the rings.
+
+    Args:
+        ends: result of `rings_owners`.
+        application: for the text.
+        query: identifies the checkpoint; empty if it is new.
+        from_worker: the job is to begin with everything that the workers' rings hold.
+        has_begun: whether the job has planned a micro-batch before.
+        wrote_last: whether this job was the last one to write outputs: that is how a job of an
+            earlier version is known, which has left nothing in the changelog.
+
+    Raises:
+        OtherOwner: it may not.
+    """
+    if other := other_job(ends, query):
+        raise OtherOwner(
+            f"the rings of {application} belong to a ring job with the checkpoint "
+            f"{other.checkpoint}, since {time_text(other.since_ms)}. Go on with that one; or stop "
+            "it, and begin with empty rings in a new folder with --take-over"
+        )
+    mine = next((end.job for end in ends if end.job), None)
+    if mine and mine.from_worker and not (has_begun or from_worker):
+        raise OtherOwner(
+            f"the job of this checkpoint took the rings of {application} over from the workers and "
+            "has not begun yet: start it with --from-worker again"
+        )
+    if mine or from_worker or wrote_last:
+        return
+    if any(end.has_rows for end in ends):
+        raise OtherOwner(
+            f"the rings of {application} belong to its workers. Stop them all, and start with "
+            "--from-worker and a new checkpoint to begin with everything that the rings hold; "
+            "--take-over would begin with empty rings"
+        )
+
+
+def take_rings(worker: WorkerConfig, checkpoint: str, query: str, *, from_worker: bool) -> None:
+    """Let the job of a checkpoint have all rings, and shut out workers that still have some.
+
+    Raises:
+        OtherOwner: someone else takes them at the same moment.
+        KafkaError: the brokers failed, or a worker has opened a partition meanwhile.
+    """
+    owner = JobOwner(checkpoint, query, time.time_ns() // 1_000_000, from_worker)
+    asyncio.run(_write(worker, owner))
+    if not has_all(asyncio.run(rings_owners(worker)), query):
+        raise OtherOwner(
+            f"someone else is taking the rings of {worker.application} over: make sure that only "
+            "one job or worker starts, and start it again"
+        )
+
+
+def release_rings(worker: WorkerConfig, partitions: Collection[int] | None = None) -> None:
+    """Let workers have the rings of these partitions, or of all."""
+    asyncio.run(_write(worker, None, partitions))
+
+
+async def _write(
+    worker: WorkerConfig, owner: JobOwner | None, partitions: Collection[int] | None = None
+) -> None:
+    await write_owners(
+        worker.client_options(),
+        worker.application,
+        worker.topic(Role.CHANGELOG),
+        range(worker.partitions) if partitions is None else partitions,
+        owner,
+    )

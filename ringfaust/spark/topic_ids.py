@@ -1,0 +1,134 @@
+"""The ids of the topics that a job has read, beside its checkpoint (R111).
+
+A topic that was deleted and created again has the same name and other records. Spark continues at
+the old offset, which skips as many of the new records, and does not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Collection, Mapping
+
+from aiokafka.errors import KafkaError, StaleMetadata
+from pyspark.sql import SparkSession
+
+from ringfaust.config import WorkerConfig
+from ringfaust.errors import RingfaustError
+from ringfaust.kafka.topic_ids import topic_ids
+from ringfaust.spark.files import HadoopFolder
+
+log = logging.getLogger(__name__)
+
+_FILE = "topics.json"
+_WATCH_S = 5.0
+"""How often the ids are compared while a job runs, as in a worker."""
+_ATTEMPTS = 25
+_PAUSE_S = 0.2
+
+
+class RecreatedTopic(RingfaustError):
+    """A topic was deleted and created again since it was read. The text says how to go on."""
+
+
+class ReadTopicIds:
+    """The ids of a job's topics: as they are now, and as they were when they were first read.
+
+    Args:
+        spark: the session.
+        folder: where they are kept: a folder or URI that belongs to the job.
+        worker: names the brokers.
+        reader: the job, for the text of an error.
+        remedy: how to go on, for the same.
+    """
+
+    def __init__(
+        self, spark: SparkSession, folder: str, worker: WorkerConfig, reader: str, remedy: str
+    ) -> None:
+        self._folder = HadoopFolder(spark, folder)
+        self._worker = worker
+        self._reader, self._remedy = reader, remedy
+        self.known: Mapping[str, str] = json.loads(self._folder.read_text(_FILE) or "{}")
+        """By topic, its id when it was first read. Without those of very old brokers."""
+        self._topics: Collection[str] = ()
+        self._next_s = 0.0
+
+    def check(self, topics: Collection[str], *, has_read: bool = True) -> None:
+        """Compare the topics' ids with the known ones, and keep those that are new.
+
+        Args:
+            topics: those that the job reads.
+            has_read: False if the job has not begun: then nothing is known.
+
+        Raises:
+            RecreatedTopic: a topic has another id.
+            KafkaError: the brokers do not answer, or do not agree.
+        """
+        self._topics = topics
+        self.known = self.known if has_read else {}
+        found = self._compared()
+        if new := {topic: id_ for topic, id_ in found.items() if id_ and topic not in self.known}:
+            self.known = {**self.known, **new}
+            self._folder.write_text(_FILE, json.dumps(self.known, sort_keys=True))
+        self._next_s = time.monotonic() + _WATCH_S
+
+    def watch(self) -> None:
+        """Do the same again if it is time, for a job that runs. Brokers that are away are ignored.
+
+        Raises:
+            RecreatedTopic: a topic has another id.
+        """
+        if time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + _WATCH_S
+        try:
+            self._compared()
+        except (KafkaError, TimeoutError, OSError) as error:
+            log.debug("cannot read the ids of the topics: %r", error)
+
+    def _compared(self) -> Mapping[str, str]:
+        found = asyncio.run(current_ids(self._worker, self._topics))
+        refuse_recreated(self.known, found, self._reader, self._remedy)
+        return found
+
+
+async def current_ids(worker: WorkerConfig, topics: Collection[str]) -> Mapping[str, str]:
+    """By topic, its id now. Topics that do not exist are left out.
+
+    Raises:
+        KafkaError: the brokers do not answer, or do not agree.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return (await topic_ids(worker.client_options(), topics)).topics
+        except StaleMetadata:  # a topic has just been created
+            if attempt == _ATTEMPTS:
+                raise
+            await asyncio.sleep(_PAUSE_S)
+    raise AssertionError
+
+
+def refuse_recreated(
+    known: Mapping[str, str], found: Mapping[str, str], reader: str, remedy: str
+) -> None:
+    """Check that no topic has another id than it had.
+
+    Args:
+        known: ids by topic, as they were; those of other topics are not looked at.
+        found: the same, as they are; empty where brokers do not know ids.
+        reader: who has read the topics, for the text.
+        remedy: how to go on, for the same.
+
+    Raises:
+        RecreatedTopic: a topic has.
+    """
+    for topic, id_ in sorted(found.items()):
+        was = known.get(topic, "")
+        if was and id_ and was != id_:
+            raise RecreatedTopic(
+                f"topic {topic} was deleted and created again: {reader} has read the one with the "
+                f"id {was}, and now it has the id {id_}. As many of its records as were read "
+                f"before would be skipped. {remedy}"
+            )

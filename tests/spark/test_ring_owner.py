@@ -1,0 +1,187 @@
+"""An application's rings have one owner: its workers, or the job of one checkpoint (ADR 53)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import Result
+
+from ringfaust.kafka.changelog_owner import ChangelogEnd, changelog_ends
+from ringfaust.protocol.records import Role
+from ringfaust.protocol.stored_rows import JobOwner
+from ringfaust.spark.ring.ownership import (
+    OtherOwner,
+    refuse_other_owner,
+    release_rings,
+    rings_owners,
+    take_rings,
+)
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.process import WorkerProcess
+from tests.spark.ring_harness import RingHarness, until
+from tests.spark.shared_session import run, run_command
+
+JOB = JobOwner("/data/rings", "mine", 1_764_000_000_000, from_worker=False)
+NOBODY, WORKERS = ChangelogEnd(None, has_rows=False), ChangelogEnd(None, has_rows=True)
+MINE = ChangelogEnd(JOB, has_rows=False)
+OTHERS = ChangelogEnd(JOB._replace(query="other"), has_rows=False)
+UNBEGUN = ChangelogEnd(JOB._replace(from_worker=True), has_rows=False)
+
+
+def refuse(*ends: ChangelogEnd, **given: bool) -> None:
+    known = {"from_worker": False, "has_begun": False, "wrote_last": False} | given
+    refuse_other_owner(ends, "app", "mine", **known)
+
+
+def test_who_may_have_the_rings() -> None:
+    refuse(NOBODY, NOBODY)
+    refuse(MINE, NOBODY, has_begun=True)
+    refuse(MINE, WORKERS, has_begun=True)  # it was killed while it took them over
+    refuse(WORKERS, NOBODY, from_worker=True)
+    refuse(UNBEGUN, WORKERS, from_worker=True)
+    refuse(UNBEGUN, has_begun=True)
+    refuse(WORKERS, has_begun=True, wrote_last=True)  # a job of an earlier version
+
+
+@pytest.mark.parametrize("given", [{}, {"from_worker": True}, {"has_begun": True}])
+def test_the_rings_of_another_job_are_refused(given: dict[str, bool]) -> None:
+    with pytest.raises(OtherOwner, match=r"checkpoint /data/rings, since 2025-11-24 16:00:00\."):
+        refuse(NOBODY, OTHERS, **given)
+
+
+@pytest.mark.parametrize("given", [{}, {"has_begun": True}])
+def test_the_rings_of_workers_are_refused(given: dict[str, bool]) -> None:
+    with pytest.raises(OtherOwner, match=r"the rings of app belong to its workers\. Stop them all"):
+        refuse(NOBODY, WORKERS, **given)
+
+
+def test_a_job_that_took_rings_over_begins_with_them() -> None:
+    with pytest.raises(OtherOwner, match="has not begun yet: start it with --from-worker again"):
+        refuse(UNBEGUN, UNBEGUN)
+
+
+def with_worker(harness: RingHarness) -> WorkerProcess:
+    worker = WorkerProcess(harness.folder, harness.folder / "worker.log")
+    worker.start()
+    return worker
+
+
+def log_of(harness: RingHarness) -> str:
+    return (harness.folder / "worker.log").read_text()
+
+
+def until_it_ends(harness: RingHarness, worker: WorkerProcess) -> None:
+    """The worker stops by itself, because a job has the rings, and says which."""
+    until(lambda: "belong to a ring job on Spark with the checkpoint" in log_of(harness))
+    process = worker._process
+    assert process is not None
+    assert process.wait(60) != 0
+
+
+@pytest.mark.kafka
+def test_a_running_worker_and_a_job_exclude_each_other(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    harness = RingHarness(tmp_path, broker.bootstrap_servers, "owned")
+    worker = with_worker(harness)
+    try:
+        harness.send(0, 60)
+        until(lambda: harness.count(Role.EVICTED) > 0, worker)
+        for _ in range(2):
+            refused = run_command(spark, *harness.arguments("--once"))
+            assert refused.exit_code == 2
+            assert "owned still has running workers (1): stop them all first" in refused.stderr
+
+        # A worker that is paused leaves its group, and goes on later. It is shut out.
+        take_rings(harness.config, "/data/rings", "a job", from_worker=True)
+        harness.send(60, 60)
+        until_it_ends(harness, worker)
+    finally:
+        worker.stop()
+    assert "checkpoint /data/rings, since 20" in log_of(harness)
+    assert all(end.job for end in asyncio.run(rings_owners(harness.config)))
+    release_rings(harness.config)
+
+
+@pytest.mark.kafka
+def test_rings_that_were_a_workers_are_not_begun_anew(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    harness = RingHarness(tmp_path, broker.bootstrap_servers, "were")
+    worker = with_worker(harness)
+    try:
+        harness.send(0, 2)
+        until(lambda: harness.count(Role.EVENTS) > 0, worker)
+    finally:
+        worker.stop()
+    refused = run_command(spark, *harness.arguments("--once"))
+    assert refused.exit_code == 2
+    assert "the rings of were belong to its workers. Stop them all" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_a_jobs_rings_are_refused_to_others_until_it_hands_them_over(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    harness = RingHarness(tmp_path, broker.bootstrap_servers, "held")
+    checkpoint, other = str(tmp_path / "checkpoint"), str(tmp_path / "other")
+    harness.send(0, 2)
+    run(spark, *harness.arguments("--once"))
+
+    def second(*more: str) -> Result:
+        folders = ["--config", str(tmp_path), "--checkpoint", other]
+        return run_command(spark, "spark", "ring", *folders, "--once", *more)
+
+    for more in ([], ["--from-worker"]):
+        refused = second(*more)
+        assert refused.exit_code == 2
+        assert f"belong to a ring job with the checkpoint {checkpoint}, since" in refused.stderr
+    worker = with_worker(harness)
+    try:
+        until_it_ends(harness, worker)
+    finally:
+        worker.stop()
+    assert f"move-to-worker --checkpoint {checkpoint}" in log_of(harness)
+
+    move = ["spark", "move-to-worker", "--config", str(tmp_path), "--checkpoint", checkpoint]
+    run(spark, *move)
+    assert not any(end.job for end in asyncio.run(rings_owners(harness.config)))
+    (tmp_path / "worker.log").write_text("")
+    worker = with_worker(harness)
+    try:
+        before = harness.count(Role.EVENTS)
+        harness.send(2, 1)
+        until(lambda: harness.count(Role.EVENTS) > before, worker)
+    finally:
+        worker.stop()
+    back = run_command(spark, *harness.arguments("--once"))
+    assert (back.exit_code, "belong to its workers" in back.stderr) == (2, True)
+    again = run_command(spark, *move)
+    assert (again.exit_code, "moving them would lose" in again.stderr) == (2, True)
+    taken = second("--take-over")
+    assert taken.exit_code == 0, taken.output
+    owners = [end.job for end in asyncio.run(rings_owners(harness.config))]
+    assert {owner.checkpoint for owner in owners if owner} == {other} and all(owners)
+
+
+@pytest.mark.kafka
+def test_the_changelog_says_who_has_each_partition(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    harness = RingHarness(tmp_path, broker.bootstrap_servers, "says")
+    worker = harness.config
+    assert asyncio.run(rings_owners(worker)) == [NOBODY] * 4
+    take_rings(worker, "/data/rings", "mine", from_worker=False)
+    ends = asyncio.run(
+        changelog_ends(worker.client_options(), worker.topic(Role.CHANGELOG), worker.partitions)
+    )
+    assert {end.job.query for end in ends if end.job} == {"mine"}
+    release_rings(worker, [1, 2])
+    assert [bool(end.job) for end in asyncio.run(rings_owners(worker))] == [
+        True,
+        False,
+        False,
+        True,
+    ]

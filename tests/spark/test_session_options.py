@@ -1,0 +1,94 @@
+"""`--conf` and `--packages`, and errors that would be a page of Java."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from ringfaust.cli.main import main
+from ringfaust.errors import BadSetting
+from ringfaust.spark import session
+from ringfaust.spark.errors import JobFailed, brief_errors
+from ringfaust.spark.files import HadoopFolder
+
+AWS = "org.apache.hadoop:hadoop-aws:3.4.1"
+
+
+class Stop(Exception):
+    """Raised instead of a start of Spark."""
+
+
+class Builder:
+    """Keeps what a session would be created with."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+
+    def config(self, name: str, value: str) -> Self:
+        self.settings[name] = value
+        return self
+
+    def appName(self, _: str) -> Self:  # noqa: N802 - Spark's
+        return self
+
+    master = appName
+
+    def getOrCreate(self) -> Any:  # noqa: N802 - Spark's
+        raise Stop
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Builder]:
+    found = Builder()
+    monkeypatch.setattr(session.SparkSession, "builder", found)
+    yield found
+    session.use_settings((), None)
+
+
+@pytest.mark.java
+def test_every_command_hands_settings_to_its_session(builder: Builder, tmp_path: Path) -> None:
+    memory = "spark.driver.memory=5g"
+    given = ["spark", "maintain", "--lake", str(tmp_path), "--conf", memory, "--packages", AWS]
+    found = CliRunner().invoke(main, given)
+    assert isinstance(found.exception, Stop), found.output
+    assert builder.settings["spark.driver.memory"] == "5g", "it wins over our own"
+    assert builder.settings["spark.jars.packages"] == AWS
+    CliRunner().invoke(main, given[:4])
+    builder.settings.clear()
+    CliRunner().invoke(main, given[:4])
+    assert builder.settings["spark.driver.memory"] == "2g"
+    for command in ("ring", "move-to-worker", "lake", "audit", "backfill", "redrive", "rewind"):
+        shown = CliRunner().invoke(main, ["spark", command, "--help"]).output
+        assert "--conf NAME=VALUE" in shown and "--packages" in shown, command
+
+
+@pytest.mark.parametrize("conf", ["", "spark.a", "a=b", "=b"])
+def test_what_is_no_setting_of_spark_is_refused(conf: str) -> None:
+    with pytest.raises(BadSetting, match=r"use NAME=VALUE, such as spark.executor.memory=4g"):
+        session.use_settings([conf], None)
+
+
+@pytest.mark.parametrize("packages", ["", "hadoop-aws", f"{AWS},", "a:b"])
+def test_what_is_no_package_is_refused(packages: str) -> None:
+    with pytest.raises(BadSetting, match=f"use GROUP:NAME:VERSION, such as {AWS}"):
+        session.use_settings([], packages)
+
+
+def test_s3_without_its_package_names_the_package(spark: SparkSession) -> None:
+    with pytest.raises(JobFailed, match=f"add --packages {AWS}$"), brief_errors():
+        HadoopFolder(spark, "s3a://bucket/lake").exists()
+
+
+def test_rewind_without_a_broker_says_so_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "worker.yaml").write_text(json.dumps({"bootstrap_servers": "127.0.0.1:1"}))
+    (tmp_path / "queues.yaml").write_text("{}")
+    given = ["--config", str(tmp_path), "--queue", "orders", "--at", "2026-01-31T17:05:00Z"]
+    found = CliRunner().invoke(main, ["spark", "rewind", *given])
+    assert found.exit_code == 2
+    assert "No Kafka broker answers at 127.0.0.1:1" in found.stderr
