@@ -18,6 +18,8 @@ from ringfaust.cli.operate import (
     QueueName,
     Target,
     Yes,
+    approve,
+    changed,
     confirm,
     print_fields,
     print_json,
@@ -197,14 +199,16 @@ def set_(
     settings: Annotated[
         list[str], typer.Argument(metavar="NAME=VALUE…", help="Settings, as in queues.yaml.")
     ],
+    yes: Yes = False,
 ) -> None:
     """Change settings of a queue. They take precedence over queues.yaml.
 
     Example: ringfaust queue set orders ring_size=500 shrink=eager
     """
     wanted = dict(map(_assignment, settings))
+    approve(target, yes=yes)
     with_admin(target, lambda admin: admin.configure(name, wanted))
-    say(f"{name}: set {', '.join(f'{key} = {value}' for key, value in wanted.items())}")
+    changed(target, f"{name}: set {', '.join(f'{key} = {value}' for key, value in wanted.items())}")
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -235,13 +239,15 @@ def pause(
     target: Target,
     name: QueueName,
     what: What = Pausable.DISPATCH,
+    yes: Yes = False,
 ) -> None:
     """Stop handing out a queue's messages, or reading new ones.
 
     Example: ringfaust queue pause orders
     """
+    approve(target, yes=yes)
     with_admin(target, lambda admin: admin.pause(name, what.value))
-    say(f"{name}: {what} is paused")
+    changed(target, f"{name}: {what} is paused")
 
 
 @queue.command("resume")
@@ -251,13 +257,15 @@ def resume(
     target: Target,
     name: QueueName,
     what: What = Pausable.DISPATCH,
+    yes: Yes = False,
 ) -> None:
     """Undo `pause`.
 
     Example: ringfaust queue resume orders
     """
+    approve(target, yes=yes)
     with_admin(target, lambda admin: admin.resume(name, what.value))
-    say(f"{name}: {what} is resumed")
+    changed(target, f"{name}: {what} is resumed")
 
 
 @queue.command("purge")
@@ -275,11 +283,11 @@ def purge(
 
     async def act(admin: Admin) -> None:
         ready = sum(each.counts["ready"] for each in await admin.homes(name))
-        confirm(f"This evicts the {ready:,} ready messages of {name}.", yes=yes)
+        confirm(f"This evicts the {ready:,} ready messages of {name}.", target.where(), yes=yes)
         await admin.purge(name)
 
     with_admin(target, act)
-    say(f"{name}: purged")
+    changed(target, f"{name}: purged")
 
 
 @queue.command("move")
@@ -302,7 +310,7 @@ def move(
 
     from ringfaust.terminal import Terminal  # noqa: PLC0415 - slow to import
 
-    confirm(f"This moves up to {most:,} ready messages of {name} to {to}.", yes=yes)
+    confirm(f"This moves up to {most:,} ready messages of {name} to {to}.", target.where(), yes=yes)
 
     async def act(admin: Admin) -> int:
         moved = 0
@@ -313,7 +321,7 @@ def move(
         return moved
 
     moved = with_admin(target, act)
-    say(f"{name}: moved {moved:,} messages to {to}")
+    changed(target, f"{name}: moved {moved:,} messages to {to}")
 
 
 @queue.command("create")
@@ -325,14 +333,16 @@ def create(
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE…]", help="As in queues.yaml.")
     ] = None,
+    yes: Yes = False,
 ) -> None:
     """Create a queue that queues.yaml does not declare.
 
     Example: ringfaust queue create audit ring_size=500
     """
     wanted = dict(map(_assignment, settings or ()))
+    approve(target, yes=yes)
     with_admin(target, lambda admin: admin.create_queue(name, wanted))
-    say(f"{name}: created")
+    changed(target, f"{name}: created")
 
 
 @queue.command("delete")
@@ -350,8 +360,10 @@ def delete(
 
     async def act(admin: Admin) -> None:
         held = sum(each.counts["messages"] for each in await admin.homes(name))
-        confirm(f"This deletes {name} and evicts or removes {held:,} messages.", yes=yes)
+        confirm(
+            f"This deletes {name} and evicts or removes {held:,} messages.", target.where(), yes=yes
+        )
         await admin.delete_queue(name)
 
     with_admin(target, act)
-    say(f"{name}: deleted")
+    changed(target, f"{name}: deleted")
