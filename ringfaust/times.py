@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 _UNITS_MS = {
     "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
-_LENGTH = re.compile(r"(\d{1,12}) ?([a-z]*)", re.ASCII)
+_LENGTH = re.compile(r"(\d{1,15}) ?([a-z]*)", re.ASCII)
 
 
 def length_ms(text: str) -> int:
