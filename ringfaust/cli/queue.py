@@ -148,9 +148,9 @@ def _print_queue(found: QueueDetails) -> None:
     ])  # fmt: skip
     say("")
     print_fields([(name, counts[name]) for name in TOTALS if counts[name] or name == "added"])
-    if changed := _changed(found.settings):
-        say("", "settings that differ from the defaults")
-        print_fields([(f"  {name}", value) for name, value in changed.items()])
+    if rows := _changed(found.settings, found.own):
+        say("")
+        print_table(("setting", "value", "from"), rows)
     if found.consumers:
         say("")
         print_table(
@@ -162,14 +162,16 @@ def _print_queue(found: QueueDetails) -> None:
         )
 
 
-def _changed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that differ from the defaults."""
+def _changed(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    """The settings that differ from the defaults or were set live: name, value, where from."""
     from ringfaust.core.settings import QueueSpec, written_name  # noqa: PLC0415 - slow to import
 
     defaults = {each.name: each.default for each in fields(QueueSpec)}
-    return {
-        written_name(name): value for name, value in settings.items() if value != defaults.get(name)
-    }
+    return [
+        (written_name(name), str(value), "set live" if name in own else "queues.yaml")
+        for name, value in settings.items()
+        if name in own or value != defaults.get(name)
+    ]
 
 
 @queue.command("watch")
@@ -215,21 +217,59 @@ def _assignment(text: str) -> tuple[str, Any]:
     """Parse NAME=VALUE. The worker checks whether the value is valid."""
     import yaml  # noqa: PLC0415 - slow to import
 
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise BadAssignment(f"{text!r}: write settings as NAME=VALUE, such as ring_size=500")
+    _check_setting(name)
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        return name, value
+
+
+@queue.command("reset")
+@with_options
+def reset(
+    *,
+    target: Target,
+    name: QueueName,
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[SETTING…]", help="Default: all set live.")
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Take back settings that were set live: the configuration decides again.
+
+    Example: ringfaust queue reset orders ring_size
+    """
+    from ringfaust.core.settings import STORED_NAMES  # noqa: PLC0415 - slow to import
+
+    for each in settings or ():
+        _check_setting(each)
+    approve(target, yes=yes)
+
+    async def act(admin: Admin) -> list[str]:
+        own = {each for home in await admin.homes(name) for each in home.own}
+        wanted = {STORED_NAMES.get(each, each) for each in settings or own} & own
+        if wanted:
+            await admin.configure(name, dict.fromkeys(wanted))
+        return sorted(wanted)
+
+    if taken_back := with_admin(target, act):
+        changed(target, f"{name}: took back {', '.join(taken_back)}")
+    else:
+        say(f"{name}: nothing to take back: that was not set live")
+
+
+def _check_setting(name: str) -> None:
     from ringfaust.core.settings import (  # noqa: PLC0415 - slow to import
         FIELD_NAMES,
         STORED_NAMES,
         WRITTEN_NAMES,
     )
 
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise BadAssignment(f"{text!r}: write settings as NAME=VALUE, such as ring_size=500")
     if STORED_NAMES.get(name, name) not in FIELD_NAMES:
         raise BadAssignment(f"{name!r} is not a setting; {suggestion(name, WRITTEN_NAMES)}")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        return name, value
 
 
 @queue.command("pause")

@@ -34,6 +34,8 @@ MISTAKES = {
     "queue set orders ring_sise=5": "did you mean 'ring_size'",
     "queue set orders ring_size=many": "ring_size = 'many'",
     "queue set orders ring_size": "NAME=VALUE",
+    "queue reset nobody": "unknown_queue 'nobody'",
+    "queue reset orders ring_sise": "did you mean 'ring_size'",
     "queue create orders ring_size=5": "orders",
     "queue pause nobody": "unknown_queue",
     "queue pause orders --what everything": "everything",
@@ -197,7 +199,14 @@ def test_queues_are_listed_shown_and_set(operator: Operator) -> None:
     shown = operator.json("queue", "show", "by.ls")
     assert shown["settings"]["ring_size"] == 5
     assert shown["counts"]["ready"] == 2
-    assert "ring_size" in operator.run("queue", "show", "by.ls")
+    assert shown["own"] == {"ring_size": 5}
+    lines = [each.split() for each in operator.run("queue", "show", "by.ls").splitlines()]
+    assert ["ring_size", "5", "set", "live"] in lines
+    done = operator.run("queue", "reset", "by.ls", "ring_size")
+    assert done == f"by.ls: took back ring_size ({operator.place})\n"
+    lines = [each.split() for each in operator.run("queue", "show", "by.ls").splitlines()]
+    assert ["ring_size", "2", "queues.yaml"] in lines
+    assert "nothing to take back" in operator.run("queue", "reset", "by.ls")
 
 
 def test_a_queue_is_created_paused_purged_moved_and_deleted(operator: Operator) -> None:

@@ -12,6 +12,7 @@ from ringfaust.core.checks.refusal import CommandRefused, bad, beyond, known_que
 from ringfaust.core.model import Message, Refusal, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import SCHEDULED, Queue
+from ringfaust.core.settings import FIELD_NAMES
 from ringfaust.core.transitions.opening import find_address
 from ringfaust.core.transitions.operating import (
     CONFIGURE,
@@ -110,15 +111,20 @@ def _check_room(address: Address, queue: str) -> None:
 
 
 def configure(work: Work, configure: c.Configure) -> list[Stage]:
-    """Change settings of a queue (R5, R11, R90)."""
+    """Change settings of a queue, or take back those that are None (R5, R11, R90)."""
     queue = known_queue(work, configure.queue)
     settings = {**queue.settings, **configure.settings}
+    taken_back = [each for each in FIELD_NAMES if each in settings and settings[each] is None]
+    for each in taken_back:
+        del settings[each]
     try:
         spec = work.state.catalog.spec(queue.name, settings)
     except BadSetting as error:
         raise bad(queue.name, str(error)) from error
+    # What is said holds by itself: who replays the events does not have the file.
+    told = {**configure.settings, **{each: getattr(spec, each) for each in taken_back}}
     return [
-        Stage(CONFIGURE, queue.name, (configure.settings, settings, spec)),
+        Stage(CONFIGURE, queue.name, (told, settings, spec)),
         Stage(EXPIRE, queue.name),
         Stage(FIT, queue.name),
     ]
